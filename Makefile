@@ -1,0 +1,59 @@
+# `make` or `make help` lists the targets. Every target does its own set-up: it names what is missing, installs it
+# and goes on. Pass arguments through ARGS: make run ARGS='--size small --path plain,tls1.3-p256'
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+# Stages build on one another and measure time: never side by side.
+.NOTPARALLEL:
+.PHONY: help run setup test test-full bench truth deny peers
+
+# rustup's default place, for a shell that was opened before rustup was installed.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+ARGS ?=
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+WITH := scripts/with-toolchain
+CARGO := $(WITH) cargo
+STAGE := scripts/stage
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|' 2>/dev/null \
+		|| sed -nE 's/^([a-z-]+):.*## (.*)/  make \1    \2/p' $(firstword $(MAKEFILE_LIST))
+
+run: ## build the release and run `ciphertoll run` (ARGS='…' is passed on)
+	@scripts/setup run
+	@$(CARGO) build --release --locked -p ciphertoll-cli
+	@$(TARGET)/release/ciphertoll run $(ARGS)
+
+setup: ## install what building, running and testing need
+	@scripts/setup test
+
+test: ## format, lints, all tests and a short fuzz run; each stage prints its seconds
+	@$(STAGE) setup scripts/setup test
+	@$(STAGE) fmt $(CARGO) fmt --all --check
+	@$(STAGE) clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@$(STAGE) peers scripts/build-peers $(TARGET)/peers
+	@$(STAGE) test $(CARGO) test --workspace --locked
+	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 5
+
+test-full: test ## make test, the tests marked as long, a longer fuzz run, and make deny
+	@$(STAGE) test-long $(CARGO) test --workspace --locked -- --ignored
+	@$(STAGE) fuzz-long $(WITH) scripts/fuzz-smoke 60
+	@$(STAGE) deny scripts/deny
+
+bench: ## measure ciphertoll beside its peers: sysbench, libmariadb, the bare-loop floor
+	@scripts/setup bench
+	@scripts/build-peers $(TARGET)/peers
+	@$(CARGO) run --release --locked -p ciphertoll-cli --example bench -- $(ARGS)
+
+truth: ## check known answers: the null experiment and the injected delay
+	@scripts/setup bench
+	@$(CARGO) run --release --locked -p ciphertoll-cli --example truth -- $(ARGS)
+
+deny: ## check dependencies: licences, bans, sources and, where reachable, advisories
+	@scripts/deny
+
+peers: ## compile the C peers of make bench into target/peers
+	@scripts/setup bench
+	@scripts/build-peers $(TARGET)/peers

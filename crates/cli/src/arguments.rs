@@ -1,0 +1,203 @@
+//! The command line as clap sees it. Nothing beyond [`crate::request`] reads these types.
+
+use std::path::PathBuf;
+
+use ciphertoll_model::duration::Span;
+use ciphertoll_model::{
+    AtRest, Auth, Clients, Ctx, Driver, Link, Path, Scale, ServerLevel, Size, Workload,
+};
+use clap::builder::styling::Styles;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// What does encryption cost your database, and how do you make it cost nothing?
+#[derive(Debug, Parser)]
+#[command(name = "ciphertoll", version, arg_required_else_help = true, styles = Styles::plain(),
+          max_term_width = 100, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done · 1 internal · 2 usage · 5 nothing could run · 6 done in part ·
+7 server refused · 8 record unusable · 9 host resource · 130/143 interrupted";
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure: starts private servers, compares paths in random paired blocks, gives verdicts
+    Run(Box<RunArguments>),
+    /// Show what a recorded run says
+    Report(ReportArguments),
+    /// Print the JSON Schema of `--json`
+    Schema,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  ciphertoll run
+      plain against TLS 1.3 and 1.2 on the server found here: connects and point selects
+  ciphertoll run --path plain,unix,tls1.3-p256 --workload connect --clients 1,8 --blocks 10
+      every combination of the levels listed, ten paired blocks
+  ciphertoll run --server mariadb=/opt/mariadb-11.4 --ctx per-connect,shared --json > toll.json
+      another build; who builds the TLS context as a factor; JSON on stdout
+  ciphertoll run --size full --dry-run --format toml > nightly.toml
+      write down what would be asked; `ciphertoll run nightly.toml` asks it";
+
+/// The arguments of `run`.
+#[derive(Args, Debug)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunArguments {
+    /// A specification in TOML. Without it and without factors: the quick run
+    #[arg(value_name = "FILE.toml")]
+    pub(crate) file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) factors: FactorArguments,
+
+    /// How much trust is worth how much time
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub(crate) size: Option<SizeArgument>,
+    /// Most paired blocks, 1 to 30; verdicts need 6
+    #[arg(long, value_name = "N", help_heading = "Method")]
+    pub(crate) blocks: Option<u32>,
+    /// Length of each trial's window: 500ms, 2s, 1m
+    #[arg(long, value_name = "TIME", help_heading = "Method")]
+    pub(crate) trial_time: Option<Span>,
+    /// Begin no further block that would end after this long
+    #[arg(long, value_name = "TIME", help_heading = "Method")]
+    pub(crate) budget: Option<Span>,
+    /// Seed of every random order; the same seed gives the same plan
+    #[arg(long, value_name = "N", help_heading = "Method")]
+    pub(crate) seed: Option<u64>,
+    /// What everything is compared with [default: path=plain]
+    #[arg(long, value_name = "FACTOR=LEVEL", help_heading = "Method")]
+    pub(crate) baseline: Option<String>,
+
+    /// Where run directories are made
+    #[arg(long, value_name = "DIR", default_value = "ciphertoll-runs", help_heading = "Output")]
+    pub(crate) run_dir: PathBuf,
+    /// Show the plan and measure nothing
+    #[arg(long, help_heading = "Output")]
+    pub(crate) dry_run: bool,
+    /// With --dry-run: a table, or the TOML that asks for the same
+    #[arg(long, value_enum, requires = "dry_run", default_value = "table", help_heading = "Output")]
+    pub(crate) format: PlanFormat,
+    /// Print the JSON document instead of the table
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+    /// Say nothing on stderr but warnings and errors
+    #[arg(short, long, help_heading = "Output")]
+    pub(crate) quiet: bool,
+    /// How progress is shown on stderr
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Output")]
+    pub(crate) progress: ProgressFormat,
+}
+
+/// Levels of factors; each takes a comma list.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Factors (each takes a comma list of levels)")]
+pub(crate) struct FactorArguments {
+    /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, mariadb-10.11, lts:mariadb=/opt/mariadb
+    #[arg(long, value_name = "SERVER", value_delimiter = ',')]
+    pub(crate) server: Option<Vec<ServerLevel>>,
+    /// plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048
+    #[arg(long, value_name = "PATH", value_delimiter = ',')]
+    pub(crate) path: Option<Vec<Path>>,
+    /// native
+    #[arg(long, value_name = "AUTH", value_delimiter = ',')]
+    pub(crate) auth: Option<Vec<Auth>>,
+    /// Who builds the client's TLS context: per-connect, shared, per-connect-systemca
+    #[arg(long, value_name = "CTX", value_delimiter = ',')]
+    pub(crate) ctx: Option<Vec<Ctx>>,
+    /// native
+    #[arg(long, value_name = "DRIVER", value_delimiter = ',')]
+    pub(crate) driver: Option<Vec<Driver>>,
+    /// local
+    #[arg(long, value_name = "LINK", value_delimiter = ',')]
+    pub(crate) link: Option<Vec<Link>>,
+    /// none
+    #[arg(long, value_name = "LAYER", value_delimiter = ',')]
+    pub(crate) at_rest: Option<Vec<AtRest>>,
+    /// connect, connect-query, point-select
+    #[arg(long, value_name = "WORKLOAD", value_delimiter = ',')]
+    pub(crate) workload: Option<Vec<Workload>>,
+    /// 1 to 256
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub(crate) clients: Option<Vec<Clients>>,
+    /// Rows in the table that point selects read
+    #[arg(long, value_name = "ROWS", value_delimiter = ',')]
+    pub(crate) scale: Option<Vec<Scale>>,
+}
+
+/// The arguments of `report`.
+#[derive(Args, Debug)]
+pub(crate) struct ReportArguments {
+    /// A run's directory, its name, or `latest`
+    #[arg(value_name = "RUN", default_value = "latest")]
+    pub(crate) run: String,
+    /// Where run directories are looked for
+    #[arg(long, value_name = "DIR", default_value = "ciphertoll-runs")]
+    pub(crate) run_dir: PathBuf,
+    /// How to show it
+    #[arg(long, value_enum, default_value = "terminal")]
+    pub(crate) format: ReportFormat,
+}
+
+/// `--size`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SizeArgument {
+    /// 2 short blocks, no verdicts: does it run at all?
+    Smoke,
+    /// 6 blocks of 0.75 s trials
+    Quick,
+    /// 6 blocks of 2 s trials
+    Small,
+    /// 10 blocks of 2 s trials
+    Standard,
+    /// 10 blocks of 10 s trials
+    Full,
+}
+
+/// `--format` of a dry run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlanFormat {
+    /// For a person.
+    Table,
+    /// For a file.
+    Toml,
+}
+
+/// `--format` of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// Words and tables.
+    Terminal,
+    /// The document of `ciphertoll schema`.
+    Json,
+}
+
+/// `--progress`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressFormat {
+    /// A bar on a terminal, lines elsewhere.
+    Auto,
+    /// A line per block.
+    Plain,
+    /// Every event as a JSON line.
+    Json,
+    /// Nothing.
+    None,
+}
+
+impl From<SizeArgument> for Size {
+    fn from(size: SizeArgument) -> Self {
+        match size {
+            SizeArgument::Smoke => Self::Smoke,
+            SizeArgument::Quick => Self::Quick,
+            SizeArgument::Small => Self::Small,
+            SizeArgument::Standard => Self::Standard,
+            SizeArgument::Full => Self::Full,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The hidden commands: each is a fresh process with one job, started by the coordinator.
+
+use std::env;
+use std::process::ExitCode;
+
+/// Runs the hidden command that was asked for, if one was.
+pub(crate) fn dispatch() -> Option<ExitCode> {
+    let mut arguments = env::args_os().skip(1);
+    let command = arguments.next()?;
+    if command == "__load" {
+        let code = if ciphertoll_load::run_load_process().is_ok() { 0 } else { 1 };
+        return Some(ExitCode::from(code));
+    }
+    if command == ciphertoll_lab::EXEC_COMMAND {
+        return Some(exec(arguments.next()));
+    }
+    None
+}
+
+/// Becomes the program that was asked for; comes back only if that fails.
+#[expect(clippy::print_stderr, reason = "stderr is the child's log, the one place its failure can go")]
+fn exec(request: Option<std::ffi::OsString>) -> ExitCode {
+    let Some(request) = request else { return ExitCode::from(2) };
+    let error = ciphertoll_lab::run_exec_helper(&request.to_string_lossy());
+    eprintln!("cannot start: {error}");
+    ExitCode::from(127)
+}

@@ -1,0 +1,53 @@
+//! The `ciphertoll` command: parses, dispatches, displays.
+
+mod arguments;
+mod failure;
+mod hidden;
+mod progress;
+mod report;
+mod request;
+mod run;
+
+use std::io::Write;
+use std::process;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Command};
+use crate::failure::Failure;
+use ciphertoll_model::ExitCode;
+
+fn main() -> process::ExitCode {
+    // Hidden commands come first: they must find the process single-threaded.
+    if let Some(code) = hidden::dispatch() {
+        return code;
+    }
+    let outcome = Arguments::try_parse().map_err(Failure::from_clap).and_then(dispatch);
+    match outcome {
+        Ok(code) => process::ExitCode::from(code.code()),
+        Err(failure) => {
+            failure.tell();
+            process::ExitCode::from(failure.exit_code().code())
+        }
+    }
+}
+
+fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
+    match arguments.command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Report(arguments) => report::report(&arguments),
+        Command::Schema => print_document(&ciphertoll_report::json_schema()),
+    }
+}
+
+/// Prints the one document that stdout carries. A closed pipe is the reader's choice, no error.
+fn print_document(document: &str) -> Result<ExitCode, Failure> {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(document.trim_end().as_bytes()).and_then(|()| stdout.write_all(b"\n"));
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(ExitCode::HostResource, format!("cannot write to stdout: {error}")))
+        }
+        _ => Ok(ExitCode::Done),
+    }
+}

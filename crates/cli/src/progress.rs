@@ -1,0 +1,177 @@
+//! Progress on stderr: only consumes events. A bar on a terminal, a line a block elsewhere.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use ciphertoll_model::{Arm, Event, LookDecision, Plan, Stamped};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::arguments::ProgressFormat;
+
+/// Shows a run as it goes.
+pub(crate) struct Progress {
+    display: Display,
+    pace: Pace,
+}
+
+enum Display {
+    Bar(ProgressBar),
+    Lines,
+    Json,
+    Nothing,
+}
+
+/// How far the run is, in trials, and how long the rest will take.
+struct Pace {
+    trials_planned: u64,
+    trials_done: u64,
+    trials_by_block: Vec<u64>,
+    expected: Duration,
+    began: Option<Instant>,
+}
+
+impl Progress {
+    pub(crate) fn new(format: ProgressFormat, plan: &Plan) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let display = match format {
+            ProgressFormat::Auto if terminal => Display::Bar(bar()),
+            ProgressFormat::Auto | ProgressFormat::Plain => Display::Lines,
+            ProgressFormat::Json => Display::Json,
+            ProgressFormat::None => Display::Nothing,
+        };
+        Self { display, pace: Pace::new(plan) }
+    }
+
+    pub(crate) fn event(&mut self, stamped: &Stamped) {
+        self.pace.event(&stamped.event);
+        match &self.display {
+            Display::Bar(bar) => show_on_bar(bar, &self.pace, &stamped.event),
+            Display::Lines => {
+                if let Some(line) = line(&self.pace, &stamped.event) {
+                    tell(&line);
+                }
+            }
+            Display::Json => {
+                if let Ok(line) = serde_json::to_string(stamped) {
+                    tell(&line);
+                }
+            }
+            Display::Nothing => {
+                if let Some(warning) = warning(&stamped.event) {
+                    tell(&warning);
+                }
+            }
+        }
+    }
+
+    /// Clears the bar, so that what follows stands on a clean line.
+    pub(crate) fn finish(&self) {
+        if let Display::Bar(bar) = &self.display {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Pace {
+    fn new(plan: &Plan) -> Self {
+        let trials_by_block: Vec<u64> = plan.blocks.iter().map(|block| block.visits.len() as u64).collect();
+        Self {
+            trials_planned: trials_by_block.iter().sum(),
+            trials_done: 0,
+            trials_by_block,
+            expected: plan.expected_duration(),
+            began: None,
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::BlockStarted { block: 0 } => self.began = Some(Instant::now()),
+            Event::TrialFinished { .. } | Event::TrialVoided { attempt: 2, .. } => self.trials_done += 1,
+            // Trials of skipped cells are done with, too.
+            Event::BlockFinished { block } => {
+                self.trials_done = self.trials_by_block[..=*block as usize].iter().sum();
+            }
+            _ => {}
+        }
+    }
+
+    /// By what the trials so far took; by the plan before the first.
+    fn left(&self) -> Duration {
+        let undone = self.trials_planned.saturating_sub(self.trials_done);
+        match self.began {
+            Some(began) if self.trials_done > 0 => {
+                began.elapsed().mul_f64(undone as f64 / self.trials_done as f64)
+            }
+            _ => self.expected,
+        }
+    }
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    // The template is a constant that the library takes; its default would do as well.
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}") {
+        bar.set_style(style.progress_chars("━━╌"));
+    }
+    bar
+}
+
+fn show_on_bar(bar: &ProgressBar, pace: &Pace, event: &Event) {
+    if let Some(warning) = warning(event) {
+        bar.suspend(|| tell(&warning));
+    }
+    match event {
+        Event::Preparing { what } => bar.set_message(what.clone()),
+        Event::TrialStarted { block, cell, arm, .. } => {
+            bar.set_length(pace.trials_planned);
+            bar.set_position(pace.trials_done);
+            let again = if *arm == Arm::Repeat { " (again)" } else { "" };
+            let stage = if *block == 0 { "calibration".to_owned() } else { format!("block {block}") };
+            bar.set_message(format!("{} left · {stage} · {cell}{again}", clock(pace.left())));
+        }
+        _ => {}
+    }
+}
+
+fn line(pace: &Pace, event: &Event) -> Option<String> {
+    match event {
+        Event::Preparing { what } => Some(what.clone()),
+        Event::ServerReady { server, version, elapsed_ms, .. } => {
+            Some(format!("{server} {version} answers after {:.1} s", *elapsed_ms as f64 / 1e3))
+        }
+        Event::BlockFinished { block: 0 } => {
+            Some(format!("calibrated · {} trials · {} left", pace.trials_planned, clock(pace.left())))
+        }
+        Event::BlockFinished { block } => {
+            let blocks = pace.trials_by_block.len() - 1;
+            Some(format!("block {block} of at most {blocks} · {} left", clock(pace.left())))
+        }
+        _ => warning(event),
+    }
+}
+
+fn warning(event: &Event) -> Option<String> {
+    match event {
+        Event::Warned { message } => Some(format!("warning: {message}")),
+        Event::CellSkipped { skipped } => Some(format!("skipped: {} ({})", skipped.id, skipped.reason)),
+        Event::TrialVoided { block, cell, reason, .. } => {
+            Some(format!("voided: {cell} in block {block}: {reason}"))
+        }
+        Event::Looked { decision: LookDecision::StopBudget, blocks } => {
+            Some(format!("the time budget ends the run after {blocks} blocks"))
+        }
+        _ => None,
+    }
+}
+
+/// `1:05`.
+fn clock(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64().round() as u64;
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}
+
+#[expect(clippy::print_stderr, reason = "progress and warnings belong to stderr")]
+pub(crate) fn tell(line: &str) {
+    eprintln!("{line}");
+}

@@ -1,0 +1,88 @@
+//! What a plan is carried out on: the lab with its real servers, or a mock that runs the whole
+//! pipeline in tests.
+
+use ciphertoll_model::{Arm, Cell, Environment, Event, ExitCode, Plan, Timing, TrialResult, VoidReason};
+
+/// Brings a treatment up, runs one trial, takes it down.
+pub trait Bench {
+    /// Does what takes long before the clock starts: servers found, templates built, servers up.
+    /// Says by events what it did, and which cells cannot be measured and why.
+    fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError>;
+
+    /// Brings the cell's treatment up. What is up already costs nothing.
+    fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError>;
+
+    /// Runs one trial of what is up.
+    fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError>;
+
+    /// Takes everything down.
+    fn down(&mut self) -> Result<(), BenchError>;
+}
+
+/// Takes events as they happen.
+pub type Emit<'a> = dyn FnMut(Event) + 'a;
+
+/// One trial.
+#[derive(Clone, Copy, Debug)]
+pub struct TrialRequest<'a> {
+    /// What is measured.
+    pub cell: &'a Cell,
+    /// Which copy of it; the two are treated alike, but for the truth experiment.
+    pub arm: Arm,
+    /// Warm-up and window.
+    pub timing: Timing,
+    /// Seed of the keys that are read.
+    pub seed: u64,
+}
+
+/// What a trial measured, before it is judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// What the load process saw.
+    pub load: TrialResult,
+    /// What the server used in the window.
+    pub server: ServerUse,
+    /// What the machine did in the window.
+    pub machine: MachineUse,
+}
+
+/// What a server used in the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ServerUse {
+    /// User and system CPU, ended threads included.
+    pub cpu_ns: u64,
+    /// Peak resident memory; absent where the kernel does not tell.
+    pub rss_peak_bytes: Option<u64>,
+}
+
+/// What the machine did in the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MachineUse {
+    /// CPU time that was not idle, all processors, steal excluded.
+    pub busy_ns: u64,
+    /// CPU time that the hypervisor gave to others.
+    pub steal_ns: u64,
+    /// Sockets in `TIME_WAIT` when the window closed.
+    pub time_wait_sockets: u64,
+}
+
+/// Why a trial yielded nothing.
+#[derive(Debug)]
+pub enum TrialError {
+    /// This trial is void; the next may go well.
+    Void(VoidReason),
+    /// The user has had enough.
+    Interrupted,
+    /// Going on is pointless.
+    Fatal(BenchError),
+}
+
+/// Why a bench cannot go on, in one line, with the exit code that says whose fault it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct BenchError {
+    /// The line.
+    pub message: String,
+    /// Whose fault.
+    pub exit_code: ExitCode,
+}

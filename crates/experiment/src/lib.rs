@@ -1,0 +1,15 @@
+//! The experiment: carries a plan out on a [`Bench`], judges each trial by its gates, decides when
+//! to stop, and says everything that happens as events.
+
+pub mod bench;
+mod gates;
+mod interrupt;
+mod lab_bench;
+pub mod mock;
+mod scheduler;
+
+pub use bench::{Bench, BenchError, Measured, TrialError, TrialRequest};
+pub use gates::judge;
+pub use interrupt::Interrupt;
+pub use lab_bench::{Injection, LabBench};
+pub use scheduler::{Run, Sink};

@@ -1,0 +1,182 @@
+//! A bench of numbers: known truths, block-to-block noise, a drifting machine. Runs the whole
+//! pipeline (plan, gates, record, verdicts) in tests without a server.
+
+use std::collections::BTreeMap;
+
+use ciphertoll_model::{
+    Cell, ConnectionUse, Environment, Event, LatencySummary, Leg, LegCount, Phase, Plan, TrialResult,
+    VoidReason,
+};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use crate::bench::{
+    Bench, BenchError, Emit, MachineUse, Measured, ServerUse, TrialError, TrialRequest,
+};
+
+/// Mean time of a plain operation on the mock's machine.
+const PLAIN_OPERATION_NS: f64 = 200_000.0;
+/// Shares of an operation's time that client and server burn CPU for.
+const CLIENT_CPU_SHARE: f64 = 0.45;
+const SERVER_CPU_SHARE: f64 = 0.55;
+
+/// What the mock does instead of measuring.
+pub struct MockBench<'a> {
+    /// Time of an operation ÷ a plain one's: the truth that a contrast must find.
+    pub factor: Box<dyn Fn(&TrialRequest<'_>) -> f64 + 'a>,
+    /// Fails a trial.
+    pub fault: Box<dyn FnMut(&TrialRequest<'_>) -> Option<VoidReason> + 'a>,
+    /// Called before each trial: counts, interrupts.
+    pub before: Box<dyn FnMut(&TrialRequest<'_>) + 'a>,
+    /// Standard deviation of a trial's log-noise.
+    pub noise: f64,
+    /// Standard deviation of the machine's drift from trial to trial, log scale.
+    pub drift: f64,
+    speed: f64,
+    random: Pcg64Mcg,
+    /// Every call in its order, for tests of the order of effects.
+    pub log: Vec<String>,
+}
+
+impl<'a> MockBench<'a> {
+    /// A mock on which every operation takes `factor` times a plain one's time.
+    pub fn new(seed: u64, factor: impl Fn(&TrialRequest<'_>) -> f64 + 'a) -> Self {
+        Self {
+            factor: Box::new(factor),
+            fault: Box::new(|_| None),
+            before: Box::new(|_| ()),
+            noise: 0.01,
+            drift: 0.01,
+            speed: 0.0,
+            random: Pcg64Mcg::seed_from_u64(seed),
+            log: Vec::new(),
+        }
+    }
+
+    /// A standard normal, from twelve uniforms: light tails, none of them far.
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.random.random::<f64>()).sum::<f64>() - 6.0
+    }
+
+    fn measure(&mut self, request: &TrialRequest<'_>) -> Measured {
+        self.speed += self.drift * self.normal();
+        let log_noise = self.speed + self.noise * self.normal();
+        let operation_ns = PLAIN_OPERATION_NS * (self.factor)(request) * log_noise.exp();
+        let window_ns = request.timing.window.duration().as_nanos() as u64;
+        let clients = f64::from(request.cell.clients.count());
+        let operations = (clients * window_ns as f64 / operation_ns) as u64;
+        let sum_ns = (operations as f64 * operation_ns) as u64;
+        let busy = operations as f64 * operation_ns;
+        Measured {
+            load: TrialResult {
+                operations,
+                operations_by_half: [operations.div_ceil(2), operations / 2],
+                window_ns,
+                errors: Vec::new(),
+                latency: summary(operations, sum_ns, operation_ns),
+                phase_sums_ns: phases(request.cell, sum_ns),
+                histogram_base64: String::new(),
+                legs: vec![LegCount { leg: leg(request.cell), connections: operations.max(1) }],
+                client_cpu_ns: (busy * CLIENT_CPU_SHARE) as u64,
+                client_rss_peak_bytes: 8 << 20,
+                usable_ports: Some(28_232 * 64),
+            },
+            server: ServerUse { cpu_ns: (busy * SERVER_CPU_SHARE) as u64, rss_peak_bytes: Some(120 << 20) },
+            machine: MachineUse { busy_ns: busy as u64, steal_ns: 0, time_wait_sockets: 0 },
+        }
+    }
+}
+
+impl Bench for MockBench<'_> {
+    fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError> {
+        self.log.push("prepare".to_owned());
+        for server in plan.servers() {
+            emit(Event::ServerReady {
+                server: server.short_name(),
+                version: "10.11.0-mock".to_owned(),
+                tls_library: Some("OpenSSL 3.0.0 (mock)".to_owned()),
+                settings: BTreeMap::new(),
+                elapsed_ms: 1,
+            });
+        }
+        Ok(Environment {
+            cpu_model: "Mock CPU".to_owned(),
+            cpus: 2,
+            crypto_instructions: Vec::new(),
+            memory_bytes: 8 << 30,
+            kernel: "6.0.0-mock".to_owned(),
+            os: "Mock OS".to_owned(),
+            tls_library: "OpenSSL 3.0.0 (mock)".to_owned(),
+            cpu_accounting: "mock".to_owned(),
+        })
+    }
+
+    fn up(&mut self, cell: &Cell, _: &mut Emit<'_>) -> Result<(), TrialError> {
+        self.log.push(format!("up {}", cell.treatment.path));
+        Ok(())
+    }
+
+    fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
+        self.log.push(format!("trial {} {:?}", request.cell.treatment.path, request.arm));
+        (self.before)(request);
+        match (self.fault)(request) {
+            Some(reason) => Err(TrialError::Void(reason)),
+            None => Ok(self.measure(request)),
+        }
+    }
+
+    fn down(&mut self) -> Result<(), BenchError> {
+        self.log.push("down".to_owned());
+        Ok(())
+    }
+}
+
+fn summary(count: u64, sum_ns: u64, operation_ns: f64) -> LatencySummary {
+    LatencySummary {
+        count,
+        sum_ns,
+        p50_ns: operation_ns as u64,
+        p95_ns: (operation_ns * 1.3) as u64,
+        p99_ns: (operation_ns * 1.8) as u64,
+        max_ns: (operation_ns * 4.0) as u64,
+    }
+}
+
+/// Shares that add up to the whole, as real phases do.
+fn phases(cell: &Cell, sum_ns: u64) -> BTreeMap<Phase, u64> {
+    if cell.workload.connection_use() == ConnectionUse::Pooled {
+        return BTreeMap::new();
+    }
+    let names: &[Phase] = match cell.treatment.path.as_tls() {
+        None => &[Phase::TcpConnect, Phase::ServerGreeting, Phase::Auth, Phase::Close],
+        Some(_) => &[
+            Phase::TcpConnect,
+            Phase::ServerGreeting,
+            Phase::TlsContext,
+            Phase::TlsRequest,
+            Phase::TlsHandshake,
+            Phase::Auth,
+            Phase::Close,
+        ],
+    };
+    let share = sum_ns / names.len() as u64;
+    let mut phases: BTreeMap<Phase, u64> = names.iter().map(|phase| (*phase, share)).collect();
+    phases.insert(Phase::Close, sum_ns - share * (names.len() as u64 - 1));
+    phases
+}
+
+/// Exactly what the cell's level says, so that the gates let it pass.
+fn leg(cell: &Cell) -> Leg {
+    let tls = cell.treatment.path.as_tls();
+    Leg {
+        from: "client".to_owned(),
+        to: "server".to_owned(),
+        tls_version: tls.map(|tls| tls.version.label().to_owned()),
+        suite: tls.map(|_| "TLS_AES_256_GCM_SHA384".to_owned()),
+        group: tls.map(|_| "x25519".to_owned()),
+        key: tls.map(|tls| tls.key.label().to_owned()),
+        resumed: tls.map(|_| false),
+        hello_retry: tls.map(|_| false),
+        library: tls.map(|_| "openssl".to_owned()),
+    }
+}

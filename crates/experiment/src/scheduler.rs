@@ -1,0 +1,273 @@
+//! Carries a plan out: block by block in the planned order, voided trials once again at the end of
+//! their block, a look at the data at the planned looks.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use ciphertoll_model::{
+    Arm, Block, Ending, Event, LookDecision, Plan, Skipped, Stamped, Timing, Visit, VoidReason,
+};
+
+use crate::bench::{Bench, BenchError, TrialError, TrialRequest};
+use crate::gates::judge;
+use crate::interrupt::Interrupt;
+
+/// Where events go: the record, the progress display.
+pub trait Sink {
+    /// Takes an event. An error ends the run: what cannot be recorded is not measured.
+    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError>;
+
+    /// Takes a trial's histogram of latencies, base64.
+    fn histogram(&mut self, block: u32, cell: usize, arm: Arm, base64: &str) -> Result<(), BenchError>;
+}
+
+/// A run on its way.
+pub struct Run<'a, B, S> {
+    plan: &'a Plan,
+    bench: &'a mut B,
+    sink: &'a mut S,
+    interrupt: &'a Interrupt,
+    events: Vec<Stamped>,
+    /// Cells that turned out not to be measurable.
+    dropped: BTreeSet<usize>,
+    began: Instant,
+}
+
+/// Why a run does not go on.
+enum Stop {
+    Ending(Ending),
+    Error(BenchError),
+}
+
+/// What became of a visit.
+enum Outcome {
+    Observed,
+    Voided(VoidReason),
+}
+
+impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
+    /// A run that has not begun.
+    pub fn new(plan: &'a Plan, bench: &'a mut B, sink: &'a mut S, interrupt: &'a Interrupt) -> Self {
+        Self {
+            plan,
+            bench,
+            sink,
+            interrupt,
+            events: Vec::new(),
+            dropped: BTreeSet::new(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Carries the plan out and returns everything that happened. The bench is taken down however
+    /// the run ends.
+    pub fn carry_out(mut self, tool_version: &str) -> Result<Vec<Stamped>, BenchError> {
+        let ended = self.measure(tool_version);
+        let down = self.bench.down();
+        let ending = match ended {
+            Ok(()) => Ending::Complete,
+            Err(Stop::Ending(ending)) => ending,
+            Err(Stop::Error(error)) => {
+                // The error that ended the run is the one to report, even if this cannot be recorded.
+                let _ = self.sink.event(&Event::Finished { ending: Ending::Failed });
+                return Err(error);
+            }
+        };
+        self.record(Event::Finished { ending }).map_err(Stop::into_error)?;
+        down?;
+        Ok(self.events)
+    }
+
+    fn measure(&mut self, tool_version: &str) -> Result<(), Stop> {
+        self.record(Event::RunStarted {
+            schema_version: ciphertoll_model::SCHEMA_VERSION,
+            tool_version: tool_version.to_owned(),
+        })?;
+        self.prepare()?;
+        self.began = Instant::now();
+        for block in &self.plan.blocks {
+            self.block(block)?;
+            if block.number > 0 && self.look(block.number)? != LookDecision::GoOn {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> Result<(), Stop> {
+        let mut happened = Vec::new();
+        let sink = &mut *self.sink;
+        let mut failed = None;
+        let environment = self.bench.prepare(self.plan, &mut |event| match sink.event(&event) {
+            Ok(stamped) => happened.push(stamped),
+            Err(error) => failed = Some(error),
+        });
+        self.events.append(&mut happened);
+        if let Some(error) = failed {
+            return Err(Stop::Error(error));
+        }
+        let environment = environment.map_err(Stop::Error)?;
+        self.note_dropped();
+        self.record(Event::EnvironmentSeen { environment })?;
+        self.check_interrupt()
+    }
+
+    fn block(&mut self, block: &Block) -> Result<(), Stop> {
+        self.record(Event::BlockStarted { block: block.number })?;
+        let timing = self.timing(block.number);
+        let mut again = Vec::new();
+        for visit in &block.visits {
+            if !self.dropped.contains(&visit.cell)
+                && let Outcome::Voided(_) = self.visit(block.number, *visit, timing, 1)?
+            {
+                again.push(*visit);
+            }
+        }
+        for visit in again {
+            if let Outcome::Voided(reason) = self.visit(block.number, visit, timing, 2)?
+                && block.number == 0
+            {
+                self.drop_cell(visit.cell, &reason)?;
+            }
+        }
+        if self.dropped.len() == self.plan.cells.len() {
+            return Err(Stop::Error(self.nothing_left()));
+        }
+        self.record(Event::BlockFinished { block: block.number })
+    }
+
+    /// Calibration only finds out whether each cell works, and warms what is cold.
+    fn timing(&self, block: u32) -> Timing {
+        let Timing { warm_up, window } = self.plan.timing;
+        if block == 0 { Timing { warm_up, window: warm_up.min(window) } } else { Timing { warm_up, window } }
+    }
+
+    fn visit(&mut self, block: u32, visit: Visit, timing: Timing, attempt: u32) -> Result<Outcome, Stop> {
+        self.check_interrupt()?;
+        let Visit { cell: index, arm } = visit;
+        let cell = &self.plan.cells[index];
+        self.record(Event::TrialStarted { block, cell: cell.id(), arm, attempt })?;
+        let request = TrialRequest { cell, arm, timing, seed: trial_seed(self.plan.seed, block, index, arm) };
+        match self.up_and_measure(&request) {
+            Ok((observation, histogram)) => {
+                self.sink.histogram(block, index, arm, &histogram).map_err(Stop::Error)?;
+                let observation = Box::new(observation);
+                self.record(Event::TrialFinished { block, cell: cell.id(), arm, observation })?;
+                Ok(Outcome::Observed)
+            }
+            Err(TrialError::Void(reason)) => {
+                let voided =
+                    Event::TrialVoided { block, cell: cell.id(), arm, attempt, reason: reason.clone() };
+                self.record(voided)?;
+                Ok(Outcome::Voided(reason))
+            }
+            Err(TrialError::Interrupted) => {
+                self.check_interrupt()?;
+                Err(Stop::Ending(Ending::Interrupted))
+            }
+            Err(TrialError::Fatal(error)) => Err(Stop::Error(error)),
+        }
+    }
+
+    fn up_and_measure(
+        &mut self,
+        request: &TrialRequest<'_>,
+    ) -> Result<(ciphertoll_model::Observation, String), TrialError> {
+        let mut happened = Vec::new();
+        let up = self.bench.up(request.cell, &mut |event| happened.push(event));
+        for event in happened {
+            self.record(event).map_err(|stop| TrialError::Fatal(stop.into_error()))?;
+        }
+        up?;
+        let measured = self.bench.trial(request)?;
+        let observation = judge(request.cell, &measured).map_err(TrialError::Void)?;
+        Ok((observation, measured.load.histogram_base64))
+    }
+
+    /// Looks at the data where the plan says so. Stops on precision, on the plan's end or on the
+    /// budget, never on significance.
+    fn look(&mut self, blocks: u32) -> Result<LookDecision, Stop> {
+        let last = blocks >= self.plan.counted_blocks();
+        let over_budget =
+            self.plan.budget.is_some_and(|budget| self.projected_end(blocks) > budget.duration());
+        let planned_look = self.plan.looks.contains(&blocks);
+        if !(last || over_budget || planned_look) {
+            return Ok(LookDecision::GoOn);
+        }
+        let decision = if last {
+            LookDecision::StopPlanned
+        } else if planned_look
+            && ciphertoll_stats::precise_enough(&ciphertoll_stats::analyse(self.plan, &self.events))
+        {
+            LookDecision::StopPrecise
+        } else if over_budget {
+            LookDecision::StopBudget
+        } else {
+            LookDecision::GoOn
+        };
+        self.record(Event::Looked { blocks, decision })?;
+        Ok(decision)
+    }
+
+    /// When the next block would end, if it takes as long as those so far.
+    fn projected_end(&self, blocks_done: u32) -> Duration {
+        let elapsed = self.began.elapsed();
+        elapsed + elapsed / blocks_done.max(1)
+    }
+
+    fn drop_cell(&mut self, index: usize, reason: &VoidReason) -> Result<(), Stop> {
+        self.dropped.insert(index);
+        let id = self.plan.cells[index].to_string();
+        let skipped = Skipped { id, reason: format!("failed twice in calibration: {reason}") };
+        self.record(Event::CellSkipped { skipped })
+    }
+
+    /// Learns from the bench's events which cells it cannot measure.
+    fn note_dropped(&mut self) {
+        for stamped in &self.events {
+            if let Event::CellSkipped { skipped } = &stamped.event {
+                let found = self.plan.cells.iter().position(|cell| cell.to_string() == skipped.id);
+                self.dropped.extend(found);
+            }
+        }
+    }
+
+    fn nothing_left(&self) -> BenchError {
+        let last_reason = self.events.iter().rev().find_map(|stamped| match &stamped.event {
+            Event::CellSkipped { skipped } => Some(skipped.reason.clone()),
+            _ => None,
+        });
+        BenchError {
+            message: format!("nothing could run: {}", last_reason.unwrap_or_else(|| "no cell".to_owned())),
+            exit_code: ciphertoll_model::ExitCode::NothingRan,
+        }
+    }
+
+    fn check_interrupt(&self) -> Result<(), Stop> {
+        self.interrupt.ending().map_or(Ok(()), |ending| Err(Stop::Ending(ending)))
+    }
+
+    fn record(&mut self, event: Event) -> Result<(), Stop> {
+        let stamped = self.sink.event(&event).map_err(Stop::Error)?;
+        self.events.push(stamped);
+        Ok(())
+    }
+}
+
+impl Stop {
+    fn into_error(self) -> BenchError {
+        match self {
+            Self::Error(error) => error,
+            Self::Ending(ending) => BenchError {
+                message: format!("the run ended early: {ending:?}"),
+                exit_code: ciphertoll_model::ExitCode::Interrupted,
+            },
+        }
+    }
+}
+
+/// A seed of its own for every trial, the same whenever the plan is.
+fn trial_seed(seed: u64, block: u32, cell: usize, arm: Arm) -> u64 {
+    let position = (u64::from(block) << 32) | ((cell as u64) << 1) | u64::from(arm == Arm::Repeat);
+    seed ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

@@ -1,0 +1,224 @@
+//! The whole pipeline on the mock bench: plan, order of effects, gates, retries, stopping, verdicts.
+
+use std::cell::RefCell;
+
+use ciphertoll_experiment::mock::MockBench;
+use ciphertoll_experiment::{BenchError, Interrupt, Run, Sink, TrialRequest};
+use ciphertoll_model::{
+    Arm, Clients, Ending, Event, ExitCode, Grid, LookDecision, Metric, Path, Plan, ServerKey, Size, Spec, Stamped,
+    TlsVersion, VoidReason, Workload,
+};
+use ciphertoll_stats::{Verdict, analyse};
+
+/// A record in memory whose clock counts events.
+#[derive(Default)]
+struct Memory {
+    events: u64,
+    histograms: u64,
+    full_after: Option<u64>,
+}
+
+impl Sink for Memory {
+    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
+        if self.full_after.is_some_and(|limit| self.events >= limit) {
+            return Err(BenchError { message: "disk full".to_owned(), exit_code: ExitCode::HostResource });
+        }
+        self.events += 1;
+        Ok(Stamped { at_unix_ms: self.events, event: event.clone() })
+    }
+
+    fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), BenchError> {
+        self.histograms += 1;
+        Ok(())
+    }
+}
+
+const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
+
+fn spec(blocks: u32) -> Spec {
+    let grid = |workload, clients| Grid {
+        path: vec![Path::Plain, Path::Unix, TLS13],
+        workload: vec![workload],
+        clients: vec![Clients::new(clients).unwrap()],
+        ..Grid::default()
+    };
+    Spec {
+        blocks: Some(blocks),
+        size: Size::Standard,
+        grids: vec![grid(Workload::Connect, 1), grid(Workload::PointSelect, 8)],
+        ..Spec::quick(&[])
+    }
+}
+
+/// TLS costs three times a plain connect and a fifth of the rate; unix is the same as plain.
+fn truth(request: &TrialRequest<'_>) -> f64 {
+    match (request.cell.treatment.path, request.cell.workload) {
+        (path, Workload::PointSelect) if path == TLS13 => 1.25,
+        (path, _) if path == TLS13 => 3.0,
+        _ => 1.0,
+    }
+}
+
+fn carry_out(plan: &Plan, bench: &mut MockBench<'_>) -> Vec<Stamped> {
+    Run::new(plan, bench, &mut Memory::default(), &Interrupt::default()).carry_out("0.0.0").unwrap()
+}
+
+#[test]
+fn finds_the_planted_effects_and_nothing_else() {
+    let plan = Plan::new(&spec(10), 7).unwrap();
+    let events = carry_out(&plan, &mut MockBench::new(7, truth));
+    let analysis = analyse(&plan, &events);
+    for cell in &analysis.cells {
+        let (metric, expected) = match cell.cell.workload {
+            Workload::PointSelect => (Metric::RatePerS, 0.8),
+            _ => (Metric::LatencyNsMean, 3.0),
+        };
+        let Some(toll) = cell.tolls.get(&metric) else {
+            assert_eq!(cell.cell.treatment.path, Path::Plain);
+            continue;
+        };
+        if cell.cell.treatment.path == TLS13 {
+            assert_eq!(toll.verdict, Some(Verdict::Differs), "{}", cell.id);
+            assert!(toll.ratio.ci_low < expected && expected < toll.ratio.ci_high, "{toll:?}");
+        } else {
+            assert!(!matches!(toll.verdict, Some(Verdict::Differs)), "{}: {toll:?}", cell.id);
+        }
+    }
+}
+
+#[test]
+fn phases_add_up_to_the_mean() {
+    let plan = Plan::new(&spec(6), 3).unwrap();
+    let events = carry_out(&plan, &mut MockBench::new(3, truth));
+    let mut checked = 0;
+    for stamped in &events {
+        let Event::TrialFinished { cell, observation, .. } = &stamped.event else { continue };
+        let phases: f64 =
+            observation.metrics.iter().filter(|(m, _)| m.label().starts_with("phase_")).map(|(_, v)| v).sum();
+        if phases > 0.0 {
+            let mean = observation.metrics[&Metric::LatencyNsMean];
+            assert!((phases / mean - 1.0).abs() < 1e-9, "{cell}: {phases} against {mean}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 20);
+}
+
+#[test]
+fn visits_every_cell_and_the_second_baseline_once_a_block() {
+    let plan = Plan::new(&spec(6), 11).unwrap();
+    let mut bench = MockBench::new(11, truth);
+    carry_out(&plan, &mut bench);
+    let trials = bench.log.iter().filter(|line| line.starts_with("trial")).count();
+    assert_eq!(trials, 6 + 6 * 8, "calibration visits 6 cells, a block 6 cells and 2 repeats");
+    assert_eq!(bench.log.first().map(String::as_str), Some("prepare"));
+    assert_eq!(bench.log.last().map(String::as_str), Some("down"));
+    let repeats = bench.log.iter().filter(|line| line.as_str() == "trial plain Repeat").count();
+    assert_eq!(repeats, 12);
+}
+
+#[test]
+fn a_voided_trial_is_repeated_once_at_the_end_of_its_block() {
+    let plan = Plan::new(&spec(6), 5).unwrap();
+    let mut bench = MockBench::new(5, truth);
+    let mut failures = 1;
+    bench.fault = Box::new(move |request| {
+        let now = request.cell.treatment.path == TLS13 && failures > 0 && request.seed != 0;
+        failures -= i32::from(now);
+        now.then(|| VoidReason::Steal { percent: 9.0 })
+    });
+    let events = carry_out(&plan, &mut bench);
+    let voided: Vec<_> =
+        events.iter().filter(|stamped| matches!(stamped.event, Event::TrialVoided { .. })).collect();
+    assert_eq!(voided.len(), 1);
+    let again = events
+        .iter()
+        .find_map(|stamped| match &stamped.event {
+            Event::TrialStarted { block, cell, attempt: 2, .. } => Some((*block, cell.clone())),
+            _ => None,
+        })
+        .expect("a second attempt");
+    assert!(again.1.0.contains("tls1.3"));
+}
+
+#[test]
+fn a_cell_that_fails_calibration_twice_is_skipped_and_the_rest_goes_on() {
+    let plan = Plan::new(&spec(6), 5).unwrap();
+    let mut bench = MockBench::new(5, truth);
+    bench.fault = Box::new(|request| {
+        (request.cell.treatment.path == Path::Unix).then(|| VoidReason::NoOperations)
+    });
+    let events = carry_out(&plan, &mut bench);
+    let skipped = events.iter().filter(|s| matches!(s.event, Event::CellSkipped { .. })).count();
+    assert_eq!(skipped, 2, "unix in both strata");
+    let analysis = analyse(&plan, &events);
+    let tls = analysis.cells.iter().find(|cell| cell.cell.treatment.path == TLS13).unwrap();
+    assert_eq!(tls.blocks_used, 6);
+}
+
+#[test]
+fn nothing_measurable_is_an_error_with_its_code() {
+    let plan = Plan::new(&spec(6), 5).unwrap();
+    let mut bench = MockBench::new(5, truth);
+    bench.fault = Box::new(|_| Some(VoidReason::NoOperations));
+    let interrupt = Interrupt::default();
+    let error =
+        Run::new(&plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap_err();
+    assert_eq!(error.exit_code, ExitCode::NothingRan);
+    assert_eq!(bench.log.last().map(String::as_str), Some("down"));
+}
+
+#[test]
+fn ctrl_c_ends_after_the_running_trial_and_takes_the_bench_down() {
+    let plan = Plan::new(&spec(6), 5).unwrap();
+    let interrupt = Interrupt::default();
+    let flag = interrupt.flag();
+    let trials = RefCell::new(0);
+    let mut bench = MockBench::new(5, truth);
+    bench.before = Box::new(|_| {
+        *trials.borrow_mut() += 1;
+        if *trials.borrow() == 9 {
+            flag.store(2, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    let events =
+        Run::new(&plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
+    assert_eq!(*trials.borrow(), 9);
+    assert!(matches!(events.last().unwrap().event, Event::Finished { ending: Ending::Interrupted }));
+    assert_eq!(bench.log.last().map(String::as_str), Some("down"));
+}
+
+#[test]
+fn a_full_disk_ends_the_run_with_its_code_and_takes_the_bench_down() {
+    let plan = Plan::new(&spec(6), 5).unwrap();
+    let mut bench = MockBench::new(5, truth);
+    let mut sink = Memory { full_after: Some(30), ..Memory::default() };
+    let error = Run::new(&plan, &mut bench, &mut sink, &Interrupt::default()).carry_out("0.0.0").unwrap_err();
+    assert_eq!(error.exit_code, ExitCode::HostResource);
+    assert_eq!(bench.log.last().map(String::as_str), Some("down"));
+}
+
+#[test]
+fn stops_early_only_when_precise() {
+    let plan = Plan::new(&spec(30), 5).unwrap();
+    let mut quiet = MockBench::new(5, truth);
+    quiet.noise = 0.001;
+    quiet.drift = 0.0;
+    let events = carry_out(&plan, &mut quiet);
+    assert_eq!(decisions(&events), vec![(6, LookDecision::StopPrecise)]);
+
+    let mut noisy = MockBench::new(5, truth);
+    noisy.noise = 0.2;
+    let events = carry_out(&plan, &mut noisy);
+    let blocks: Vec<u32> = decisions(&events).iter().map(|(blocks, _)| *blocks).collect();
+    assert_eq!(blocks, vec![6, 10, 15, 20, 30]);
+    assert_eq!(decisions(&events).last().unwrap().1, LookDecision::StopPlanned);
+}
+
+fn decisions(events: &[Stamped]) -> Vec<(u32, LookDecision)> {
+    let looked = events.iter().filter_map(|stamped| match stamped.event {
+        Event::Looked { blocks, decision } => Some((blocks, decision)),
+        _ => None,
+    });
+    looked.collect()
+}

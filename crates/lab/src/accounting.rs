@@ -1,0 +1,239 @@
+//! CPU time and memory, by role.
+//!
+//! A server's CPU time is read from its process CPU-time clock: exact to the nanosecond, and threads
+//! that have ended stay counted. The sum of per-task `schedstat` loses every thread that ends between
+//! two readings, and connection churn ends many; `/proc/PID/stat` counts in ticks of 10 ms.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+use crate::error::{Context, Error};
+
+/// Where the roles' CPU times come from, for [`ciphertoll_model::Environment::cpu_accounting`].
+pub const CPU_ACCOUNTING: &str = "process CPU-time clocks";
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// The CPU-time clock of a process: user and system time of all its threads, ended ones included.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuClock {
+    clock: ClockId,
+    pid: i32,
+}
+
+/// Readings taken together at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// When.
+    pub at: Instant,
+    /// CPU time of the server so far.
+    pub server_cpu_ns: u64,
+    /// Time that all processors together were busy; exact to a tick.
+    pub machine_busy_ns: u64,
+    /// Time that the hypervisor took from all processors together; exact to a tick.
+    pub machine_steal_ns: u64,
+}
+
+/// What lies between two samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleDifference {
+    /// Time that passed.
+    pub elapsed: Duration,
+    /// CPU time of the server.
+    pub server_cpu_ns: u64,
+    /// Time that all processors together were busy.
+    pub machine_busy_ns: u64,
+    /// Time that the hypervisor took from all processors together.
+    pub machine_steal_ns: u64,
+}
+
+/// Where a peak of resident memory is counted from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryPeak {
+    /// From the moment [`MemoryPeak::begin`] was called.
+    SinceBegin,
+    /// From the process's start: the kernel did not let us reset it.
+    SinceStart,
+}
+
+/// Ports for connects to one destination from one address, and how many of them wait out their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Ports that outgoing connects take theirs from.
+    pub usable: u32,
+    /// Sockets of this network namespace in `TIME_WAIT`.
+    pub in_time_wait: u32,
+}
+
+impl CpuClock {
+    /// The clock of the process that has `pid` now.
+    pub fn of(pid: i32) -> Result<Self, Error> {
+        let clock = clock_getcpuclockid(Pid::from_raw(pid)).map_err(Into::into).context("find the CPU clock of", &proc(pid, ""))?;
+        Ok(Self { clock, pid })
+    }
+
+    /// CPU time so far.
+    pub fn read_ns(&self) -> Result<u64, Error> {
+        let time = clock_gettime(self.clock).map_err(Into::into).context("read the CPU clock of", &proc(self.pid, ""))?;
+        Ok(time.tv_sec().cast_unsigned() * NS_PER_S + time.tv_nsec().cast_unsigned())
+    }
+}
+
+impl Sample {
+    /// Reads the clocks of the server with `pid` and of the machine.
+    pub fn take(pid: i32) -> Result<Self, Error> {
+        let server_cpu_ns = CpuClock::of(pid)?.read_ns()?;
+        let machine = MachineTimes::read()?;
+        Ok(Self {
+            at: Instant::now(),
+            server_cpu_ns,
+            machine_busy_ns: machine.busy_ns,
+            machine_steal_ns: machine.steal_ns,
+        })
+    }
+
+    /// What happened from `earlier` to this.
+    pub fn since(&self, earlier: &Self) -> SampleDifference {
+        SampleDifference {
+            elapsed: self.at.saturating_duration_since(earlier.at),
+            server_cpu_ns: self.server_cpu_ns.saturating_sub(earlier.server_cpu_ns),
+            machine_busy_ns: self.machine_busy_ns.saturating_sub(earlier.machine_busy_ns),
+            machine_steal_ns: self.machine_steal_ns.saturating_sub(earlier.machine_steal_ns),
+        }
+    }
+}
+
+impl MemoryPeak {
+    /// Begins a new peak for the process with `pid`, where the kernel lets us.
+    pub fn begin(pid: i32) -> Self {
+        const RESET_PEAK: &str = "5";
+        match fs::write(proc(pid, "clear_refs"), RESET_PEAK) {
+            Ok(()) => Self::SinceBegin,
+            Err(_) => Self::SinceStart,
+        }
+    }
+
+    /// Peak of the resident memory of the process with `pid`.
+    pub fn read_bytes(pid: i32) -> Result<u64, Error> {
+        const BYTES_PER_KB: u64 = 1024;
+        let path = proc(pid, "status");
+        let status = fs::read_to_string(&path).context("read", &path)?;
+        let kilobytes = number_after(&status, "VmHWM:").ok_or_else(|| unexpected(&path))?;
+        Ok(kilobytes * BYTES_PER_KB)
+    }
+}
+
+impl Ports {
+    /// As they are now.
+    pub fn read() -> Result<Self, Error> {
+        let path = Path::new("/proc/sys/net/ipv4/ip_local_port_range");
+        let text = fs::read_to_string(path).context("read", path)?;
+        let bounds: Vec<u32> = text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [first, last] = bounds[..] else { return Err(unexpected(path)) };
+        let path = Path::new("/proc/net/sockstat");
+        let text = fs::read_to_string(path).context("read", path)?;
+        let in_time_wait = number_after(&text, " tw ").ok_or_else(|| unexpected(path))? as u32;
+        Ok(Self { usable: (last + 1).saturating_sub(first), in_time_wait })
+    }
+}
+
+struct MachineTimes {
+    busy_ns: u64,
+    steal_ns: u64,
+}
+
+impl MachineTimes {
+    fn read() -> Result<Self, Error> {
+        let path = Path::new("/proc/stat");
+        let text = fs::read_to_string(path).context("read", path)?;
+        Self::parse(&text, ticks_per_s()).ok_or_else(|| unexpected(path))
+    }
+
+    /// The first line: user, nice, system, idle, iowait, irq, softirq, steal. Guests are in user already.
+    fn parse(text: &str, ticks_per_s: u64) -> Option<Self> {
+        let line = text.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<u64> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = ticks[..] else { return None };
+        let to_ns = |ticks: u64| ticks * (NS_PER_S / ticks_per_s);
+        Some(Self { busy_ns: to_ns(user + nice + system + irq + softirq), steal_ns: to_ns(steal) })
+    }
+}
+
+fn ticks_per_s() -> u64 {
+    const USUAL: u64 = 100;
+    let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
+    ticks.filter(|&ticks| ticks > 0).unwrap_or(USUAL)
+}
+
+fn number_after(text: &str, label: &str) -> Option<u64> {
+    let (_, after) = text.split_once(label)?;
+    after.split_ascii_whitespace().next()?.parse().ok()
+}
+
+fn proc(pid: i32, file: &str) -> PathBuf {
+    Path::new("/proc").join(pid.to_string()).join(file)
+}
+
+fn unexpected(path: &Path) -> Error {
+    let reason = std::io::Error::other("unexpected contents");
+    Error::Record(ciphertoll_record::Error::from_io("understand", path, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_pid() -> i32 {
+        std::process::id().cast_signed()
+    }
+
+    fn burn(duration: Duration) {
+        let end = Instant::now() + duration;
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn ended_threads_stay_counted() {
+        let clock = CpuClock::of(own_pid()).unwrap();
+        let before = clock.read_ns().unwrap();
+        std::thread::spawn(|| burn(Duration::from_millis(60))).join().unwrap();
+        // Less than was burnt, as other processes may have had the processor meanwhile.
+        assert!(clock.read_ns().unwrap() - before > 10_000_000);
+    }
+
+    #[test]
+    fn a_sample_moves_on() {
+        let before = Sample::take(own_pid()).unwrap();
+        burn(Duration::from_millis(50));
+        let difference = Sample::take(own_pid()).unwrap().since(&before);
+        assert!(difference.elapsed >= Duration::from_millis(50));
+        assert!(difference.server_cpu_ns > 0);
+    }
+
+    #[test]
+    fn the_machines_times_leave_out_waiting_and_count_guests_once() {
+        let times = MachineTimes::parse("cpu  1 2 4 1000 1000 8 16 32 64 128\ncpu0 9\n", 100).unwrap();
+        assert_eq!((times.busy_ns, times.steal_ns), (310_000_000, 320_000_000));
+        assert!(MachineTimes::parse("cpu 1 2\n", 100).is_none());
+    }
+
+    #[test]
+    fn memory_and_ports_are_readable() {
+        MemoryPeak::begin(own_pid());
+        assert!(MemoryPeak::read_bytes(own_pid()).unwrap() > 1 << 20);
+        let ports = Ports::read().unwrap();
+        assert!(ports.usable > 1_000);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        assert!(Sample::take(i32::MAX).is_err());
+        assert!(MemoryPeak::read_bytes(i32::MAX).is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! Fresh keys and certificates for one run: an authority whose key never leaves memory, and a server
+//! certificate for each kind of key.
+
+use ciphertoll_model::ServerKey;
+use openssl::asn1::Asn1Time;
+use openssl::bn::{BigNum, MsbOption};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::rsa::Rsa;
+use openssl::x509::extension::{
+    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
+    SubjectKeyIdentifier,
+};
+use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
+
+/// Longer than any run, shorter than anybody could grow used to.
+const VALID_DAYS: u32 = 7;
+/// So that a clock set back a little, as in a resumed virtual machine, does no harm.
+const VALID_BEFORE_S: i64 = 3_600;
+const X509_V3: i32 = 2;
+const SERIAL_BITS: i32 = 127;
+const RSA_BITS: u32 = 2048;
+
+/// Who signs the servers' certificates of one run.
+pub struct Authority {
+    certificate: X509,
+    key: PKey<Private>,
+}
+
+/// A server's certificate and key, PEM.
+pub struct Certificate {
+    /// The certificate; it is signed by the authority directly.
+    pub certificate_pem: Vec<u8>,
+    /// Its key, to be written with mode 0600.
+    pub key_pem: Vec<u8>,
+}
+
+impl Authority {
+    /// A fresh authority with a P-256 key.
+    pub fn generate() -> Result<Self, ErrorStack> {
+        let key = generate_key(ServerKey::P256)?;
+        let name = named("ciphertoll lab authority")?;
+        let mut builder = begin(&name, &name, &key)?;
+        builder.append_extension(BasicConstraints::new().critical().ca().pathlen(0).build()?)?;
+        builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
+        let key_id = SubjectKeyIdentifier::new().build(&builder.x509v3_context(None, None))?;
+        builder.append_extension(key_id)?;
+        builder.sign(&key, MessageDigest::sha256())?;
+        Ok(Self { certificate: builder.build(), key })
+    }
+
+    /// The certificate that clients must trust, PEM.
+    pub fn certificate_pem(&self) -> Result<Vec<u8>, ErrorStack> {
+        self.certificate.to_pem()
+    }
+
+    /// A fresh server certificate for this machine's loopback addresses and name.
+    pub fn issue(&self, key: ServerKey) -> Result<Certificate, ErrorStack> {
+        let leaf_key = generate_key(key)?;
+        let mut builder = begin(&named("localhost")?, self.certificate.subject_name(), &leaf_key)?;
+        builder.append_extension(BasicConstraints::new().critical().build()?)?;
+        builder.append_extension(leaf_usage(key).build()?)?;
+        builder.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
+        let context = builder.x509v3_context(Some(&self.certificate), None);
+        let names =
+            SubjectAlternativeName::new().dns("localhost").ip("127.0.0.1").ip("::1").build(&context)?;
+        let issuer = AuthorityKeyIdentifier::new().keyid(true).build(&context)?;
+        let key_id = SubjectKeyIdentifier::new().build(&context)?;
+        for extension in [names, issuer, key_id] {
+            builder.append_extension(extension)?;
+        }
+        builder.sign(&self.key, MessageDigest::sha256())?;
+        Ok(Certificate {
+            certificate_pem: builder.build().to_pem()?,
+            key_pem: leaf_key.private_key_to_pem_pkcs8()?,
+        })
+    }
+}
+
+fn generate_key(key: ServerKey) -> Result<PKey<Private>, ErrorStack> {
+    match key {
+        ServerKey::P256 => {
+            PKey::from_ec_key(EcKey::generate(&*EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?)?)
+        }
+        ServerKey::Rsa2048 => PKey::from_rsa(Rsa::generate(RSA_BITS)?),
+    }
+}
+
+fn leaf_usage(key: ServerKey) -> KeyUsage {
+    let mut usage = KeyUsage::new();
+    usage.critical().digital_signature();
+    if key == ServerKey::Rsa2048 {
+        // TLS 1.2 may still transport the session's key by RSA.
+        usage.key_encipherment();
+    }
+    usage
+}
+
+fn begin(subject: &X509Name, issuer: &openssl::x509::X509NameRef, key: &PKey<Private>) -> Result<X509Builder, ErrorStack> {
+    let mut serial = BigNum::new()?;
+    serial.rand(SERIAL_BITS, MsbOption::MAYBE_ZERO, false)?;
+    let mut builder = X509::builder()?;
+    builder.set_version(X509_V3)?;
+    builder.set_serial_number(&*serial.to_asn1_integer()?)?;
+    builder.set_subject_name(subject)?;
+    builder.set_issuer_name(issuer)?;
+    builder.set_pubkey(key)?;
+    builder.set_not_before(&*Asn1Time::from_unix(now_unix_s() - VALID_BEFORE_S)?)?;
+    builder.set_not_after(&*Asn1Time::days_from_now(VALID_DAYS)?)?;
+    Ok(builder)
+}
+
+fn named(common_name: &str) -> Result<X509Name, ErrorStack> {
+    let mut name = X509NameBuilder::new()?;
+    name.append_entry_by_nid(Nid::COMMONNAME, common_name)?;
+    Ok(name.build())
+}
+
+fn now_unix_s() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use openssl::stack::Stack;
+    use openssl::x509::X509StoreContext;
+    use openssl::x509::store::X509StoreBuilder;
+    use openssl::x509::verify::X509VerifyParam;
+
+    use super::*;
+
+    fn verifies(authority: &Authority, leaf: &Certificate, address: &str) -> bool {
+        let leaf = X509::from_pem(&leaf.certificate_pem).unwrap();
+        let mut parameters = X509VerifyParam::new().unwrap();
+        parameters.set_ip(address.parse().unwrap()).unwrap();
+        let mut store = X509StoreBuilder::new().unwrap();
+        store.add_cert(X509::from_pem(&authority.certificate_pem().unwrap()).unwrap()).unwrap();
+        store.set_param(&parameters).unwrap();
+        let mut context = X509StoreContext::new().unwrap();
+        context.init(&store.build(), &leaf, &Stack::new().unwrap(), |context| context.verify_cert()).unwrap()
+    }
+
+    #[test]
+    fn certificates_verify_for_loopback_and_nothing_else() {
+        let authority = Authority::generate().unwrap();
+        for key in ServerKey::ALL {
+            let leaf = authority.issue(key).unwrap();
+            assert!(verifies(&authority, &leaf, "127.0.0.1"));
+            assert!(verifies(&authority, &leaf, "::1"));
+            assert!(!verifies(&authority, &leaf, "127.0.0.2"));
+            assert!(!verifies(&Authority::generate().unwrap(), &leaf, "127.0.0.1"));
+        }
+    }
+
+    #[test]
+    fn certificates_have_the_key_that_was_asked_for() {
+        let authority = Authority::generate().unwrap();
+        let key_of = |key| X509::from_pem(&authority.issue(key).unwrap().certificate_pem).unwrap().public_key().unwrap();
+        let p256 = key_of(ServerKey::P256).ec_key().unwrap();
+        assert_eq!(p256.group().curve_name(), Some(Nid::X9_62_PRIME256V1));
+        assert_eq!(key_of(ServerKey::Rsa2048).rsa().unwrap().size() * 8, RSA_BITS);
+    }
+}

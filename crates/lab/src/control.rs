@@ -1,0 +1,93 @@
+//! The lab's own connections to a server, and the wait for the first one that succeeds.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ciphertoll_net::{Address, blocking::Client};
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql::{Encryption, Login};
+
+use crate::error::Error;
+use crate::spawn::Child;
+
+/// Between two tries to log in; the kernel gives no event for "the server is ready".
+const RETRY_AFTER: Duration = Duration::from_millis(3);
+/// How soon the server's death is noticed while waiting for it.
+const DEATH_CHECK: Duration = Duration::from_millis(10);
+
+/// Where and as whom to log in, over the unix socket: no TLS and no delay is in the way.
+#[derive(Clone)]
+pub(crate) struct Control {
+    address: Address,
+    login: Arc<Login>,
+}
+
+impl Control {
+    pub(crate) fn new(socket: &Path, user: &str, password: Secret) -> Self {
+        let login = Login { user: user.to_owned(), password, database: None, encryption: Encryption::Plain };
+        Self { address: Address::Unix(socket.to_owned()), login: Arc::new(login) }
+    }
+
+    /// A connection for a few statements. None is kept open, so that none is there while a trial runs.
+    pub(crate) fn connect(&self) -> Result<Client, Error> {
+        let connected = Client::connect(&self.address, Arc::clone(&self.login), None);
+        connected.map_err(|source| Error::Control { doing: "log in to the server", source })
+    }
+
+    /// Waits until `server` lets us log in. Its death is noticed at once.
+    pub(crate) fn wait_until_ready(&self, server: &mut Child, limit: Duration) -> Result<(), Error> {
+        let deadline = Instant::now() + limit;
+        let attempts = self.attempts();
+        let mut last = "it never listened".to_owned();
+        loop {
+            match attempts.recv_timeout(DEATH_CHECK) {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(failure)) => last = failure,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            if let Some(status) = server.ended() {
+                return Err(server.died(status));
+            }
+            if Instant::now() >= deadline {
+                return Err(server.too_slow(limit, last));
+            }
+        }
+    }
+
+    /// Tries to log in on a thread of its own, since a server that accepts and then hangs would hold
+    /// us beyond the deadline. The thread ends when nobody listens, or with the server.
+    fn attempts(&self) -> mpsc::Receiver<Result<(), String>> {
+        let (sender, receiver) = mpsc::sync_channel(0);
+        let control = self.clone();
+        thread::spawn(move || {
+            loop {
+                let attempt = control.connect().and_then(close).map_err(|error| error.to_string());
+                let ready = attempt.is_ok();
+                if sender.send(attempt).is_err() || ready {
+                    return;
+                }
+                thread::sleep(RETRY_AFTER);
+            }
+        });
+        receiver
+    }
+}
+
+/// Runs one statement on a connection of its own.
+pub(crate) fn execute(client: &mut Client, doing: &'static str, sql: &str) -> Result<(), Error> {
+    client.execute(sql).map_err(|source| Error::Control { doing, source })
+}
+
+/// The rows of a query, as text; NULL is empty.
+pub(crate) fn query(client: &mut Client, doing: &'static str, sql: &str) -> Result<Vec<Vec<String>>, Error> {
+    let rows = client.query(sql).map_err(|source| Error::Control { doing, source })?;
+    let text = |value: Option<Vec<u8>>| String::from_utf8_lossy(&value.unwrap_or_default()).into_owned();
+    Ok(rows.into_iter().map(|row| row.into_iter().map(text).collect()).collect())
+}
+
+fn close(client: Client) -> Result<(), Error> {
+    client.close().map_err(|source| Error::Control { doing: "log out", source })
+}

@@ -1,0 +1,114 @@
+//! What can go wrong with real servers on a real machine, and whose fault it is.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ciphertoll_model::ExitCode;
+
+/// A server, tool or resource that is not there or does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No build on this machine is what was asked for.
+    #[error("no {wanted} found{found}; {how_to_get}")]
+    ServerMissing {
+        /// The level asked for.
+        wanted: String,
+        /// What was found instead, or nothing.
+        found: String,
+        /// How to get one.
+        how_to_get: &'static str,
+    },
+    /// A program that a build needs is missing or does not run.
+    #[error("{} does not work: {reason}", program.display())]
+    Program {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A process ended that should have gone on.
+    #[error("{what} ended ({status}); its log ends: {log_end}")]
+    Died {
+        /// Which.
+        what: String,
+        /// How.
+        status: String,
+        /// The last lines of its log that say something.
+        log_end: String,
+    },
+    /// A process did not do its work in time.
+    #[error("{what} was not done after {limit:?} ({last}); its log ends: {log_end}")]
+    TooSlow {
+        /// Which.
+        what: String,
+        /// The deadline.
+        limit: Duration,
+        /// The last failure seen from outside.
+        last: String,
+        /// The last lines of its log that say something.
+        log_end: String,
+    },
+    /// Every port tried was taken by somebody else.
+    #[error("{what} found every port that it tried taken: {tried:?}")]
+    PortsTaken {
+        /// Who wanted one.
+        what: String,
+        /// The ports.
+        tried: Vec<u16>,
+    },
+    /// A server refused what the lab asked of it.
+    #[error("cannot {doing}: {source}")]
+    Control {
+        /// What the lab wanted.
+        doing: &'static str,
+        /// What the server or the connection said.
+        source: ciphertoll_net::Error,
+    },
+    /// Servers must not run as root, and there is no other user to run them as.
+    #[error("servers must not run as root, and {0}")]
+    NoServerUser(String),
+    /// Keys or certificates could not be made.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] openssl::error::ErrorStack),
+    /// The `__exec` helper could not turn itself into the program.
+    #[error("cannot start {}: {reason}", program.display())]
+    Exec {
+        /// The program.
+        program: PathBuf,
+        /// Which step failed and why.
+        reason: String,
+    },
+    /// Files, locks and the ledger.
+    #[error(transparent)]
+    Record(#[from] ciphertoll_record::Error),
+}
+
+impl Error {
+    /// What the process should answer when this ends it.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::ServerMissing { .. } | Self::Program { .. } => ExitCode::NothingRan,
+            Self::Died { .. } | Self::TooSlow { .. } => ExitCode::ServerRefused,
+            Self::PortsTaken { .. } | Self::NoServerUser(_) => ExitCode::HostResource,
+            Self::Control { source, .. } => match source.fault() {
+                ciphertoll_net::Fault::Server | ciphertoll_net::Fault::Tls => ExitCode::ServerRefused,
+                ciphertoll_net::Fault::Host => ExitCode::HostResource,
+                ciphertoll_net::Fault::Caller => ExitCode::Internal,
+            },
+            Self::Certificate(_) | Self::Exec { .. } => ExitCode::Internal,
+            Self::Record(error) => error.exit_code(),
+        }
+    }
+}
+
+/// Puts verb and object to an error of the operating system.
+pub(crate) trait Context<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T, Error>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T, Error> {
+        self.map_err(|source| Error::Record(ciphertoll_record::Error::from_io(action, path, source)))
+    }
+}

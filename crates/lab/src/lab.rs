@@ -1,0 +1,68 @@
+//! What all servers of a run share: the scratch directory, the authority, the user, the helper.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ciphertoll_model::Scale;
+use ciphertoll_record::{Scratch, scratch_root};
+
+use crate::certificates::Authority;
+use crate::error::Error;
+use crate::find::Build;
+use crate::mariadb::{MariaDb, Start};
+use crate::process::Surroundings;
+use crate::template::{self, Template};
+use crate::user::RunAs;
+
+/// What all servers of a run share.
+pub struct Lab {
+    pub(crate) scratch: Arc<Scratch>,
+    pub(crate) authority: Authority,
+    pub(crate) run_as: RunAs,
+    pub(crate) helper: PathBuf,
+    cache: PathBuf,
+}
+
+impl Lab {
+    /// A lab with its own scratch directory. `helper` is the program that has the hidden command
+    /// [`crate::EXEC_COMMAND`]: most often `/proc/self/exe`'s target. Sweep first.
+    pub fn open(helper: PathBuf) -> Result<Self, Error> {
+        Self::open_in(helper, &scratch_root(), template::cache_directory())
+    }
+
+    /// The same in directories of the caller's choice.
+    pub fn open_in(helper: PathBuf, scratch_root: &Path, cache: PathBuf) -> Result<Self, Error> {
+        Ok(Self {
+            run_as: RunAs::choose()?,
+            authority: Authority::generate()?,
+            scratch: Arc::new(Scratch::create(scratch_root)?),
+            helper,
+            cache,
+        })
+    }
+
+    /// The template of `build` with `scale` rows, from the cache or made now, which takes seconds.
+    /// `progress` gets a few words whenever something slow begins.
+    pub fn template(
+        &self,
+        build: &Build,
+        scale: Scale,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Template, Error> {
+        template::prepare(&self.surroundings(), &self.cache, build, scale, progress)
+    }
+
+    /// Starts a server; it is ready when this returns. To be called on the main thread.
+    pub fn start(&self, start: &Start<'_>) -> Result<MariaDb, Error> {
+        MariaDb::start(self, start)
+    }
+
+    /// The scratch directory. It goes when the lab and all its servers are dropped.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    pub(crate) fn surroundings(&self) -> Surroundings<'_> {
+        Surroundings { scratch: &self.scratch, helper: &self.helper, run_as: self.run_as }
+    }
+}

@@ -1,0 +1,32 @@
+//! Servers, certificates and accounting: everything real that a run stands on.
+//!
+//! A [`Lab`] holds what all servers of a run share. A [`Build`] is found, a [`Template`] is made of it
+//! once and kept, and a [`MariaDb`] is started on a copy of the template. Every process is started by
+//! way of [`spawn`], every effect is in the scratch directory's ledger first.
+
+pub mod accounting;
+pub mod certificates;
+mod config;
+mod control;
+pub mod environment;
+pub mod error;
+mod files;
+pub mod find;
+mod lab;
+pub mod mariadb;
+mod port;
+mod process;
+mod rows;
+pub mod spawn;
+pub mod template;
+pub mod user;
+
+pub use accounting::{CpuClock, MemoryPeak, Sample, SampleDifference};
+pub use certificates::{Authority, Certificate};
+pub use error::Error;
+pub use find::{Build, find};
+pub use lab::Lab;
+pub use mariadb::{MariaDb, Start};
+pub use spawn::{Child, EXEC_COMMAND, ExecRequest, Launch, run_exec_helper};
+pub use template::Template;
+pub use user::{RunAs, ServerUser};

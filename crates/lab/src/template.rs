@@ -1,0 +1,204 @@
+//! Data directories that are made once and copied for every start, kept in the user's cache.
+//!
+//! A template has sysbench's table and no account that anybody could log in with: each start makes
+//! its own account. It is built in the scratch directory and comes into the cache in one rename, so
+//! that a build that is killed leaves no half template.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ciphertoll_model::{Scale, ServerLevel};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::Secret;
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
+use sha1::{Digest, Sha1};
+
+use crate::config::{Config, Network, socket_path};
+use crate::control::{self, Control};
+use crate::error::{Context, Error};
+use crate::files::{self, PRIVATE_DIRECTORY};
+use crate::find::Build;
+use crate::process::{ServerProcess, Surroundings};
+use crate::rows;
+use crate::spawn::{Child, Launch};
+
+/// Bumped when a template made by an older version would not do any more.
+const FORMAT: u32 = 1;
+const INSTALL_LIMIT: Duration = Duration::from_secs(180);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// Beside the data directory while a template comes into the cache from another file system.
+const PARTIAL_SUFFIX: &str = ".partial";
+
+/// A data directory to copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    /// Where.
+    pub path: PathBuf,
+    /// Rows in its table.
+    pub rows: u32,
+}
+
+/// Where templates are kept: `/var/cache/ciphertoll` for root, else `$XDG_CACHE_HOME/ciphertoll` or
+/// `~/.cache/ciphertoll`.
+pub fn cache_directory() -> PathBuf {
+    const NAME: &str = "ciphertoll";
+    if geteuid().is_root() {
+        return Path::new("/var/cache").join(NAME);
+    }
+    let directory = |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+    let home = || directory("HOME").map(|home| home.join(".cache"));
+    // Without a home, what is cached lasts as long as the system's temporary files.
+    let base = directory("XDG_CACHE_HOME").or_else(home).unwrap_or_else(std::env::temp_dir);
+    base.join(NAME)
+}
+
+/// The template of `build` with `scale` rows, from the cache or made now. `progress` gets a few words
+/// whenever something slow begins.
+pub(crate) fn prepare(
+    surroundings: &Surroundings<'_>,
+    cache: &Path,
+    build: &Build,
+    scale: Scale,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Template, Error> {
+    let template = Template { path: cache.join(key(build, scale)?), rows: scale.rows() };
+    if template.path.is_dir() {
+        return Ok(template);
+    }
+    fs::create_dir_all(cache).context("make", cache)?;
+    let _lock = lock(&template.path.with_extension("lock"), progress)?;
+    if !template.path.is_dir() {
+        let data = construct(surroundings, build, scale, progress)?;
+        admit(&data, &template.path)?;
+    }
+    Ok(template)
+}
+
+/// Everything a template depends on: engine, version, the very build, our format, the rows.
+fn key(build: &Build, scale: Scale) -> Result<String, Error> {
+    let program = &build.server_program;
+    let metadata = fs::metadata(program).context("look at", program)?;
+    let identity = format!("{FORMAT} {} {}.{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+    let digest = Sha1::digest(identity.as_bytes());
+    let short: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{}-{}rows-{short}", build.engine.label(), build.version, scale.rows()))
+}
+
+/// One build at a time; a second run waits and then finds the template made.
+fn lock(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Flock<File>, Error> {
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path).context("open", path)?;
+    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => return Ok(lock),
+        Err((file, _)) => file,
+    };
+    progress("waiting for another ciphertoll that makes the same data");
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno)).context("lock", path)
+}
+
+/// Makes the data directory in the scratch directory; returns where it is.
+fn construct(
+    surroundings: &Surroundings<'_>,
+    build: &Build,
+    scale: Scale,
+    progress: &mut dyn FnMut(&str),
+) -> Result<PathBuf, Error> {
+    let name = ServerLevel { version: Some(build.version.clone()), ..ServerLevel::of(build.engine) }.short_name();
+    let place = surroundings.scratch.make_directory(&format!("template-{:04x}", rand::random::<u16>()), 0o711)?;
+    let (data, run) = (place.join("data"), place.join("run"));
+    for directory in [&data, &run] {
+        files::make_directory(directory, PRIVATE_DIRECTORY, surroundings.run_as)?;
+    }
+    progress(&format!("{name}: making an empty data directory"));
+    install(surroundings, build, &data, &run, place.join("install.log"))?;
+    progress(&format!("{name}: loading {} rows", scale.rows()));
+    let control = Control::new(&socket_path(&run), "root", Secret::new(Vec::new()));
+    let config = Config { build, data: &data, run: &run, network: Network::SocketOnly, init_file: None };
+    let (config_file, log) = (place.join("my.cnf"), place.join("server.log"));
+    let what = format!("{name} (making a template)");
+    let mut server = ServerProcess::start(surroundings, what, &config, &config_file, log, &control)?;
+    load(&mut control.connect()?, &name, scale, progress)?;
+    server.stop()?;
+    Ok(data)
+}
+
+fn install(surroundings: &Surroundings<'_>, build: &Build, data: &Path, run: &Path, log: PathBuf) -> Result<(), Error> {
+    let mut arguments = vec!["--no-defaults".to_owned()];
+    // The script knows where its own distribution put things, but only when it is not told anything.
+    if build.base_directory != Path::new("/usr") {
+        arguments.push(format!("--basedir={}", build.base_directory.display()));
+    }
+    arguments.extend([
+        format!("--datadir={}", data.display()),
+        format!("--tmpdir={}", run.display()),
+        "--skip-test-db".to_owned(),
+        "--skip-name-resolve".to_owned(),
+        "--auth-root-authentication-method=normal".to_owned(),
+        // Else it gives up on machines whose own name does not resolve.
+        "--force".to_owned(),
+    ]);
+    let launch = Launch {
+        what: "mariadb-install-db".to_owned(),
+        program: build.install_program.clone(),
+        arguments,
+        environment: BTreeMap::new(),
+        directory: data.to_owned(),
+        run_as: surroundings.run_as,
+        log,
+    };
+    let mut child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;
+    match child.wait(INSTALL_LIMIT)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(child.died(status)),
+        None => Err(child.too_slow(INSTALL_LIMIT, "still running".to_owned())),
+    }
+}
+
+fn load(client: &mut Client, name: &str, scale: Scale, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    control::execute(client, "make the schema", &format!("CREATE DATABASE {}", rows::SCHEMA))?;
+    control::execute(client, "make the table", rows::CREATE_TABLE)?;
+    let mut told = Instant::now();
+    for (statement, done) in rows::inserts(scale.rows()) {
+        control::execute(client, "load rows", &statement)?;
+        if told.elapsed() >= PROGRESS_INTERVAL {
+            told = Instant::now();
+            progress(&format!("{name}: {done} of {} rows", scale.rows()));
+        }
+    }
+    control::execute(client, "make the index", rows::CREATE_INDEX)?;
+    drop_accounts(client)
+}
+
+/// The accounts of a fresh data directory have no passwords. The one that owns the views of `sys` is
+/// locked and stays; ours goes last.
+fn drop_accounts(client: &mut Client) -> Result<(), Error> {
+    let doing = "drop the accounts without passwords";
+    let accounts = "SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user \
+         WHERE user <> 'mariadb.sys' ORDER BY user = 'root' AND host = 'localhost'";
+    for account in control::query(client, doing, accounts)?.into_iter().flatten() {
+        control::execute(client, doing, &format!("DROP USER {account}"))?;
+    }
+    Ok(())
+}
+
+/// Brings a finished data directory into the cache in one rename.
+fn admit(data: &Path, target: &Path) -> Result<(), Error> {
+    files::take_directory(data)?;
+    match fs::rename(data, target) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
+        renamed => return renamed.context("keep", target),
+    }
+    let mut partial = target.as_os_str().to_owned();
+    partial.push(PARTIAL_SUFFIX);
+    let partial = PathBuf::from(partial);
+    match fs::remove_dir_all(&partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).context("remove", &partial),
+        _ => {}
+    }
+    files::copy_directory(data, &partial, crate::user::RunAs::Ourselves)?;
+    fs::rename(&partial, target).context("keep", target)
+}

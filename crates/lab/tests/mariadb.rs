@@ -1,0 +1,234 @@
+//! A real MariaDB, started, used over every path, and gone without a trace.
+
+mod common;
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ciphertoll_lab::{Build, Error, Lab, MariaDb, Sample, Start};
+use ciphertoll_model::{Endpoint, Scale, ServerKey};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_net::{Address, tls};
+use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql::{Encryption, Login};
+
+const ROWS: u32 = 1_500;
+
+struct Fixture {
+    // Dropped in this order: the servers' files lie in the scratch directory, that in the place.
+    lab: Lab,
+    build: Build,
+    place: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Option<Self> {
+        let build = common::build()?;
+        let (place, lab) = common::lab();
+        Some(Self { lab, build, place })
+    }
+
+    fn start(&self, preferred_port: Option<u16>) -> Result<MariaDb, Error> {
+        let template = self.lab.template(&self.build, scale(), &mut |_| {})?;
+        self.lab.start(&Start {
+            build: &self.build,
+            template: &template,
+            name: "m1",
+            key: ServerKey::P256,
+            log: self.place.path().join("mariadb.log"),
+            preferred_port,
+        })
+    }
+}
+
+fn scale() -> Scale {
+    ROWS.to_string().parse().unwrap()
+}
+
+fn login(server: &MariaDb, encryption: Encryption) -> Arc<Login> {
+    Arc::new(Login {
+        user: server.user().to_owned(),
+        password: Secret::new(fs::read(server.password_file()).unwrap()),
+        database: Some(server.database().to_owned()),
+        encryption,
+    })
+}
+
+fn address(endpoint: Endpoint) -> Address {
+    match endpoint {
+        Endpoint::Tcp(address) => Address::Tcp(address),
+        Endpoint::Unix(path) => Address::Unix(path),
+    }
+}
+
+fn connect_tls(server: &MariaDb, version: tls::Version) -> tls::Negotiated {
+    let settings = tls::Settings {
+        version,
+        anchors: tls::TrustAnchors::File(server.ca_file()),
+        peer: server.server_name().into(),
+    };
+    let context = tls::Context::build(&settings).unwrap();
+    let endpoint = address(server.tcp_endpoint());
+    let mut client = Client::connect(&endpoint, login(server, Encryption::Tls), Some(&context)).unwrap();
+    assert!(client.query_text("SHOW STATUS LIKE 'Ssl_cipher'").unwrap().is_some());
+    client.negotiated().unwrap()
+}
+
+#[test]
+fn a_server_serves_every_path_and_leaves_nothing() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mut server = fixture.start(None).unwrap();
+    assert!(server.is_alive());
+    assert!(server.version().contains("MariaDB"), "{}", server.version());
+    assert!(server.tls_library().unwrap().contains("OpenSSL"));
+    for endpoint in [server.tcp_endpoint(), server.unix_endpoint()] {
+        let mut client = Client::connect(&address(endpoint), login(&server, Encryption::Plain), None).unwrap();
+        let rows = client.query_text("SELECT COUNT(*) FROM sbtest1").unwrap();
+        assert_eq!(rows.unwrap(), ROWS.to_string());
+    }
+    for (key, label) in [(ServerKey::P256, "p256"), (ServerKey::Rsa2048, "rsa2048"), (ServerKey::P256, "p256")] {
+        server.install_certificate(key).unwrap();
+        server.install_certificate(key).unwrap();
+        for version in [tls::Version::Tls12, tls::Version::Tls13] {
+            let negotiated = connect_tls(&server, version);
+            assert_eq!(negotiated.key, label);
+        }
+    }
+    let identity = ProcessIdentity::of(server.pid()).unwrap();
+    assert_eq!(server.stop().unwrap(), Ended::Terminated);
+    assert!(!identity.is_alive());
+    let scratch = fixture.lab.scratch().path().to_owned();
+    assert!(!scratch.join("m1").exists());
+    drop(fixture.lab);
+    assert!(!scratch.exists());
+}
+
+#[test]
+fn settings_are_those_that_differ_and_name_no_scratch_file() {
+    let Some(fixture) = Fixture::new() else { return };
+    let server = fixture.start(None).unwrap();
+    let settings = server.settings();
+    assert_eq!(settings["max_connections"], "306");
+    assert_eq!(settings["skip_name_resolve"], "ON");
+    let scratch = fixture.place.path().to_str().unwrap();
+    assert!(settings.values().all(|value| !value.contains(scratch)), "{settings:?}");
+}
+
+#[test]
+fn nobody_logs_in_without_the_password() {
+    let Some(fixture) = Fixture::new() else { return };
+    let server = fixture.start(None).unwrap();
+    for user in ["root", "ciphertoll", "mariadb.sys", ""] {
+        for endpoint in [server.tcp_endpoint(), server.unix_endpoint()] {
+            let login = Login {
+                user: user.to_owned(),
+                password: Secret::new(Vec::new()),
+                database: None,
+                encryption: Encryption::Plain,
+            };
+            assert!(Client::connect(&address(endpoint), Arc::new(login), None).is_err(), "{user}");
+        }
+    }
+    let mut client =
+        Client::connect(&address(server.unix_endpoint()), login(&server, Encryption::Plain), None).unwrap();
+    assert!(client.query("SELECT * FROM mysql.global_priv").is_err(), "no rights beyond the table's schema");
+}
+
+#[test]
+fn secrets_are_private_and_in_no_argument_or_log() {
+    let Some(fixture) = Fixture::new() else { return };
+    let server = fixture.start(None).unwrap();
+    let password = fs::read_to_string(server.password_file()).unwrap();
+    assert!(password.len() >= 24);
+    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", server.pid())).unwrap();
+    let log = fs::read_to_string(fixture.place.path().join("mariadb.log")).unwrap();
+    assert!(!arguments.contains(&password) && !log.contains(&password));
+    let root = server.password_file().parent().unwrap().to_owned();
+    let owner = fs::metadata(root.join("data")).unwrap().uid();
+    let mut keys = 0;
+    for path in files_under(&root) {
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let private = metadata.permissions().mode() & 0o077 == 0;
+        if path.ends_with("key.pem") {
+            keys += 1;
+            assert!(private && metadata.uid() == owner, "{}", path.display());
+        }
+        let contents = fs::read(&path).unwrap_or_default();
+        let has_password = contents.windows(password.len()).any(|window| window == password.as_bytes());
+        assert!(!has_password || (private && path == server.password_file()), "{}", path.display());
+    }
+    assert_eq!(keys, 2);
+    if nix::unistd::geteuid().is_root() {
+        assert_ne!(owner, 0, "servers do not run as root");
+    }
+}
+
+#[test]
+fn a_taken_port_is_left_to_its_owner() {
+    let Some(fixture) = Fixture::new() else { return };
+    let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let taken = holder.local_addr().unwrap().port();
+    let server = fixture.start(Some(taken)).unwrap();
+    let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
+    assert_ne!(address.port(), taken);
+    assert!(address.port() < 32_768);
+}
+
+#[test]
+fn a_killed_server_is_noticed() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mut server = fixture.start(None).unwrap();
+    let identity = ProcessIdentity::of(server.pid()).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.pid()), nix::sys::signal::Signal::SIGKILL).unwrap();
+    assert!(identity.wait(Duration::from_secs(10)).unwrap());
+    assert!(!server.is_alive());
+    let error = server.check_alive().unwrap_err().to_string();
+    assert!(error.contains("MariaDB") && error.contains("signal: 9"), "{error}");
+    let scratch = fixture.lab.scratch().path().join("m1");
+    drop(server);
+    assert!(!scratch.exists());
+}
+
+#[test]
+fn a_server_that_cannot_start_says_why_at_once() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    fixture.build.base_directory = "/nonexistent".into();
+    let began = Instant::now();
+    fixture.lab.template(&common::build().unwrap(), scale(), &mut |_| {}).unwrap();
+    let prepared = began.elapsed();
+    let Err(error) = fixture.start(None) else { panic!("a server without its files started") };
+    assert!(matches!(error, Error::Died { .. }), "{error}");
+    assert!(error.to_string().contains("[ERROR]"), "{error}");
+    assert!(began.elapsed().checked_sub(prepared).unwrap() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_servers_cpu_time_covers_connections_that_ended() {
+    let Some(fixture) = Fixture::new() else { return };
+    let server = fixture.start(None).unwrap();
+    let before = Sample::take(server.pid()).unwrap();
+    for _ in 0..20 {
+        connect_tls(&server, tls::Version::Tls13);
+    }
+    let difference = Sample::take(server.pid()).unwrap().since(&before);
+    assert!(difference.server_cpu_ns > 20 * 100_000, "a handshake takes more than 0.1 ms: {difference:?}");
+    assert!(difference.server_cpu_ns < difference.elapsed.as_nanos() as u64 * 4);
+}
+
+fn files_under(directory: &Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            files.extend(files_under(&entry.path()));
+        } else {
+            files.push(entry.path());
+        }
+    }
+    files
+}

@@ -1,0 +1,134 @@
+//! Children: as whom they run, how they end, and that none outlives us.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use ciphertoll_lab::{Child, EXEC_COMMAND, ExecRequest, Launch, RunAs};
+use ciphertoll_record::{Ended, ProcessIdentity, Scratch};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn shell(place: &Path, script: &str) -> Launch {
+    Launch {
+        what: "a script".to_owned(),
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".to_owned(), script.to_owned()],
+        environment: BTreeMap::new(),
+        directory: "/".into(),
+        run_as: RunAs::choose().unwrap(),
+        log: place.join("log"),
+    }
+}
+
+fn spawn(place: &Path, script: &str) -> (Scratch, Child) {
+    let scratch = Scratch::create(&place.join("scratch")).unwrap();
+    let child = Child::spawn(&scratch, &common::helper(), &shell(place, script)).unwrap();
+    (scratch, child)
+}
+
+#[test]
+fn a_child_is_not_root_and_has_its_own_group_and_a_clean_environment() {
+    let place = common::place();
+    let (_scratch, mut child) = spawn(place.path(), "id -u; id -G; umask; ps -o pgid= -p $$ | tr -d ' '; env | sort");
+    assert!(child.wait(LONG).unwrap().unwrap().success());
+    let log = fs::read_to_string(place.path().join("log")).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    if let Some(user) = RunAs::choose().unwrap().other() {
+        assert_ne!(user.uid, 0);
+        assert_eq!(lines[..2], [user.uid.to_string(), user.gid.to_string()]);
+    }
+    assert_eq!(lines[2], "0077");
+    assert_eq!(lines[3], child.pid().to_string());
+    let names: Vec<&str> = lines[4..].iter().filter_map(|line| line.split('=').next()).collect();
+    assert!(names.iter().all(|name| ["LC_ALL", "PATH", "PWD", "OLDPWD", "SHLVL", "_"].contains(name)), "{names:?}");
+}
+
+#[test]
+fn a_child_ends_by_sigterm_with_all_its_group() {
+    let place = common::place();
+    let (_scratch, mut child) = spawn(place.path(), "sleep 600 & echo $!; wait");
+    let grandchild = loop {
+        let log = fs::read_to_string(place.path().join("log")).unwrap();
+        if let Some(pid) = log.strip_suffix('\n') {
+            break ProcessIdentity::of(pid.parse().unwrap()).unwrap();
+        }
+        assert!(child.ended().is_none());
+        std::thread::yield_now();
+    };
+    assert_eq!(child.stop(LONG).unwrap(), Ended::Terminated);
+    assert!(grandchild.wait(LONG).unwrap());
+}
+
+#[test]
+fn a_child_deaf_to_sigterm_is_killed() {
+    let place = common::place();
+    let (_scratch, mut child) = spawn(place.path(), "trap '' TERM; echo deaf; while :; do sleep 1; done");
+    while fs::read_to_string(place.path().join("log")).unwrap() != "deaf\n" {
+        assert!(child.ended().is_none());
+        std::thread::yield_now();
+    }
+    assert_eq!(child.stop(Duration::from_millis(50)).unwrap(), Ended::Killed);
+    assert_eq!(child.ended().unwrap().signal(), Some(9));
+}
+
+#[test]
+fn a_dropped_child_is_gone() {
+    let place = common::place();
+    let (_scratch, child) = spawn(place.path(), "sleep 600");
+    let identity = child.identity();
+    assert!(identity.is_alive());
+    drop(child);
+    assert!(!identity.is_alive());
+}
+
+#[test]
+fn a_program_that_is_missing_is_told_in_the_log() {
+    let place = common::place();
+    let scratch = Scratch::create(&place.path().join("scratch")).unwrap();
+    let launch = Launch { program: "/nonexistent/mariadbd".into(), ..shell(place.path(), "") };
+    let mut child = Child::spawn(&scratch, &common::helper(), &launch).unwrap();
+    let status = child.wait(LONG).unwrap().unwrap();
+    let error = child.died(status).to_string();
+    assert!(error.contains("cannot start /nonexistent/mariadbd"), "{error}");
+}
+
+#[test]
+fn a_child_whose_parent_is_gone_does_not_start() {
+    let place = common::place();
+    let request = ExecRequest {
+        program: "/bin/touch".into(),
+        arguments: vec![place.path().join("ran").display().to_string()],
+        environment: BTreeMap::new(),
+        directory: "/".into(),
+        user: None,
+        expected_parent: i32::MAX,
+    };
+    let argument = serde_json::to_string(&request).unwrap();
+    let output = Command::new(common::helper()).args([EXEC_COMMAND, &argument]).output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("parent"));
+    assert!(!place.path().join("ran").exists());
+}
+
+#[test]
+fn a_child_dies_with_the_thread_that_started_it() {
+    let place = common::place();
+    let path = place.path().to_owned();
+    let (scratch, child) = std::thread::spawn(move || {
+        let (scratch, child) = spawn(&path, "echo up; exec sleep 600");
+        while fs::read_to_string(path.join("log")).unwrap() != "up\n" {
+            std::thread::yield_now();
+        }
+        (scratch, child)
+    })
+    .join()
+    .unwrap();
+    assert!(child.identity().wait(LONG).unwrap(), "the parent-death signal is armed");
+    drop((child, scratch));
+}

@@ -1,0 +1,76 @@
+//! Why a load could not be made, and whose fault it is.
+
+use std::io;
+
+use ciphertoll_model::Fault;
+
+/// A load that could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A connection failed before the window could open.
+    #[error(transparent)]
+    Connection(#[from] ciphertoll_net::Error),
+    /// The specification on stdin is not one.
+    #[error("the trial's specification does not parse: {0}")]
+    Spec(#[from] serde_json::Error),
+    /// A file or pipe of our own.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The clients were not ready in time.
+    #[error("{waiting} of {clients} clients were not connected after {seconds} s")]
+    NotReady {
+        /// Clients still connecting.
+        waiting: usize,
+        /// All clients.
+        clients: usize,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// A thread of the load process died.
+    #[error("a load thread panicked")]
+    Panicked,
+    /// The load process ended without a result.
+    #[error("the load process ended without a result: {0}")]
+    NoResult(String),
+    /// The load process outlived its deadline and was killed.
+    #[error("the load process was still running {seconds} s after its window should have closed")]
+    Overdue {
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// The load process reported a failure.
+    #[error("{message}")]
+    Reported {
+        /// Whose fault.
+        fault: Fault,
+        /// What it said.
+        message: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { doing, source }
+    }
+
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Connection(error) => match error.fault() {
+                ciphertoll_net::Fault::Server => Fault::Server,
+                ciphertoll_net::Fault::Tls => Fault::Tls,
+                ciphertoll_net::Fault::Host => Fault::Host,
+                ciphertoll_net::Fault::Caller => Fault::Internal,
+            },
+            Self::NotReady { .. } => Fault::Server,
+            Self::Reported { fault, .. } => *fault,
+            Self::Io { .. } => Fault::Host,
+            Self::Spec(_) | Self::Panicked | Self::NoResult(_) | Self::Overdue { .. } => Fault::Internal,
+        }
+    }
+}

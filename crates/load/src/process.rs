@@ -1,0 +1,145 @@
+//! The load process: a specification in, messages out, one trial, the end.
+
+use std::io::{self, BufRead, Write};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ciphertoll_model::{LoadMessage, TrialResult, TrialSpec};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+
+use crate::recorder::Recorder;
+use crate::usage::{process_cpu, rss_peak_bytes};
+use crate::window::Window;
+use crate::worker::{Job, StartLine, run};
+use crate::{Error, setup};
+
+/// Time for the threads to fall asleep on their loops before the warm-up begins.
+const START_DELAY: Duration = Duration::from_millis(1);
+
+/// Runs the trial on stdin and reports on stdout. A failure is reported there too, so that the
+/// coordinator learns whose fault it is; the exit status says only whether there was one.
+pub fn run_load_process() -> Result<(), Error> {
+    // Without its coordinator a load process has nobody to measure for.
+    let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+    let mut stdout = io::stdout().lock();
+    match run_trial(&mut stdout) {
+        Ok(result) => send(&mut stdout, &LoadMessage::Finished(Box::new(result))),
+        Err(error) => {
+            let failed = LoadMessage::Failed { fault: error.fault(), message: error.to_string() };
+            send(&mut stdout, &failed)?;
+            Err(error)
+        }
+    }
+}
+
+fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
+    let spec = read_spec(io::stdin().lock())?;
+    let dialer = setup::dialer(&spec)?;
+    let threads = usize::from(spec.threads.clamp(1, spec.clients.count()));
+    thread::scope(|scope| {
+        let (ready, readiness) = mpsc::channel();
+        let mut workers = Vec::new();
+        let mut starts = Vec::new();
+        for lane in 0..threads {
+            let (start, window) = mpsc::channel();
+            let line = StartLine { ready: ready.clone(), window };
+            let clients = share(usize::from(spec.clients.count()), threads, lane);
+            let job = Job { spec: &spec, dialer: &dialer, lane: lane as u16, clients };
+            workers.push(scope.spawn(move || run(&job, &line)));
+            starts.push(start);
+        }
+        drop(ready);
+        let used = measure(&spec, &readiness, starts, messages)?;
+        let mut recorder = Recorder::new(used.window);
+        for worker in workers {
+            if let Some(theirs) = worker.join().map_err(|_| Error::Panicked)? {
+                recorder.merge(theirs);
+            }
+        }
+        Ok(TrialResult {
+            client_cpu_ns: used.cpu.as_nanos() as u64,
+            client_rss_peak_bytes: rss_peak_bytes(),
+            usable_ports: setup::usable_ports(&spec),
+            ..recorder.result()
+        })
+    })
+}
+
+/// What the process used in its window.
+struct Used {
+    window: Window,
+    cpu: Duration,
+}
+
+/// Opens and closes the window, and takes the process's CPU at both edges.
+fn measure(
+    spec: &TrialSpec,
+    readiness: &Receiver<Result<(), Error>>,
+    starts: Vec<Sender<Window>>,
+    messages: &mut impl Write,
+) -> Result<Used, Error> {
+    for _ in &starts {
+        readiness.recv().map_err(|_| Error::Panicked)??;
+    }
+    let window = Window::starting_at(
+        Instant::now() + START_DELAY,
+        Duration::from_nanos(spec.warm_up_ns),
+        Duration::from_nanos(spec.window_ns),
+    );
+    for start in starts {
+        start.send(window).map_err(|_| Error::Panicked)?;
+    }
+    wait_until(window.opens, readiness)?;
+    let (opened, cpu_at_open) = (Instant::now(), process_cpu());
+    send(messages, &LoadMessage::WindowOpened)?;
+    wait_until(window.closes, readiness)?;
+    let (closed, cpu_at_close) = (Instant::now(), process_cpu());
+    send(messages, &LoadMessage::WindowClosed)?;
+    // The edges are read when this thread wakes, a little late on a busy machine.
+    let stretch = window.length().as_secs_f64() / (closed - opened).as_secs_f64().max(f64::MIN_POSITIVE);
+    let cpu = cpu_at_close.saturating_sub(cpu_at_open).mul_f64(stretch.min(1.0));
+    Ok(Used { window, cpu })
+}
+
+/// Sleeps until `moment`; sooner if a thread fails, or all have given up.
+fn wait_until(moment: Instant, readiness: &Receiver<Result<(), Error>>) -> Result<(), Error> {
+    match readiness.recv_timeout(moment.saturating_duration_since(Instant::now())) {
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(())) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Ok(()),
+    }
+}
+
+fn read_spec(mut stdin: impl BufRead) -> Result<TrialSpec, Error> {
+    let mut line = String::new();
+    stdin.read_line(&mut line).map_err(Error::io("cannot read the trial's specification"))?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+fn send(messages: &mut impl Write, message: &LoadMessage) -> Result<(), Error> {
+    let mut line = serde_json::to_string(message)?;
+    line.push('\n');
+    messages.write_all(line.as_bytes()).map_err(Error::io("cannot report to the coordinator"))?;
+    messages.flush().map_err(Error::io("cannot report to the coordinator"))
+}
+
+/// Clients of thread `lane` where `clients` are shared as evenly as can be.
+fn share(clients: usize, threads: usize, lane: usize) -> usize {
+    clients / threads + usize::from(lane < clients % threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn every_client_has_one_thread() {
+        for clients in 1..=256 {
+            for threads in 1..=clients.min(9) {
+                let total: usize = (0..threads).map(|lane| share(clients, threads, lane)).sum();
+                assert_eq!(total, clients);
+            }
+        }
+    }
+}

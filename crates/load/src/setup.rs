@@ -1,0 +1,62 @@
+//! From a trial's specification to what the clients of `net` take.
+
+use std::fs;
+use std::sync::Arc;
+
+use ciphertoll_model::{Ctx, Endpoint, TlsSpec, TlsVersion, TrialSpec};
+use ciphertoll_net::tls::{Context, PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_net::{Address, ContextSource, Dialer, SourceAddresses, Transport};
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql::{Encryption, Login};
+
+use crate::Error;
+
+/// What every client of the trial dials with.
+pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
+    let password = fs::read(&spec.password_file).map_err(Error::io("cannot read the password file"))?;
+    let login = Login {
+        user: spec.user.clone(),
+        password: Secret::new(password),
+        database: spec.database.clone(),
+        encryption: if spec.tls.is_some() { Encryption::Tls } else { Encryption::Plain },
+    };
+    let address = match &spec.endpoint {
+        Endpoint::Tcp(address) => Address::Tcp(*address),
+        Endpoint::Unix(path) => Address::Unix(path.clone()),
+    };
+    let tls = spec.tls.as_ref().map(context_source).transpose()?;
+    Ok(Dialer { address, login: Arc::new(login), tls, transport: Transport::NonBlocking })
+}
+
+/// Local ports that the trial's connects can choose from; absent where they use none.
+pub(crate) fn usable_ports(spec: &TrialSpec) -> Option<u64> {
+    let Endpoint::Tcp(address) = &spec.endpoint else { return None };
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut limits = range.split_whitespace().filter_map(|limit| limit.parse::<u64>().ok());
+    let (first, last) = (limits.next()?, limits.next()?);
+    let addresses = if address.ip().is_loopback() && address.is_ipv4() {
+        u64::from(SourceAddresses::COUNT) * u64::from(spec.threads)
+    } else {
+        1
+    };
+    Some((last.saturating_sub(first) + 1) * addresses)
+}
+
+fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
+    let file = tls.ca_file.clone();
+    let settings = Settings {
+        version: match tls.version {
+            TlsVersion::Tls12 => Version::Tls12,
+            TlsVersion::Tls13 => Version::Tls13,
+        },
+        anchors: match tls.ctx {
+            Ctx::PerConnectSystemCa => TrustAnchors::FileAndSystem(file),
+            Ctx::PerConnect | Ctx::Shared => TrustAnchors::File(file),
+        },
+        peer: PeerName::from(tls.server_name.as_str()),
+    };
+    Ok(match tls.ctx {
+        Ctx::Shared => ContextSource::Shared(Context::build(&settings)?),
+        Ctx::PerConnect | Ctx::PerConnectSystemCa => ContextSource::PerConnect(Arc::new(settings)),
+    })
+}

@@ -1,0 +1,118 @@
+//! A treatment is one level of each factor; a cell is a treatment under a load.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::factor::{
+    AtRest, Auth, Clients, ConnectionUse, Ctx, Driver, Link, Path, Scale, ServerLevel, Workload,
+};
+
+/// What is compared: one level of each factor that is not load.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Treatment {
+    /// The server.
+    pub server: ServerLevel,
+    /// The path.
+    pub path: Path,
+    /// The authentication.
+    pub auth: Auth,
+    /// Who builds the TLS context; nobody does where the path has no TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ctx: Option<Ctx>,
+    /// The client code.
+    pub driver: Driver,
+    /// The network.
+    pub link: Link,
+    /// The layer under the files.
+    pub at_rest: AtRest,
+}
+
+/// A treatment under a load.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Cell {
+    /// What is compared.
+    #[serde(flatten)]
+    pub treatment: Treatment,
+    /// What one operation is.
+    pub workload: Workload,
+    /// How many clients.
+    pub clients: Clients,
+    /// How much data.
+    pub scale: Scale,
+}
+
+/// A cell's levels joined by `/`: the key that two runs are compared by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct CellId(pub String);
+
+/// Which copy of a cell: every stratum visits its baseline twice in each block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arm {
+    /// The cell itself.
+    Main,
+    /// The baseline again (A against A): what it differs by is noise.
+    Repeat,
+}
+
+/// Something asked for that is not measured, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Skipped {
+    /// The cell's id, or a level where no cell could be formed.
+    pub id: String,
+    /// Why, in one line.
+    pub reason: String,
+}
+
+impl Cell {
+    /// The levels joined by `/`, in the order of [`crate::Factor::ALL`]; `-` where none applies.
+    pub fn id(&self) -> CellId {
+        CellId(self.to_string())
+    }
+
+    /// Why this cell says nothing that another does not say already, if so.
+    pub fn redundancy(&self, first_ctx: Ctx) -> Option<&'static str> {
+        let ctx = self.treatment.ctx?;
+        if self.treatment.path.as_tls().is_none() {
+            return (ctx != first_ctx)
+                .then_some("no TLS on this path, so no context to build: measured once");
+        }
+        let pooled = self.workload.connection_use() == ConnectionUse::Pooled;
+        (pooled && ctx != first_ctx).then_some(
+            "its connections are opened before the window, so the context costs nothing in it: measured once",
+        )
+    }
+
+    /// The same cell with `ctx` absent where the path builds no TLS context.
+    #[must_use]
+    pub fn normalised(mut self) -> Self {
+        if self.treatment.path.as_tls().is_none() {
+            self.treatment.ctx = None;
+        }
+        self
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Treatment { server, path, auth, ctx, driver, link, at_rest } = &self.treatment;
+        let ctx = ctx.map_or("-", Ctx::label);
+        write!(
+            formatter,
+            "{}/{path}/{auth}/{ctx}/{driver}/{link}/{at_rest}/{}/{}/{}",
+            server.short_name(),
+            self.workload,
+            self.clients,
+            self.scale
+        )
+    }
+}
+
+impl fmt::Display for CellId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}

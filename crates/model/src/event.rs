@@ -1,0 +1,234 @@
+//! Everything that happens in a run. The record stores events, the progress display and the
+//! reports only read them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cell::{Arm, CellId, Skipped};
+use crate::environment::Environment;
+use crate::metric::Metric;
+use crate::trial::LegCount;
+
+/// An event and when it happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stamped {
+    /// Milliseconds since 1970-01-01 UTC.
+    pub at_unix_ms: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "event")]
+pub enum Event {
+    /// The first line of every record.
+    RunStarted {
+        /// [`crate::SCHEMA_VERSION`] of the writer.
+        schema_version: u32,
+        /// Version of ciphertoll.
+        tool_version: String,
+    },
+    /// The machine.
+    EnvironmentSeen {
+        /// What it is.
+        environment: Environment,
+    },
+    /// Something slow is done before the clock starts.
+    Preparing {
+        /// What, in a few words.
+        what: String,
+    },
+    /// A server answers.
+    ServerReady {
+        /// Its name in cell ids.
+        server: String,
+        /// Its version, from its own mouth.
+        version: String,
+        /// Its TLS library, where it tells.
+        tls_library: Option<String>,
+        /// Settings that differ from the server's defaults.
+        settings: BTreeMap<String, String>,
+        /// How long it took.
+        elapsed_ms: u64,
+    },
+    /// A cell turned out not to be measurable; the rest goes on.
+    CellSkipped {
+        /// Which and why.
+        skipped: Skipped,
+    },
+    /// A block begins. Block 0 is calibration and counts for nothing.
+    BlockStarted {
+        /// Number of the block.
+        block: u32,
+    },
+    /// A trial begins.
+    TrialStarted {
+        /// Number of the block.
+        block: u32,
+        /// Which cell.
+        cell: CellId,
+        /// Which copy of it.
+        arm: Arm,
+        /// 1, or 2 where the first was voided.
+        attempt: u32,
+    },
+    /// A trial yielded an observation.
+    TrialFinished {
+        /// Number of the block.
+        block: u32,
+        /// Which cell.
+        cell: CellId,
+        /// Which copy of it.
+        arm: Arm,
+        /// What was observed.
+        observation: Box<Observation>,
+    },
+    /// A trial did not do what its name says; its numbers are dropped.
+    TrialVoided {
+        /// Number of the block.
+        block: u32,
+        /// Which cell.
+        cell: CellId,
+        /// Which copy of it.
+        arm: Arm,
+        /// 1, or 2 where the first was voided.
+        attempt: u32,
+        /// Why.
+        reason: VoidReason,
+    },
+    /// A block is complete.
+    BlockFinished {
+        /// Number of the block.
+        block: u32,
+    },
+    /// The data were looked at, and it was decided to stop or go on.
+    Looked {
+        /// Blocks seen.
+        blocks: u32,
+        /// What was decided.
+        decision: LookDecision,
+    },
+    /// Worth a line, changes nothing.
+    Warned {
+        /// The line.
+        message: String,
+    },
+    /// The run is over.
+    Finished {
+        /// How.
+        ending: Ending,
+    },
+}
+
+/// What a trial yielded: one number per metric. Samples inside a trial are not independent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// The numbers; what does not apply or has too few samples is absent.
+    pub metrics: BTreeMap<Metric, f64>,
+    /// Operations in the window.
+    pub operations: u64,
+    /// Length of the window.
+    pub window_ns: u64,
+    /// What was negotiated.
+    pub legs: Vec<LegCount>,
+    /// What to know about the numbers without dropping them.
+    pub flags: Vec<Flag>,
+}
+
+/// Something to know about a trial that does not void it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "flag")]
+pub enum Flag {
+    /// The two halves of the window disagree.
+    Unsteady {
+        /// Rate of the second half ÷ rate of the first.
+        second_half_ratio: f64,
+    },
+    /// The roles' CPU does not add up to what the machine was busy for.
+    CpuElsewhere {
+        /// Share of the machine's busy time that no role accounts for (negative: counted twice).
+        share: f64,
+    },
+    /// The median lies at 38–46 ms on a local path: Nagle met a delayed ACK.
+    DelayedAck,
+}
+
+/// Why a trial's numbers were dropped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case", tag = "gate")]
+pub enum VoidReason {
+    /// Another version, key or resumption than the level's.
+    #[error("negotiated {observed} where the level says {planned}")]
+    Negotiated {
+        /// What the level says.
+        planned: String,
+        /// What was seen.
+        observed: String,
+    },
+    /// An operation failed.
+    #[error("{count} operations failed: {message}")]
+    OperationErrors {
+        /// How many.
+        count: u64,
+        /// The commonest message.
+        message: String,
+    },
+    /// The load process failed or was killed.
+    #[error("the load process failed: {message}")]
+    LoadFailed {
+        /// What it said, or how it died.
+        message: String,
+    },
+    /// The server went away.
+    #[error("the server went away: {message}")]
+    ServerDied {
+        /// How.
+        message: String,
+    },
+    /// The hypervisor took the CPU.
+    #[error("the hypervisor took {percent:.1} % of the trial's CPU time")]
+    Steal {
+        /// Steal ÷ CPU time of the trial, percent.
+        percent: f64,
+    },
+    /// Ports ran short.
+    #[error("{percent:.0} % of the local ports were in TIME_WAIT")]
+    PortsExhausted {
+        /// `TIME_WAIT` ÷ usable ports, percent.
+        percent: f64,
+    },
+    /// Nothing completed in the window.
+    #[error("no operation completed in the window")]
+    NoOperations,
+}
+
+/// What was decided at a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LookDecision {
+    /// Not precise enough yet.
+    GoOn,
+    /// Every headline interval's half-width is at most 2 %.
+    StopPrecise,
+    /// All planned blocks are done.
+    StopPlanned,
+    /// The time budget is used up.
+    StopBudget,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// As planned.
+    Complete,
+    /// By Ctrl-C.
+    Interrupted,
+    /// By SIGTERM.
+    Terminated,
+    /// By an error that made going on pointless.
+    Failed,
+}

@@ -1,0 +1,175 @@
+//! Factors and their levels. One grammar for all: `LEVEL = NAME ('+' KEY ['=' VALUE])*`; names
+//! are closed sets matched whole, and parser and printer are inverse (property-tested).
+
+mod path;
+mod plain;
+mod server;
+
+pub use path::{Path, ServerKey, TlsPath, TlsVersion};
+pub use plain::{AtRest, Auth, Clients, ConnectionUse, Ctx, Driver, Link, Scale, Workload};
+pub use server::{Engine, ServerLevel};
+
+use serde::{Deserialize, Serialize};
+
+/// What can be varied. The label is the command line's flag, the TOML key and the JSON field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Factor {
+    /// Which database server, which build.
+    Server,
+    /// How the bytes get there.
+    Path,
+    /// How the client proves who it is.
+    Auth,
+    /// Who builds the client's TLS context, and when.
+    Ctx,
+    /// Whose client code.
+    Driver,
+    /// Which network lies between.
+    Link,
+    /// What encrypts the files.
+    AtRest,
+    /// What the clients do.
+    Workload,
+    /// How many clients.
+    Clients,
+    /// How much data.
+    Scale,
+}
+
+impl Factor {
+    /// Every factor, in the order in which a cell's id names them.
+    pub const ALL: [Self; 10] = [
+        Self::Server,
+        Self::Path,
+        Self::Auth,
+        Self::Ctx,
+        Self::Driver,
+        Self::Link,
+        Self::AtRest,
+        Self::Workload,
+        Self::Clients,
+        Self::Scale,
+    ];
+
+    /// The flag's name without its dashes.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Path => "path",
+            Self::Auth => "auth",
+            Self::Ctx => "ctx",
+            Self::Driver => "driver",
+            Self::Link => "link",
+            Self::AtRest => "at-rest",
+            Self::Workload => "workload",
+            Self::Clients => "clients",
+            Self::Scale => "scale",
+        }
+    }
+}
+
+/// A level that could not be understood. The user's fault; one line says what and what is nearest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LevelError {
+    /// The name is not one of the factor's.
+    #[error("unknown {factor} \"{text}\"{}", suggestion(.nearest.as_deref()))]
+    UnknownName {
+        /// The factor's label.
+        factor: &'static str,
+        /// What was written.
+        text: String,
+        /// The closest known name, if any is close.
+        nearest: Option<String>,
+    },
+    /// The name is known, a modifier is not.
+    #[error("{factor} \"{name}\" takes no modifier \"+{modifier}\"")]
+    UnknownModifier {
+        /// The factor's label.
+        factor: &'static str,
+        /// The level's name.
+        name: String,
+        /// The modifier as written.
+        modifier: String,
+    },
+    /// The value lies outside what the factor takes.
+    #[error("{factor} \"{text}\" is out of range: {expected}")]
+    OutOfRange {
+        /// The factor's label.
+        factor: &'static str,
+        /// What was written.
+        text: String,
+        /// What is taken.
+        expected: &'static str,
+    },
+}
+
+fn suggestion(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"))
+}
+
+/// Finds the name among `all` that `text` was meant to be, or says which is nearest.
+pub(crate) fn match_name<T: Copy>(
+    factor: Factor,
+    text: &str,
+    all: &[T],
+    label: impl Fn(T) -> String,
+) -> Result<T, LevelError> {
+    if let Some(found) = all.iter().find(|&&level| label(level) == text) {
+        return Ok(*found);
+    }
+    if let Some((name, modifier)) = text.split_once('+')
+        && all.iter().any(|&level| label(level) == name)
+    {
+        return Err(LevelError::UnknownModifier {
+            factor: factor.label(),
+            name: name.to_owned(),
+            modifier: modifier.to_owned(),
+        });
+    }
+    Err(LevelError::UnknownName {
+        factor: factor.label(),
+        text: text.to_owned(),
+        nearest: nearest(text, all.iter().map(|&level| label(level))),
+    })
+}
+
+/// The closest of `names` to `text` by Jaro–Winkler similarity, if it is at all close.
+pub fn nearest(text: &str, names: impl Iterator<Item = String>) -> Option<String> {
+    const CLOSE_ENOUGH: f64 = 0.7;
+    names
+        .map(|name| (strsim::jaro_winkler(text, &name), name))
+        .filter(|(similarity, _)| *similarity >= CLOSE_ENOUGH)
+        .max_by(|left, right| left.0.total_cmp(&right.0))
+        .map(|(_, name)| name)
+}
+
+/// Implements `Serialize`, `Deserialize` and `JsonSchema` as the text that `Display` prints and
+/// `FromStr` reads, so that a level looks the same everywhere.
+macro_rules! as_text {
+    ($($level:ty),+) => {$(
+        impl serde::Serialize for $level {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $level {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl schemars::JsonSchema for $level {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($level).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string" })
+            }
+        }
+    )+};
+}
+pub(crate) use as_text;

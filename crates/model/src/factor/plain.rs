@@ -1,0 +1,194 @@
+//! The factors whose levels are a bare name or a bare number.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Factor, LevelError, as_text, match_name};
+
+/// A closed set of names: `ALL`, `label()`, printing, parsing and serialisation as the label.
+macro_rules! named_levels {
+    ($(#[$doc:meta])* $name:ident of $factor:ident { $($(#[$level_doc:meta])* $level:ident = $label:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[$level_doc])* $level),+ }
+
+        impl $name {
+            /// Every level, in the order in which help and reports list them.
+            pub const ALL: &'static [Self] = &[$(Self::$level),+];
+
+            /// The one name of this level.
+            pub fn label(self) -> &'static str {
+                match self { $(Self::$level => $label),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(self.label())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = LevelError;
+
+            fn from_str(text: &str) -> Result<Self, LevelError> {
+                match_name(Factor::$factor, text, Self::ALL, |level| level.label().to_owned())
+            }
+        }
+
+        as_text!($name);
+    };
+}
+
+named_levels! {
+    /// How the client proves who it is: equal in every arm of a contrast.
+    Auth of Auth {
+        /// `mysql_native_password`.
+        Native = "native",
+    }
+}
+
+named_levels! {
+    /// Who builds the client's TLS context, and when. It can cost more than the handshake.
+    Ctx of Ctx {
+        /// A new context with one CA file for each connect: what libmysqlclient and libpq do.
+        PerConnect = "per-connect",
+        /// One context for the life of the process.
+        Shared = "shared",
+        /// A new context for each connect that also loads the system's trust store.
+        PerConnectSystemCa = "per-connect-systemca",
+    }
+}
+
+named_levels! {
+    /// Whose client code makes the load.
+    Driver of Driver {
+        /// ciphertoll's own.
+        Native = "native",
+    }
+}
+
+named_levels! {
+    /// The network between client and server.
+    Link of Link {
+        /// This machine's loopback, or a unix socket.
+        Local = "local",
+    }
+}
+
+named_levels! {
+    /// What encrypts the server's files.
+    AtRest of AtRest {
+        /// Nothing.
+        None = "none",
+    }
+}
+
+named_levels! {
+    /// What one operation is.
+    Workload of Workload {
+        /// `socket()` to authenticated and ready, then an orderly close that does not wait for the peer.
+        Connect = "connect",
+        /// A connect with one query before the close.
+        ConnectQuery = "connect-query",
+        /// One prepared statement that reads one row by primary key, over connections that stay.
+        PointSelect = "point-select",
+    }
+}
+
+/// Whether an operation opens a connection of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionUse {
+    /// Each operation opens and closes one (connection churn).
+    PerOperation,
+    /// Connections are opened before the window and stay.
+    Pooled,
+}
+
+impl Workload {
+    /// Whether an operation opens a connection of its own.
+    pub fn connection_use(self) -> ConnectionUse {
+        match self {
+            Self::Connect | Self::ConnectQuery => ConnectionUse::PerOperation,
+            Self::PointSelect => ConnectionUse::Pooled,
+        }
+    }
+}
+
+/// How many clients work at once: 1–256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Clients(u16);
+
+impl Clients {
+    /// One client.
+    pub const ONE: Self = Self(1);
+    /// The most that one trial drives.
+    pub const MAX: u16 = 256;
+
+    /// The count, if it is in range.
+    pub fn new(count: u16) -> Option<Self> {
+        (1..=Self::MAX).contains(&count).then_some(Self(count))
+    }
+
+    /// The count.
+    pub fn count(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for Clients {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl FromStr for Clients {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        text.parse().ok().and_then(Self::new).ok_or_else(|| LevelError::OutOfRange {
+            factor: Factor::Clients.label(),
+            text: text.to_owned(),
+            expected: "a whole number from 1 to 256",
+        })
+    }
+}
+
+/// Rows in the table that point reads draw from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scale(u32);
+
+impl Scale {
+    /// Small enough to load in a second, large enough not to live in one page.
+    pub const DEFAULT: Self = Self(10_000);
+    /// The most rows a template is filled with.
+    pub const MAX: u32 = 100_000_000;
+
+    /// Number of rows.
+    pub fn rows(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl FromStr for Scale {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        match text.parse() {
+            Ok(rows) if (1..=Self::MAX).contains(&rows) => Ok(Self(rows)),
+            _ => Err(LevelError::OutOfRange {
+                factor: Factor::Scale.label(),
+                text: text.to_owned(),
+                expected: "a number of rows from 1 to 100000000",
+            }),
+        }
+    }
+}
+
+as_text!(Clients, Scale);

@@ -1,0 +1,136 @@
+//! The server: `[LABEL:]ENGINE[-VERSION][=DIR]`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::{Factor, LevelError, as_text, match_name};
+
+/// A database engine this version can start and speak to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Engine {
+    /// MariaDB Server.
+    MariaDb,
+}
+
+impl Engine {
+    /// Every engine.
+    pub const ALL: [Self; 1] = [Self::MariaDb];
+
+    /// As on the command line.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadb",
+        }
+    }
+
+    /// As its makers write it.
+    pub fn display_name(self) -> &'static str {
+        match self {
+            Self::MariaDb => "MariaDB",
+        }
+    }
+}
+
+/// Which server to start: `mariadb`, `mariadb-10.11`, `stock:mariadb=/opt/mariadb`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerLevel {
+    /// Tells two builds of one engine apart; printed instead of the engine where given.
+    pub label: Option<String>,
+    /// The engine.
+    pub engine: Engine,
+    /// The version the found build must begin with, dot by dot.
+    pub version: Option<String>,
+    /// Where to look, instead of PATH and the system's directories.
+    pub directory: Option<PathBuf>,
+}
+
+impl ServerLevel {
+    /// The newest build of `engine` on this machine.
+    pub fn of(engine: Engine) -> Self {
+        Self { label: None, engine, version: None, directory: None }
+    }
+
+    /// The name in a cell's id: the label, else engine and version; never a directory.
+    pub fn short_name(&self) -> String {
+        match (&self.label, &self.version) {
+            (Some(label), _) => label.clone(),
+            (None, Some(version)) => format!("{}-{version}", self.engine.label()),
+            (None, None) => self.engine.label().to_owned(),
+        }
+    }
+
+    /// Whether a build of version `found` is what was asked for: `10.11` takes 10.11.19, not 10.1.
+    pub fn accepts_version(&self, found: &str) -> bool {
+        self.version.as_deref().is_none_or(|wanted| {
+            found
+                .strip_prefix(wanted)
+                .is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
+        })
+    }
+}
+
+impl fmt::Display for ServerLevel {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(label) = &self.label {
+            write!(formatter, "{label}:")?;
+        }
+        formatter.write_str(self.engine.label())?;
+        if let Some(version) = &self.version {
+            write!(formatter, "-{version}")?;
+        }
+        if let Some(directory) = &self.directory {
+            write!(formatter, "={}", directory.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for ServerLevel {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        let (rest, directory) = match text.split_once('=') {
+            Some((rest, directory)) => {
+                (rest, Some(PathBuf::from(non_empty(directory, text, "a directory after =")?)))
+            }
+            None => (text, None),
+        };
+        let (label, rest) = match rest.split_once(':') {
+            Some((label, rest)) => (Some(identifier(label, text)?), rest),
+            None => (None, rest),
+        };
+        let (engine, version) = match rest.split_once('-') {
+            Some((engine, version)) => (engine, Some(version_number(version, text)?)),
+            None => (rest, None),
+        };
+        let engine = match_name(Factor::Server, engine, &Engine::ALL, |engine| engine.label().to_owned())?;
+        Ok(Self { label, engine, version, directory })
+    }
+}
+
+fn non_empty<'text>(part: &'text str, text: &str, expected: &'static str) -> Result<&'text str, LevelError> {
+    if part.is_empty() { Err(out_of_range(text, expected)) } else { Ok(part) }
+}
+
+fn identifier(label: &str, text: &str) -> Result<String, LevelError> {
+    let valid =
+        !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    if valid {
+        Ok(label.to_owned())
+    } else {
+        Err(out_of_range(text, "a label of letters, digits, '-', '_' and '.'"))
+    }
+}
+
+fn version_number(version: &str, text: &str) -> Result<String, LevelError> {
+    let valid =
+        version.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    if valid { Ok(version.to_owned()) } else { Err(out_of_range(text, "a version such as 10.11 after -")) }
+}
+
+fn out_of_range(text: &str, expected: &'static str) -> LevelError {
+    LevelError::OutOfRange { factor: Factor::Server.label(), text: text.to_owned(), expected }
+}
+
+as_text!(ServerLevel);

@@ -1,0 +1,125 @@
+//! Everything that is measured: a closed set, each metric with its unit and its direction.
+
+use serde::{Deserialize, Serialize};
+
+use crate::trial::Phase;
+
+/// The unit a metric's name ends in or contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Operations per second.
+    PerSecond,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Microseconds of CPU per operation.
+    CpuMicroseconds,
+    /// Bytes.
+    Bytes,
+}
+
+/// Which way is worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// A toll below 1 is worse: rates.
+    HigherIsBetter,
+    /// A toll above 1 is worse: everything else.
+    LowerIsBetter,
+}
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $metric:ident = $label:literal, $unit:ident, $title:literal;)+) => {
+        /// A measured quantity. Names carry their units; phases are means, so that they add up.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+                 schemars::JsonSchema)]
+        pub enum Metric { $($(#[$doc])* #[serde(rename = $label)] $metric),+ }
+
+        impl Metric {
+            /// Every metric, in the order of reports.
+            pub const ALL: &'static [Self] = &[$(Self::$metric),+];
+
+            /// The name in the record and in JSON.
+            pub fn label(self) -> &'static str {
+                match self { $(Self::$metric => $label),+ }
+            }
+
+            /// A few plain words for a person.
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$metric => $title),+ }
+            }
+
+            /// The unit.
+            pub fn unit(self) -> Unit {
+                match self { $(Self::$metric => Unit::$unit),+ }
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Operations completed by all clients in the window ÷ window.
+    RatePerS = "rate_per_s", PerSecond, "rate";
+    /// Mean time of an operation.
+    LatencyNsMean = "latency_ns_mean", Nanoseconds, "mean time";
+    /// Median time of an operation.
+    LatencyNsP50 = "latency_ns_p50", Nanoseconds, "median time";
+    /// 95th percentile; absent below 200 samples in the trial.
+    LatencyNsP95 = "latency_ns_p95", Nanoseconds, "p95 time";
+    /// 99th percentile; absent below 1,000 samples in the trial.
+    LatencyNsP99 = "latency_ns_p99", Nanoseconds, "p99 time";
+    /// CPU of the load process.
+    CpuUsPerOpClient = "cpu_us_per_op_client", CpuMicroseconds, "client CPU";
+    /// CPU of the server.
+    CpuUsPerOpServer = "cpu_us_per_op_server", CpuMicroseconds, "server CPU";
+    /// CPU of all roles but the link.
+    CpuUsPerOpTotal = "cpu_us_per_op_total", CpuMicroseconds, "total CPU";
+    /// Peak resident memory of the load process.
+    RssBytesClient = "rss_bytes_client", Bytes, "client memory";
+    /// Peak resident memory of the server.
+    RssBytesServer = "rss_bytes_server", Bytes, "server memory";
+    /// Mean of `socket()` to connected.
+    PhaseNsTcpConnect = "phase_ns_tcp_connect", Nanoseconds, "TCP connect";
+    /// Mean of connected to the server's greeting.
+    PhaseNsServerGreeting = "phase_ns_server_greeting", Nanoseconds, "greeting";
+    /// Mean of building the client's TLS context.
+    PhaseNsTlsContext = "phase_ns_tls_context", Nanoseconds, "TLS context";
+    /// Mean of asking for TLS in the database's protocol.
+    PhaseNsTlsRequest = "phase_ns_tls_request", Nanoseconds, "TLS request";
+    /// Mean of the TLS handshake.
+    PhaseNsTlsHandshake = "phase_ns_tls_handshake", Nanoseconds, "TLS handshake";
+    /// Mean of authentication.
+    PhaseNsAuth = "phase_ns_auth", Nanoseconds, "authentication";
+    /// Mean of the first query of a fresh connection.
+    PhaseNsFirstQuery = "phase_ns_first_query", Nanoseconds, "first query";
+    /// Mean of the orderly close.
+    PhaseNsClose = "phase_ns_close", Nanoseconds, "close";
+}
+
+impl Metric {
+    /// Which way is worse.
+    pub fn direction(self) -> Direction {
+        match self {
+            Self::RatePerS => Direction::HigherIsBetter,
+            _ => Direction::LowerIsBetter,
+        }
+    }
+
+    /// The metric that reports `phase`.
+    pub fn of_phase(phase: Phase) -> Self {
+        match phase {
+            Phase::TcpConnect => Self::PhaseNsTcpConnect,
+            Phase::ServerGreeting => Self::PhaseNsServerGreeting,
+            Phase::TlsContext => Self::PhaseNsTlsContext,
+            Phase::TlsRequest => Self::PhaseNsTlsRequest,
+            Phase::TlsHandshake => Self::PhaseNsTlsHandshake,
+            Phase::Auth => Self::PhaseNsAuth,
+            Phase::FirstQuery => Self::PhaseNsFirstQuery,
+            Phase::Close => Self::PhaseNsClose,
+        }
+    }
+}
+
+impl std::fmt::Display for Metric {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.label())
+    }
+}

@@ -1,0 +1,341 @@
+//! What will be done: every trial of every block in its random order, before the first one starts.
+//! Pure data; what the run resolves later (calibration, the decision to stop) are events.
+
+use std::fmt;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
+
+use crate::cell::{Arm, Cell, Skipped, Treatment};
+use crate::duration::Span;
+use crate::factor::{Ctx, Factor, Path, ServerLevel};
+use crate::spec::{Grid, Size, Spec, SpecError};
+
+/// The most blocks a run may take; the last look.
+pub const MAX_BLOCKS: u32 = 30;
+/// Fewer blocks carry no verdict.
+pub const MIN_BLOCKS_FOR_VERDICTS: u32 = 6;
+/// When the data are looked at. Few looks: each one is a chance to stop on luck.
+pub const LOOKS: [u32; 5] = [6, 10, 15, 20, 30];
+
+/// What one trial costs beside its warm-up and window: the process, its connects, the reload.
+const TRIAL_OVERHEAD: Duration = Duration::from_millis(120);
+
+/// Everything that will be done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`crate::SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// Name of the experiment.
+    pub name: String,
+    /// Seed of every random order.
+    pub seed: u64,
+    /// What everything is compared with.
+    pub baseline: Baseline,
+    /// Every cell, in the order of reports; visits name them by index.
+    pub cells: Vec<Cell>,
+    /// Cells that share a baseline cell.
+    pub strata: Vec<Stratum>,
+    /// What was asked and is not done, and why.
+    pub skipped: Vec<Skipped>,
+    /// The trials, block by block; block 0 is calibration.
+    pub blocks: Vec<Block>,
+    /// Numbers of blocks after which the data are looked at.
+    pub looks: Vec<u32>,
+    /// Warm-up and window.
+    pub timing: Timing,
+    /// No further block begins after this long.
+    pub budget: Option<Span>,
+    /// Whether there will be verdicts.
+    pub verdicts: Verdicts,
+    /// Half-widths of "the same".
+    pub margins: Margins,
+}
+
+/// What everything is compared with: the level of one factor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "factor", content = "level", rename_all = "snake_case")]
+pub enum Baseline {
+    /// A path.
+    Path(Path),
+    /// A server.
+    Server(ServerLevel),
+    /// A way to build the TLS context.
+    Ctx(Ctx),
+}
+
+/// Cells that are compared with one another: equal in every factor but the baseline's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stratum {
+    /// Index of the cell compared with.
+    pub baseline: usize,
+    /// Indices of the cells compared.
+    pub treatments: Vec<usize>,
+}
+
+/// One visit to every cell, in random order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// 0 is calibration.
+    pub number: u32,
+    /// The trials in their order.
+    pub visits: Vec<Visit>,
+}
+
+/// One trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Visit {
+    /// Index into [`Plan::cells`].
+    pub cell: usize,
+    /// Which copy of it.
+    pub arm: Arm,
+}
+
+/// Length of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timing {
+    /// Dropped.
+    pub warm_up: Span,
+    /// Counted.
+    pub window: Span,
+}
+
+/// Whether a run renders verdicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdicts {
+    /// Six blocks or more were planned.
+    Rendered,
+    /// Too few blocks to say anything.
+    Withheld,
+}
+
+/// Half-widths δ within which two cells count as the same, as a share: 0.03 is 3 %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Margins {
+    /// For rates and CPU per operation.
+    pub rate_and_cpu: f64,
+    /// For times.
+    pub latency: f64,
+}
+
+impl Plan {
+    /// Lays out what `spec` asks for. The same specification and seed give the same plan.
+    pub fn new(spec: &Spec, seed: u64) -> Result<Self, SpecError> {
+        spec.validate()?;
+        let (cells, skipped) = cells_of(&spec.grids);
+        let baseline = baseline_of(spec, &cells)?;
+        let strata = strata_of(&cells, &baseline);
+        let count = spec.blocks.unwrap_or_else(|| spec.size.blocks());
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mut blocks = vec![calibration(cells.len())];
+        blocks.extend((1..=count).map(|number| shuffled_block(number, &strata, &mut random)));
+        Ok(Self {
+            schema_version: crate::SCHEMA_VERSION,
+            name: spec.name.clone(),
+            seed,
+            baseline,
+            cells,
+            strata,
+            skipped,
+            blocks,
+            looks: LOOKS.into_iter().filter(|look| *look < count).chain([count]).collect(),
+            timing: Timing::of(spec),
+            budget: spec.budget,
+            verdicts: if count < MIN_BLOCKS_FOR_VERDICTS { Verdicts::Withheld } else { Verdicts::Rendered },
+            margins: Margins::of(spec.size),
+        })
+    }
+
+    /// Blocks that count, calibration excluded.
+    pub fn counted_blocks(&self) -> u32 {
+        self.blocks.len().saturating_sub(1) as u32
+    }
+
+    /// How long all blocks take, without the servers' preparation.
+    pub fn expected_duration(&self) -> Duration {
+        let trial = self.timing.warm_up.duration() + self.timing.window.duration() + TRIAL_OVERHEAD;
+        let calibration = self.timing.warm_up.duration() * 2 + TRIAL_OVERHEAD;
+        self.blocks.iter().fold(Duration::ZERO, |sum, block| {
+            sum + if block.number == 0 { calibration } else { trial } * block.visits.len() as u32
+        })
+    }
+
+    /// The servers, each once, in order of appearance.
+    pub fn servers(&self) -> Vec<&ServerLevel> {
+        let mut servers = Vec::new();
+        for cell in &self.cells {
+            if !servers.contains(&&cell.treatment.server) {
+                servers.push(&cell.treatment.server);
+            }
+        }
+        servers
+    }
+}
+
+impl Timing {
+    fn of(spec: &Spec) -> Self {
+        let window = spec.trial_time.unwrap_or_else(|| spec.size.trial_time());
+        let warm_up = (window.duration() / 5).max(Duration::from_millis(250));
+        Self { warm_up: Span::from_millis(warm_up.as_millis() as u64), window }
+    }
+}
+
+impl Margins {
+    fn of(size: Size) -> Self {
+        Self { rate_and_cpu: 0.03, latency: if size == Size::Quick { 0.10 } else { 0.05 } }
+    }
+}
+
+impl Baseline {
+    /// The factor whose level everything is compared with.
+    pub fn factor(&self) -> Factor {
+        match self {
+            Self::Path(_) => Factor::Path,
+            Self::Server(_) => Factor::Server,
+            Self::Ctx(_) => Factor::Ctx,
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, SpecError> {
+        let unusable = |_| SpecError::Baseline(text.to_owned());
+        let (factor, level) = text.split_once('=').ok_or_else(|| SpecError::Baseline(text.to_owned()))?;
+        match factor {
+            "path" => level.parse().map(Self::Path).map_err(unusable),
+            "server" => level.parse().map(Self::Server).map_err(unusable),
+            "ctx" => level.parse().map(Self::Ctx).map_err(unusable),
+            _ => Err(SpecError::Baseline(text.to_owned())),
+        }
+    }
+
+    /// The cell that `cell` is compared with; itself where it is at the baseline's level.
+    fn counterpart(&self, cell: &Cell) -> Cell {
+        let mut counterpart = cell.clone();
+        match self {
+            Self::Path(path) => counterpart.treatment.path = *path,
+            Self::Server(server) => counterpart.treatment.server = server.clone(),
+            Self::Ctx(ctx) => counterpart.treatment.ctx = cell.treatment.ctx.map(|_| *ctx),
+        }
+        counterpart.normalised()
+    }
+}
+
+impl fmt::Display for Baseline {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(formatter, "path={path}"),
+            Self::Server(server) => write!(formatter, "server={server}"),
+            Self::Ctx(ctx) => write!(formatter, "ctx={ctx}"),
+        }
+    }
+}
+
+fn cells_of(grids: &[Grid]) -> (Vec<Cell>, Vec<Skipped>) {
+    let mut cells: Vec<Cell> = Vec::new();
+    let mut skipped = Vec::new();
+    for grid in grids {
+        for cell in combinations(grid) {
+            if let Some(reason) = cell.redundancy(grid.ctx[0]) {
+                skipped.push(Skipped { id: cell.to_string(), reason: reason.to_owned() });
+                continue;
+            }
+            let cell = cell.normalised();
+            if !cells.contains(&cell) {
+                cells.push(cell);
+            }
+        }
+    }
+    (cells, skipped)
+}
+
+/// Every combination of the grid's levels, the load varying slowest so that strata stay together.
+fn combinations(grid: &Grid) -> impl Iterator<Item = Cell> {
+    let mut cells = Vec::new();
+    for server in &grid.server {
+        for &workload in &grid.workload {
+            for &clients in &grid.clients {
+                for &scale in &grid.scale {
+                    for treatment in treatments(grid, server) {
+                        cells.push(Cell { treatment, workload, clients, scale });
+                    }
+                }
+            }
+        }
+    }
+    cells.into_iter()
+}
+
+fn treatments(grid: &Grid, server: &ServerLevel) -> Vec<Treatment> {
+    let mut treatments = Vec::new();
+    for &auth in &grid.auth {
+        for &driver in &grid.driver {
+            for &link in &grid.link {
+                for &at_rest in &grid.at_rest {
+                    for &path in &grid.path {
+                        treatments.extend(grid.ctx.iter().map(|&ctx| Treatment {
+                            server: server.clone(),
+                            path,
+                            auth,
+                            ctx: Some(ctx),
+                            driver,
+                            link,
+                            at_rest,
+                        }));
+                    }
+                }
+            }
+        }
+    }
+    treatments
+}
+
+/// The level asked for; else plain, if it is measured at all; else the first path.
+fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
+    let baseline = match &spec.baseline {
+        Some(text) => Baseline::parse(text)?,
+        None if cells.iter().any(|cell| cell.treatment.path == Path::Plain) => Baseline::Path(Path::Plain),
+        None => Baseline::Path(cells.first().ok_or(SpecError::NoGrid)?.treatment.path),
+    };
+    let measured = cells.iter().any(|cell| cells.contains(&baseline.counterpart(cell)));
+    if measured { Ok(baseline) } else { Err(SpecError::BaselineNotMeasured(baseline.to_string())) }
+}
+
+/// Groups cells by the cell they are compared with. A cell whose counterpart is not measured is a
+/// stratum of its own: measured, compared with nothing.
+fn strata_of(cells: &[Cell], baseline: &Baseline) -> Vec<Stratum> {
+    let mut strata: Vec<Stratum> = Vec::new();
+    for (index, cell) in cells.iter().enumerate() {
+        let counterpart = baseline.counterpart(cell);
+        let against = cells.iter().position(|other| *other == counterpart).unwrap_or(index);
+        let position = strata.iter().position(|stratum| stratum.baseline == against).unwrap_or_else(|| {
+            strata.push(Stratum { baseline: against, treatments: Vec::new() });
+            strata.len() - 1
+        });
+        if against != index {
+            strata[position].treatments.push(index);
+        }
+    }
+    strata
+}
+
+fn calibration(cells: usize) -> Block {
+    Block { number: 0, visits: (0..cells).map(|cell| Visit { cell, arm: Arm::Main }).collect() }
+}
+
+/// Strata in random order and, within each, its cells and the baseline's second copy in random
+/// order: what is compared stays close in time.
+fn shuffled_block(number: u32, strata: &[Stratum], random: &mut Pcg64Mcg) -> Block {
+    let mut order: Vec<&Stratum> = strata.iter().collect();
+    order.shuffle(random);
+    let visits = order.into_iter().flat_map(|stratum| {
+        let baseline = [Arm::Main, Arm::Repeat].map(|arm| Visit { cell: stratum.baseline, arm });
+        let treatments = stratum.treatments.iter().map(|&cell| Visit { cell, arm: Arm::Main });
+        let mut visits: Vec<Visit> = baseline.into_iter().chain(treatments).collect();
+        visits.shuffle(random);
+        visits
+    });
+    Block { number, visits: visits.collect() }
+}

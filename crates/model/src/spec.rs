@@ -1,0 +1,234 @@
+//! What was asked, parsed once from arguments, a preset or TOML. Nothing after it parses a string.
+
+use serde::{Deserialize, Serialize};
+
+use crate::duration::Span;
+use crate::factor::{
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, Link, Path, Scale, ServerKey, ServerLevel,
+    TlsVersion, Workload,
+};
+
+/// What was asked. Prints as the TOML that would ask for it again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Spec {
+    /// Names the run.
+    #[serde(default = "unnamed")]
+    pub name: String,
+    /// How much trust is worth how much time.
+    #[serde(default)]
+    pub size: Size,
+    /// Most blocks; the size's own where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<u32>,
+    /// Length of each trial's window; the size's own where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial_time: Option<Span>,
+    /// No further block begins after this long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Span>,
+    /// Seed of every random order; drawn afresh where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// `FACTOR=LEVEL` that everything is compared with; the first path, or plain, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<String>,
+    /// Each grid asks for every combination of its levels.
+    #[serde(rename = "grid")]
+    pub grids: Vec<Grid>,
+}
+
+/// Every combination of the levels listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Grid {
+    /// Levels of *server*.
+    pub server: Vec<ServerLevel>,
+    /// Levels of *path*.
+    pub path: Vec<Path>,
+    /// Levels of *auth*.
+    pub auth: Vec<Auth>,
+    /// Levels of *ctx*.
+    pub ctx: Vec<Ctx>,
+    /// Levels of *driver*.
+    pub driver: Vec<Driver>,
+    /// Levels of *link*.
+    pub link: Vec<Link>,
+    /// Levels of *at-rest*.
+    pub at_rest: Vec<AtRest>,
+    /// Levels of *workload*.
+    pub workload: Vec<Workload>,
+    /// Numbers of clients.
+    pub clients: Vec<Clients>,
+    /// Numbers of rows.
+    pub scale: Vec<Scale>,
+}
+
+/// How much trust is worth how much time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Size {
+    /// 6 blocks of 0.75 s: an answer in minutes, wide margins, no p99.
+    Quick,
+    /// 2 blocks, no verdicts: does it run at all?
+    Smoke,
+    /// 6 blocks of 2 s.
+    Small,
+    /// 10 blocks of 2 s.
+    #[default]
+    Standard,
+    /// 10 blocks of 10 s.
+    Full,
+}
+
+impl Size {
+    /// Most blocks, unless asked otherwise.
+    pub fn blocks(self) -> u32 {
+        match self {
+            Self::Smoke => 2,
+            Self::Quick | Self::Small => 6,
+            Self::Standard | Self::Full => 10,
+        }
+    }
+
+    /// Window of a trial, unless asked otherwise.
+    pub fn trial_time(self) -> Span {
+        Span::from_millis(match self {
+            Self::Quick => 750,
+            Self::Smoke => 250,
+            Self::Small | Self::Standard => 2_000,
+            Self::Full => 10_000,
+        })
+    }
+}
+
+impl Default for Grid {
+    fn default() -> Self {
+        Self {
+            server: vec![ServerLevel::of(Engine::MariaDb)],
+            path: vec![Path::Plain, Path::tls(TlsVersion::Tls13, ServerKey::P256)],
+            auth: vec![Auth::Native],
+            ctx: vec![Ctx::PerConnect],
+            driver: vec![Driver::Native],
+            link: vec![Link::Local],
+            at_rest: vec![AtRest::None],
+            workload: vec![Workload::Connect],
+            clients: vec![Clients::ONE],
+            scale: vec![Scale::DEFAULT],
+        }
+    }
+}
+
+impl Grid {
+    /// The first factor without a level, if any: such a grid asks for nothing.
+    fn empty_factor(&self) -> Option<Factor> {
+        let lengths = [
+            (Factor::Server, self.server.len()),
+            (Factor::Path, self.path.len()),
+            (Factor::Auth, self.auth.len()),
+            (Factor::Ctx, self.ctx.len()),
+            (Factor::Driver, self.driver.len()),
+            (Factor::Link, self.link.len()),
+            (Factor::AtRest, self.at_rest.len()),
+            (Factor::Workload, self.workload.len()),
+            (Factor::Clients, self.clients.len()),
+            (Factor::Scale, self.scale.len()),
+        ];
+        lengths.into_iter().find(|(_, length)| *length == 0).map(|(factor, _)| factor)
+    }
+}
+
+/// A specification that cannot be planned. The user's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// The TOML does not parse, or a level in it does not.
+    #[error("{0}")]
+    Toml(String),
+    /// A grid lists no level for a factor.
+    #[error("no level given for {}", .0.label())]
+    NoLevel(Factor),
+    /// There is no grid.
+    #[error("nothing to measure: no [[grid]]")]
+    NoGrid,
+    /// The baseline is not `FACTOR=LEVEL`, or its factor cannot be one.
+    #[error("baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, ctx")]
+    Baseline(String),
+    /// No cell has the baseline's level.
+    #[error("baseline {0} is not among the levels to be measured")]
+    BaselineNotMeasured(String),
+    /// More blocks than the method looks at.
+    #[error("blocks must be 1 to {max}, not {asked}")]
+    Blocks {
+        /// What was asked.
+        asked: u32,
+        /// The most.
+        max: u32,
+    },
+}
+
+impl Spec {
+    /// What `ciphertoll run` without a name measures: connects and prepared point reads.
+    pub fn quick(servers: &[ServerLevel]) -> Self {
+        let path = vec![
+            Path::Plain,
+            Path::tls(TlsVersion::Tls13, ServerKey::P256),
+            Path::tls(TlsVersion::Tls12, ServerKey::P256),
+        ];
+        let grid = |workload, clients| Grid {
+            server: servers.to_vec(),
+            path: path.clone(),
+            workload: vec![workload],
+            clients: Clients::new(clients).into_iter().collect(),
+            ..Grid::default()
+        };
+        Self {
+            name: "quick".to_owned(),
+            size: Size::Quick,
+            blocks: None,
+            trial_time: None,
+            budget: None,
+            seed: None,
+            baseline: None,
+            grids: vec![grid(Workload::Connect, 1), grid(Workload::PointSelect, 8)],
+        }
+    }
+
+    /// Reads what [`Spec::to_toml`] prints, or what a person wrote.
+    pub fn from_toml(text: &str) -> Result<Self, SpecError> {
+        let spec: Self = toml::from_str(text).map_err(|error| SpecError::Toml(one_line(&error, text)))?;
+        spec.validate()?;
+        Ok(spec)
+    }
+
+    /// The TOML that asks for the same.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Checks what the types cannot say.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        if self.grids.is_empty() {
+            return Err(SpecError::NoGrid);
+        }
+        if let Some(factor) = self.grids.iter().find_map(Grid::empty_factor) {
+            return Err(SpecError::NoLevel(factor));
+        }
+        let blocks = self.blocks.unwrap_or_else(|| self.size.blocks());
+        if !(1..=crate::plan::MAX_BLOCKS).contains(&blocks) {
+            return Err(SpecError::Blocks { asked: blocks, max: crate::plan::MAX_BLOCKS });
+        }
+        Ok(())
+    }
+}
+
+fn one_line(error: &toml::de::Error, text: &str) -> String {
+    let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    match line {
+        Some(line) => format!("line {line}: {}", error.message().replace('\n', " ")),
+        None => error.message().replace('\n', " "),
+    }
+}
+
+fn unnamed() -> String {
+    "run".to_owned()
+}

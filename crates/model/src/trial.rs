@@ -1,0 +1,242 @@
+//! What the coordinator tells the load process, and what it hears back: the protocol of `__load`,
+//! one JSON document in on stdin, one [`LoadMessage`] a line out on stdout.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::factor::{Clients, Ctx, TlsVersion};
+
+/// Everything a load process needs for one trial. Carries no secret, only the file that holds it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialSpec {
+    /// Where the server listens.
+    pub endpoint: Endpoint,
+    /// The user to log in as.
+    pub user: String,
+    /// A file, 0600, whose whole content is the password.
+    pub password_file: PathBuf,
+    /// The database to use.
+    pub database: Option<String>,
+    /// TLS, where the path has it.
+    pub tls: Option<TlsSpec>,
+    /// What one operation is.
+    pub statement: Statement,
+    /// How many clients work at once.
+    pub clients: Clients,
+    /// How many threads share them.
+    pub threads: u16,
+    /// Dropped before the window opens.
+    pub warm_up_ns: u64,
+    /// Length of the window.
+    pub window_ns: u64,
+    /// Seed of the keys that are read.
+    pub seed: u64,
+    /// Spun away inside each operation: the known effect of the truth experiment. 0 otherwise.
+    pub injected_delay_ns: u64,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Endpoint {
+    /// TCP. On loopback the clients spread their source addresses over 127.0.0.0/8, so that churn
+    /// does not run out of ports.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// How the client does TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsSpec {
+    /// The one version offered.
+    pub version: TlsVersion,
+    /// The CA that must have signed the server's certificate.
+    pub ca_file: PathBuf,
+    /// The name or address the certificate must carry.
+    pub server_name: String,
+    /// Who builds the context.
+    pub ctx: Ctx,
+}
+
+/// What one operation does on the wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Statement {
+    /// Connect and close.
+    Connect,
+    /// Connect, `SELECT 1`, close.
+    ConnectQuery,
+    /// Read one row by key, prepared.
+    PointSelect {
+        /// The table, quoted as the engine wants it.
+        table: String,
+        /// Keys run from 1 to this.
+        rows: u32,
+    },
+}
+
+/// A line from the load process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "message", content = "body")]
+pub enum LoadMessage {
+    /// The warm-up is over.
+    WindowOpened,
+    /// The window is over.
+    WindowClosed,
+    /// All went well; the last message.
+    Finished(Box<TrialResult>),
+    /// It did not; the last message.
+    Failed {
+        /// Whose fault.
+        fault: Fault,
+        /// One line.
+        message: String,
+    },
+}
+
+/// Whose fault a failed trial is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The server refused, or broke the protocol.
+    Server,
+    /// TLS failed: certificate, version or suite.
+    Tls,
+    /// This machine ran out of something.
+    Host,
+    /// ciphertoll itself.
+    Internal,
+}
+
+/// What a load process measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialResult {
+    /// Operations completed in the window.
+    pub operations: u64,
+    /// Operations completed in its first and second half: a steady trial's agree.
+    pub operations_by_half: [u64; 2],
+    /// The window as it was, not as it was planned.
+    pub window_ns: u64,
+    /// Operations that failed, by message, warm-up included.
+    pub errors: Vec<ErrorCount>,
+    /// Time of the operations.
+    pub latency: LatencySummary,
+    /// Sum of each phase over the operations, ns. The phases of a connect sum to its time.
+    pub phase_sums_ns: BTreeMap<Phase, u64>,
+    /// Every sample, an HDR histogram of nanoseconds, V2, base64.
+    pub histogram_base64: String,
+    /// What was negotiated, and on how many connections.
+    pub legs: Vec<LegCount>,
+    /// User and system CPU of the load process in the window.
+    pub client_cpu_ns: u64,
+    /// Peak resident memory of the load process.
+    pub client_rss_peak_bytes: u64,
+    /// Local ports that could be used for connects to this endpoint.
+    pub usable_ports: Option<u64>,
+}
+
+/// An error and how often it came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorCount {
+    /// One line, no secret.
+    pub message: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// Time of the operations in the window, ns. The sum is exact; percentiles have three digits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Samples.
+    pub count: u64,
+    /// Sum of all samples.
+    pub sum_ns: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 95th percentile.
+    pub p95_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+/// A part of a connect. Phases follow one another without a gap, so that they add up to the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// `socket()` to connected.
+    TcpConnect,
+    /// Connected to the server's greeting.
+    ServerGreeting,
+    /// Building the client's TLS context.
+    TlsContext,
+    /// Asking for TLS in the database's protocol.
+    TlsRequest,
+    /// The TLS handshake, verification included.
+    TlsHandshake,
+    /// Login to the server's OK.
+    Auth,
+    /// The first query, where the operation has one.
+    FirstQuery,
+    /// The orderly close.
+    Close,
+}
+
+impl Phase {
+    /// Every phase, in the order in which they happen.
+    pub const ALL: [Self; 8] = [
+        Self::TcpConnect,
+        Self::ServerGreeting,
+        Self::TlsContext,
+        Self::TlsRequest,
+        Self::TlsHandshake,
+        Self::Auth,
+        Self::FirstQuery,
+        Self::Close,
+    ];
+}
+
+/// What was negotiated on one hop of the path, as observed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Leg {
+    /// Who opened the hop.
+    pub from: String,
+    /// Who answered.
+    pub to: String,
+    /// `tls1.3`; absent where the hop is not encrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_version: Option<String>,
+    /// The cipher suite, by its IANA or OpenSSL name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suite: Option<String>,
+    /// The key-exchange group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The server certificate's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Whether the session was resumed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<bool>,
+    /// Whether a HelloRetryRequest cost a round trip more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hello_retry: Option<bool>,
+    /// The client's TLS library.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
+}
+
+/// A leg, and on how many connections it was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LegCount {
+    /// What was negotiated.
+    pub leg: Leg,
+    /// On how many connections.
+    pub connections: u64,
+}

@@ -1,0 +1,98 @@
+//! Bytes that were received and not yet understood.
+
+use std::io::{self, Read};
+
+/// Two ordinary TCP segments on loopback, or one whole TLS record with its overhead.
+const INITIAL_BYTES: usize = 18 * 1024;
+
+/// A growing buffer that is read from the front and filled at the back.
+#[derive(Default)]
+pub(crate) struct Buffer {
+    storage: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Buffer {
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.storage[self.start..self.end]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.start += bytes;
+        debug_assert!(self.start <= self.end, "consumed more than was there");
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Room behind the unread bytes; more than none.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        if self.end == self.storage.len() {
+            self.make_space();
+        }
+        &mut self.storage[self.end..]
+    }
+
+    pub(crate) fn filled(&mut self, bytes: usize) {
+        self.end += bytes;
+        debug_assert!(self.end <= self.storage.len(), "filled more than there was room for");
+    }
+
+    /// Moves what is unread to the front and, where that frees little, doubles the storage.
+    fn make_space(&mut self) {
+        if self.start > 0 {
+            self.storage.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.storage.len() - self.end < INITIAL_BYTES / 2 {
+            let grown = (self.storage.len() * 2).max(INITIAL_BYTES);
+            self.storage.resize(grown, 0);
+        }
+    }
+}
+
+impl Read for Buffer {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = into.len().min(self.end - self.start);
+        into[..count].copy_from_slice(&self.unread()[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_order_across_growth() {
+        let mut buffer = Buffer::default();
+        let mut expected = Vec::new();
+        for round in 0..5_000_u32 {
+            let bytes = round.to_le_bytes();
+            let mut left = &bytes[..];
+            while !left.is_empty() {
+                let space = buffer.space();
+                let count = space.len().min(left.len());
+                space[..count].copy_from_slice(&left[..count]);
+                buffer.filled(count);
+                left = &left[count..];
+            }
+            expected.extend_from_slice(&bytes);
+            if round % 3 == 0 {
+                let mut two = [0; 2];
+                assert_eq!(buffer.read(&mut two).unwrap(), 2);
+                assert_eq!(two, expected[..2]);
+                expected.drain(..2);
+            }
+        }
+        assert_eq!(buffer.unread(), expected);
+    }
+}

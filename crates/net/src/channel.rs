@@ -1,0 +1,181 @@
+//! A socket, with or without TLS in it, and whole buffers around it.
+
+use std::io::{self, Read, Write};
+
+use ciphertoll_wire::mysql::{self, Response};
+
+use crate::buffer::Buffer;
+use crate::socket::Socket;
+use crate::tls::Session;
+use crate::{Error, Readiness, tls};
+
+/// A connection: plaintext on this side, what the path wants on the other.
+pub struct Channel {
+    pub(crate) socket: Socket,
+    pub(crate) session: Option<Session>,
+    incoming: Buffer,
+    outgoing: Vec<u8>,
+    /// Bytes of the outgoing buffer (the session's, where there is one) that are sent already.
+    sent: usize,
+}
+
+/// What a receive brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Bytes, and the socket is empty: the next edge will tell.
+    Drained,
+    /// Bytes, and there may be more: receive again.
+    MoreLikely,
+    /// Nothing yet.
+    WouldBlock,
+    /// The peer closed.
+    Closed,
+}
+
+/// Whether everything was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Yes.
+    All,
+    /// The socket is full: send again when it is writable.
+    Blocked,
+}
+
+impl Channel {
+    pub(crate) fn new(socket: Socket) -> Self {
+        Self { socket, session: None, incoming: Buffer::default(), outgoing: Vec::new(), sent: 0 }
+    }
+
+    /// Reads once from the socket and decrypts what came.
+    pub fn receive(&mut self) -> Result<Received, Error> {
+        let filled = match &mut self.session {
+            Some(session) => session.fill(&mut self.socket),
+            None => fill(&mut self.incoming, &mut self.socket),
+        };
+        let filled = match filled {
+            Ok(filled) => filled,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::WouldBlock),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Received::MoreLikely),
+            Err(source) => return Err(Error::Socket { doing: "cannot receive", source }),
+        };
+        if filled.bytes == 0 {
+            return Ok(Received::Closed);
+        }
+        // A read that did not fill its buffer has emptied the socket (epoll(7), edge-triggered).
+        Ok(if filled.bytes < filled.room { Received::Drained } else { Received::MoreLikely })
+    }
+
+    /// Decrypts what was received; nothing to do without TLS.
+    pub(crate) fn decrypt(&mut self) -> Result<(), Error> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        match session.decrypt(&mut self.incoming)? {
+            tls::Decrypted::Closed if self.incoming.is_empty() => Err(Error::Closed),
+            tls::Decrypted::Closed | tls::Decrypted::All => Ok(()),
+        }
+    }
+
+    /// Plaintext that was received and not consumed.
+    pub fn input(&self) -> &[u8] {
+        self.incoming.unread()
+    }
+
+    /// Marks the first `bytes` of [`Channel::input`] as understood.
+    pub fn consume(&mut self, bytes: usize) {
+        self.incoming.consume(bytes);
+    }
+
+    /// The plaintext to append to; [`Channel::send`] sends it.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.outgoing
+    }
+
+    /// Input and output at once, for machines that read one and write the other.
+    pub(crate) fn buffers(&mut self) -> (&[u8], &mut Vec<u8>) {
+        (self.incoming.unread(), &mut self.outgoing)
+    }
+
+    /// Encrypts and sends what is in the output.
+    pub fn send(&mut self) -> Result<Sent, Error> {
+        let Some(session) = &mut self.session else {
+            return flush(&mut self.socket, &mut self.outgoing, &mut self.sent);
+        };
+        if !self.outgoing.is_empty() {
+            session.encrypt(&self.outgoing)?;
+            self.outgoing.clear();
+        }
+        flush(&mut self.socket, session.outgoing(), &mut self.sent)
+    }
+
+    /// Sends what is in the output and, over TLS, a goodbye; then closes without waiting.
+    pub fn close(mut self) -> Result<(), Error> {
+        if let Some(session) = &mut self.session {
+            session.encrypt(&self.outgoing)?;
+            self.outgoing.clear();
+            session.close_notify();
+        }
+        // What a full socket does not take is lost with the connection that nobody needs any more.
+        self.send().map(|_| ())
+    }
+
+    /// Sends what is left to send, then receives until `step` has its answer or the socket is empty.
+    /// `None`: the answer is not complete; a blocking channel returns none only if interrupted.
+    pub fn read_response<T>(
+        &mut self,
+        readiness: Readiness,
+        mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, mysql::Error>,
+    ) -> Result<Option<T>, Error> {
+        if readiness == Readiness::Writable {
+            return self.send().map(|_| None);
+        }
+        loop {
+            let received = self.receive()?;
+            if received == Received::Closed {
+                return Err(Error::Closed);
+            }
+            self.decrypt()?;
+            let mut input = self.input();
+            let before = input.len();
+            let response = step(&mut input)?;
+            let consumed = before - input.len();
+            self.consume(consumed);
+            if let Response::Done(value) = response {
+                return Ok(Some(value));
+            }
+            let go_on = match received {
+                Received::MoreLikely => true,
+                Received::Drained => readiness == Readiness::ReadableToEnd,
+                Received::WouldBlock | Received::Closed => false,
+            };
+            if !go_on {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// What TLS agreed on, where there is TLS.
+    pub fn negotiated(&self) -> Option<tls::Negotiated> {
+        self.session.as_ref()?.negotiated()
+    }
+}
+
+fn fill(buffer: &mut Buffer, socket: &mut Socket) -> io::Result<tls::Filled> {
+    let space = buffer.space();
+    let room = space.len();
+    let bytes = socket.read(space)?;
+    buffer.filled(bytes);
+    Ok(tls::Filled { bytes, room })
+}
+
+fn flush(socket: &mut Socket, outgoing: &mut Vec<u8>, sent: &mut usize) -> Result<Sent, Error> {
+    while *sent < outgoing.len() {
+        match socket.write(&outgoing[*sent..]) {
+            Ok(bytes) => *sent += bytes,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Sent::Blocked),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(source) => return Err(Error::Socket { doing: "cannot send", source }),
+        }
+    }
+    outgoing.clear();
+    *sent = 0;
+    Ok(Sent::All)
+}

@@ -1,0 +1,236 @@
+//! A connect, from `socket()` to authenticated: one straight sequence of named phases that
+//! suspends wherever the peer must speak next.
+
+use std::sync::Arc;
+
+use ciphertoll_wire::mysql::{Connect, Encryption, Login, ServerInfo};
+use ciphertoll_wire::{Phase as WirePhase, Step};
+
+use crate::channel::{Channel, Received};
+use crate::phase::{Phase, PhaseTimes, Stopwatch};
+use crate::socket::{Address, Connection, Socket, SourceAddresses, Transport};
+use crate::tls::{Context, Handshake, Settings};
+use crate::{Error, Readiness, Sent};
+
+/// What every connect of a load has in common.
+#[derive(Clone)]
+pub struct Dialer {
+    /// Where to.
+    pub address: Address,
+    /// Who.
+    pub login: Arc<Login>,
+    /// TLS, where the login wants it.
+    pub tls: Option<ContextSource>,
+    /// Whether calls wait.
+    pub transport: Transport,
+}
+
+/// Who builds the TLS context, and when.
+#[derive(Clone)]
+pub enum ContextSource {
+    /// One context for all.
+    Shared(Context),
+    /// A new context for each connect, as libmysqlclient and libpq do.
+    PerConnect(Arc<Settings>),
+}
+
+/// A connect that is under way.
+pub struct Connecting {
+    channel: Channel,
+    machine: Connect,
+    tls: Option<ContextSource>,
+    context: Option<Context>,
+    stage: Stage,
+    stopwatch: Stopwatch,
+}
+
+/// A connection whose server awaits the first command.
+pub struct Connected {
+    /// The connection.
+    pub channel: Channel,
+    /// What the server said of itself.
+    pub server: ServerInfo,
+    /// Runs since the connect began.
+    pub stopwatch: Stopwatch,
+}
+
+/// What became of a connect.
+pub enum Progress {
+    /// It waits for its socket.
+    Pending(Connecting),
+    /// It is there.
+    Done(Connected),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    TcpConnect,
+    Protocol,
+    TlsHandshake,
+}
+
+/// What a stage says of the connect.
+enum Advance {
+    Continue,
+    AwaitPeer,
+    Finished,
+}
+
+impl Dialer {
+    /// Begins a connect; `sources` spreads loopback connects over source addresses.
+    pub fn dial(&self, sources: Option<&mut SourceAddresses>) -> Result<Connecting, Error> {
+        debug_assert_eq!(self.tls.is_some(), self.login.encryption == Encryption::Tls);
+        let mut stopwatch = Stopwatch::start();
+        let (socket, connection) = Socket::connect(&self.address, self.transport, sources)?;
+        let stage = match connection {
+            Connection::Established => {
+                stopwatch.lap(Phase::TcpConnect);
+                Stage::Protocol
+            }
+            Connection::InProgress => Stage::TcpConnect,
+        };
+        Ok(Connecting {
+            channel: Channel::new(socket),
+            machine: Connect::new(Arc::clone(&self.login)),
+            tls: self.tls.clone(),
+            context: None,
+            stage,
+            stopwatch,
+        })
+    }
+}
+
+impl Connecting {
+    /// The channel, for registering it.
+    pub fn channel(&mut self) -> &mut Channel {
+        &mut self.channel
+    }
+
+    /// The phases so far: where a failed connect spent its time.
+    pub fn phases(&self) -> &PhaseTimes {
+        self.stopwatch.times()
+    }
+
+    /// Goes on as far as the peer allows. On a blocking socket, [`Readiness::Readable`] waits until
+    /// something has come.
+    pub fn advance(mut self, readiness: Readiness) -> Result<Progress, Error> {
+        if self.stage == Stage::TcpConnect {
+            self.channel.socket.take_error().map_err(Error::socket("cannot connect"))?;
+            self.stopwatch.lap(Phase::TcpConnect);
+            self.stage = Stage::Protocol;
+        }
+        self.channel.send()?;
+        if readiness == Readiness::Writable {
+            return Ok(Progress::Pending(self));
+        }
+        loop {
+            let received = self.channel.receive()?;
+            match received {
+                Received::WouldBlock => return Ok(Progress::Pending(self)),
+                Received::Closed => return Err(Error::Closed),
+                Received::Drained | Received::MoreLikely => {}
+            }
+            if let Advance::Finished = self.digest()? {
+                return self.finish();
+            }
+            if received == Received::Drained && readiness == Readiness::Readable {
+                return Ok(Progress::Pending(self));
+            }
+        }
+    }
+
+    /// Works off what was received until the peer must speak next.
+    fn digest(&mut self) -> Result<Advance, Error> {
+        loop {
+            let advance = match self.stage {
+                Stage::TlsHandshake => self.step_handshake()?,
+                Stage::TcpConnect | Stage::Protocol => self.step_protocol()?,
+            };
+            match advance {
+                Advance::Continue => {}
+                Advance::AwaitPeer | Advance::Finished => return Ok(advance),
+            }
+        }
+    }
+
+    fn step_protocol(&mut self) -> Result<Advance, Error> {
+        self.channel.decrypt()?;
+        let (mut input, output) = self.channel.buffers();
+        let before = input.len();
+        let step = self.machine.step(&mut input, output)?;
+        let consumed = before - input.len();
+        self.channel.consume(consumed);
+        match step {
+            Step::NeedInput => {
+                self.send()?;
+                Ok(Advance::AwaitPeer)
+            }
+            Step::StartTls => self.start_tls(),
+            Step::Phase(phase) => self.end_phase(phase),
+            Step::Done => Ok(Advance::Finished),
+        }
+    }
+
+    fn end_phase(&mut self, phase: WirePhase) -> Result<Advance, Error> {
+        match phase {
+            WirePhase::ServerGreeting => {
+                self.stopwatch.lap(Phase::ServerGreeting);
+                self.build_context()?;
+            }
+            WirePhase::TlsRequest => {
+                self.send()?;
+                self.stopwatch.lap(Phase::TlsRequest);
+            }
+            // MySQL's OK ends both; PostgreSQL will tell them apart.
+            WirePhase::Auth | WirePhase::Ready => self.stopwatch.lap(Phase::Auth),
+        }
+        Ok(Advance::Continue)
+    }
+
+    fn build_context(&mut self) -> Result<(), Error> {
+        self.context = match self.tls.take() {
+            None => None,
+            Some(ContextSource::Shared(context)) => Some(context),
+            Some(ContextSource::PerConnect(settings)) => {
+                let context = Context::build(&settings)?;
+                self.stopwatch.lap(Phase::TlsContext);
+                Some(context)
+            }
+        };
+        Ok(())
+    }
+
+    fn start_tls(&mut self) -> Result<Advance, Error> {
+        let Some(context) = self.context.take() else {
+            return Err(Error::TlsSettings("no TLS context was given".to_owned()));
+        };
+        self.channel.session = Some(context.session()?);
+        self.stage = Stage::TlsHandshake;
+        Ok(Advance::Continue)
+    }
+
+    fn step_handshake(&mut self) -> Result<Advance, Error> {
+        let Some(session) = &mut self.channel.session else { return Ok(Advance::Continue) };
+        let handshake = session.handshake();
+        // An alert tells the server why, so it is sent before the error is returned.
+        let sent = self.channel.send();
+        match handshake? {
+            Handshake::NeedInput => sent.map(|_| Advance::AwaitPeer),
+            Handshake::Done => {
+                sent?;
+                self.stopwatch.lap(Phase::TlsHandshake);
+                self.stage = Stage::Protocol;
+                Ok(Advance::Continue)
+            }
+        }
+    }
+
+    fn send(&mut self) -> Result<Sent, Error> {
+        self.channel.send()
+    }
+
+    fn finish(self) -> Result<Progress, Error> {
+        let server = self.machine.server().cloned().ok_or(Error::Closed)?;
+        Ok(Progress::Done(Connected { channel: self.channel, server, stopwatch: self.stopwatch }))
+    }
+}

@@ -1,0 +1,75 @@
+//! What can go wrong between client and server, and whose fault it is.
+
+use std::io;
+
+use ciphertoll_wire::mysql;
+
+/// A connection that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket.
+    #[error("{doing}: {source}")]
+    Socket {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The peer closed the connection where the protocol goes on.
+    #[error("the server closed the connection")]
+    Closed,
+    /// The TLS handshake or a record.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The client's own TLS settings: a CA file that does not read, a name that is none.
+    #[error("cannot build the TLS context: {0}")]
+    TlsSettings(String),
+    /// The database's protocol, or the server's refusal in it.
+    #[error(transparent)]
+    Protocol(#[from] mysql::Error),
+}
+
+/// Who can do something about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The server is not there, refused, or broke its protocol.
+    Server,
+    /// Version, suite or certificate.
+    Tls,
+    /// This machine ran out of ports, files or memory.
+    Host,
+    /// The caller's settings.
+    Caller,
+}
+
+impl Error {
+    pub(crate) fn socket(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Socket { doing, source }
+    }
+
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Socket { source, .. } => match source.kind() {
+                io::ErrorKind::AddrNotAvailable
+                | io::ErrorKind::AddrInUse
+                | io::ErrorKind::PermissionDenied
+                | io::ErrorKind::OutOfMemory => Fault::Host,
+                _ if is_out_of_files(source) => Fault::Host,
+                _ => Fault::Server,
+            },
+            Self::Closed => Fault::Server,
+            Self::Tls(_) => Fault::Tls,
+            Self::TlsSettings(_) => Fault::Caller,
+            Self::Protocol(error) => match error.fault() {
+                mysql::Fault::Server | mysql::Fault::Peer => Fault::Server,
+                mysql::Fault::Caller => Fault::Caller,
+            },
+        }
+    }
+}
+
+fn is_out_of_files(error: &io::Error) -> bool {
+    use nix::errno::Errno;
+    error.raw_os_error().is_some_and(|code| matches!(Errno::from_raw(code), Errno::EMFILE | Errno::ENFILE))
+}

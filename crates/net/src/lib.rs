@@ -1,0 +1,22 @@
+//! Bytes to and from a server: sockets, TLS, the phase-timed connect, and the two drivers of the
+//! machines in `wire` — one that blocks ([`blocking`]) and one readiness loop ([`Reactor`]).
+//!
+//! [`Channel`] is a socket with or without TLS in it and whole buffers around it; [`Connecting`]
+//! takes a channel from `socket()` to authenticated and times each [`Phase`] on the way.
+
+pub mod blocking;
+mod buffer;
+mod channel;
+mod connecting;
+mod error;
+mod phase;
+mod reactor;
+mod socket;
+pub mod tls;
+
+pub use channel::{Channel, Received, Sent};
+pub use connecting::{Connected, Connecting, ContextSource, Dialer, Progress};
+pub use error::{Error, Fault};
+pub use phase::{Phase, PhaseTimes, Stopwatch};
+pub use reactor::{Reactor, Readiness, Ready};
+pub use socket::{Address, Socket, SourceAddresses, Transport};

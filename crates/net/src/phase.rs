@@ -1,0 +1,81 @@
+//! The phases of a connect, and a stopwatch whose laps add up to the whole.
+
+use std::time::{Duration, Instant};
+
+/// A part of a connect. Each begins where the one before it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// `socket()` to connected.
+    TcpConnect,
+    /// Connected to the server's greeting.
+    ServerGreeting,
+    /// Building the client's TLS context; no time passes where it is shared.
+    TlsContext,
+    /// Asking for TLS in the database's protocol.
+    TlsRequest,
+    /// The TLS handshake, verification included.
+    TlsHandshake,
+    /// Login to the server's OK.
+    Auth,
+    /// The first query.
+    FirstQuery,
+    /// The orderly close.
+    Close,
+}
+
+impl Phase {
+    /// Every phase, in the order in which they happen.
+    pub const ALL: [Self; 8] = [
+        Self::TcpConnect,
+        Self::ServerGreeting,
+        Self::TlsContext,
+        Self::TlsRequest,
+        Self::TlsHandshake,
+        Self::Auth,
+        Self::FirstQuery,
+        Self::Close,
+    ];
+}
+
+/// Time spent in each phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PhaseTimes([Duration; Phase::ALL.len()]);
+
+impl PhaseTimes {
+    /// Time spent in `phase`.
+    pub fn of(&self, phase: Phase) -> Duration {
+        self.0[phase as usize]
+    }
+
+    /// Time spent in all of them.
+    pub fn total(&self) -> Duration {
+        self.0.iter().sum()
+    }
+}
+
+/// Charges the time since the last lap to the phase that just ended. Every moment belongs to
+/// exactly one phase, so that the phases add up to the whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    lap_began: Instant,
+    times: PhaseTimes,
+}
+
+impl Stopwatch {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self { lap_began: Instant::now(), times: PhaseTimes::default() }
+    }
+
+    /// Charges the time since the last lap to `phase`.
+    pub fn lap(&mut self, phase: Phase) {
+        let now = Instant::now();
+        self.times.0[phase as usize] += now - self.lap_began;
+        self.lap_began = now;
+    }
+
+    /// The laps so far.
+    pub fn times(&self) -> &PhaseTimes {
+        &self.times
+    }
+}

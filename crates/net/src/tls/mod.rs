@@ -1,0 +1,82 @@
+//! TLS behind one face, bytes in and bytes out, so that the same buffers and the same readiness
+//! loop serve encrypted and plain connections.
+
+mod openssl;
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+pub use self::openssl::{Context, Session};
+pub(crate) use self::openssl::{Decrypted, Filled, Handshake};
+
+/// The version a client offers; it offers one only, so that nothing is negotiated down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// RFC 5246.
+    Tls12,
+    /// RFC 8446.
+    Tls13,
+}
+
+/// Which authorities may have signed the server's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrustAnchors {
+    /// Those in one PEM file.
+    File(PathBuf),
+    /// Those in one PEM file and the system's.
+    FileAndSystem(PathBuf),
+}
+
+/// Whom the certificate must name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerName {
+    /// A host name, sent as SNI too.
+    Dns(String),
+    /// An address.
+    Ip(IpAddr),
+}
+
+/// How a client does TLS. Certificate and name are always verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The one version offered.
+    pub version: Version,
+    /// The authorities.
+    pub anchors: TrustAnchors,
+    /// The name.
+    pub peer: PeerName,
+}
+
+/// What client and server agreed on, as observed on one connection.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Negotiated {
+    /// `tls1.3`.
+    pub version: &'static str,
+    /// The suite's IANA name.
+    pub suite: &'static str,
+    /// The key-exchange group, where the handshake had one.
+    pub group: Option<Cow<'static, str>>,
+    /// The key of the server's certificate: `p256`, `rsa2048`.
+    pub key: Cow<'static, str>,
+    /// Whether the session was resumed.
+    pub resumed: bool,
+    /// Whether the server asked for another key share first: one round trip more.
+    pub hello_retry: bool,
+}
+
+impl From<&str> for PeerName {
+    fn from(name: &str) -> Self {
+        name.parse().map_or_else(|_| Self::Dns(name.to_owned()), Self::Ip)
+    }
+}
+
+impl Version {
+    /// As in a path's name: `tls1.3`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Tls12 => "tls1.2",
+            Self::Tls13 => "tls1.3",
+        }
+    }
+}

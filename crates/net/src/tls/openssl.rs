@@ -1,0 +1,248 @@
+//! TLS by the system's OpenSSL, over memory: what the socket brought goes in, what it shall carry
+//! comes out. One `recv` takes a whole record, header and all.
+
+use std::borrow::Cow;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use ciphertoll_wire::tls::{FlightObserver, NamedGroup};
+use openssl::nid::Nid;
+use openssl::pkey::{Id, PKeyRef, Public};
+use openssl::ssl::{
+    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslStream, SslVerifyMode, SslVersion,
+};
+use openssl::x509::X509VerifyResult;
+use openssl::x509::verify::X509CheckFlags;
+
+use super::{Negotiated, PeerName, Settings, TrustAnchors, Version};
+use crate::Error;
+use crate::buffer::Buffer;
+
+/// A client's TLS context: trusted authorities and the one version offered.
+#[derive(Clone)]
+pub struct Context {
+    inner: SslContext,
+    peer: PeerName,
+    version: Version,
+}
+
+/// TLS on one connection.
+pub struct Session {
+    stream: SslStream<Memory>,
+    observer: FlightObserver,
+    version: Version,
+}
+
+/// Whether a handshake has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handshake {
+    Done,
+    NeedInput,
+}
+
+/// What OpenSSL takes for its socket.
+#[derive(Default)]
+struct Memory {
+    incoming: Buffer,
+    outgoing: Vec<u8>,
+}
+
+impl Context {
+    /// Builds a context: reads the authorities, sets the version.
+    pub fn build(settings: &Settings) -> Result<Self, Error> {
+        let mut builder = SslContextBuilder::new(SslMethod::tls_client()).map_err(settings_error)?;
+        let version = match settings.version {
+            Version::Tls12 => SslVersion::TLS1_2,
+            Version::Tls13 => SslVersion::TLS1_3,
+        };
+        builder.set_min_proto_version(Some(version)).map_err(settings_error)?;
+        builder.set_max_proto_version(Some(version)).map_err(settings_error)?;
+        builder.set_verify(SslVerifyMode::PEER);
+        // A plaintext buffer of 16 KB for each idle connection adds up in a pool.
+        builder.set_mode(SslMode::RELEASE_BUFFERS);
+        match &settings.anchors {
+            TrustAnchors::File(file) => load_ca(&mut builder, file)?,
+            TrustAnchors::FileAndSystem(file) => {
+                load_ca(&mut builder, file)?;
+                builder.set_default_verify_paths().map_err(settings_error)?;
+            }
+        }
+        Ok(Self { inner: builder.build(), peer: settings.peer.clone(), version: settings.version })
+    }
+
+    pub(crate) fn session(&self) -> Result<Session, Error> {
+        let mut ssl = Ssl::new(&self.inner).map_err(settings_error)?;
+        match &self.peer {
+            PeerName::Dns(name) => {
+                ssl.set_hostname(name).map_err(settings_error)?;
+                ssl.param_mut().set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
+                ssl.param_mut().set_host(name).map_err(settings_error)?;
+            }
+            PeerName::Ip(address) => ssl.param_mut().set_ip(*address).map_err(settings_error)?,
+        }
+        let stream = SslStream::new(ssl, Memory::default()).map_err(settings_error)?;
+        Ok(Session { stream, observer: FlightObserver::new(), version: self.version })
+    }
+}
+
+impl Session {
+    /// Reads once from `socket`; 0 at its end.
+    pub(crate) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
+        let memory = self.stream.get_mut();
+        let space = memory.incoming.space();
+        let room = space.len();
+        let bytes = socket.read(space)?;
+        if !self.observer.finished() {
+            self.observer.feed(&space[..bytes]);
+        }
+        memory.incoming.filled(bytes);
+        Ok(Filled { bytes, room })
+    }
+
+    /// What is to be sent.
+    pub(crate) fn outgoing(&mut self) -> &mut Vec<u8> {
+        &mut self.stream.get_mut().outgoing
+    }
+
+    pub(crate) fn handshake(&mut self) -> Result<Handshake, Error> {
+        match self.stream.connect() {
+            Ok(()) => Ok(Handshake::Done),
+            Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Handshake::NeedInput),
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    /// Decrypts all there is.
+    pub(crate) fn decrypt(&mut self, into: &mut Buffer) -> Result<Decrypted, Error> {
+        loop {
+            if self.stream.get_ref().incoming.is_empty() && self.stream.ssl().pending() == 0 {
+                return Ok(Decrypted::All);
+            }
+            match self.stream.ssl_read(into.space()) {
+                Ok(bytes) => into.filled(bytes),
+                Err(error) if error.code() == ErrorCode::WANT_READ => return Ok(Decrypted::All),
+                Err(error) if error.code() == ErrorCode::ZERO_RETURN => return Ok(Decrypted::Closed),
+                Err(error) => return Err(self.explain(&error)),
+            }
+        }
+    }
+
+    pub(crate) fn encrypt(&mut self, plain: &[u8]) -> Result<(), Error> {
+        let mut left = plain;
+        while !left.is_empty() {
+            let bytes = self.stream.ssl_write(left).map_err(|error| self.explain(&error))?;
+            left = &left[bytes..];
+        }
+        Ok(())
+    }
+
+    /// Says goodbye; the answer is not waited for.
+    pub(crate) fn close_notify(&mut self) {
+        // A session that is beyond saying goodbye is closed all the same.
+        let _ = self.stream.shutdown();
+    }
+
+    /// What was agreed on; `None` before the handshake has ended.
+    pub fn negotiated(&self) -> Option<Negotiated> {
+        let ssl = self.stream.ssl();
+        let suite = ssl.current_cipher()?;
+        let flight = self.observer.flight();
+        let key = ssl.peer_certificate()?.public_key().ok()?;
+        Some(Negotiated {
+            version: match ssl.version2() {
+                Some(SslVersion::TLS1_3) => Version::Tls13.label(),
+                Some(SslVersion::TLS1_2) => Version::Tls12.label(),
+                _ => "older than tls1.2",
+            },
+            suite: suite.standard_name().unwrap_or(suite.name()),
+            group: flight.group.map(NamedGroup::label),
+            key: key_label(&key),
+            resumed: ssl.session_reused(),
+            hello_retry: flight.hello_retry,
+        })
+    }
+
+    /// OpenSSL's reason in one line; the verifier's where it was the certificate.
+    fn explain(&self, error: &openssl::ssl::Error) -> Error {
+        let verified = self.stream.ssl().verify_result();
+        if verified != X509VerifyResult::OK {
+            return Error::Tls(format!(
+                "the server's certificate does not verify: {}",
+                verified.error_string()
+            ));
+        }
+        let reason = error
+            .ssl_error()
+            .and_then(|stack| stack.errors().first())
+            .and_then(openssl::error::Error::reason);
+        match reason {
+            Some(reason) => Error::Tls(format!("{reason} (offered {})", self.version.label())),
+            None => Error::Tls(error.to_string()),
+        }
+    }
+}
+
+/// What one read brought, and how much it could have brought.
+#[derive(Clone, Copy)]
+pub(crate) struct Filled {
+    pub(crate) bytes: usize,
+    pub(crate) room: usize,
+}
+
+/// Whether more can come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decrypted {
+    All,
+    Closed,
+}
+
+impl Read for Memory {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.incoming.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.incoming.read(into)
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.outgoing.extend_from_slice(from);
+        Ok(from.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn load_ca(builder: &mut SslContextBuilder, file: &Path) -> Result<(), Error> {
+    builder
+        .set_ca_file(file)
+        .map_err(|error| Error::TlsSettings(format!("CA file {}: {}", file.display(), first_line(&error))))
+}
+
+/// `p256`, `rsa2048`; an algorithm without a name here is shown by OpenSSL's number.
+fn key_label(key: &PKeyRef<Public>) -> Cow<'static, str> {
+    match key.id() {
+        Id::RSA if key.bits() == 2048 => "rsa2048".into(),
+        Id::RSA => format!("rsa{}", key.bits()).into(),
+        Id::EC => match key.ec_key().ok().and_then(|key| key.group().curve_name()) {
+            Some(Nid::X9_62_PRIME256V1) => "p256".into(),
+            Some(Nid::SECP384R1) => "p384".into(),
+            _ => "other curve".into(),
+        },
+        Id::ED25519 => "ed25519".into(),
+        other => format!("key type {}", other.as_raw()).into(),
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+fn settings_error(error: openssl::error::ErrorStack) -> Error {
+    Error::TlsSettings(first_line(&error))
+}
+
+fn first_line(error: &openssl::error::ErrorStack) -> String {
+    let reason = error.errors().first().and_then(openssl::error::Error::reason);
+    reason.map_or_else(|| error.to_string(), ToOwned::to_owned)
+}

@@ -1,0 +1,17 @@
+//! What outlives a process: the run directory with its events, and the ledger of effects by which a
+//! later run cleans up after one that was killed.
+
+mod disk;
+pub mod error;
+pub mod ledger;
+pub mod process;
+pub mod read;
+pub mod run_dir;
+pub mod scratch;
+
+pub use error::Error;
+pub use ledger::{Effect, Ledger};
+pub use process::{Ended, ProcessIdentity};
+pub use read::{Record, Tail, resolve};
+pub use run_dir::{DEFAULT_RUNS, RunDirectory};
+pub use scratch::{Left, Scratch, SweepReport, scratch_root, sweep};

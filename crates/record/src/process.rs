@@ -1,0 +1,154 @@
+//! A process that is certainly the one that was meant: a process id is used again, together with
+//! the start time it is not.
+
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+/// How long a process may take to vanish after SIGKILL; longer only where the disk hangs.
+const KILL_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A process id and when that process started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    /// The process id.
+    pub pid: i32,
+    /// Clock ticks from boot to the process's start, as in `/proc/PID/stat`.
+    pub start_time_ticks: u64,
+}
+
+/// How a process came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was gone already, or its id belongs to another process by now.
+    AlreadyGone,
+    /// SIGTERM sufficed.
+    Terminated,
+    /// It took SIGKILL.
+    Killed,
+}
+
+impl ProcessIdentity {
+    /// The process that has `pid` now.
+    pub fn of(pid: i32) -> io::Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let start_time_ticks = start_time(&stat).ok_or_else(|| io::Error::other("unexpected /proc/PID/stat"))?;
+        Ok(Self { pid, start_time_ticks })
+    }
+
+    /// Whether that very process still runs; one that ended but was not reaped does not.
+    pub fn is_alive(&self) -> bool {
+        self.open().is_some_and(|process| !wait(&process, Duration::ZERO).unwrap_or(true))
+    }
+
+    /// Waits until the process has ended, at most `limit`; says whether it has.
+    pub fn wait(&self, limit: Duration) -> io::Result<bool> {
+        self.open().map_or(Ok(true), |process| wait(&process, limit))
+    }
+
+    /// Ends the process: SIGTERM, `grace`, SIGKILL. Reaping it is its parent's task.
+    pub fn end(&self, grace: Duration) -> io::Result<Ended> {
+        let Some(process) = self.open() else { return Ok(Ended::AlreadyGone) };
+        if wait(&process, Duration::ZERO)? || !signal(&process, Signal::TERM)? {
+            return Ok(Ended::AlreadyGone);
+        }
+        if wait(&process, grace)? {
+            return Ok(Ended::Terminated);
+        }
+        signal(&process, Signal::KILL)?;
+        if wait(&process, KILL_DEADLINE)? {
+            return Ok(Ended::Killed);
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, format!("process {} survives SIGKILL", self.pid)))
+    }
+
+    /// A handle of the process if it is still the same. Opened first and compared afterwards, so that
+    /// the handle cannot mean a process that took the id in between.
+    fn open(&self) -> Option<OwnedFd> {
+        let process = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+        (Self::of(self.pid).ok()? == *self).then_some(process)
+    }
+}
+
+/// Sends a signal; false where the process is gone.
+fn signal(process: &OwnedFd, signal: Signal) -> io::Result<bool> {
+    match pidfd_send_signal(process, signal) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::SRCH) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Waits until the process has ended, at most `limit`; says whether it has.
+fn wait(process: &OwnedFd, limit: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`; counted from the last `)`, since a program's name may hold anything.
+fn start_time(stat: &str) -> Option<u64> {
+    const FIELDS_AFTER_NAME: usize = 19;
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(FIELDS_AFTER_NAME)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn start_time_is_found_behind_a_hostile_name() {
+        let stat = "7 (a) R 1) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20 21";
+        assert_eq!(start_time(stat), Some(4242));
+    }
+
+    #[test]
+    fn a_process_is_alive_until_it_ends() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let identity = ProcessIdentity::of(child.id().cast_signed()).unwrap();
+        assert!(identity.is_alive());
+        assert_eq!(identity.end(Duration::from_secs(5)).unwrap(), Ended::Terminated);
+        assert!(!identity.is_alive(), "ended though not reaped");
+        child.wait().unwrap();
+        assert_eq!(identity.end(Duration::ZERO).unwrap(), Ended::AlreadyGone);
+    }
+
+    #[test]
+    fn another_start_time_is_another_process() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let identity = ProcessIdentity::of(child.id().cast_signed()).unwrap();
+        let other = ProcessIdentity { start_time_ticks: identity.start_time_ticks + 1, ..identity };
+        assert_eq!(other.end(Duration::ZERO).unwrap(), Ended::AlreadyGone);
+        assert!(identity.is_alive());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_deaf_to_sigterm_is_killed() {
+        let script = "trap '' TERM; echo ready; while :; do sleep 600; done";
+        let mut child =
+            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        let identity = ProcessIdentity::of(child.id().cast_signed()).unwrap();
+        assert_eq!(identity.end(Duration::from_millis(50)).unwrap(), Ended::Killed);
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,180 @@
+//! Reading a run directory, whoever wrote it and however it ended.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use ciphertoll_model::{Event, Plan, SCHEMA_VERSION, Spec, Stamped};
+use serde::Deserialize;
+
+use crate::error::{Context, Error};
+
+pub(crate) const SPEC: &str = "spec.toml";
+pub(crate) const PLAN: &str = "plan.json";
+pub(crate) const EVENTS: &str = "events.jsonl";
+
+/// Length of `20261121T011500Z`.
+const TIME_BYTES: usize = 16;
+
+/// Everything a run directory says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The directory.
+    pub path: PathBuf,
+    /// What was asked.
+    pub spec: Spec,
+    /// What was to be done.
+    pub plan: Plan,
+    /// What happened.
+    pub events: Vec<Stamped>,
+    /// Whether the last line had to be dropped.
+    pub tail: Tail,
+    /// Length of the events without a torn last line.
+    pub(crate) whole_bytes: u64,
+}
+
+/// How a file of events ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// With a whole line.
+    Whole,
+    /// With part of a line, which was dropped: the writer was killed or the disk was full.
+    Torn,
+}
+
+/// Only the version, which every format has in the same place.
+#[derive(Deserialize)]
+struct Versioned {
+    schema_version: u64,
+}
+
+impl Record {
+    /// Reads the run directory at `path`, be it finished or still being written.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let (events, tail, whole_bytes) = read_events(&path.join(EVENTS))?;
+        Ok(Self {
+            path: path.to_owned(),
+            spec: read_spec(&path.join(SPEC))?,
+            plan: read_plan(&path.join(PLAN))?,
+            events,
+            tail,
+            whole_bytes,
+        })
+    }
+
+    /// The run's name: its directory's.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
+/// The run directory that `asked` means: a path, the name of a run in `runs`, the name of an
+/// experiment (its newest run), or `latest`.
+pub fn resolve(runs: &Path, asked: &str) -> Result<PathBuf, Error> {
+    let given = Path::new(asked);
+    if asked != "latest" && given.join(EVENTS).is_file() {
+        return Ok(given.to_owned());
+    }
+    let mut known = known_runs(runs);
+    known.sort();
+    let matching = known.iter().rev().find(|run| asked == "latest" || run.name == asked || run.experiment() == asked);
+    matching.map(|run| runs.join(&run.name)).ok_or_else(|| Error::NotFound {
+        asked: asked.to_owned(),
+        runs: runs.to_owned(),
+        hint: known.last().map_or(String::new(), |newest| format!("; the newest is {}", newest.name)),
+    })
+}
+
+/// A run directory by name; ordered by time, to the second by name and within it by its plan's.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct KnownRun {
+    second: String,
+    planned_at: SystemTime,
+    name: String,
+}
+
+impl KnownRun {
+    fn experiment(&self) -> &str {
+        let after_time = self.name.get(TIME_BYTES + 1..).unwrap_or_default();
+        after_time.rsplit_once('-').map_or("", |(experiment, _)| experiment)
+    }
+}
+
+fn known_runs(runs: &Path) -> Vec<KnownRun> {
+    // A directory that cannot be listed has no runs to offer; the caller says where it looked.
+    let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+    let known = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let planned_at = fs::metadata(entry.path().join(PLAN)).and_then(|plan| plan.modified()).ok()?;
+        Some(KnownRun { second: name.get(..TIME_BYTES)?.to_owned(), planned_at, name })
+    });
+    known.collect()
+}
+
+fn read_spec(path: &Path) -> Result<Spec, Error> {
+    let text = read_text(path)?;
+    Spec::from_toml(&text).map_err(|error| unreadable(path, error.to_string()))
+}
+
+fn read_plan(path: &Path) -> Result<Plan, Error> {
+    let text = read_text(path)?;
+    check_version(path, &text)?;
+    serde_json::from_str(&text).map_err(|error| unreadable(path, error.to_string()))
+}
+
+/// The events, how the file ends, and how many of its bytes are whole lines.
+fn read_events(path: &Path) -> Result<(Vec<Stamped>, Tail, u64), Error> {
+    let bytes = read_bytes(path)?;
+    let mut events = Vec::new();
+    let mut whole = 0;
+    for (index, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let last = whole + line.len() == bytes.len();
+        if last && !line.ends_with(b"\n") {
+            break;
+        }
+        if index == 0 {
+            check_version(path, &String::from_utf8_lossy(line))?;
+        }
+        match serde_json::from_slice(line) {
+            Ok(event) => events.push(event),
+            // After a power cut the last line may have its length but not its contents.
+            Err(_) if last => break,
+            Err(error) => return Err(unreadable(path, format!("line {}: {error}", index + 1))),
+        }
+        whole += line.len();
+    }
+    match events.first() {
+        Some(Stamped { event: Event::RunStarted { .. }, .. }) => {
+            let tail = if whole == bytes.len() { Tail::Whole } else { Tail::Torn };
+            Ok((events, tail, whole as u64))
+        }
+        _ => Err(unreadable(path, "it does not begin with run_started".to_owned())),
+    }
+}
+
+/// Refuses what a later version wrote, before anything else in it can be misunderstood.
+fn check_version(path: &Path, text: &str) -> Result<(), Error> {
+    let versioned: Versioned =
+        serde_json::from_str(text).map_err(|error| unreadable(path, format!("no version: {error}")))?;
+    if versioned.schema_version > SCHEMA_VERSION.into() {
+        return Err(Error::Newer { path: path.to_owned(), found: versioned.schema_version });
+    }
+    Ok(())
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
+    match fs::read(path) {
+        Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => {
+            Err(unreadable(path, "no such file".to_owned()))
+        }
+        read => read.context("read", path),
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, Error> {
+    String::from_utf8(read_bytes(path)?).map_err(|_| unreadable(path, "not UTF-8".to_owned()))
+}
+
+fn unreadable(path: &Path, reason: String) -> Error {
+    Error::Unreadable { path: path.to_owned(), reason }
+}

@@ -1,0 +1,146 @@
+//! The run directory while it is being written: `UTC-NAME-XXXX/` with specification, plan and events.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use ciphertoll_model::{Event, Plan, Spec, Stamped};
+use jiff::Timestamp;
+use nix::fcntl::Flock;
+
+use crate::disk::{self, Durability, Lines};
+use crate::error::{Context, Error};
+use crate::read::{EVENTS, PLAN, Record, SPEC};
+
+/// Where runs are kept, unless the user says otherwise.
+pub const DEFAULT_RUNS: &str = "ciphertoll-runs";
+
+const LOCK: &str = "lock";
+const HISTOGRAMS: &str = "histograms";
+const LOGS: &str = "logs";
+const LONGEST_NAME: usize = 40;
+
+/// A run directory that this process writes, and no other.
+#[derive(Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+    events: Lines,
+    _lock: Flock<File>,
+}
+
+impl RunDirectory {
+    /// Makes `RUNS/UTC-NAME-XXXX/` with the specification and the plan in it. Leaves nothing behind
+    /// when it fails.
+    pub fn create(runs: &Path, spec: &Spec, plan: &Plan, now: Timestamp) -> Result<Self, Error> {
+        fs::create_dir_all(runs).context("make", runs)?;
+        let path = runs.join(directory_name(&plan.name, now));
+        fs::create_dir(&path).context("make", &path)?;
+        Self::fill(&path, spec, plan).inspect_err(|_| {
+            // The first error is the one to tell.
+            let _ = fs::remove_dir_all(&path);
+        })
+    }
+
+    /// Opens a run that ended early, to go on with it. A torn last line is cut off.
+    pub fn resume(path: &Path) -> Result<(Self, Record), Error> {
+        if !path.join(EVENTS).is_file() {
+            return Err(Error::Unreadable { path: path.join(EVENTS), reason: "no such file".to_owned() });
+        }
+        let lock = take_lock(path)?;
+        let record = Record::open(path)?;
+        let events = Lines::open(path.join(EVENTS), 0o644)?;
+        events.cut(record.whole_bytes)?;
+        Ok((Self { path: path.to_owned(), events, _lock: lock }, record))
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where a server or tool called `name` should write its log.
+    pub fn log_path(&self, name: &str) -> PathBuf {
+        self.path.join(LOGS).join(format!("{}.log", file_name(name)))
+    }
+
+    /// Appends an event with the present time, and returns it so. Events that end something are on
+    /// the disk when this returns.
+    pub fn append(&mut self, event: &Event) -> Result<Stamped, Error> {
+        let at_unix_ms = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
+        let stamped = Stamped { at_unix_ms, event: event.clone() };
+        self.events.append(&stamped, durability(event))?;
+        Ok(stamped)
+    }
+
+    /// Keeps a histogram beside the events.
+    pub fn store_histogram(&self, name: &str, text: &str) -> Result<(), Error> {
+        let path = self.path.join(HISTOGRAMS).join(file_name(name));
+        fs::write(&path, text).context("write", &path)
+    }
+
+    fn fill(path: &Path, spec: &Spec, plan: &Plan) -> Result<Self, Error> {
+        let lock = take_lock(path)?;
+        disk::write_new(&path.join(SPEC), spec.to_toml().as_bytes())?;
+        let plan_path = path.join(PLAN);
+        let plan = serde_json::to_vec(plan).map_err(std::io::Error::other).context("encode", &plan_path)?;
+        disk::write_new(&plan_path, &plan)?;
+        for name in [HISTOGRAMS, LOGS] {
+            fs::create_dir(path.join(name)).context("make", &path.join(name))?;
+        }
+        let events = Lines::open(path.join(EVENTS), 0o644)?;
+        disk::sync_directory(path)?;
+        Ok(Self { path: path.to_owned(), events, _lock: lock })
+    }
+}
+
+/// An event that ends a unit of work must survive a power cut: resuming starts from it.
+fn durability(event: &Event) -> Durability {
+    match event {
+        Event::RunStarted { .. }
+        | Event::TrialFinished { .. }
+        | Event::TrialVoided { .. }
+        | Event::BlockFinished { .. }
+        | Event::Looked { .. }
+        | Event::Finished { .. } => Durability::Durable,
+        Event::EnvironmentSeen { .. }
+        | Event::Preparing { .. }
+        | Event::ServerReady { .. }
+        | Event::CellSkipped { .. }
+        | Event::BlockStarted { .. }
+        | Event::TrialStarted { .. }
+        | Event::Warned { .. } => Durability::Buffered,
+    }
+}
+
+fn take_lock(path: &Path) -> Result<Flock<File>, Error> {
+    disk::try_lock(&path.join(LOCK))?.ok_or_else(|| Error::Locked { path: path.to_owned() })
+}
+
+/// `20261121T011500Z-quick-a3f1`: sorts by time, and two runs of one second differ.
+fn directory_name(name: &str, now: Timestamp) -> String {
+    let mut name = file_name(name);
+    name.truncate(LONGEST_NAME);
+    format!("{}-{name}-{:04x}", now.strftime("%Y%m%dT%H%M%SZ"), rand::random::<u16>())
+}
+
+/// `name` as a file name: no directory part, nothing hidden, nothing a shell would trip over.
+fn file_name(name: &str) -> String {
+    let harmless = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
+    let name: String = name.chars().map(harmless).collect();
+    let name = name.trim_start_matches(['.', '-']);
+    if name.is_empty() { "run".to_owned() } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_names_are_harmless() {
+        let now: Timestamp = "2026-11-21T01:15:00Z".parse().unwrap();
+        let name = directory_name("../../etc/pass wd", now);
+        assert!(name.starts_with("20261121T011500Z-etc-pass-wd-"), "{name}");
+        assert_eq!(name.len(), "20261121T011500Z-etc-pass-wd-".len() + 4);
+        assert!(directory_name("...", now).starts_with("20261121T011500Z-run-"));
+        assert!(directory_name(&"x".repeat(300), now).len() < 64);
+    }
+}

@@ -1,0 +1,312 @@
+//! The JSON document: what does not apply is absent, never 0 and never null.
+
+use std::collections::BTreeMap;
+
+use ciphertoll_model::{
+    AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, Leg, Link, Margins, Metric, Path,
+    SCHEMA_VERSION, Skipped, Workload,
+};
+use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, Toll, Verdict, VoidedTrial};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::RunReport;
+use crate::number::is_certain;
+
+/// A run for machines.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "ciphertoll report")]
+pub struct Document {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// Version of the ciphertoll that wrote it.
+    pub tool_version: String,
+    /// Name of the run's directory.
+    pub run: String,
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Seed of every random order.
+    pub seed: u64,
+    /// Whether the run ended as planned.
+    pub complete: bool,
+    /// The machine; absent where the run ended before it was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Environment>,
+    /// `FACTOR=LEVEL` that everything is compared with.
+    pub baseline: String,
+    /// Of every interval.
+    pub confidence_level: f64,
+    /// Half-widths of "the same", as shares.
+    pub margins: Margins,
+    /// What two copies of a baseline differ by at most, as a share: by the baseline's id and metric.
+    pub noise_floor: BTreeMap<CellId, BTreeMap<Metric, f64>>,
+    /// What was asked and not measured, and why.
+    pub skipped: Vec<Skipped>,
+    /// Every cell of the plan that was not skipped.
+    pub cells: Vec<CellDocument>,
+}
+
+/// A cell for machines.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct CellDocument {
+    /// The levels joined by `/`.
+    pub id: CellId,
+    /// The server's name.
+    pub server: String,
+    /// The server's version, from its own mouth; absent where it never answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_version: Option<String>,
+    /// The path.
+    pub path: Path,
+    /// The authentication.
+    pub auth: Auth,
+    /// Who builds the TLS context; absent where the path has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ctx: Option<Ctx>,
+    /// The client code.
+    pub driver: Driver,
+    /// The network.
+    pub link: Link,
+    /// The layer under the files.
+    pub at_rest: AtRest,
+    /// What one operation is.
+    pub workload: Workload,
+    /// How many clients.
+    pub clients: u16,
+    /// Rows.
+    pub scale: u32,
+    /// How operations are timed.
+    pub pace: PaceDocument,
+    /// Blocks that were planned.
+    pub blocks_planned: u32,
+    /// Blocks that count for this cell.
+    pub blocks_used: u32,
+    /// Trials whose numbers were dropped.
+    pub voided: Vec<VoidedDocument>,
+    /// What to know about the trials that count.
+    pub flags: Vec<FlagDocument>,
+    /// The cell's level in each metric, with its interval.
+    pub metrics: BTreeMap<Metric, Estimate>,
+    /// The cell ÷ its baseline in each metric; absent on a baseline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toll: Option<BTreeMap<Metric, TollDocument>>,
+    /// What was negotiated.
+    pub legs: Vec<LegDocument>,
+}
+
+/// How operations are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PaceDocument {
+    /// Each client starts its next operation when the last one is done.
+    Closed,
+}
+
+/// A trial whose numbers were dropped.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct VoidedDocument {
+    /// Its block.
+    pub block: u32,
+    /// Why, in one line.
+    pub reason: String,
+}
+
+/// A flag and the number of trials that carry it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct FlagDocument {
+    /// How many trials.
+    pub trials: u32,
+    /// Which flag, with its number.
+    #[serde(flatten)]
+    pub flag: Flag,
+}
+
+/// A ratio to the baseline.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TollDocument {
+    /// The ratio and its interval.
+    #[serde(flatten)]
+    pub ratio: Estimate,
+    /// What can be said of it; absent where no verdict is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<VerdictDocument>,
+}
+
+/// What can be said of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum VerdictDocument {
+    /// It differs from the baseline, and by more than the noise floor.
+    Differs,
+    /// It is the same within ± the margin.
+    SameWithin {
+        /// The margin, as a share.
+        margin: f64,
+    },
+    /// It differs, by less than the margin.
+    RealButNegligible {
+        /// The margin, as a share.
+        margin: f64,
+    },
+    /// This run cannot tell.
+    Inconclusive {
+        /// The smallest effect it would have seen, as a share; absent where it would have seen none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        smallest_visible_effect: Option<f64>,
+        /// Blocks it would take; absent where no practicable number would do.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        blocks_needed: Option<u32>,
+        /// Why it cannot tell.
+        why: Doubt,
+    },
+}
+
+/// What was negotiated on one hop, and on how many connections.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct LegDocument {
+    /// What was negotiated.
+    #[serde(flatten)]
+    pub leg: Leg,
+    /// On how many connections.
+    pub connections: u64,
+}
+
+/// The run as one JSON text; ends in a newline.
+pub fn json(report: &RunReport<'_>) -> serde_json::Result<String> {
+    let mut text = serde_json::to_string_pretty(&Document::from(report))?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// The JSON Schema of [`Document`]; ends in a newline.
+pub fn json_schema() -> String {
+    let generator = SchemaSettings::default().for_serialize().into_generator();
+    let mut schema = generator.into_root_schema_for::<Document>().to_value();
+    forbid_null(&mut schema);
+    format!("{schema:#}\n")
+}
+
+/// What may be absent is never null; schemars cannot know that of an `Option`.
+fn forbid_null(schema: &mut Value) {
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(forbid_null),
+        Value::Object(rules) => {
+            rules.values_mut().for_each(forbid_null);
+            if let Some(Value::Array(types)) = rules.get_mut("type") {
+                types.retain(|name| name != "null");
+                if let [only] = types.as_slice() {
+                    let only = only.clone();
+                    rules.insert("type".to_owned(), only);
+                }
+            }
+            if let Some(Value::Array(choices)) = rules.get_mut("anyOf") {
+                choices.retain(|choice| choice.get("type").is_none_or(|name| name != "null"));
+                if let [Value::Object(only)] = choices.as_slice() {
+                    let only = only.clone();
+                    rules.remove("anyOf");
+                    rules.extend(only);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+impl From<&RunReport<'_>> for Document {
+    fn from(report: &RunReport<'_>) -> Self {
+        let RunReport { plan, analysis, .. } = *report;
+        let skipped: Vec<Skipped> = report.skipped().into_iter().cloned().collect();
+        let was_skipped = |cell: &CellAnalysis| skipped.iter().any(|skipped| skipped.id == cell.id.0);
+        let measured = analysis.cells.iter().filter(|cell| !was_skipped(cell) || !cell.metrics.is_empty());
+        let noise_floor =
+            analysis.strata.iter().map(|stratum| (stratum.baseline.clone(), finite(&stratum.noise_floor)));
+        Self {
+            schema_version: SCHEMA_VERSION,
+            tool_version: report.tool_version.to_owned(),
+            run: report.run.to_owned(),
+            experiment: plan.name.clone(),
+            seed: plan.seed,
+            complete: report.ending() == Some(Ending::Complete),
+            environment: report.environment().cloned(),
+            baseline: plan.baseline.to_string(),
+            confidence_level: analysis.confidence_level,
+            margins: plan.margins,
+            noise_floor: noise_floor.collect(),
+            cells: measured.map(|cell| cell_document(report, cell)).collect(),
+            skipped,
+        }
+    }
+}
+
+fn cell_document(report: &RunReport<'_>, analysed: &CellAnalysis) -> CellDocument {
+    let treatment = &analysed.cell.treatment;
+    let server = treatment.server.short_name();
+    let voided =
+        |trial: &VoidedTrial| VoidedDocument { block: trial.block, reason: trial.reason.to_string() };
+    CellDocument {
+        id: analysed.id.clone(),
+        server_version: report.server_version(&server).map(str::to_owned),
+        server,
+        path: treatment.path,
+        auth: treatment.auth,
+        ctx: treatment.ctx,
+        driver: treatment.driver,
+        link: treatment.link,
+        at_rest: treatment.at_rest,
+        workload: analysed.cell.workload,
+        clients: analysed.cell.clients.count(),
+        scale: analysed.cell.scale.rows(),
+        pace: PaceDocument::Closed,
+        blocks_planned: analysed.blocks_planned,
+        blocks_used: analysed.blocks_used,
+        voided: analysed.voided.iter().map(voided).collect(),
+        flags: analysed
+            .flags
+            .iter()
+            .map(|(trials, flag)| FlagDocument { trials: *trials, flag: flag.clone() })
+            .collect(),
+        metrics: certain(&analysed.metrics),
+        toll: (analysed.role == Role::Treatment).then(|| tolls(&analysed.tolls)),
+        legs: analysed
+            .legs
+            .iter()
+            .map(|count| LegDocument { leg: count.leg.clone(), connections: count.connections })
+            .collect(),
+    }
+}
+
+/// Numbers without an interval are left out: JSON has no infinity, and a guess is no measurement.
+fn certain(metrics: &BTreeMap<Metric, Estimate>) -> BTreeMap<Metric, Estimate> {
+    let known = metrics.iter().filter(|(_, estimate)| is_certain(estimate));
+    known.map(|(metric, estimate)| (*metric, *estimate)).collect()
+}
+
+fn tolls(tolls: &BTreeMap<Metric, Toll>) -> BTreeMap<Metric, TollDocument> {
+    let known = tolls.iter().filter(|(_, toll)| is_certain(&toll.ratio));
+    let document =
+        |toll: &Toll| TollDocument { ratio: toll.ratio, verdict: toll.verdict.map(VerdictDocument::from) };
+    known.map(|(metric, toll)| (*metric, document(toll))).collect()
+}
+
+fn finite(floors: &BTreeMap<Metric, f64>) -> BTreeMap<Metric, f64> {
+    floors.iter().filter(|(_, floor)| floor.is_finite()).map(|(metric, floor)| (*metric, *floor)).collect()
+}
+
+impl From<Verdict> for VerdictDocument {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Differs => Self::Differs,
+            Verdict::SameWithin { margin } => Self::SameWithin { margin },
+            Verdict::RealButNegligible { margin } => Self::RealButNegligible { margin },
+            Verdict::Inconclusive { smallest_visible_effect: effect, blocks_needed, why } => {
+                Self::Inconclusive {
+                    smallest_visible_effect: Some(effect).filter(|effect| effect.is_finite()),
+                    blocks_needed,
+                    why,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Reports, made only from the record: the same plan, events and analysis give the same bytes.
+//!
+//! Data become a view model of strings and tones (`view`), which `terminal` lays out; `document`
+//! is the same run for machines. No clock, no I/O, no environment variable.
+
+mod document;
+mod names;
+mod number;
+mod plan;
+mod sentence;
+mod subject;
+mod terminal;
+mod view;
+
+use ciphertoll_model::{Ending, Environment, Event, Plan, Skipped, Stamped};
+use ciphertoll_stats::Analysis;
+
+pub use document::{
+    CellDocument, Document, FlagDocument, LegDocument, PaceDocument, TollDocument, VerdictDocument,
+    VoidedDocument, json, json_schema,
+};
+pub use plan::{dry_run, plan_summary};
+
+/// A run, as far as its reports need it.
+#[derive(Clone, Copy, Debug)]
+pub struct RunReport<'a> {
+    /// Name of the run's directory.
+    pub run: &'a str,
+    /// Version of the ciphertoll that reports.
+    pub tool_version: &'a str,
+    /// What was to be done.
+    pub plan: &'a Plan,
+    /// What happened.
+    pub events: &'a [Stamped],
+    /// What the numbers say.
+    pub analysis: &'a Analysis,
+}
+
+/// Whether a text may carry ANSI colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// With ANSI escapes.
+    Colour,
+    /// Without.
+    Plain,
+}
+
+/// The report for a person at a terminal of `width` columns; ends in a newline.
+pub fn terminal(report: &RunReport<'_>, style: Style, width: u16) -> String {
+    terminal::render(&view::View::of(report), style, width)
+}
+
+impl<'a> RunReport<'a> {
+    /// How the run ended; a resumed run ends more than once, and the last one counts.
+    fn ending(&self) -> Option<Ending> {
+        self.events.iter().rev().find_map(|stamped| match stamped.event {
+            Event::Finished { ending } => Some(ending),
+            _ => None,
+        })
+    }
+
+    fn environment(&self) -> Option<&'a Environment> {
+        self.events.iter().rev().find_map(|stamped| match &stamped.event {
+            Event::EnvironmentSeen { environment } => Some(environment),
+            _ => None,
+        })
+    }
+
+    /// The version a server gave when it was last started.
+    fn server_version(&self, server: &str) -> Option<&'a str> {
+        self.events.iter().rev().find_map(|stamped| match &stamped.event {
+            Event::ServerReady { server: name, version, .. } if name == server => Some(version.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Whether anything was measured often enough to have an interval.
+    fn has_numbers(&self) -> bool {
+        self.analysis.cells.iter().any(|cell| cell.metrics.values().any(number::is_certain))
+    }
+
+    /// What was asked and not measured: known before the run, or found out in it.
+    fn skipped(&self) -> Vec<&'a Skipped> {
+        let in_the_run = self.events.iter().filter_map(|stamped| match &stamped.event {
+            Event::CellSkipped { skipped } => Some(skipped),
+            _ => None,
+        });
+        let mut all: Vec<&Skipped> = Vec::new();
+        for skipped in self.plan.skipped.iter().chain(in_the_run) {
+            // A resumed run finds the same cell unmeasurable again.
+            if !all.contains(&skipped) {
+                all.push(skipped);
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,113 @@
+//! What cells and strata are called: only by what tells them apart.
+
+use ciphertoll_model::{Cell, Factor, Metric, Plan, ServerLevel, Stratum};
+use ciphertoll_stats::{Role, headline_metrics};
+
+use crate::RunReport;
+
+/// What the question of a load is answered by, the most important first.
+pub(crate) fn headline(cell: &Cell) -> &'static [Metric] {
+    headline_metrics(cell.workload, cell.clients)
+}
+
+/// The factors in which the cells of a stratum differ; the baseline's is always one.
+pub(crate) fn row_factors(plan: &Plan, stratum: &Stratum) -> Vec<Factor> {
+    let cells: Vec<&Cell> = stratum
+        .treatments
+        .iter()
+        .chain([&stratum.baseline])
+        .filter_map(|&index| plan.cells.get(index))
+        .collect();
+    let varies = |factor: &Factor| *factor == plan.baseline.factor() || differ(&cells, *factor);
+    Factor::ALL.into_iter().filter(varies).collect()
+}
+
+/// The name of a row: `tls1.3-p256`, or `tls1.3-p256 shared` where the context varies too.
+pub(crate) fn row_label(cell: &Cell, factors: &[Factor]) -> String {
+    let levels: Vec<String> = factors.iter().filter_map(|factor| level(cell, *factor)).collect();
+    levels.join(" ")
+}
+
+/// `connect at 1 client`.
+pub(crate) fn load(cell: &Cell) -> String {
+    let plural = if cell.clients.count() == 1 { "" } else { "s" };
+    format!("{} at {} client{plural}", cell.workload, cell.clients)
+}
+
+/// What a stratum has in common that other strata do not, the load apart: the server, and whatever
+/// else varies in the plan. Empty where there is nothing to tell apart.
+pub(crate) fn context(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<String> {
+    let Some(baseline) = plan.cells.get(stratum.baseline) else { return Vec::new() };
+    let cells: Vec<&Cell> = plan.cells.iter().collect();
+    let tells_apart = |factor: &Factor| {
+        !matches!(factor, Factor::Workload | Factor::Clients)
+            && !rows.contains(factor)
+            && differ(&cells, *factor)
+    };
+    let named = |factor: Factor| {
+        let level = level(baseline, factor)?;
+        Some(if matches!(factor, Factor::Server | Factor::Path) {
+            level
+        } else {
+            format!("{} {level}", factor.label())
+        })
+    };
+    Factor::ALL.into_iter().filter(tells_apart).filter_map(named).collect()
+}
+
+/// `connect at 1 client, mariadb-10.11, scale 1000`.
+pub(crate) fn stratum(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> String {
+    let load = plan.cells.get(stratum.baseline).map(load);
+    load.into_iter().chain(context(plan, stratum, rows)).collect::<Vec<_>>().join(", ")
+}
+
+/// `MariaDB 10.11.14`, or `stock (MariaDB 10.11.14)`.
+pub(crate) fn server(report: &RunReport<'_>, server: &ServerLevel) -> String {
+    let engine = server.engine.display_name();
+    let full = match report.server_version(&server.short_name()) {
+        Some(version) => format!("{engine} {version}"),
+        None => engine.to_owned(),
+    };
+    match &server.label {
+        Some(label) => format!("{label} ({full})"),
+        None => full,
+    }
+}
+
+/// The baseline's name in a column's heading.
+pub(crate) fn divisor(baseline: &str) -> String {
+    const LONGEST: usize = 8;
+    if baseline.chars().count() <= LONGEST { baseline.to_owned() } else { "baseline".to_owned() }
+}
+
+/// `(baseline)` behind the row that the others are compared with.
+pub(crate) fn role(role: Role) -> &'static str {
+    match role {
+        Role::Baseline => "baseline",
+        Role::Treatment => "",
+    }
+}
+
+/// A level as the command line writes it; `None` where the factor does not apply.
+pub(crate) fn level(cell: &Cell, factor: Factor) -> Option<String> {
+    let treatment = &cell.treatment;
+    Some(match factor {
+        Factor::Server => treatment.server.short_name(),
+        Factor::Path => treatment.path.to_string(),
+        Factor::Auth => treatment.auth.to_string(),
+        Factor::Ctx => return treatment.ctx.map(|ctx| ctx.to_string()),
+        Factor::Driver => treatment.driver.to_string(),
+        Factor::Link => treatment.link.to_string(),
+        Factor::AtRest => treatment.at_rest.to_string(),
+        Factor::Workload => cell.workload.to_string(),
+        Factor::Clients => cell.clients.to_string(),
+        Factor::Scale => cell.scale.to_string(),
+    })
+}
+
+/// Whether `cells` have more than one level of `factor`; not applying is no level.
+pub(crate) fn differ(cells: &[&Cell], factor: Factor) -> bool {
+    let mut levels = cells.iter().filter_map(|cell| level(cell, factor));
+    let first = levels.next();
+    levels.any(|other| Some(other) != first)
+}

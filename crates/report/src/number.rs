@@ -1,0 +1,173 @@
+//! Numbers as a person reads them: three significant digits, a fitting unit, an uncertainty beside.
+
+use std::time::Duration;
+
+use ciphertoll_model::{Metric, Unit};
+use ciphertoll_stats::Estimate;
+
+/// Above this the ± of a value is misleading (intervals of ratios lean upwards), so the limits are shown.
+const WIDEST_PLUS_MINUS: f64 = 0.3;
+
+/// Whether the estimate has an interval at all; one block has none.
+pub(crate) fn is_certain(estimate: &Estimate) -> bool {
+    [estimate.value, estimate.ci_low, estimate.ci_high].into_iter().all(f64::is_finite)
+}
+
+/// `612 µs`, `36.4 k/s`.
+pub(crate) fn quantity(metric: Metric, value: f64) -> String {
+    let (factor, unit) = scale(metric, value);
+    format!("{}{unit}", significant(value / factor))
+}
+
+/// `±1.8 %`, or `102–640` in the unit of [`quantity`] where the interval is wide.
+pub(crate) fn uncertainty(metric: Metric, estimate: &Estimate) -> String {
+    let (factor, _) = scale(metric, estimate.value);
+    uncertainty_in(factor, estimate)
+}
+
+/// The same for a value that is printed ÷ `factor`.
+pub(crate) fn uncertainty_in(factor: f64, estimate: &Estimate) -> String {
+    let Estimate { value, ci_low, ci_high } = *estimate;
+    let half_width = (ci_high - value).max(value - ci_low) / value;
+    if half_width <= WIDEST_PLUS_MINUS {
+        return format!("±{}", percent(half_width));
+    }
+    format!("{}–{}", significant(ci_low / factor), significant(ci_high / factor))
+}
+
+/// `3.11`, with as many decimals as its interval can carry.
+pub(crate) fn ratio(estimate: &Estimate) -> String {
+    fixed(estimate.value, decimals(estimate))
+}
+
+/// `2.93–3.30`.
+pub(crate) fn ratio_interval(estimate: &Estimate) -> String {
+    let decimals = decimals(estimate);
+    format!("{}–{}", fixed(estimate.ci_low, decimals), fixed(estimate.ci_high, decimals))
+}
+
+/// `1.8 %`, from a share.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    let decimals = usize::from(percent < 9.95 && (percent - percent.round()).abs() > 0.049);
+    match percent {
+        ..0.1 => "0.1 %".to_owned(),
+        _ => format!("{percent:.decimals$} %"),
+    }
+}
+
+/// `12 345`: thin spaces are not in every terminal's font, so plain ones.
+pub(crate) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    groups.join(" ")
+}
+
+/// `85 s`, `12 min`, `1 h 50 min`.
+pub(crate) fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64().round() as u64;
+    match seconds {
+        0..=180 => format!("{seconds} s"),
+        181..=5_400 => format!("{} min", (seconds + 30) / 60),
+        _ => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+/// `1 block`, `6 blocks`.
+pub(crate) fn plural(count: u64, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{ending}", self::count(count))
+}
+
+/// Three significant digits, never in exponents.
+pub(crate) fn significant(value: f64) -> String {
+    let magnitude = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    // 999.6 rounds up into the next magnitude.
+    let magnitude = if value.abs() >= 10f64.powi(magnitude + 1) * 0.9995 { magnitude + 1 } else { magnitude };
+    fixed(value, (2 - magnitude).clamp(0, 6) as usize)
+}
+
+fn fixed(value: f64, decimals: usize) -> String {
+    format!("{value:.decimals$}")
+}
+
+fn scale(metric: Metric, value: f64) -> (f64, &'static str) {
+    // 999.6 µs would print as 1000 µs, so units change a little early.
+    const FULL: f64 = 0.9995;
+    let at_least = |limit: f64| value >= limit * FULL;
+    match metric.unit() {
+        Unit::PerSecond if at_least(1e6) => (1e6, " M/s"),
+        Unit::PerSecond if at_least(1e3) => (1e3, " k/s"),
+        Unit::PerSecond => (1.0, " /s"),
+        Unit::Nanoseconds if at_least(1e9) => (1e9, " s"),
+        Unit::Nanoseconds if at_least(1e6) => (1e6, " ms"),
+        Unit::Nanoseconds => (1e3, " µs"),
+        Unit::CpuMicroseconds if at_least(1e6) => (1e6, " s"),
+        Unit::CpuMicroseconds if at_least(1e3) => (1e3, " ms"),
+        Unit::CpuMicroseconds => (1.0, " µs"),
+        Unit::Bytes if at_least(1024f64.powi(3)) => (1024f64.powi(3), " GiB"),
+        Unit::Bytes => (1024f64.powi(2), " MiB"),
+    }
+}
+
+/// Two decimals below 10, three where the interval is so narrow that its ends would look alike.
+fn decimals(estimate: &Estimate) -> usize {
+    match estimate.value {
+        ..9.995 if estimate.ci_high - estimate.ci_low < 0.02 => 3,
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(value: f64, ci_low: f64, ci_high: f64) -> Estimate {
+        Estimate { value, ci_low, ci_high }
+    }
+
+    #[test]
+    fn quantities_have_three_digits_and_a_fitting_unit() {
+        let time = |nanoseconds| quantity(Metric::LatencyNsMean, nanoseconds);
+        assert_eq!(time(612_345.0), "612 µs");
+        assert_eq!(time(61_234.0), "61.2 µs");
+        assert_eq!(time(812.0), "0.812 µs");
+        assert_eq!(time(999_400.0), "999 µs");
+        assert_eq!(time(999_600.0), "1.00 ms");
+        assert_eq!(time(2.5e9), "2.50 s");
+        assert_eq!(quantity(Metric::RatePerS, 36_412.0), "36.4 k/s");
+        assert_eq!(quantity(Metric::CpuUsPerOpTotal, 5_120.0), "5.12 ms");
+        assert_eq!(quantity(Metric::RssBytesServer, 104_857_600.0), "100 MiB");
+    }
+
+    #[test]
+    fn wide_intervals_show_their_limits() {
+        assert_eq!(uncertainty(Metric::LatencyNsMean, &estimate(200_000.0, 196_000.0, 204_000.0)), "±2 %");
+        assert_eq!(uncertainty(Metric::LatencyNsMean, &estimate(200_000.0, 196_500.0, 203_600.0)), "±1.8 %");
+        assert_eq!(uncertainty(Metric::LatencyNsMean, &estimate(256_000.0, 102_000.0, 640_000.0)), "102–640");
+        assert_eq!(uncertainty(Metric::LatencyNsMean, &estimate(200_000.0, 199_990.0, 200_010.0)), "±0.1 %");
+    }
+
+    #[test]
+    fn ratios_carry_the_decimals_of_their_interval() {
+        let wide = estimate(3.106, 2.934, 3.298);
+        assert_eq!((ratio(&wide), ratio_interval(&wide)), ("3.11".to_owned(), "2.93–3.30".to_owned()));
+        let narrow = estimate(1.0041, 1.0012, 1.0069);
+        assert_eq!((ratio(&narrow), ratio_interval(&narrow)), ("1.004".to_owned(), "1.001–1.007".to_owned()));
+        assert_eq!(ratio(&estimate(44.44, 40.0, 50.0)), "44.4");
+    }
+
+    #[test]
+    fn shares_counts_and_durations_read_easily() {
+        assert_eq!([0.03, 0.018, 0.1, 0.123, 0.0002].map(percent), ["3 %", "1.8 %", "10 %", "12 %", "0.1 %"]);
+        assert_eq!([7, 1_234, 12_345_678].map(count), ["7", "1 234", "12 345 678"]);
+        assert_eq!(
+            [85, 720, 6_600].map(|s| duration(Duration::from_secs(s))),
+            ["85 s", "12 min", "1 h 50 min"]
+        );
+        assert_eq!([1, 6].map(|blocks| plural(blocks, "block")), ["1 block", "6 blocks"]);
+    }
+}

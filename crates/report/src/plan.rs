@@ -1,0 +1,151 @@
+//! What will be done, said before it is done.
+
+use std::fmt::Write as _;
+
+use ciphertoll_model::{Arm, Cell, Factor, Plan, Stratum, Verdicts, Visit};
+
+use crate::number::{duration, plural};
+use crate::view::{Column, Entry, Overflow, Part, Table, by_reason};
+use crate::{Style, names, terminal};
+
+/// The width of a dry run: it depends on the plan alone.
+const WIDTH: u16 = 100;
+
+/// Two lines: what will be measured and for how long; and what is not touched.
+pub fn plan_summary(plan: &Plan) -> String {
+    let levels =
+        |factor: Factor| distinct(plan.cells.iter().filter_map(|cell| names::level(cell, factor))).join(", ");
+    let verdicts = match plan.verdicts {
+        Verdicts::Rendered => "",
+        Verdicts::Withheld => " (too few for verdicts)",
+    };
+    format!(
+        "{} in {}{verdicts}, about {}: {} over {} on {}.\n\
+         Private servers are started for this; yours are not touched.\n",
+        plural(plan.cells.len() as u64, "cell"),
+        plural(u64::from(plan.counted_blocks()), "block"),
+        duration(plan.expected_duration()),
+        levels(Factor::Workload),
+        levels(Factor::Path),
+        levels(Factor::Server),
+    )
+}
+
+/// Everything that would be done: cells, strata, what is skipped, numbers, the first block's order.
+pub fn dry_run(plan: &Plan) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for line in plan_summary(plan).lines().flat_map(|line| terminal::wrap(line, usize::from(WIDTH))) {
+        let _ = writeln!(text, "{line}");
+    }
+    let _ = write!(text, "\n{}", totals(plan));
+    for part in [cells(plan), strata(plan), skipped(plan), first_block(plan)].into_iter().flatten() {
+        let _ = write!(text, "\n{part}");
+    }
+    text
+}
+
+fn totals(plan: &Plan) -> String {
+    let counted: usize =
+        plan.blocks.iter().filter(|block| block.number > 0).map(|block| block.visits.len()).sum();
+    let calibration: usize =
+        plan.blocks.iter().filter(|block| block.number == 0).map(|block| block.visits.len()).sum();
+    let servers: Vec<String> = plan.servers().iter().map(ToString::to_string).collect();
+    let looks: Vec<String> = plan.looks.iter().map(u32::to_string).collect();
+    let budget = plan.budget.map(|budget| format!(", at most {budget}")).unwrap_or_default();
+    let rows = [
+        ("experiment", plan.name.clone()),
+        ("seed", plan.seed.to_string()),
+        ("baseline", plan.baseline.to_string()),
+        ("trials", format!("{counted}, and {calibration} for calibration")),
+        ("trial", format!("{} of warm-up, {} counted", plan.timing.warm_up, plan.timing.window)),
+        ("looks", format!("after block {}", listed(&looks))),
+        ("server starts", format!("{} ({})", servers.len(), servers.join(", "))),
+        (
+            "expected time",
+            format!("{}{budget}, plus the servers' preparation", duration(plan.expected_duration())),
+        ),
+    ];
+    rows.iter().fold(String::new(), |text, (name, value)| format!("{text}{name:<14} {value}\n"))
+}
+
+/// One row for each cell; a factor that is the same everywhere is said once.
+fn cells(plan: &Plan) -> Option<String> {
+    let cells: Vec<&Cell> = plan.cells.iter().collect();
+    let first = cells.first()?;
+    let always = [Factor::Path, Factor::Workload, Factor::Clients];
+    let (shown, same): (Vec<Factor>, Vec<Factor>) =
+        Factor::ALL.into_iter().partition(|factor| always.contains(factor) || names::differ(&cells, *factor));
+    let columns = std::iter::once(Column::new(Part::Label, "cell"))
+        .chain(shown.iter().map(|factor| Column::new(Part::Text, factor.label())));
+    let row = |(number, cell): (usize, &&Cell)| {
+        let levels = shown.iter().map(|factor| names::level(cell, *factor).unwrap_or_else(|| "–".to_owned()));
+        std::iter::once((number + 1).to_string()).chain(levels).map(|text| Entry::new([text])).collect()
+    };
+    let table = Table {
+        columns: columns.collect(),
+        rows: cells.iter().enumerate().map(row).collect(),
+        overflow: Overflow::SplitParts,
+    };
+    let same: Vec<String> = same
+        .iter()
+        .filter_map(|factor| Some(format!("{} {}", factor.label(), names::level(first, *factor)?)))
+        .collect();
+    Some(format!("{}In every cell: {}.\n", terminal::table(&table, Style::Plain, WIDTH), same.join(", ")))
+}
+
+fn strata(plan: &Plan) -> Option<String> {
+    let line = |stratum: &Stratum| {
+        let treatments: Vec<String> =
+            stratum.treatments.iter().map(|index| (index + 1).to_string()).collect();
+        let rows = names::row_factors(plan, stratum);
+        let name = names::stratum(plan, stratum, &rows);
+        let baseline = stratum.baseline + 1;
+        if treatments.is_empty() {
+            format!("  {name}: cell {baseline} is compared with nothing\n")
+        } else {
+            format!("  {name}: {} with {baseline}, and {baseline} with itself\n", listed(&treatments))
+        }
+    };
+    let lines: String = plan.strata.iter().map(line).collect();
+    (!lines.is_empty()).then(|| format!("Compared:\n{lines}"))
+}
+
+fn skipped(plan: &Plan) -> Option<String> {
+    let line = |(reason, ids): (String, Vec<String>)| format!("  {reason}:\n    {}\n", ids.join("\n    "));
+    let lines: String = by_reason(&plan.skipped).into_iter().map(line).collect();
+    (!lines.is_empty()).then(|| format!("Left out, and why:\n{lines}"))
+}
+
+fn first_block(plan: &Plan) -> Option<String> {
+    let block = plan.blocks.iter().find(|block| block.number > 0)?;
+    let visit = |visit: &Visit| match visit.arm {
+        Arm::Main => (visit.cell + 1).to_string(),
+        Arm::Repeat => format!("{}*", visit.cell + 1),
+    };
+    let visits: Vec<String> = block.visits.iter().map(visit).collect();
+    let wrapped = terminal::wrap(&visits.join(", "), usize::from(WIDTH) - 2);
+    Some(format!(
+        "Order of the first block, by cell (* is a baseline's second copy):\n  {}\n",
+        wrapped.join("\n  ")
+    ))
+}
+
+fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for item in items {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+    }
+    all
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [only] => only.clone(),
+        [init @ .., last] => format!("{} and {last}", init.join(", ")),
+    }
+}

@@ -1,0 +1,125 @@
+//! Who a sentence is about: "A TLS 1.3 connect (P-256 certificate)", and "a plain one".
+
+use ciphertoll_model::{Cell, ConnectionUse, Ctx, Factor, Path, ServerKey, TlsPath, TlsVersion, Workload};
+
+use crate::names;
+
+/// What a sentence begins with.
+pub(crate) fn subject(cell: &Cell, rows: &[Factor]) -> String {
+    let (server, details) = (server(cell, rows), details(cell, rows, Naming::Full));
+    match cell.workload.connection_use() {
+        ConnectionUse::PerOperation => {
+            let query = if cell.workload == Workload::ConnectQuery { " with one query" } else { "" };
+            let operation =
+                format!("{} connect{query}{}{details}", adjective(cell.treatment.path), server.to);
+            match cell.clients.count() {
+                1 => format!("A {operation}"),
+                count => format!("At {count} clients, a {operation}"),
+            }
+        }
+        ConnectionUse::Pooled => {
+            format!("{} over {}{}{details}", names::load(cell), noun(cell.treatment.path), server.on)
+        }
+    }
+}
+
+/// What the subject is compared with, named by what it differs in.
+pub(crate) fn object(baseline: &Cell, rows: &[Factor]) -> String {
+    let (server, details) = (server(baseline, rows), details(baseline, rows, Naming::Differences));
+    let path = rows.contains(&Factor::Path).then_some(baseline.treatment.path);
+    match (baseline.workload.connection_use(), path) {
+        (ConnectionUse::PerOperation, Some(path)) => {
+            format!("a {} one{}{details}", adjective(path), server.to)
+        }
+        (ConnectionUse::PerOperation, None) => format!("one{}{details}", server.to),
+        (ConnectionUse::Pooled, Some(Path::Plain)) => format!("plain{}{details}", server.on),
+        (ConnectionUse::Pooled, Some(path)) => format!("{}{}{details}", noun(path), server.on),
+        (ConnectionUse::Pooled, None) => format!("the same{}{details}", server.on),
+    }
+}
+
+/// Whether everything is named or only what tells a cell from the others of its stratum.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    Full,
+    Differences,
+}
+
+/// A server behind a connect and behind a statement; empty where all are the same.
+struct ServerPhrases {
+    to: String,
+    on: String,
+}
+
+fn server(cell: &Cell, rows: &[Factor]) -> ServerPhrases {
+    if rows.contains(&Factor::Server) {
+        let name = cell.treatment.server.short_name();
+        ServerPhrases { to: format!(" to {name}"), on: format!(" on {name}") }
+    } else {
+        ServerPhrases { to: String::new(), on: String::new() }
+    }
+}
+
+/// ` (P-256 certificate, one shared TLS context)`, or ` with one shared TLS context`.
+fn details(cell: &Cell, rows: &[Factor], naming: Naming) -> String {
+    let named = |factor: Factor| naming == Naming::Full || rows.contains(&factor);
+    let mut details: Vec<String> = Vec::new();
+    if let Some(tls) = cell.treatment.path.as_tls()
+        && named(Factor::Path)
+    {
+        details.push(certificate(tls.key).to_owned());
+    }
+    for factor in rows {
+        match factor {
+            Factor::Server | Factor::Path | Factor::Workload | Factor::Clients => {}
+            Factor::Ctx => details.extend(cell.treatment.ctx.map(|ctx| context(ctx).to_owned())),
+            other => {
+                details.extend(names::level(cell, *other).map(|level| format!("{} {level}", other.label())));
+            }
+        }
+    }
+    match naming {
+        _ if details.is_empty() => String::new(),
+        Naming::Full => format!(" ({})", details.join(", ")),
+        // An interval in parentheses follows.
+        Naming::Differences => format!(" with {}", details.join(" and ")),
+    }
+}
+
+fn adjective(path: Path) -> &'static str {
+    match path {
+        Path::Plain => "plain",
+        Path::Unix => "unix-socket",
+        Path::Tls(TlsPath { version, .. }) => protocol(version),
+    }
+}
+
+fn noun(path: Path) -> &'static str {
+    match path {
+        Path::Plain => "plain TCP",
+        Path::Unix => "a unix socket",
+        Path::Tls(TlsPath { version, .. }) => protocol(version),
+    }
+}
+
+fn protocol(version: TlsVersion) -> &'static str {
+    match version {
+        TlsVersion::Tls12 => "TLS 1.2",
+        TlsVersion::Tls13 => "TLS 1.3",
+    }
+}
+
+fn certificate(key: ServerKey) -> &'static str {
+    match key {
+        ServerKey::P256 => "P-256 certificate",
+        ServerKey::Rsa2048 => "RSA-2048 certificate",
+    }
+}
+
+fn context(ctx: Ctx) -> &'static str {
+    match ctx {
+        Ctx::PerConnect => "a TLS context per connect",
+        Ctx::Shared => "one shared TLS context",
+        Ctx::PerConnectSystemCa => "a TLS context with the system's CAs per connect",
+    }
+}

@@ -1,0 +1,263 @@
+//! Lays the view model out in columns of a terminal.
+
+use comfy_table::{CellAlignment, LineStyle, Table as Grid, presets};
+
+use crate::Style;
+use crate::view::{Column, Entry, Group, Overflow, Part, Section, Statement, Table, Tone, View};
+
+/// Narrower than this nothing is readable, so longer lines are the lesser evil.
+const NARROWEST: usize = 60;
+/// Wider than this sentences are hard to read.
+const WIDEST: usize = 110;
+
+pub(crate) fn render(view: &View, style: Style, width: u16) -> String {
+    let canvas = Canvas { style, width: usize::from(width).clamp(NARROWEST, WIDEST) };
+    let mut lines = canvas.heading(&view.title);
+    lines.extend(view.banner.iter().flat_map(|statement| canvas.statement(statement, Indent::None)));
+    for group in &view.verdicts {
+        lines.extend(canvas.group(group));
+    }
+    for section in &view.sections {
+        lines.push(String::new());
+        lines.extend(canvas.section(section));
+    }
+    lines.push(String::new());
+    lines.extend(wrap(&view.footer, canvas.width).iter().map(|line| canvas.paint(Ink::Faint, line)));
+    let mut text = lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n");
+    text.push('\n');
+    text
+}
+
+/// One table by itself, each line with its newline.
+pub(crate) fn table(table: &Table, style: Style, width: u16) -> String {
+    let lines = Canvas { style, width: usize::from(width) }.table(table);
+    lines.iter().fold(String::new(), |text, line| text + line + "\n")
+}
+
+struct Canvas {
+    style: Style,
+    width: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Indent {
+    None,
+    Group,
+}
+
+#[derive(Clone, Copy)]
+enum Ink {
+    Bold,
+    Faint,
+    Of(Tone),
+}
+
+impl Canvas {
+    fn heading(&self, text: &str) -> Vec<String> {
+        wrap(text, self.width).iter().map(|line| self.paint(Ink::Bold, line)).collect()
+    }
+
+    fn group(&self, group: &Group) -> Vec<String> {
+        let mut lines = vec![String::new()];
+        if let Some(heading) = &group.heading {
+            lines.push(self.paint(Ink::Bold, heading));
+        }
+        lines.extend(group.statements.iter().flat_map(|statement| self.statement(statement, Indent::Group)));
+        lines
+    }
+
+    fn section(&self, section: &Section) -> Vec<String> {
+        let mut lines = self.heading(&section.heading);
+        if let Some(table) = &section.table {
+            lines.extend(self.table(table));
+        }
+        lines.extend(section.notes.iter().flat_map(|note| self.statement(note, Indent::None)));
+        lines
+    }
+
+    /// A mark, the text beside it, further lines under the text.
+    fn statement(&self, statement: &Statement, indent: Indent) -> Vec<String> {
+        let margin = match indent {
+            Indent::None => "",
+            Indent::Group => "  ",
+        };
+        let mark = self.paint(Ink::Of(statement.tone), mark(statement.tone));
+        let room = self.width - margin.len() - 2;
+        let line = |(number, text): (usize, String)| {
+            if number == 0 { format!("{margin}{mark} {text}") } else { format!("{margin}  {text}") }
+        };
+        wrap(&statement.text, room).into_iter().enumerate().map(line).collect()
+    }
+
+    fn table(&self, table: &Table) -> Vec<String> {
+        if let Some(lines) = self.fitting(table) {
+            return lines;
+        }
+        match table.overflow {
+            Overflow::SplitParts => {
+                let mut lines = Vec::new();
+                for part in [Part::Text, Part::Level, Part::Toll] {
+                    if !lines.is_empty() {
+                        lines.push(String::new());
+                    }
+                    lines.extend(self.pieces(&table.only(part)));
+                }
+                lines
+            }
+            Overflow::Transpose => self.pieces(&table.transposed()),
+        }
+    }
+
+    /// As many tables as it takes, each with as many columns as fit.
+    fn pieces(&self, table: &Table) -> Vec<String> {
+        let last = table.columns.len();
+        let mut lines = Vec::new();
+        let mut from = 1;
+        while from < last {
+            let widest =
+                (from + 1..=last).rev().find_map(|to| Some((to, self.fitting(&table.slice(from..to))?)));
+            let (to, piece) = widest.unwrap_or_else(|| (from + 1, self.grid(&table.slice(from..from + 1))));
+            lines.extend(piece);
+            from = to;
+        }
+        lines
+    }
+
+    fn fitting(&self, table: &Table) -> Option<Vec<String>> {
+        // Measured without colours: escapes take no columns.
+        let plain = Self { style: Style::Plain, width: self.width };
+        let widest = plain.grid(table).iter().map(|line| line.chars().count()).max().unwrap_or(0);
+        (widest <= self.width).then(|| self.grid(table))
+    }
+
+    fn grid(&self, table: &Table) -> Vec<String> {
+        let mut grid = Grid::new();
+        grid.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
+        grid.force_no_tty();
+        grid.set_header(table.columns.iter().map(|column| self.lines(Ink::Bold, &column.lines)));
+        for row in &table.rows {
+            grid.add_row(row.iter().map(|entry| self.lines(Ink::Of(entry.tone), &entry.lines)));
+        }
+        for (index, column) in grid.column_iter_mut().enumerate() {
+            let is_text =
+                table.columns.get(index).is_none_or(|column| matches!(column.part, Part::Label | Part::Text));
+            column.set_padding((0, 1));
+            column.set_cell_alignment(if is_text { CellAlignment::Left } else { CellAlignment::Right });
+        }
+        grid.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    fn lines(&self, ink: Ink, lines: &[String]) -> String {
+        lines.iter().map(|line| self.paint(ink, line)).collect::<Vec<_>>().join("\n")
+    }
+
+    fn paint(&self, ink: Ink, text: &str) -> String {
+        let code = match ink {
+            Ink::Of(Tone::Neutral) => return text.to_owned(),
+            Ink::Bold => "1",
+            Ink::Faint => "2",
+            Ink::Of(Tone::Same | Tone::Better) => "32",
+            Ink::Of(Tone::Negligible) => "36",
+            Ink::Of(Tone::Unsure | Tone::Caution) => "33",
+            Ink::Of(Tone::Worse) => "31",
+        };
+        match self.style {
+            Style::Colour if !text.is_empty() => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            Style::Colour | Style::Plain => text.to_owned(),
+        }
+    }
+}
+
+impl Table {
+    /// The label and the columns of one part, without the rows that have nothing in them.
+    fn only(&self, part: Part) -> Self {
+        let wanted = |&index: &usize| index == 0 || self.columns[index].part == part;
+        let kept: Vec<usize> = (0..self.columns.len()).filter(wanted).collect();
+        let mut table = self.select(&kept);
+        let is_blank = |entry: &Entry| entry.lines.iter().all(String::is_empty);
+        table.rows.retain(|row| !row.iter().skip(1).all(is_blank));
+        table
+    }
+
+    fn slice(&self, columns: std::ops::Range<usize>) -> Self {
+        self.select(&std::iter::once(0).chain(columns).collect::<Vec<_>>())
+    }
+
+    fn select(&self, kept: &[usize]) -> Self {
+        let pick = |row: &Vec<Entry>| kept.iter().filter_map(|&index| row.get(index).cloned()).collect();
+        Self {
+            columns: kept.iter().map(|&index| self.columns[index].clone()).collect(),
+            rows: self.rows.iter().map(pick).collect(),
+            overflow: self.overflow,
+        }
+    }
+
+    fn transposed(&self) -> Self {
+        let label = |row: &Vec<Entry>| Column {
+            lines: row.first().map(|entry| entry.lines.clone()).unwrap_or_default(),
+            part: Part::Level,
+        };
+        let row = |(index, column): (usize, &Column)| {
+            let heading = Entry::new([column.lines.join(" ")]);
+            std::iter::once(heading)
+                .chain(self.rows.iter().filter_map(|row| row.get(index).cloned()))
+                .collect()
+        };
+        Self {
+            columns: self.columns.iter().take(1).cloned().chain(self.rows.iter().map(label)).collect(),
+            rows: self.columns.iter().enumerate().skip(1).map(row).collect(),
+            overflow: self.overflow,
+        }
+    }
+}
+
+fn mark(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Neutral => "·",
+        Tone::Caution => "!",
+        Tone::Same => "=",
+        Tone::Negligible => "≈",
+        Tone::Unsure => "?",
+        Tone::Better => "▼",
+        Tone::Worse => "▲",
+    }
+}
+
+/// Breaks at spaces, but never inside a number or between it and its unit.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in unbreakable(text) {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        let Some(line) = lines.last_mut() else { break };
+        if used > 0 {
+            line.push(' ');
+            used += 1;
+        }
+        line.push_str(&word);
+        used += length;
+    }
+    lines
+}
+
+fn unbreakable(text: &str) -> Vec<String> {
+    const UNITS: [&str; 10] = ["µs", "ms", "s", "/s", "k/s", "M/s", "%", "×", "MiB", "GiB"];
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let bare = word.trim_end_matches([',', ';', ':', '.', ')']);
+        let is_digit_group = bare.len() == 3 && bare.bytes().all(|byte| byte.is_ascii_digit());
+        let is_unit = UNITS.contains(&bare) || is_digit_group;
+        match words.last_mut().filter(|last| is_unit && last.ends_with(|c: char| c.is_ascii_digit())) {
+            Some(number) => {
+                number.push(' ');
+                number.push_str(word);
+            }
+            None => words.push(word.to_owned()),
+        }
+    }
+    words
+}

@@ -1,0 +1,155 @@
+//! How far the answer can be trusted: noise, shared cores, dropped trials, what was left out.
+
+use std::collections::BTreeMap;
+
+use ciphertoll_model::{CryptoInstruction, Environment, Event, Flag, LookDecision, Metric};
+use ciphertoll_stats::CellAnalysis;
+
+use super::{Section, Statement, StratumView, Tone, clean};
+use crate::number::{percent, plural};
+use crate::{RunReport, names, sentence};
+
+pub(super) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Section> {
+    let mut trust: Vec<Statement> = strata.iter().filter_map(noise).collect();
+    if report.has_numbers() {
+        trust.push(Statement::neutral(
+            "Whole machine: clients and server share the same cores, so a rate or a time here is what both \
+             cost together. CPU per operation carries over best to other machines.",
+        ));
+    }
+    let cells = || strata.iter().flat_map(|stratum| stratum.cells().map(move |cell| (stratum, cell)));
+    trust.extend(cells().filter_map(|(stratum, cell)| voided(stratum, cell)));
+    trust.extend(cells().flat_map(|(stratum, cell)| flags(stratum, cell)));
+    trust.extend(warnings(report));
+    [("How far to trust this", trust), ("Left out, and why", skipped(report))]
+        .into_iter()
+        .filter(|(_, notes)| !notes.is_empty())
+        .map(|(heading, notes)| Section { heading: heading.to_owned(), table: None, notes })
+        .collect()
+}
+
+/// What it takes to do it again, in one line.
+pub(super) fn footer(report: &RunReport<'_>) -> String {
+    let plan = report.plan;
+    let blocks = format!(
+        "{} of {}",
+        report.analysis.blocks_completed,
+        plural(u64::from(plan.counted_blocks()), "block")
+    );
+    let trials = format!("trials of {} after {} of warm-up", plan.timing.window, plan.timing.warm_up);
+    let machine = report.environment().map(machine);
+    let tool = format!("ciphertoll {}", report.tool_version);
+    let parts = [report.run.to_owned(), tool, format!("seed {}", plan.seed), stopped(report, blocks), trials];
+    parts.into_iter().chain(machine).map(|part| clean(&part)).collect::<Vec<_>>().join(" · ")
+}
+
+fn noise(stratum: &StratumView<'_>) -> Option<Statement> {
+    let floors = &stratum.analysis.noise_floor;
+    let floor = |metric: &Metric| {
+        let floor = floors.get(metric).filter(|floor| floor.is_finite())?;
+        Some(format!("{} in {}", percent(*floor), sentence::noun(*metric)))
+    };
+    let floors: Vec<String> = names::headline(stratum.cell()).iter().filter_map(floor).collect();
+    if floors.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "{}: two copies of {} differ by up to {}; smaller differences are not claimed.",
+        stratum.name(),
+        stratum.baseline_label(),
+        floors.join(", "),
+    );
+    Some(Statement::neutral(text))
+}
+
+fn voided(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<Statement> {
+    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for trial in &cell.voided {
+        reasons.entry(clean(&trial.reason.to_string())).or_default().push(trial.block.to_string());
+    }
+    if reasons.is_empty() {
+        return None;
+    }
+    let reason = |(reason, blocks): (String, Vec<String>)| {
+        let plural = if blocks.len() == 1 { "" } else { "s" };
+        format!("{reason} (block{plural} {})", blocks.join(", "))
+    };
+    let reasons: Vec<String> = reasons.into_iter().map(reason).collect();
+    let text = format!(
+        "{}: {} voided: {}.",
+        stratum.cell_name(cell),
+        plural(cell.voided.len() as u64, "trial"),
+        reasons.join("; "),
+    );
+    Some(Statement::new(Tone::Caution, text))
+}
+
+fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Statement> {
+    let line = |(trials, flag): &(u32, Flag)| {
+        let trials = plural(u64::from(*trials), "trial");
+        // The number is that of the first such trial: an example, not the worst.
+        let what = match flag {
+            Flag::Unsteady { second_half_ratio: ratio } => {
+                format!("unsteady (as in one whose second half ran at {ratio:.2} × the rate of its first)")
+            }
+            Flag::CpuElsewhere { share } if *share < 0.0 => {
+                format!("with CPU time that two roles claim (as {} of the machine's)", percent(share.abs()))
+            }
+            Flag::CpuElsewhere { share } => {
+                format!(
+                    "on a machine that was busy with something else too (as for {} of its CPU time)",
+                    percent(*share)
+                )
+            }
+            Flag::DelayedAck => "with a median of 40 ms: Nagle's algorithm met a delayed ACK".to_owned(),
+        };
+        Statement::new(Tone::Caution, format!("{}: {trials} {what}.", stratum.cell_name(cell)))
+    };
+    cell.flags.iter().map(line).collect()
+}
+
+fn warnings(report: &RunReport<'_>) -> Vec<Statement> {
+    let mut messages: Vec<String> = Vec::new();
+    for stamped in report.events {
+        if let Event::Warned { message } = &stamped.event
+            && !messages.contains(&clean(message))
+        {
+            messages.push(clean(message));
+        }
+    }
+    messages.into_iter().map(|message| Statement::new(Tone::Caution, message)).collect()
+}
+
+fn skipped(report: &RunReport<'_>) -> Vec<Statement> {
+    let line =
+        |(reason, ids): (String, Vec<String>)| Statement::neutral(format!("{reason}: {}", ids.join(", ")));
+    super::by_reason(report.skipped()).into_iter().map(line).collect()
+}
+
+fn stopped(report: &RunReport<'_>, blocks: String) -> String {
+    let decision = report.events.iter().rev().find_map(|stamped| match stamped.event {
+        Event::Looked { decision, .. } => Some(decision),
+        _ => None,
+    });
+    match decision {
+        Some(LookDecision::StopPrecise) => format!("{blocks} (precise enough)"),
+        Some(LookDecision::StopBudget) => format!("{blocks} (time budget used up)"),
+        Some(LookDecision::GoOn | LookDecision::StopPlanned) | None => blocks,
+    }
+}
+
+fn machine(environment: &Environment) -> String {
+    let crypto: Vec<&str> = CryptoInstruction::ALL
+        .into_iter()
+        .filter(|(instruction, _)| environment.crypto_instructions.contains(instruction))
+        .map(|(_, name)| name)
+        .collect();
+    let crypto = if crypto.is_empty() { "no AES instructions".to_owned() } else { crypto.join(" ") };
+    let Environment { cpu_model, cpus, memory_bytes, kernel, os, tls_library, cpu_accounting, .. } =
+        environment;
+    let gibibytes = *memory_bytes as f64 / 1024f64.powi(3);
+    format!(
+        "{cpus} CPUs of {cpu_model} ({crypto}), {gibibytes:.0} GiB · {os}, {kernel} · {tls_library} · \
+         CPU times from {cpu_accounting}"
+    )
+}

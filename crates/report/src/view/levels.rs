@@ -1,0 +1,107 @@
+//! The table of a stratum: what each cell reached, and its toll.
+
+use ciphertoll_model::{Metric, Unit};
+use ciphertoll_stats::{CellAnalysis, Role, Toll, Verdict};
+
+use super::{Column, Entry, Overflow, Part, Section, StratumView, Table, Tone};
+use crate::number::{is_certain, percent, quantity, ratio, ratio_interval, uncertainty};
+use crate::{names, sentence};
+
+pub(super) fn section(stratum: &StratumView<'_>) -> Option<Section> {
+    let headline = names::headline(stratum.cell());
+    let measured: Vec<&CellAnalysis> = stratum.cells().filter(|cell| !cell.metrics.is_empty()).collect();
+    if measured.is_empty() {
+        return None;
+    }
+    let levels: Vec<Metric> = shown(headline[0])
+        .into_iter()
+        .filter(|metric| measured.iter().any(|cell| cell.metrics.get(metric).is_some_and(is_certain)))
+        .collect();
+    if levels.is_empty() {
+        return None;
+    }
+    let tolls: Vec<Metric> = headline
+        .iter()
+        .copied()
+        .filter(|metric| {
+            measured.iter().any(|cell| cell.tolls.get(metric).is_some_and(|toll| is_certain(&toll.ratio)))
+        })
+        .collect();
+    let row = |cell: &&CellAnalysis| {
+        let label = Entry::new([stratum.row_label(cell), names::role(cell.role).to_owned()]);
+        let levels = levels.iter().map(|metric| level_entry(*metric, cell));
+        let tolls = tolls.iter().map(|metric| toll_entry(*metric, cell));
+        std::iter::once(label).chain(levels).chain(tolls).collect()
+    };
+    let table = Table {
+        columns: columns(stratum, &levels, &tolls),
+        rows: measured.iter().map(row).collect(),
+        overflow: Overflow::SplitParts,
+    };
+    Some(Section { heading: heading(stratum), table: Some(table), notes: Vec::new() })
+}
+
+fn heading(stratum: &StratumView<'_>) -> String {
+    let server = names::server(stratum.report, &stratum.cell().treatment.server);
+    let blocks = stratum.cells().map(|cell| cell.blocks_used).max().unwrap_or(0);
+    format!("{} · {server} · {}", stratum.name(), crate::number::plural(u64::from(blocks), "block"))
+}
+
+/// The question's own metric first, then the tail, then who pays.
+fn shown(first: Metric) -> [Metric; 5] {
+    [first, Metric::LatencyNsP95, Metric::CpuUsPerOpClient, Metric::CpuUsPerOpServer, Metric::CpuUsPerOpTotal]
+}
+
+fn columns(stratum: &StratumView<'_>, levels: &[Metric], tolls: &[Metric]) -> Vec<Column> {
+    let factors: Vec<&str> = stratum.rows.iter().map(|factor| factor.label()).collect();
+    let divisor = names::divisor(&stratum.row_label(stratum.baseline));
+    let level = |metric: &Metric| {
+        let heading = match metric {
+            Metric::RatePerS => "rate",
+            Metric::LatencyNsMean => "time\n(mean)",
+            Metric::LatencyNsP95 => "time\n(p95)",
+            Metric::CpuUsPerOpClient => "client\nCPU/op",
+            Metric::CpuUsPerOpServer => "server\nCPU/op",
+            Metric::CpuUsPerOpTotal => "total\nCPU/op",
+            other => other.title(),
+        };
+        Column::new(Part::Level, heading)
+    };
+    let toll =
+        |metric: &Metric| Column::new(Part::Toll, &format!("{}\n÷ {divisor}", sentence::noun(*metric)));
+    std::iter::once(Column::new(Part::Label, &factors.join(", ")))
+        .chain(levels.iter().map(level))
+        .chain(tolls.iter().map(toll))
+        .collect()
+}
+
+fn level_entry(metric: Metric, cell: &CellAnalysis) -> Entry {
+    match cell.metrics.get(&metric).filter(|estimate| is_certain(estimate)) {
+        Some(estimate) => Entry::new([quantity(metric, estimate.value), uncertainty(metric, estimate)]),
+        None => Entry::absent(),
+    }
+}
+
+fn toll_entry(metric: Metric, cell: &CellAnalysis) -> Entry {
+    if cell.role == Role::Baseline {
+        return Entry::new([String::new()]);
+    }
+    let Some(toll) = cell.tolls.get(&metric).filter(|toll| is_certain(&toll.ratio)) else {
+        return Entry::absent();
+    };
+    let numbers = [format!("{} ×", ratio(&toll.ratio)), ratio_interval(&toll.ratio)];
+    let word = toll.verdict.map(|verdict| verdict_word(metric, toll, verdict));
+    Entry { lines: numbers.into_iter().chain(word).collect(), tone: sentence::tone(metric, toll) }
+}
+
+fn verdict_word(metric: Metric, toll: &Toll, verdict: Verdict) -> String {
+    match (verdict, sentence::tone(metric, toll)) {
+        (Verdict::SameWithin { margin }, _) => format!("same ±{}", percent(margin)),
+        (Verdict::RealButNegligible { .. }, _) => "negligible".to_owned(),
+        (Verdict::Inconclusive { .. }, _) => "can't tell".to_owned(),
+        (Verdict::Differs, Tone::Better) if metric.unit() == Unit::CpuMicroseconds => "less CPU".to_owned(),
+        (Verdict::Differs, Tone::Better) => "faster".to_owned(),
+        (Verdict::Differs, _) if metric.unit() == Unit::CpuMicroseconds => "more CPU".to_owned(),
+        (Verdict::Differs, _) => "slower".to_owned(),
+    }
+}

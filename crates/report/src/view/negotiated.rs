@@ -1,0 +1,68 @@
+//! What was negotiated, as observed on every connection.
+
+use ciphertoll_model::{Leg, LegCount};
+
+use super::{Section, Statement, StratumView, Tone, clean};
+use crate::names;
+use crate::number::plural;
+
+/// One line: the connections of equal cells under different loads are counted together.
+struct Row {
+    name: String,
+    leg: Leg,
+    connections: u64,
+}
+
+pub(super) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
+    let mut rows: Vec<Row> = Vec::new();
+    for stratum in strata {
+        let context = names::context(stratum.report.plan, stratum.plan, &stratum.rows);
+        for cell in stratum.cells() {
+            let name =
+                [stratum.row_label(cell)].into_iter().chain(context.clone()).collect::<Vec<_>>().join(", ");
+            for LegCount { leg, connections } in &cell.legs {
+                match rows.iter_mut().find(|row| row.name == name && row.leg == *leg) {
+                    Some(row) => row.connections += connections,
+                    None => {
+                        rows.push(Row { name: name.clone(), leg: leg.clone(), connections: *connections });
+                    }
+                }
+            }
+        }
+    }
+    if rows.is_empty() {
+        return None;
+    }
+    Some(Section {
+        heading: "What was negotiated, as seen on every connection".to_owned(),
+        table: None,
+        notes: rows.iter().map(statement).collect(),
+    })
+}
+
+/// `tls1.3-p256: TLS 1.3, TLS_AES_256_GCM_SHA384, X25519, p256 certificate, full handshake (48 connections)`.
+fn statement(row: &Row) -> Statement {
+    let Leg { tls_version, suite, group, key, resumed, hello_retry, .. } = &row.leg;
+    let handshake = resumed.map(|resumed| if resumed { "resumed" } else { "full handshake" }.to_owned());
+    let parts: Vec<String> = match tls_version {
+        Some(version) => [
+            Some(clean(version).replace("tls", "TLS ")),
+            suite.as_deref().map(clean),
+            group.as_deref().map(clean),
+            key.as_deref().map(|key| format!("{} certificate", clean(key))),
+            handshake,
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
+        None => vec!["not encrypted".to_owned()],
+    };
+    let text = format!("{}: {} ({})", row.name, parts.join(", "), plural(row.connections, "connection"));
+    match hello_retry {
+        // A better choice of groups would save it.
+        Some(true) => {
+            Statement::new(Tone::Caution, format!("{text}. A HelloRetryRequest cost one round trip more."))
+        }
+        Some(false) | None => Statement::neutral(text),
+    }
+}

@@ -1,0 +1,87 @@
+//! Where the time of a connect goes: means, so that the phases add up to the whole.
+
+use ciphertoll_model::{ConnectionUse, Metric, Phase};
+use ciphertoll_stats::{CellAnalysis, Estimate};
+
+use super::{Column, Entry, Overflow, Part, Section, Statement, StratumView, Table};
+use crate::number::{is_certain, percent, quantity, significant, uncertainty_in};
+
+const NS_PER_US: f64 = 1e3;
+
+pub(super) fn section(stratum: &StratumView<'_>) -> Option<Section> {
+    if stratum.cell().workload.connection_use() != ConnectionUse::PerOperation {
+        return None;
+    }
+    let cells: Vec<&CellAnalysis> = stratum.cells().filter(|cell| biggest(cell).is_some()).collect();
+    let happens = |phase: &Phase| cells.iter().any(|cell| level(cell, Metric::of_phase(*phase)).is_some());
+    let phases: Vec<Phase> = Phase::ALL.into_iter().filter(happens).collect();
+    if phases.is_empty() {
+        return None;
+    }
+    let biggest: Vec<String> = cells.iter().filter_map(|cell| biggest_part(stratum, cell)).collect();
+    let label = Column::new(Part::Label, "µs");
+    let columns = phases.iter().map(|phase| Column::new(Part::Level, heading(*phase)));
+    let row = |cell: &&CellAnalysis| {
+        let metrics = phases.iter().map(|phase| Metric::of_phase(*phase)).chain([Metric::LatencyNsMean]);
+        let entries = metrics.map(|metric| entry(cell, metric));
+        std::iter::once(Entry::new([stratum.row_label(cell)])).chain(entries).collect()
+    };
+    Some(Section {
+        heading: format!("Where the time of a connect goes · {} · means, which add up", stratum.name()),
+        table: Some(Table {
+            columns: std::iter::once(label)
+                .chain(columns)
+                .chain([Column::new(Part::Level, "= total")])
+                .collect(),
+            rows: cells.iter().map(row).collect(),
+            overflow: Overflow::Transpose,
+        }),
+        notes: vec![Statement::neutral(format!("Biggest part: {}.", biggest.join("; ")))],
+    })
+}
+
+fn heading(phase: Phase) -> &'static str {
+    match phase {
+        Phase::TcpConnect => "TCP\nconnect",
+        Phase::ServerGreeting => "greeting",
+        Phase::TlsContext => "TLS\ncontext",
+        Phase::TlsRequest => "TLS\nrequest",
+        Phase::TlsHandshake => "TLS\nhandshake",
+        Phase::Auth => "auth",
+        Phase::FirstQuery => "first\nquery",
+        Phase::Close => "close",
+    }
+}
+
+/// A phase that this path does not have is blank: it takes no time, which is not the same as 0.
+fn entry(cell: &CellAnalysis, metric: Metric) -> Entry {
+    match level(cell, metric) {
+        Some(estimate) => {
+            Entry::new([significant(estimate.value / NS_PER_US), uncertainty_in(NS_PER_US, estimate)])
+        }
+        None => Entry::new([String::new()]),
+    }
+}
+
+/// `tls1.3-p256, TLS handshake (224 µs of 612 µs, 37 %)`.
+fn biggest_part(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<String> {
+    let (phase, spent) = biggest(cell)?;
+    let total = level(cell, Metric::LatencyNsMean)?;
+    Some(format!(
+        "{}, {} ({} of {}, {})",
+        stratum.row_label(cell),
+        Metric::of_phase(phase).title(),
+        quantity(Metric::LatencyNsMean, spent),
+        quantity(Metric::LatencyNsMean, total.value),
+        percent(spent / total.value),
+    ))
+}
+
+fn biggest(cell: &CellAnalysis) -> Option<(Phase, f64)> {
+    let spent = |phase: Phase| Some((phase, level(cell, Metric::of_phase(phase))?.value));
+    Phase::ALL.into_iter().filter_map(spent).max_by(|left, right| left.1.total_cmp(&right.1))
+}
+
+fn level(cell: &CellAnalysis, metric: Metric) -> Option<&Estimate> {
+    cell.metrics.get(&metric).filter(|estimate| is_certain(estimate))
+}

@@ -1,0 +1,86 @@
+//! What a program reads: the golden file of this schema version must not change by accident.
+
+use ciphertoll_model::{Ending, Metric, Workload};
+use ciphertoll_report::{Document, json};
+use serde_json::Value;
+
+use crate::fixture::{Run, TLS12, id, one_block, quick, smoke, troubled};
+use crate::schema;
+
+fn complete() -> Run {
+    let mut run = quick();
+    run.end(Ending::Complete);
+    run
+}
+
+#[test]
+fn the_document_is_the_golden_one() {
+    let found = json(&complete().report()).unwrap();
+    let golden = schema::golden("v1.json", &found);
+    assert!(
+        found == golden,
+        "v1.json has changed: a new schema_version, or UPDATE_GOLDEN=1 and a good reason"
+    );
+}
+
+#[test]
+fn nothing_is_null() {
+    fn assert_no_null(value: &Value, at: &str) {
+        match value {
+            Value::Null => panic!("{at} is null"),
+            Value::Array(items) => items.iter().for_each(|item| assert_no_null(item, at)),
+            Value::Object(fields) => fields.iter().for_each(|(name, field)| assert_no_null(field, name)),
+            _ => {}
+        }
+    }
+    for run in [complete(), smoke(), troubled(), one_block()] {
+        assert_no_null(&serde_json::from_str(&json(&run.report()).unwrap()).unwrap(), "the document");
+    }
+}
+
+#[test]
+fn tolls_are_absent_on_the_baseline_and_verdicts_where_none_is_given() {
+    let run = smoke();
+    let document = Document::from(&run.report());
+    let (baselines, treatments): (Vec<_>, Vec<_>) =
+        document.cells.iter().partition(|cell| cell.path == ciphertoll_model::Path::Plain);
+    assert!(baselines.iter().all(|cell| cell.toll.is_none() && cell.ctx.is_none()));
+    assert!(treatments.iter().all(|cell| cell.toll.is_some() && cell.ctx.is_some()));
+    let verdicts = treatments.iter().filter_map(|cell| cell.toll.as_ref()).flat_map(|toll| toll.values());
+    assert!(verdicts.into_iter().all(|toll| toll.verdict.is_none()));
+}
+
+#[test]
+fn a_cell_skipped_in_the_run_is_listed_once_and_has_no_numbers() {
+    let mut run = troubled();
+    let again = run.events.clone();
+    run.events.extend(again);
+    let skipped = run.cell(Workload::Connect, TLS12).id.clone();
+    let document = Document::from(&run.report());
+    assert_eq!(document.skipped.iter().filter(|other| other.id == skipped.0).count(), 1);
+    assert!(document.cells.iter().all(|cell| cell.id != skipped));
+}
+
+#[test]
+fn the_last_ending_counts() {
+    let mut run = quick();
+    assert!(!Document::from(&run.report()).complete, "no end at all");
+    run.end(Ending::Interrupted);
+    assert!(!Document::from(&run.report()).complete);
+    run.end(Ending::Complete);
+    assert!(Document::from(&run.report()).complete, "resumed to the end");
+}
+
+#[test]
+fn the_noise_floor_goes_by_the_baselines_id() {
+    let document = Document::from(&complete().report());
+    let floor = &document.noise_floor[&id("mariadb/plain/native/-/native/local/none/connect/1/10000")];
+    assert!((floor[&Metric::LatencyNsMean] - 0.018).abs() < 1e-12);
+}
+
+#[test]
+fn what_has_no_interval_is_absent() {
+    let document = Document::from(&one_block().report());
+    assert!(document.cells.iter().all(|cell| cell.metrics.is_empty()));
+    assert!(document.noise_floor.values().all(std::collections::BTreeMap::is_empty));
+}

@@ -1,0 +1,346 @@
+//! Hand-made runs: a plan as the model lays it out, numbers as the statistics would find them.
+
+use std::collections::BTreeMap;
+
+use ciphertoll_model::{
+    CellId, CryptoInstruction, Ending, Engine, Environment, Event, Flag, Leg, LegCount, Metric, Path, Plan,
+    ServerKey, ServerLevel, Size, Skipped, Spec, Stamped, TlsVersion, VoidReason, Workload,
+};
+use ciphertoll_report::RunReport;
+use ciphertoll_stats::{
+    Analysis, CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial,
+};
+
+pub(crate) const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
+pub(crate) const TLS12: Path = Path::tls(TlsVersion::Tls12, ServerKey::P256);
+
+/// A run that owns what a report borrows.
+pub(crate) struct Run {
+    pub(crate) plan: Plan,
+    pub(crate) events: Vec<Stamped>,
+    pub(crate) analysis: Analysis,
+}
+
+impl Run {
+    pub(crate) fn report(&self) -> RunReport<'_> {
+        RunReport {
+            run: "20261121T0930-quick-7f3a",
+            tool_version: "0.1.0",
+            plan: &self.plan,
+            events: &self.events,
+            analysis: &self.analysis,
+        }
+    }
+
+    pub(crate) fn cell(&mut self, workload: Workload, path: Path) -> &mut CellAnalysis {
+        self.analysis
+            .cells
+            .iter_mut()
+            .find(|analysed| analysed.cell.workload == workload && analysed.cell.treatment.path == path)
+            .unwrap()
+    }
+
+    pub(crate) fn push(&mut self, event: Event) {
+        self.events.push(Stamped { at_unix_ms: 1_795_253_400_000, event });
+    }
+
+    pub(crate) fn end(&mut self, ending: Ending) {
+        self.push(Event::Finished { ending });
+    }
+}
+
+/// Six blocks of the quick run with every kind of verdict, without its end.
+pub(crate) fn quick() -> Run {
+    let mut run = measured(&Spec::quick(&[ServerLevel::of(Engine::MariaDb)]), 6);
+    let connect = run.cell(Workload::Connect, TLS13);
+    toll(connect, Metric::LatencyNsMean, 3.106, 0.059, Some(Verdict::Differs));
+    toll(connect, Metric::CpuUsPerOpTotal, 2.402, 0.037, Some(Verdict::Differs));
+    let connect = run.cell(Workload::Connect, TLS12);
+    toll(connect, Metric::LatencyNsMean, 2.874, 0.061, Some(Verdict::Differs));
+    toll(connect, Metric::CpuUsPerOpTotal, 2.311, 0.035, Some(Verdict::Differs));
+    let select = run.cell(Workload::PointSelect, TLS13);
+    toll(select, Metric::RatePerS, 0.881, 0.021, Some(Verdict::Differs));
+    toll(select, Metric::LatencyNsP95, 1.048, 0.12, Some(too_few(0.14, Some(22))));
+    toll(select, Metric::CpuUsPerOpTotal, 1.021, 0.004, Some(Verdict::RealButNegligible { margin: 0.03 }));
+    let select = run.cell(Workload::PointSelect, TLS12);
+    let noise = Verdict::Inconclusive {
+        smallest_visible_effect: 0.018,
+        blocks_needed: Some(6),
+        why: Doubt::BelowNoiseFloor,
+    };
+    toll(select, Metric::RatePerS, 0.991, 0.012, Some(Verdict::SameWithin { margin: 0.03 }));
+    toll(select, Metric::LatencyNsP95, 1.032, 0.031, Some(Verdict::SameWithin { margin: 0.1 }));
+    toll(select, Metric::CpuUsPerOpTotal, 1.014, 0.006, Some(noise));
+    run
+}
+
+/// Two blocks: numbers without verdicts.
+pub(crate) fn smoke() -> Run {
+    let mut spec = Spec::quick(&[ServerLevel::of(Engine::MariaDb)]);
+    spec.size = Size::Smoke;
+    "smoke".clone_into(&mut spec.name);
+    let mut run = measured(&spec, 2);
+    for stratum in &mut run.analysis.strata {
+        stratum.noise_floor.clear();
+    }
+    for cell in &mut run.analysis.cells {
+        cell.metrics.values_mut().for_each(|value| *value = estimate(value.value, 0.9));
+    }
+    for path in [TLS13, TLS12] {
+        let connect = run.cell(Workload::Connect, path);
+        toll(connect, Metric::LatencyNsMean, 3.106, 0.9, None);
+        toll(connect, Metric::CpuUsPerOpTotal, 2.402, 0.6, None);
+        toll(run.cell(Workload::PointSelect, path), Metric::RatePerS, 0.881, 0.7, None);
+    }
+    run.end(Ending::Complete);
+    run
+}
+
+/// Something else than the path compared: every treatment slower.
+pub(crate) fn against(baseline: &str, levels: &str) -> Run {
+    let text = format!(
+        "baseline = \"{baseline}\"\n[[grid]]\npath = [\"tls1.3-p256\"]\n{levels}\n\
+         workload = [\"connect\", \"point-select\"]\nclients = [\"1\"]\n"
+    );
+    let mut run = measured(&Spec::from_toml(&text).unwrap(), 10);
+    for cell in run.analysis.cells.iter_mut().filter(|cell| cell.role == Role::Treatment) {
+        toll(cell, Metric::LatencyNsMean, 1.31, 0.03, Some(Verdict::Differs));
+        toll(cell, Metric::RatePerS, 1.12, 0.03, Some(Verdict::Differs));
+        toll(cell, Metric::CpuUsPerOpTotal, 0.82, 0.03, Some(Verdict::Differs));
+    }
+    run.end(Ending::Complete);
+    run
+}
+
+/// Two ways to build the context, so that rows need more than the path.
+pub(crate) fn contexts() -> Run {
+    let grid = "[[grid]]\npath = [\"plain\", \"tls1.3-p256\"]\nctx = [\"per-connect\", \"shared\"]\n\
+                workload = [\"connect\", \"point-select\"]\nclients = [\"8\"]\n";
+    let mut run = measured(&Spec::from_toml(grid).unwrap(), 10);
+    for cell in run.analysis.cells.iter_mut().filter(|cell| cell.role == Role::Treatment) {
+        toll(cell, Metric::RatePerS, 0.45, 0.03, Some(Verdict::Differs));
+        toll(cell, Metric::CpuUsPerOpTotal, 1.9, 0.03, Some(Verdict::Differs));
+    }
+    run.end(Ending::Complete);
+    run
+}
+
+/// A path that cannot run, one that failed its gate too often, a flag and a hostile message.
+pub(crate) fn troubled() -> Run {
+    let mut run = quick();
+    let id = run.cell(Workload::Connect, TLS12).id.clone();
+    for workload in [Workload::Connect, Workload::PointSelect] {
+        let cell = run.cell(workload, TLS12);
+        cell.blocks_used = 0;
+        (cell.metrics, cell.tolls, cell.legs) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    }
+    let reason = "this build of MariaDB refuses TLS 1.2".to_owned();
+    run.push(Event::CellSkipped { skipped: Skipped { id: id.0, reason } });
+    let negotiated = VoidReason::Negotiated { planned: "tls1.2".to_owned(), observed: "tls1.3".to_owned() };
+    run.cell(Workload::PointSelect, TLS12).voided = voided(&[1, 2, 3, 4, 5, 6], &negotiated);
+    let select = run.cell(Workload::PointSelect, TLS13);
+    let hostile =
+        VoidReason::OperationErrors { count: 3, message: "\u{1b}[2Jserver has gone away\n".to_owned() };
+    select.voided = voided(&[2, 5], &hostile);
+    select.blocks_used = 4;
+    let doubt = Verdict::Inconclusive {
+        smallest_visible_effect: 0.1,
+        blocks_needed: None,
+        why: Doubt::TooManyVoided,
+    };
+    toll(select, Metric::RatePerS, 0.881, 0.021, Some(doubt));
+    let connect = run.cell(Workload::Connect, TLS13);
+    connect.flags =
+        vec![(2, Flag::Unsteady { second_half_ratio: 0.83 }), (1, Flag::CpuElsewhere { share: 0.12 })];
+    connect.legs[0].leg.hello_retry = Some(true);
+    let itself = Toll {
+        ratio: estimate(1.047, 0.011),
+        hodges_lehmann: 1.046,
+        pairs: 6,
+        p_adjusted: Some(0.002),
+        verdict: Some(Verdict::Differs),
+    };
+    run.analysis.strata[0].repeat.insert(Metric::LatencyNsMean, itself);
+    run.analysis.strata[0].noise_floor.insert(Metric::LatencyNsMean, 0.059);
+    run.push(Event::Warned { message: "CPU frequency scaling is on: powersave".to_owned() });
+    run.end(Ending::Complete);
+    run
+}
+
+/// One block: nothing has an interval.
+pub(crate) fn one_block() -> Run {
+    let mut run = quick();
+    run.analysis.blocks_completed = 1;
+    let endless = |estimate: &mut Estimate| (estimate.ci_low, estimate.ci_high) = (0.0, f64::INFINITY);
+    for cell in &mut run.analysis.cells {
+        cell.blocks_used = 1;
+        cell.metrics.values_mut().for_each(endless);
+        cell.tolls.values_mut().for_each(|toll| endless(&mut toll.ratio));
+    }
+    for stratum in &mut run.analysis.strata {
+        stratum.noise_floor.values_mut().for_each(|floor| *floor = f64::INFINITY);
+    }
+    run.end(Ending::Interrupted);
+    run
+}
+
+pub(crate) fn grid(text: &str) -> Plan {
+    Plan::new(&Spec::from_toml(text).unwrap(), 42).unwrap()
+}
+
+fn voided(blocks: &[u32], reason: &VoidReason) -> Vec<VoidedTrial> {
+    blocks.iter().map(|&block| VoidedTrial { block, reason: reason.clone() }).collect()
+}
+
+fn too_few(smallest_visible_effect: f64, blocks_needed: Option<u32>) -> Verdict {
+    Verdict::Inconclusive { smallest_visible_effect, blocks_needed, why: Doubt::TooFewBlocks }
+}
+
+/// Every cell with plausible levels, no tolls yet.
+fn measured(spec: &Spec, blocks: u32) -> Run {
+    let plan = Plan::new(spec, 42).unwrap();
+    let cell = |(index, cell): (usize, &ciphertoll_model::Cell)| {
+        let stratum =
+            plan.strata.iter().position(|s| s.baseline == index || s.treatments.contains(&index)).unwrap();
+        let baseline = plan.strata[stratum].baseline == index;
+        CellAnalysis {
+            id: cell.id(),
+            cell: cell.clone(),
+            stratum,
+            role: if baseline { Role::Baseline } else { Role::Treatment },
+            blocks_planned: plan.counted_blocks(),
+            blocks_used: blocks,
+            voided: Vec::new(),
+            flags: Vec::new(),
+            legs: vec![leg(
+                cell.treatment.path,
+                if cell.workload == Workload::PointSelect { 48 } else { 9_120 },
+            )],
+            metrics: levels(cell.treatment.path, cell.workload),
+            tolls: BTreeMap::new(),
+        }
+    };
+    let stratum = |stratum: &ciphertoll_model::Stratum| StratumAnalysis {
+        baseline: plan.cells[stratum.baseline].id(),
+        repeat: BTreeMap::new(),
+        noise_floor: [
+            (Metric::RatePerS, 0.018),
+            (Metric::LatencyNsMean, 0.018),
+            (Metric::LatencyNsP95, 0.041),
+            (Metric::CpuUsPerOpTotal, 0.012),
+        ]
+        .into(),
+    };
+    let analysis = Analysis {
+        confidence_level: 0.95,
+        blocks_completed: blocks,
+        cells: plan.cells.iter().enumerate().map(cell).collect(),
+        strata: plan.strata.iter().map(stratum).collect(),
+    };
+    let mut run = Run { events: Vec::new(), analysis, plan };
+    run.push(Event::RunStarted { schema_version: 1, tool_version: "0.1.0".to_owned() });
+    run.push(Event::EnvironmentSeen { environment: environment() });
+    run.push(Event::ServerReady {
+        server: "mariadb".to_owned(),
+        version: "10.11.14".to_owned(),
+        tls_library: Some("OpenSSL 3.0.16".to_owned()),
+        settings: BTreeMap::new(),
+        elapsed_ms: 900,
+    });
+    run
+}
+
+fn levels(path: Path, workload: Workload) -> BTreeMap<Metric, Estimate> {
+    let pick = |plain: f64, tls13: f64, tls12: f64| match path.as_tls().map(|tls| tls.version) {
+        None => plain,
+        Some(TlsVersion::Tls13) => tls13,
+        Some(TlsVersion::Tls12) => tls12,
+    };
+    let mut levels = BTreeMap::new();
+    let mut set = |metric, value, share| levels.insert(metric, estimate(value, share));
+    if workload == Workload::PointSelect {
+        set(Metric::CpuUsPerOpClient, pick(8.12, 8.31, 8.24), 0.008);
+        set(Metric::CpuUsPerOpServer, pick(46.8, 47.8, 47.4), 0.009);
+        set(Metric::CpuUsPerOpTotal, pick(54.9, 56.1, 55.7), 0.007);
+        set(Metric::RatePerS, pick(36_412.0, 32_080.0, 36_084.0), 0.012);
+        set(Metric::LatencyNsMean, pick(219_000.0, 248_000.0, 221_000.0), 0.012);
+        set(Metric::LatencyNsP95, pick(402_000.0, 421_000.0, 415_000.0), 0.034);
+        return levels;
+    }
+    set(Metric::CpuUsPerOpClient, pick(82.1, 311.0, 298.0), 0.008);
+    set(Metric::CpuUsPerOpServer, pick(118.0, 170.0, 164.0), 0.009);
+    set(Metric::CpuUsPerOpTotal, pick(200.1, 481.0, 462.0), 0.007);
+    set(Metric::RatePerS, pick(5_076.0, 1_634.0, 1_767.0), 0.018);
+    set(Metric::LatencyNsMean, pick(197_000.0, 612_000.0, 566_000.0), 0.018);
+    set(Metric::LatencyNsP95, pick(241_000.0, 702_000.0, 655_000.0), 0.031);
+    set(Metric::PhaseNsTcpConnect, 41_000.0, 0.02);
+    set(Metric::PhaseNsServerGreeting, 38_000.0, 0.02);
+    if path.as_tls().is_some() {
+        set(Metric::PhaseNsTlsContext, 182_000.0, 0.011);
+        set(Metric::PhaseNsTlsRequest, 4_100.0, 0.04);
+        set(Metric::PhaseNsTlsHandshake, pick(0.0, 224_000.0, 178_000.0), 0.017);
+    }
+    set(Metric::PhaseNsAuth, pick(106_000.0, 110_900.0, 110_900.0), 0.02);
+    set(Metric::PhaseNsClose, 12_000.0, 0.05);
+    levels
+}
+
+fn toll(cell: &mut CellAnalysis, metric: Metric, ratio: f64, share: f64, verdict: Option<Verdict>) {
+    let toll = Toll {
+        ratio: estimate(ratio, share),
+        hodges_lehmann: ratio,
+        pairs: cell.blocks_used,
+        p_adjusted: verdict.map(|_| 0.01),
+        verdict,
+    };
+    cell.tolls.insert(metric, toll);
+}
+
+/// An interval that is symmetric in the logarithm, as Student t on log-ratios gives it.
+fn estimate(value: f64, share: f64) -> Estimate {
+    Estimate { value, ci_low: value / (1.0 + share), ci_high: value * (1.0 + share) }
+}
+
+fn leg(path: Path, connections: u64) -> LegCount {
+    let some = |text: &str| path.as_tls().map(|_| text.to_owned());
+    let version = path.as_tls().map(|tls| tls.version.label().to_owned());
+    let suite = match path.as_tls().map(|tls| tls.version) {
+        Some(TlsVersion::Tls12) => some("ECDHE-ECDSA-AES256-GCM-SHA384"),
+        _ => some("TLS_AES_256_GCM_SHA384"),
+    };
+    let leg = Leg {
+        from: "client".to_owned(),
+        to: "server".to_owned(),
+        tls_version: version,
+        suite,
+        group: some("X25519"),
+        key: some("p256"),
+        resumed: path.as_tls().map(|_| false),
+        hello_retry: path.as_tls().map(|_| false),
+        library: some("OpenSSL 3.0.16"),
+    };
+    LegCount { leg, connections }
+}
+
+fn environment() -> Environment {
+    Environment {
+        cpu_model: "AMD EPYC 7B13".to_owned(),
+        cpus: 2,
+        crypto_instructions: vec![
+            CryptoInstruction::Aes,
+            CryptoInstruction::Vaes,
+            CryptoInstruction::Pclmulqdq,
+            CryptoInstruction::Adx,
+        ],
+        memory_bytes: 8 << 30,
+        kernel: "6.1.0-41-amd64".to_owned(),
+        os: "Debian GNU/Linux 12 (bookworm)".to_owned(),
+        tls_library: "OpenSSL 3.0.16".to_owned(),
+        cpu_accounting: "cgroup v2".to_owned(),
+    }
+}
+
+/// The id of a cell, for tests that name one.
+pub(crate) fn id(text: &str) -> CellId {
+    CellId(text.to_owned())
+}

@@ -1,0 +1,30 @@
+//! What is said before anything is done.
+
+use ciphertoll_model::{Engine, Plan, ServerLevel, Size, Spec};
+use ciphertoll_report::{dry_run, plan_summary};
+
+use crate::fixture::grid;
+
+#[test]
+fn a_plan_in_two_lines() {
+    let mut spec = Spec::quick(&[ServerLevel::of(Engine::MariaDb)]);
+    insta::assert_snapshot!("quick_summary", plan_summary(&Plan::new(&spec, 42).unwrap()));
+    spec.size = Size::Smoke;
+    insta::assert_snapshot!("smoke_summary", plan_summary(&Plan::new(&spec, 42).unwrap()));
+}
+
+#[test]
+fn a_dry_run_shows_everything_that_would_be_done() {
+    let spec = Spec::quick(&[ServerLevel::of(Engine::MariaDb)]);
+    insta::assert_snapshot!(dry_run(&Plan::new(&spec, 42).unwrap()));
+}
+
+#[test]
+fn a_dry_run_with_skipped_cells_and_two_servers() {
+    let plan = grid(
+        "name = \"contexts\"\nbudget = \"30m\"\n[[grid]]\nserver = [\"mariadb-10.11\", \"new:mariadb=/opt/mariadb\"]\n\
+         path = [\"plain\", \"tls1.3-p256\"]\nctx = [\"per-connect\", \"shared\"]\n\
+         workload = [\"connect\", \"point-select\"]\nclients = [\"1\", \"8\"]\n",
+    );
+    insta::assert_snapshot!(dry_run(&plan));
+}

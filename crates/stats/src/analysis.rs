@@ -1,0 +1,142 @@
+//! What the numbers say: the shapes that [`crate::analyse`] fills and reports only read.
+
+use std::collections::BTreeMap;
+
+use ciphertoll_model::{Cell, CellId, Flag, LegCount, Metric, VoidReason};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What a run says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Analysis {
+    /// Of every printed interval: 0.95.
+    pub confidence_level: f64,
+    /// Blocks that were completed, calibration excluded.
+    pub blocks_completed: u32,
+    /// One for each planned cell, in the plan's order.
+    pub cells: Vec<CellAnalysis>,
+    /// One for each planned stratum, in the plan's order.
+    pub strata: Vec<StratumAnalysis>,
+}
+
+/// What a run says about one cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellAnalysis {
+    /// Its id.
+    pub id: CellId,
+    /// The cell.
+    pub cell: Cell,
+    /// Index of its stratum.
+    pub stratum: usize,
+    /// Whether it is what the others of its stratum are compared with.
+    pub role: Role,
+    /// Blocks that were planned.
+    pub blocks_planned: u32,
+    /// Blocks that count for it: its own trial and its baseline's are both there.
+    pub blocks_used: u32,
+    /// Trials that were dropped.
+    pub voided: Vec<VoidedTrial>,
+    /// Flags of its trials and the number of trials that carry each kind.
+    pub flags: Vec<(u32, Flag)>,
+    /// What was negotiated, summed over its trials.
+    pub legs: Vec<LegCount>,
+    /// Its level: geometric mean over blocks.
+    pub metrics: BTreeMap<Metric, Estimate>,
+    /// Its ratio to the baseline, paired in blocks; empty on the baseline.
+    pub tolls: BTreeMap<Metric, Toll>,
+}
+
+/// Whether a cell compares or is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Compared with.
+    Baseline,
+    /// Compared.
+    Treatment,
+}
+
+/// A trial that was dropped.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VoidedTrial {
+    /// Its block.
+    pub block: u32,
+    /// Why.
+    pub reason: VoidReason,
+}
+
+/// A value with its uncertainty.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Estimate {
+    /// The point estimate.
+    pub value: f64,
+    /// Lower limit of the 95 % interval.
+    pub ci_low: f64,
+    /// Upper limit of the 95 % interval.
+    pub ci_high: f64,
+}
+
+/// A cell ÷ its baseline.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Toll {
+    /// Ratio with its 95 % interval: Student t on paired log-ratios.
+    pub ratio: Estimate,
+    /// Hodges–Lehmann estimate of the same ratio: a check that no single block carries it.
+    pub hodges_lehmann: f64,
+    /// Paired blocks.
+    pub pairs: u32,
+    /// Holm-adjusted p; only for headline metrics.
+    pub p_adjusted: Option<f64>,
+    /// Only for headline metrics of a run that renders verdicts.
+    pub verdict: Option<Verdict>,
+}
+
+/// What can be said of a toll.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Verdict {
+    /// It differs from the baseline (Holm-adjusted p < 0.05, and beyond the noise floor).
+    Differs,
+    /// It is the same within ±margin (90 % interval inside).
+    SameWithin {
+        /// The margin δ, as a share.
+        margin: f64,
+    },
+    /// It differs, by less than the margin.
+    RealButNegligible {
+        /// The margin δ, as a share.
+        margin: f64,
+    },
+    /// This run cannot tell.
+    Inconclusive {
+        /// The smallest effect it would have seen (80 % power), as a share.
+        smallest_visible_effect: f64,
+        /// Blocks it would take to see the margin, if that is practicable at all.
+        blocks_needed: Option<u32>,
+        /// Why it cannot tell.
+        why: Doubt,
+    },
+}
+
+/// Why a run cannot tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Doubt {
+    /// The interval is too wide.
+    TooFewBlocks,
+    /// The difference is smaller than what two copies of the baseline differ by.
+    BelowNoiseFloor,
+    /// More than 20 % of the trials were voided.
+    TooManyVoided,
+}
+
+/// What a run says about a stratum as a whole.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StratumAnalysis {
+    /// Id of its baseline cell.
+    pub baseline: CellId,
+    /// The baseline's second copy ÷ the baseline, by metric: what it differs from 1 by is noise.
+    pub repeat: BTreeMap<Metric, Toll>,
+    /// Upper 95 % limit of |A/A|, as a share, by metric: claims below it are not made.
+    pub noise_floor: BTreeMap<Metric, f64>,
+}

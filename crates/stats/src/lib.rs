@@ -1,0 +1,23 @@
+//! Estimates, intervals and verdicts. Pure: a plan and the events of a run in, an [`Analysis`] out.
+//!
+//! The way through: [`assemble`] turns events into paired blocks, `contrast` turns the pairs of a
+//! stratum into tolls ([`interval`], [`holm`], [`verdict`]), [`analyse`] puts them in their places.
+//! [`simulate`] draws runs with a known truth and sends them through the same contrast.
+
+mod analysis;
+pub mod assemble;
+mod conclude;
+mod contrast;
+pub mod holm;
+pub mod interval;
+pub mod simulate;
+pub mod verdict;
+
+pub use analysis::{
+    Analysis, CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial,
+};
+pub use conclude::{PRECISE_HALF_WIDTH, analyse, precise_enough};
+pub use holm::holm;
+pub use interval::{CONFIDENCE, Interval, Summary, hodges_lehmann};
+pub use simulate::{Coverage, Design, Noise, coverage};
+pub use verdict::{headline_metrics, margin};

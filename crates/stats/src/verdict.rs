@@ -1,0 +1,284 @@
+//! What may be said of a toll: differs, same, real but negligible, or cannot tell.
+
+use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
+use ciphertoll_model::{Clients, ConnectionUse, Margins, Metric, Unit, Workload};
+
+use crate::analysis::{Doubt, Verdict};
+use crate::interval::{CONFIDENCE, Summary};
+
+/// Holm-adjusted p below which a toll counts as different from 1.
+pub const SIGNIFICANCE: f64 = 0.05;
+/// Level of the interval that must lie within the margins for "the same": two one-sided tests at
+/// 5 % each (Schuirmann 1987).
+pub const EQUIVALENCE_CONFIDENCE: f64 = 0.90;
+
+/// The metrics that verdicts are given on, and that share one Holm family: few, so that the
+/// adjustment costs little.
+pub fn headline_metrics(workload: Workload, clients: Clients) -> &'static [Metric] {
+    match workload.connection_use() {
+        ConnectionUse::PerOperation if clients == Clients::ONE => {
+            &[Metric::LatencyNsMean, Metric::CpuUsPerOpTotal]
+        }
+        ConnectionUse::PerOperation => &[Metric::RatePerS, Metric::CpuUsPerOpTotal],
+        ConnectionUse::Pooled => &[Metric::RatePerS, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal],
+    }
+}
+
+/// The margin δ that applies to `metric`, as a share: times have their own, since they scatter more.
+pub fn margin(metric: Metric, margins: &Margins) -> f64 {
+    match metric.unit() {
+        Unit::Nanoseconds => margins.latency,
+        Unit::PerSecond | Unit::CpuMicroseconds | Unit::Bytes => margins.rate_and_cpu,
+    }
+}
+
+/// What the second copy of the baseline may differ from the first by, on the log scale: the
+/// farther limit of its 95 % interval. A smaller difference of a treatment is not claimed.
+pub fn noise_floor(repeat: &Summary) -> f64 {
+    let interval = repeat.interval(CONFIDENCE);
+    interval.low.abs().max(interval.high.abs())
+}
+
+/// How many pairs of a contrast were tried, and how many a gate took away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Completed blocks in which both cells were tried.
+    pub attempted: u32,
+    /// Of these, blocks in which one of the two had no valid trial, its repetition included.
+    pub lost: u32,
+}
+
+impl Losses {
+    /// Above 20 % what is left may be a choice: the gates do not void at random.
+    pub fn are_too_many(self) -> bool {
+        self.lost * 5 > self.attempted
+    }
+}
+
+/// What a verdict rests on.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// The log-ratios.
+    pub log_ratio: &'a Summary,
+    /// p of the t test, adjusted within the stratum.
+    pub p_adjusted: f64,
+    /// δ, as a share.
+    pub margin: f64,
+    /// The stratum's A/A log-ratios. Absent where they are what is judged (they cannot exceed their
+    /// own interval, and a baseline that differs from itself must show), or where there are none.
+    pub repeat: Option<&'a Summary>,
+    /// Pairs lost.
+    pub losses: Losses,
+}
+
+/// The verdict. Absent below six blocks, where nothing may be said.
+pub fn verdict(evidence: &Evidence<'_>) -> Option<Verdict> {
+    let Evidence { log_ratio, margin, losses, .. } = *evidence;
+    if losses.attempted < MIN_BLOCKS_FOR_VERDICTS {
+        return None;
+    }
+    if losses.are_too_many() {
+        return Some(inconclusive(evidence, Doubt::TooManyVoided));
+    }
+    if log_ratio.count() < MIN_BLOCKS_FOR_VERDICTS {
+        return None;
+    }
+    let significance = Significance::of(evidence);
+    Some(match (significance, is_within_margin(log_ratio, margin)) {
+        (Significance::Real, true) => Verdict::RealButNegligible { margin },
+        (Significance::Real, false) => Verdict::Differs,
+        // The floor forbids claims of a difference; that a small one is small may still be said.
+        (Significance::BelowNoiseFloor | Significance::None, true) => Verdict::SameWithin { margin },
+        (Significance::BelowNoiseFloor, false) => inconclusive(evidence, Doubt::BelowNoiseFloor),
+        (Significance::None, false) => inconclusive(evidence, Doubt::TooFewBlocks),
+    })
+}
+
+/// Whether a difference shows, and shows more than two copies of the baseline do.
+#[derive(Clone, Copy)]
+enum Significance {
+    None,
+    BelowNoiseFloor,
+    Real,
+}
+
+impl Significance {
+    fn of(evidence: &Evidence<'_>) -> Self {
+        let floor = evidence.repeat.map_or(0.0, noise_floor);
+        match (evidence.p_adjusted < SIGNIFICANCE, evidence.log_ratio.mean().abs() < floor) {
+            (false, _) => Self::None,
+            (true, true) => Self::BelowNoiseFloor,
+            (true, false) => Self::Real,
+        }
+    }
+}
+
+fn is_within_margin(log_ratio: &Summary, margin: f64) -> bool {
+    let interval = log_ratio.interval(EQUIVALENCE_CONFIDENCE);
+    let limit = margin.ln_1p();
+    -limit < interval.low && interval.high < limit
+}
+
+fn inconclusive(evidence: &Evidence<'_>, why: Doubt) -> Verdict {
+    Verdict::Inconclusive {
+        smallest_visible_effect: evidence.log_ratio.smallest_visible_effect().exp_m1(),
+        blocks_needed: blocks_needed(evidence, why),
+        why,
+    }
+}
+
+/// What would resolve the doubt, scatter and means staying as they are.
+fn blocks_needed(evidence: &Evidence<'_>, why: Doubt) -> Option<u32> {
+    let log_ratio = evidence.log_ratio;
+    let limit = evidence.margin.ln_1p();
+    let blocks = match why {
+        // Within half the margin the interval cannot both hold 1 and leave the margin: the next goal
+        // where the margin itself is reached and the estimate happens to lie near its edge.
+        Doubt::TooFewBlocks => [limit, limit / 2.0]
+            .into_iter()
+            .filter_map(|goal| log_ratio.blocks_for_half_width(goal, EQUIVALENCE_CONFIDENCE))
+            .find(|blocks| *blocks > log_ratio.count()),
+        // The floor must come down to below the estimate.
+        Doubt::BelowNoiseFloor => evidence.repeat.and_then(|repeat| {
+            let room = log_ratio.mean().abs() - repeat.mean().abs();
+            repeat.blocks_for_half_width(room, CONFIDENCE)
+        }),
+        // Further blocks would be voided as these were.
+        Doubt::TooManyVoided => None,
+    };
+    blocks.map(|blocks| blocks.max(MIN_BLOCKS_FOR_VERDICTS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMPLETE: Losses = Losses { attempted: 10, lost: 0 };
+
+    /// Ten log-ratios around `mean` that lie alternately `spread` above and below.
+    fn around(mean: f64, spread: f64) -> Summary {
+        let logs: Vec<f64> =
+            (0..10).map(|index| mean + if index % 2 == 0 { spread } else { -spread }).collect();
+        Summary::of(&logs).unwrap()
+    }
+
+    fn judge(log_ratio: &Summary, repeat: Option<&Summary>, losses: Losses) -> Option<Verdict> {
+        let p_adjusted = log_ratio.p_value();
+        verdict(&Evidence { log_ratio, p_adjusted, margin: 0.03, repeat, losses })
+    }
+
+    #[test]
+    fn a_large_clear_effect_differs() {
+        assert_eq!(judge(&around(0.3, 0.01), Some(&around(0.0, 0.01)), COMPLETE), Some(Verdict::Differs));
+    }
+
+    #[test]
+    fn a_narrow_interval_around_one_is_the_same() {
+        let verdict = judge(&around(0.0, 0.01), Some(&around(0.0, 0.01)), COMPLETE);
+        assert_eq!(verdict, Some(Verdict::SameWithin { margin: 0.03 }));
+    }
+
+    #[test]
+    fn a_small_clear_effect_is_negligible() {
+        let verdict = judge(&around(0.01, 0.001), Some(&around(0.0, 0.001)), COMPLETE);
+        assert_eq!(verdict, Some(Verdict::RealButNegligible { margin: 0.03 }));
+    }
+
+    #[test]
+    fn a_small_clear_effect_below_the_floor_is_the_same_not_real() {
+        let verdict = judge(&around(0.01, 0.001), Some(&around(0.0, 0.1)), COMPLETE);
+        assert_eq!(verdict, Some(Verdict::SameWithin { margin: 0.03 }));
+    }
+
+    #[test]
+    fn a_wide_interval_cannot_tell_and_says_what_it_would_take() {
+        let wide = around(0.02, 0.1);
+        let Some(Verdict::Inconclusive { smallest_visible_effect, blocks_needed, why }) =
+            judge(&wide, Some(&around(0.0, 0.1)), COMPLETE)
+        else {
+            panic!("should not be able to tell");
+        };
+        assert_eq!(why, Doubt::TooFewBlocks);
+        // (2.262157 + 0.883404) · (0.1 · √(10/9)) ÷ √10, as a share.
+        assert!((smallest_visible_effect - 0.110_558).abs() < 1e-4, "{smallest_visible_effect}");
+        assert_eq!(blocks_needed, wide.blocks_for_half_width(1.03_f64.ln(), 0.90));
+        assert!(blocks_needed.is_some_and(|blocks| blocks > 10));
+    }
+
+    #[test]
+    fn a_difference_below_the_noise_floor_is_not_claimed() {
+        let repeat = around(0.02, 0.2);
+        let Some(Verdict::Inconclusive { blocks_needed, why, .. }) =
+            judge(&around(0.1, 0.02), Some(&repeat), COMPLETE)
+        else {
+            panic!("should not be able to tell");
+        };
+        assert_eq!(why, Doubt::BelowNoiseFloor);
+        assert_eq!(blocks_needed, repeat.blocks_for_half_width(0.08, 0.95));
+    }
+
+    #[test]
+    fn the_repeat_itself_may_differ() {
+        assert_eq!(judge(&around(0.1, 0.01), None, COMPLETE), Some(Verdict::Differs));
+    }
+
+    #[test]
+    fn more_than_a_fifth_lost_says_nothing() {
+        let clear = around(0.3, 0.01);
+        assert_eq!(judge(&clear, None, Losses { attempted: 10, lost: 2 }), Some(Verdict::Differs));
+        let Some(Verdict::Inconclusive { why, blocks_needed, .. }) =
+            judge(&clear, None, Losses { attempted: 10, lost: 3 })
+        else {
+            panic!("should not be able to tell");
+        };
+        assert_eq!((why, blocks_needed), (Doubt::TooManyVoided, None));
+    }
+
+    #[test]
+    fn fewer_than_six_blocks_carry_no_verdict() {
+        let clear = Summary::of(&[0.3, 0.31, 0.29, 0.3, 0.31]).unwrap();
+        assert_eq!(judge(&clear, None, Losses { attempted: 5, lost: 0 }), None);
+        assert_eq!(judge(&clear, None, Losses { attempted: 6, lost: 1 }), None);
+    }
+
+    #[test]
+    fn an_estimate_at_the_margins_edge_needs_half_the_margin() {
+        let edge = around(0.02, 0.024);
+        let limit = 1.03_f64.ln();
+        assert!(edge.half_width(0.90) < limit, "the first goal is reached");
+        let evidence =
+            Evidence { log_ratio: &edge, p_adjusted: 0.06, margin: 0.03, repeat: None, losses: COMPLETE };
+        let Some(Verdict::Inconclusive { blocks_needed, .. }) = verdict(&evidence) else {
+            panic!("should not be able to tell");
+        };
+        let goal = edge.blocks_for_half_width(limit / 2.0, 0.90);
+        assert_eq!(blocks_needed, goal.filter(|blocks| *blocks > 10));
+    }
+
+    #[test]
+    fn headlines_follow_the_load() {
+        let eight = Clients::new(8).unwrap();
+        assert_eq!(
+            headline_metrics(Workload::Connect, Clients::ONE),
+            [Metric::LatencyNsMean, Metric::CpuUsPerOpTotal]
+        );
+        assert_eq!(
+            headline_metrics(Workload::ConnectQuery, eight),
+            [Metric::RatePerS, Metric::CpuUsPerOpTotal]
+        );
+        assert_eq!(
+            headline_metrics(Workload::PointSelect, eight),
+            [Metric::RatePerS, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal]
+        );
+    }
+
+    #[test]
+    fn times_have_their_own_margin() {
+        let margins = Margins { rate_and_cpu: 0.03, latency: 0.05 };
+        let all = Metric::ALL.iter().map(|metric| (*metric, margin(*metric, &margins)));
+        for (metric, share) in all {
+            let expected = if metric.unit() == Unit::Nanoseconds { 0.05 } else { 0.03 };
+            assert!((share - expected).abs() < f64::EPSILON, "{metric}");
+        }
+    }
+}

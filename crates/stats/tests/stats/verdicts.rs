@@ -1,0 +1,116 @@
+//! Which verdicts runs end in, from their events.
+
+use ciphertoll_model::{Arm, Metric, Verdicts};
+use ciphertoll_stats::{Doubt, Verdict, analyse, precise_enough};
+
+use crate::fixture::{
+    Metrics, Trial, connect_metrics, level, plan, pooled_plan, run, treatment, void_trials,
+};
+
+/// The verdict on `connect`'s mean time over ten blocks.
+fn verdict(ratio: f64, spread: f64) -> Option<Verdict> {
+    let plan = plan(10);
+    let analysis = analyse(&plan, &run(&plan, |trial| connect_metrics(level(trial, ratio, spread))));
+    treatment(&analysis).tolls[&Metric::LatencyNsMean].verdict
+}
+
+#[test]
+fn each_verdict_is_reachable() {
+    assert_eq!(verdict(1.5, 0.01), Some(Verdict::Differs));
+    assert_eq!(verdict(1.0, 0.01), Some(Verdict::SameWithin { margin: 0.05 }));
+    assert_eq!(verdict(1.02, 0.002), Some(Verdict::RealButNegligible { margin: 0.05 }));
+    let unclear = verdict(1.02, 0.2);
+    assert!(matches!(unclear, Some(Verdict::Inconclusive { why: Doubt::TooFewBlocks, .. })), "{unclear:?}");
+}
+
+#[test]
+fn a_difference_below_the_noise_floor_is_not_claimed() {
+    let plan = plan(10);
+    let events = run(&plan, |trial| {
+        // The second copy alone is wild: what it differs by, the treatment cannot exceed.
+        let wild = if trial.arm == Arm::Repeat { 40.0 } else { 1.0 };
+        connect_metrics(level(trial, 1.1, 0.01 * wild))
+    });
+    let analysis = analyse(&plan, &events);
+    let verdict = treatment(&analysis).tolls[&Metric::LatencyNsMean].verdict;
+    assert!(
+        matches!(verdict, Some(Verdict::Inconclusive { why: Doubt::BelowNoiseFloor, .. })),
+        "{verdict:?}"
+    );
+    assert!(analysis.strata[0].noise_floor[&Metric::LatencyNsMean] > 0.1);
+}
+
+#[test]
+fn too_many_voided_trials_leave_no_claim() {
+    let plan = plan(10);
+    let events = run(&plan, |trial| connect_metrics(level(trial, 1.5, 0.01)));
+    let of = |lost_blocks: u32| {
+        let lost = |trial: Trial| trial.cell == 1 && trial.block <= lost_blocks;
+        let analysis = analyse(&plan, &void_trials(&plan, events.clone(), lost));
+        treatment(&analysis).tolls[&Metric::LatencyNsMean].verdict
+    };
+    assert_eq!(of(2), Some(Verdict::Differs));
+    assert!(matches!(of(3), Some(Verdict::Inconclusive { why: Doubt::TooManyVoided, .. })));
+}
+
+#[test]
+fn few_blocks_carry_numbers_but_no_verdict() {
+    let plan = plan(5);
+    assert_eq!(plan.verdicts, Verdicts::Withheld);
+    let analysis = analyse(&plan, &run(&plan, |trial| connect_metrics(level(trial, 1.5, 0.01))));
+    let toll = &treatment(&analysis).tolls[&Metric::LatencyNsMean];
+    assert_eq!((toll.pairs, toll.verdict, toll.p_adjusted), (5, None, None));
+}
+
+#[test]
+fn verdicts_are_given_on_headline_metrics_only_and_on_the_repeat() {
+    let plan = pooled_plan(6);
+    let events =
+        run(&plan, |trial| Metric::ALL.iter().map(|metric| (*metric, level(trial, 1.2, 0.01))).collect());
+    let analysis = analyse(&plan, &events);
+    let headline = [Metric::RatePerS, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal];
+    let arms = [&analysis.cells[1].tolls, &analysis.cells[2].tolls, &analysis.strata[0].repeat];
+    for tolls in arms {
+        assert_eq!(tolls.len(), Metric::ALL.len());
+        for (metric, toll) in tolls {
+            assert_eq!(toll.verdict.is_some(), headline.contains(metric), "{metric}");
+            assert_eq!(toll.p_adjusted.is_some(), headline.contains(metric), "{metric}");
+        }
+    }
+}
+
+#[test]
+fn more_comparisons_are_held_to_a_stricter_p() {
+    let metrics = |trial| Metrics::from([(Metric::RatePerS, level(trial, 1.01, 0.01))]);
+    let plan = pooled_plan(6);
+    let analysis = analyse(&plan, &run(&plan, metrics));
+    let adjusted: Vec<f64> =
+        analysis.cells[1..].iter().filter_map(|cell| cell.tolls[&Metric::RatePerS].p_adjusted).collect();
+    let alone = ciphertoll_stats::Summary::of(&log_ratios(&plan, metrics)).map(|summary| summary.p_value());
+    assert_eq!(adjusted.len(), 2);
+    assert!(adjusted[0] >= alone.expect("six pairs"), "{adjusted:?}");
+}
+
+fn log_ratios(plan: &ciphertoll_model::Plan, metrics: impl Fn(Trial) -> Metrics) -> Vec<f64> {
+    let value = |block, cell| metrics(Trial { block, cell, arm: Arm::Main })[&Metric::RatePerS].ln();
+    (1..=plan.counted_blocks()).map(|block| value(block, 1) - value(block, 0)).collect()
+}
+
+#[test]
+fn precision_is_asked_of_every_headline_toll_but_not_of_the_repeat() {
+    let plan = plan(6);
+    let analysed = |cpu_spread: f64, repeat_spread: f64| {
+        let events = run(&plan, |trial| {
+            let own = if trial.arm == Arm::Repeat { repeat_spread } else { 0.002 };
+            let mut metrics = connect_metrics(level(trial, 1.5, own));
+            metrics.insert(Metric::CpuUsPerOpTotal, level(trial, 1.5, own.max(cpu_spread)));
+            metrics.insert(Metric::RssBytesClient, level(trial, 1.5, 0.5));
+            metrics
+        });
+        analyse(&plan, &events)
+    };
+    assert!(precise_enough(&analysed(0.002, 0.002)));
+    assert!(precise_enough(&analysed(0.002, 0.3)));
+    assert!(!precise_enough(&analysed(0.1, 0.002)));
+    assert!(!precise_enough(&analyse(&plan, &[])));
+}

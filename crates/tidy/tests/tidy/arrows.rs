@@ -1,0 +1,81 @@
+//! Which room may use which: the table of the design, checked with `cargo metadata`.
+
+use std::collections::BTreeMap;
+
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+
+use crate::tree::{expect_none, workspace_root};
+
+const PREFIX: &str = "ciphertoll-";
+
+/// A room and the rooms it may use. A new crate needs a row here, and in the design.
+const ARROWS: [(&str, &[&str]); 15] = [
+    ("model", &[]),
+    ("presets", &["model"]),
+    ("record", &["model"]),
+    ("wire", &[]),
+    ("net", &["wire"]),
+    ("load", &["model", "wire", "net"]),
+    ("link", &["model"]),
+    ("lab", &["model", "record", "wire", "net", "link"]),
+    ("stats", &["model"]),
+    ("experiment", &["model", "record", "stats", "lab", "load"]),
+    ("report", &["model", "presets", "stats"]),
+    ("proxy", &["wire", "net"]),
+    ("tde", &[]),
+    ("tde-preload", &["tde"]),
+    ("tidy", &[]),
+];
+
+/// Uses every room but `FORBIDDEN_TO_ALL`'s.
+const TOP: &str = "cli";
+
+/// Nothing may depend on these, not even a test: one is the top, the other interposes libc in whoever links it.
+const FORBIDDEN_TO_ALL: [&str; 2] = [TOP, "tde-preload"];
+
+#[test]
+fn dependencies_follow_the_arrows() {
+    let rooms: BTreeMap<&str, &[&str]> = ARROWS.into_iter().collect();
+    let packages = workspace_packages();
+    assert!(packages.len() > 5, "cargo metadata found almost no crates");
+    let findings: Vec<String> = packages.iter().flat_map(|package| findings_of(package, &rooms)).collect();
+    expect_none(&findings);
+}
+
+#[test]
+fn the_table_names_only_rooms_and_has_no_cycle() {
+    let mut settled: Vec<&str> = Vec::new();
+    // A room whose uses are all settled is settled; a cycle or an unknown room never is.
+    for _ in 0..ARROWS.len() {
+        for (room, uses) in ARROWS {
+            if !settled.contains(&room) && uses.iter().all(|used| settled.contains(used)) {
+                settled.push(room);
+            }
+        }
+    }
+    let stuck: Vec<&str> =
+        ARROWS.iter().map(|(room, _)| *room).filter(|room| !settled.contains(room)).collect();
+    assert!(stuck.is_empty(), "in a cycle, or using an unknown room: {stuck:?}");
+}
+
+fn workspace_packages() -> Vec<Package> {
+    let mut command = MetadataCommand::new();
+    command.manifest_path(workspace_root().join("Cargo.toml")).no_deps();
+    command.exec().expect("cargo metadata").packages
+}
+
+fn findings_of(package: &Package, rooms: &BTreeMap<&str, &[&str]>) -> Vec<String> {
+    let Some(room) = package.name.strip_prefix(PREFIX) else {
+        return vec![format!("{}: every crate's name begins with {PREFIX}", package.name)];
+    };
+    let allowed = rooms.get(room).copied();
+    if allowed.is_none() && room != TOP {
+        return vec![format!("{}: not in the table of rooms", package.name)];
+    }
+    let ours = package.dependencies.iter().filter_map(|used| Some((used, used.name.strip_prefix(PREFIX)?)));
+    let broken = ours.filter(|(used, name)| {
+        let exempt = used.kind == DependencyKind::Development;
+        FORBIDDEN_TO_ALL.contains(name) || !(exempt || allowed.is_none_or(|allowed| allowed.contains(name)))
+    });
+    broken.map(|(used, name)| format!("{room} may not use {name} ({})", used.kind)).collect()
+}

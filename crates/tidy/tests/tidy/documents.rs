@@ -1,0 +1,35 @@
+//! What the documents say, held against the code.
+
+use std::fs;
+
+use ciphertoll_model::ExitCode;
+
+use crate::tree::workspace_root;
+
+fn document(path: &str) -> String {
+    fs::read_to_string(workspace_root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The rows `| 5 | meaning |` of the page; its head and rule do not begin with a number.
+fn documented_codes(page: &str) -> Vec<(u8, String)> {
+    let rows = page.lines().filter_map(|line| {
+        let (code, meaning) = line.strip_prefix('|')?.strip_suffix('|')?.split_once('|')?;
+        Some((code.trim().parse().ok()?, meaning.trim().to_owned()))
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_page_of_exit_codes_equals_the_enum() {
+    let defined: Vec<(u8, String)> =
+        ExitCode::ALL.into_iter().map(|exit| (exit.code(), exit.meaning().to_owned())).collect();
+    assert_eq!(documented_codes(&document("docs/exit-codes.md")), defined);
+}
+
+#[test]
+fn the_readme_gives_the_two_commands() {
+    let readme = document("README.md");
+    for command in ["make run", "make test"] {
+        assert!(readme.contains(command), "README.md does not say `{command}`");
+    }
+}

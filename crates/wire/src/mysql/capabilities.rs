@@ -1,0 +1,86 @@
+//! Capability flags: what a side can do, and what both agreed on.
+
+use std::ops::{BitAnd, BitOr};
+
+/// A set of capability flags ("Capabilities Flags"); the upper 32 bits are MariaDB's extended ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Capabilities(u64);
+
+impl Capabilities {
+    /// `CLIENT_LONG_PASSWORD`; MariaDB calls it `CLIENT_MYSQL` and leaves it out to say that extended flags follow.
+    pub const LONG_PASSWORD: Self = Self(1);
+    /// `CLIENT_CONNECT_WITH_DB`: the login names a database.
+    pub const CONNECT_WITH_DB: Self = Self(1 << 3);
+    /// `CLIENT_PROTOCOL_41`: the protocol since 4.1, the only one spoken here.
+    pub const PROTOCOL_41: Self = Self(1 << 9);
+    /// `CLIENT_SSL`: TLS after an `SSLRequest`.
+    pub const SSL: Self = Self(1 << 11);
+    /// `CLIENT_TRANSACTIONS`: status flags in OK and EOF.
+    pub const TRANSACTIONS: Self = Self(1 << 13);
+    /// `CLIENT_SECURE_CONNECTION` (or `CLIENT_RESERVED2`): authentication since 4.1.
+    pub const SECURE_CONNECTION: Self = Self(1 << 15);
+    /// `CLIENT_MULTI_RESULTS`: a `COM_QUERY` may answer with several result sets.
+    pub const MULTI_RESULTS: Self = Self(1 << 17);
+    /// `CLIENT_PLUGIN_AUTH`: authentication plugins are named.
+    pub const PLUGIN_AUTH: Self = Self(1 << 19);
+    /// `CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA`: the authentication response has a length-encoded length.
+    pub const PLUGIN_AUTH_LENENC: Self = Self(1 << 21);
+    /// `CLIENT_DEPRECATE_EOF`: no EOF after column definitions, an OK after rows.
+    pub const DEPRECATE_EOF: Self = Self(1 << 24);
+
+    /// A set from its bits.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The bits; the lower 32 are the ones both dialects share.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Whether every flag of `other` is in this set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// This set with the flags of `other`.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// This set without the flags of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// The set that a header's lower half and MariaDB's extended half make.
+    pub(super) fn from_halves(low: u32, extended: u32) -> Self {
+        let low = Self(u64::from(low));
+        // A MySQL peer has filler where MariaDB has flags, so the upper half means something only without this flag.
+        if low.contains(Self::LONG_PASSWORD) { low } else { Self(low.0 | u64::from(extended) << 32) }
+    }
+
+    /// The lower half, and the extended one or zero where it may not be sent.
+    pub(super) fn halves(self) -> (u32, u32) {
+        let extended = if self.contains(Self::LONG_PASSWORD) { 0 } else { (self.0 >> 32) as u32 };
+        (self.0 as u32, extended)
+    }
+}
+
+impl BitOr for Capabilities {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.with(other)
+    }
+}
+
+impl BitAnd for Capabilities {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}

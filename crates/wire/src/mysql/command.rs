@@ -1,0 +1,157 @@
+//! Commands from client to server ("Command Phase"); each is a packet that begins a new sequence.
+
+use super::{Error, codec::put_lenenc_bytes, packet};
+
+pub use super::{
+    prepare::{PrepareReader, Prepared},
+    response::{Response, ResponseKind, ResponseReader, Summary},
+    rows::{Row, RowsReader},
+};
+
+const COM_QUIT: u8 = 0x01;
+const COM_QUERY: u8 = 0x03;
+const COM_PING: u8 = 0x0e;
+const COM_STMT_PREPARE: u8 = 0x16;
+const COM_STMT_EXECUTE: u8 = 0x17;
+const COM_STMT_CLOSE: u8 = 0x19;
+
+/// `CURSOR_TYPE_NO_CURSOR`: the server sends all rows at once.
+const NO_CURSOR: u8 = 0;
+/// The protocol knows no other number of iterations.
+const ITERATIONS: u32 = 1;
+/// The types of the parameters follow; the server forgets them with no harm if they are always sent.
+const NEW_PARAMS_BOUND: u8 = 1;
+
+/// "Column types": `MYSQL_TYPE_NULL`, `MYSQL_TYPE_LONGLONG`, `MYSQL_TYPE_VAR_STRING`.
+const TYPE_NULL: u8 = 0x06;
+const TYPE_LONGLONG: u8 = 0x08;
+const TYPE_VAR_STRING: u8 = 0xfd;
+
+/// A parameter of a prepared statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Param<'a> {
+    /// NULL.
+    Null,
+    /// A signed integer.
+    I64(i64),
+    /// Text or bytes.
+    Bytes(&'a [u8]),
+}
+
+/// `COM_QUERY`: a statement as text.
+pub fn encode_query(out: &mut Vec<u8>, sql: &str) -> Result<(), Error> {
+    encode_text(out, COM_QUERY, sql)
+}
+
+/// `COM_STMT_PREPARE`.
+pub fn encode_prepare(out: &mut Vec<u8>, sql: &str) -> Result<(), Error> {
+    encode_text(out, COM_STMT_PREPARE, sql)
+}
+
+/// `COM_STMT_EXECUTE`; `params` must be as many as the statement has.
+pub fn encode_execute(out: &mut Vec<u8>, statement_id: u32, params: &[Param<'_>]) -> Result<(), Error> {
+    packet::write(out, 0, |out| {
+        out.push(COM_STMT_EXECUTE);
+        out.extend_from_slice(&statement_id.to_le_bytes());
+        out.push(NO_CURSOR);
+        out.extend_from_slice(&ITERATIONS.to_le_bytes());
+        if !params.is_empty() {
+            put_params(out, params);
+        }
+    })
+}
+
+/// `COM_STMT_CLOSE`; the server does not answer.
+pub fn encode_statement_close(out: &mut Vec<u8>, statement_id: u32) {
+    let [a, b, c, d] = statement_id.to_le_bytes();
+    out.extend_from_slice(&[5, 0, 0, 0, COM_STMT_CLOSE, a, b, c, d]);
+}
+
+/// `COM_PING`; the answer is an OK, for [`ResponseReader`].
+pub fn encode_ping(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[1, 0, 0, 0, COM_PING]);
+}
+
+/// `COM_QUIT`; the server closes the connection.
+pub fn encode_quit(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[1, 0, 0, 0, COM_QUIT]);
+}
+
+fn encode_text(out: &mut Vec<u8>, command: u8, sql: &str) -> Result<(), Error> {
+    packet::write(out, 0, |out| {
+        out.push(command);
+        out.extend_from_slice(sql.as_bytes());
+    })
+}
+
+fn put_params(out: &mut Vec<u8>, params: &[Param<'_>]) {
+    let bitmap = out.len();
+    out.resize(bitmap + params.len().div_ceil(8), 0);
+    for (index, param) in params.iter().enumerate() {
+        if *param == Param::Null {
+            out[bitmap + index / 8] |= 1 << (index % 8);
+        }
+    }
+    out.push(NEW_PARAMS_BOUND);
+    for param in params {
+        let code = match param {
+            Param::Null => TYPE_NULL,
+            Param::I64(_) => TYPE_LONGLONG,
+            Param::Bytes(_) => TYPE_VAR_STRING,
+        };
+        out.extend_from_slice(&[code, 0]);
+    }
+    for param in params {
+        match param {
+            Param::Null => {}
+            Param::I64(value) => out.extend_from_slice(&value.to_le_bytes()),
+            Param::Bytes(bytes) => put_lenenc_bytes(out, bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_commands() {
+        let mut out = Vec::new();
+        encode_query(&mut out, "SELECT 1").unwrap();
+        encode_prepare(&mut out, "DO ?").unwrap();
+        assert_eq!(out, b"\x09\0\0\0\x03SELECT 1\x05\0\0\0\x16DO ?");
+    }
+
+    #[test]
+    fn short_commands() {
+        let mut out = Vec::new();
+        encode_ping(&mut out);
+        encode_statement_close(&mut out, 0x0102_0304);
+        encode_quit(&mut out);
+        assert_eq!(out, b"\x01\0\0\0\x0e\x05\0\0\0\x19\x04\x03\x02\x01\x01\0\0\0\x01");
+    }
+
+    #[test]
+    fn execute() {
+        let mut out = Vec::new();
+        encode_execute(&mut out, 7, &[]).unwrap();
+        assert_eq!(out, b"\x0a\0\0\0\x17\x07\0\0\0\0\x01\0\0\0");
+        out.clear();
+        encode_execute(&mut out, 7, &[Param::I64(-5), Param::Bytes(b"hey"), Param::Null]).unwrap();
+        let expected = [
+            &b"\x1e\0\0\0\x17\x07\0\0\0\0\x01\0\0\0"[..],
+            b"\x04\x01",                         // the third is NULL; types follow
+            b"\x08\0\xfd\0\x06\0",               // LONGLONG, VAR_STRING, NULL
+            b"\xfb\xff\xff\xff\xff\xff\xff\xff", // -5
+            b"\x03hey",
+        ];
+        assert_eq!(out, expected.concat());
+    }
+
+    #[test]
+    fn null_bitmap_of_many() {
+        let mut out = Vec::new();
+        encode_execute(&mut out, 1, &[Param::Null; 9]).unwrap();
+        assert_eq!(out[14..17], [0xff, 0x01, NEW_PARAMS_BOUND]);
+    }
+}

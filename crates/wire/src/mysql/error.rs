@@ -1,0 +1,81 @@
+//! What can go wrong on a `MySQL` connection, and whose fault it is.
+
+/// Why a machine stopped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The server understood and said no.
+    #[error("the server refused: {message} (error {code}, SQL state {sql_state})")]
+    Server {
+        /// The server's error number, such as 1045.
+        code: u16,
+        /// Five characters of SQL state; `HY000` where the server gave none.
+        sql_state: String,
+        /// The server's words, made printable.
+        message: String,
+    },
+    /// The peer sent what the protocol does not allow.
+    #[error("the peer broke the MySQL protocol in its {message}: {reason}")]
+    Protocol {
+        /// The message it happened in.
+        message: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// TLS was asked for and the server has none; the machine never goes on in plaintext instead.
+    #[error("the server does not offer TLS")]
+    TlsNotOffered,
+    /// The account wants a way to authenticate that is not built.
+    #[error("the server asks for the authentication plugin {plugin:?}, which is not supported")]
+    UnsupportedAuth {
+        /// The plugin's name, made printable.
+        plugin: String,
+    },
+    /// A packet is longer than this side takes or can send.
+    #[error("a packet of {length} bytes is over the limit of {limit} bytes")]
+    PacketTooLarge {
+        /// Its payload's length; of a packet that continues, the part announced.
+        length: usize,
+        /// The limit it breaks.
+        limit: usize,
+    },
+    /// A result is larger than the caller said it would take.
+    #[error("the result is over the limit of {limit} bytes")]
+    ResultTooLarge {
+        /// The caller's limit.
+        limit: usize,
+    },
+    /// The login cannot be written in the protocol.
+    #[error("the {field} has a NUL byte")]
+    InvalidLogin {
+        /// Which part of the login.
+        field: &'static str,
+    },
+    /// A reader was stepped again after it had failed and before it was reset.
+    #[error("the reader has failed before and was not reset")]
+    NotReset,
+}
+
+/// Who can do something about an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The server refused, or is not set up for what was asked.
+    Server,
+    /// The peer does not speak the protocol, or something between does not.
+    Peer,
+    /// The caller asked for what cannot be done.
+    Caller,
+}
+
+impl Error {
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Server { .. } | Self::TlsNotOffered | Self::UnsupportedAuth { .. } => Fault::Server,
+            Self::Protocol { .. } => Fault::Peer,
+            Self::PacketTooLarge { .. }
+            | Self::ResultTooLarge { .. }
+            | Self::InvalidLogin { .. }
+            | Self::NotReset => Fault::Caller,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The `MySQL` client/server protocol as `MySQL` and MariaDB speak it, one message per file.
+//!
+//! - [`Connect`] is the client's login, from the greeting to the first OK.
+//! - [`command`] has the encoders of commands; [`ResponseReader`], [`PrepareReader`] and [`RowsReader`] read answers.
+//! - [`server`] has what the other role needs.
+//!
+//! Pages named in comments are those of the `MySQL` Source Code Documentation, "Client/Server Protocol", and of the
+//! MariaDB Knowledge Base, "Client/Server Protocol".
+
+pub mod auth_switch;
+pub mod capabilities;
+pub mod column;
+pub mod command;
+pub mod connect;
+pub mod err;
+pub mod error;
+pub mod greeting;
+pub mod handshake_response;
+pub mod native_password;
+pub mod ok;
+pub mod packet;
+pub mod prepare;
+pub mod response;
+pub mod rows;
+pub mod server;
+pub mod ssl_request;
+
+mod codec;
+mod result_set;
+
+pub use capabilities::Capabilities;
+pub use command::Param;
+pub use connect::{Connect, Encryption, Login, ServerInfo};
+pub use error::{Error, Fault};
+pub use prepare::{PrepareReader, Prepared};
+pub use response::{Response, ResponseKind, ResponseReader, Summary};
+pub use rows::{Row, RowsReader};

@@ -1,0 +1,107 @@
+//! `OK_Packet` and `EOF_Packet`: a command, or a part of its result, has ended.
+
+use super::{
+    Capabilities, Error,
+    codec::{Reader, put_lenenc_int},
+};
+
+const OK_HEADER: u8 = 0x00;
+const EOF_HEADER: u8 = 0xfe;
+/// A longer packet that begins with 0xfe is a row whose first cell has an eight-byte length.
+const MAX_EOF_BYTES: usize = 8;
+/// `SERVER_MORE_RESULTS_EXISTS` ("Status flags").
+const MORE_RESULTS_EXIST: u16 = 0x0008;
+
+/// What the server says at the end of a command or result set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OkPacket {
+    /// Rows changed.
+    pub affected_rows: u64,
+    /// The first generated key.
+    pub last_insert_id: u64,
+    /// "Status flags".
+    pub status: u16,
+    /// The number of warnings.
+    pub warnings: u16,
+}
+
+impl OkPacket {
+    /// Whether a payload is an OK that answers a command.
+    pub fn is(payload: &[u8]) -> bool {
+        payload.first() == Some(&OK_HEADER)
+    }
+
+    /// Whether a payload ends rows; rows are never as long as to begin with an eight-byte length.
+    pub(super) fn ends_rows(payload: &[u8], capabilities: Capabilities) -> bool {
+        payload.first() == Some(&EOF_HEADER)
+            && (payload.len() <= MAX_EOF_BYTES || capabilities.contains(Capabilities::DEPRECATE_EOF))
+    }
+
+    /// Reads an OK that answers a command.
+    pub fn parse(payload: &[u8]) -> Result<Self, Error> {
+        Self::parse_with_header(payload, OK_HEADER)
+    }
+
+    /// Reads what ends rows: an EOF, or an OK in an EOF's clothes.
+    pub(super) fn parse_end_of_rows(payload: &[u8], capabilities: Capabilities) -> Result<Self, Error> {
+        if capabilities.contains(Capabilities::DEPRECATE_EOF) {
+            Self::parse_with_header(payload, EOF_HEADER)
+        } else {
+            Self::parse_eof(payload)
+        }
+    }
+
+    /// Reads an EOF.
+    pub(super) fn parse_eof(payload: &[u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(payload, "EOF");
+        if reader.u8()? != EOF_HEADER {
+            return Err(reader.error("wrong first byte"));
+        }
+        let warnings = reader.u16()?;
+        let status = reader.u16()?;
+        reader.end()?;
+        Ok(Self { status, warnings, ..Self::default() })
+    }
+
+    /// Appends the payload of an OK that answers a command.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_with_header(out, OK_HEADER);
+    }
+
+    /// Appends the payload of what ends rows.
+    pub fn encode_end_of_rows(&self, out: &mut Vec<u8>, capabilities: Capabilities) {
+        if capabilities.contains(Capabilities::DEPRECATE_EOF) {
+            self.encode_with_header(out, EOF_HEADER);
+        } else {
+            out.push(EOF_HEADER);
+            out.extend_from_slice(&self.warnings.to_le_bytes());
+            out.extend_from_slice(&self.status.to_le_bytes());
+        }
+    }
+
+    pub(super) fn more_results_exist(&self) -> bool {
+        self.status & MORE_RESULTS_EXIST != 0
+    }
+
+    fn parse_with_header(payload: &[u8], header: u8) -> Result<Self, Error> {
+        let mut reader = Reader::new(payload, "OK");
+        if reader.u8()? != header {
+            return Err(reader.error("wrong first byte"));
+        }
+        // What follows, a message and changes of session state, nobody here asked for.
+        Ok(Self {
+            affected_rows: reader.lenenc_int()?,
+            last_insert_id: reader.lenenc_int()?,
+            status: reader.u16()?,
+            warnings: reader.u16()?,
+        })
+    }
+
+    fn encode_with_header(&self, out: &mut Vec<u8>, header: u8) {
+        out.push(header);
+        put_lenenc_int(out, self.affected_rows);
+        put_lenenc_int(out, self.last_insert_id);
+        out.extend_from_slice(&self.status.to_le_bytes());
+        out.extend_from_slice(&self.warnings.to_le_bytes());
+    }
+}

@@ -1,0 +1,129 @@
+//! `COM_STMT_PREPARE` Response.
+
+use super::{
+    Capabilities, Error, Response,
+    codec::Reader,
+    err::refuse_err,
+    packet::{MAX_PAYLOAD_BYTES, Packets},
+};
+
+const HEADER: u8 = 0x00;
+
+/// A statement that the server has prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prepared {
+    /// The server's number for it, for `COM_STMT_EXECUTE`.
+    pub statement_id: u32,
+    /// Parameters it takes.
+    pub params: u16,
+    /// Columns it returns.
+    pub columns: u16,
+}
+
+/// Reads one answer to `COM_STMT_PREPARE`.
+///
+/// What holds for [`super::ResponseReader`] after its end holds here too.
+#[derive(Debug, Clone)]
+pub struct PrepareReader {
+    capabilities: Capabilities,
+    packets: Packets,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Head,
+    /// Definitions of parameters and columns, and the EOFs after each kind; nothing in them is needed.
+    Definitions {
+        prepared: Prepared,
+        left: u32,
+    },
+    Ended(Prepared),
+    Failed,
+}
+
+impl PrepareReader {
+    /// Reads answers on a connection with these agreed capabilities.
+    pub fn new(capabilities: Capabilities) -> Self {
+        Self { capabilities, packets: first_packets(), state: State::Head }
+    }
+
+    /// Makes it ready for the next command's answer.
+    pub fn reset(&mut self) {
+        self.packets = first_packets();
+        self.state = State::Head;
+    }
+
+    /// Takes whole packets from the front of `input`.
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Prepared>, Error> {
+        let response = self.try_step(input);
+        if response.is_err() {
+            self.state = State::Failed;
+        }
+        response
+    }
+
+    fn try_step(&mut self, input: &mut &[u8]) -> Result<Response<Prepared>, Error> {
+        loop {
+            match self.state {
+                State::Definitions { prepared, left: 0 } => self.state = State::Ended(prepared),
+                State::Ended(prepared) => return Ok(Response::Done(prepared)),
+                State::Failed => return Err(Error::NotReset),
+                State::Head | State::Definitions { .. } => {
+                    let Some(payload) = self.packets.take(input, "answer to PREPARE")? else {
+                        return Ok(Response::NeedInput);
+                    };
+                    refuse_err(payload)?;
+                    self.packet(payload)?;
+                }
+            }
+        }
+    }
+
+    fn packet(&mut self, payload: &[u8]) -> Result<(), Error> {
+        if let State::Definitions { left, .. } = &mut self.state {
+            *left = left.saturating_sub(1);
+            return Ok(());
+        }
+        let prepared = Prepared::parse(payload)?;
+        self.state = State::Definitions { prepared, left: self.definitions(prepared) };
+        Ok(())
+    }
+
+    fn definitions(&self, prepared: Prepared) -> u32 {
+        let ends_in_eof = !self.capabilities.contains(Capabilities::DEPRECATE_EOF);
+        [prepared.params, prepared.columns]
+            .into_iter()
+            .filter(|&count| count > 0)
+            .map(|count| u32::from(count) + u32::from(ends_in_eof))
+            .sum()
+    }
+}
+
+impl Prepared {
+    /// Reads a payload (`COM_STMT_PREPARE_OK`).
+    pub fn parse(payload: &[u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(payload, "answer to PREPARE");
+        if reader.u8()? != HEADER {
+            return Err(reader.error("wrong first byte"));
+        }
+        let statement_id = reader.u32()?;
+        let columns = reader.u16()?;
+        let params = reader.u16()?;
+        Ok(Self { statement_id, params, columns })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(HEADER);
+        out.extend_from_slice(&self.statement_id.to_le_bytes());
+        out.extend_from_slice(&self.columns.to_le_bytes());
+        out.extend_from_slice(&self.params.to_le_bytes());
+        out.extend_from_slice(&[0; 3]);
+    }
+}
+
+/// The client's command had number 0.
+fn first_packets() -> Packets {
+    Packets::new(1, MAX_PAYLOAD_BYTES)
+}

@@ -1,0 +1,69 @@
+//! Reads a query's answer and keeps the rows, within a bound: for control connections.
+
+use super::{
+    Capabilities, Error, Response, ResponseKind,
+    codec::Reader,
+    result_set::{Event, ResultSets},
+};
+
+/// A text row; `None` is NULL.
+pub type Row = Vec<Option<Vec<u8>>>;
+
+/// Collects the text rows of all result sets of one answer.
+///
+/// What holds for [`super::ResponseReader`] after its end holds here too.
+#[derive(Debug, Clone)]
+pub struct RowsReader {
+    sets: ResultSets,
+    rows: Vec<Row>,
+    held_bytes: usize,
+    limit_bytes: usize,
+}
+
+impl RowsReader {
+    /// Keeps at most `limit_bytes`, counted with what the vectors themselves take.
+    pub fn new(capabilities: Capabilities, limit_bytes: usize) -> Self {
+        let sets = ResultSets::new(ResponseKind::Text, capabilities);
+        Self { sets, rows: Vec::new(), held_bytes: 0, limit_bytes }
+    }
+
+    /// Makes it ready for the next command's answer.
+    pub fn reset(&mut self) {
+        self.sets.reset();
+        self.rows.clear();
+        self.held_bytes = 0;
+    }
+
+    /// Takes whole packets from the front of `input`; the rows are handed over once.
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Vec<Row>>, Error> {
+        loop {
+            match self.sets.step(input)? {
+                Event::NeedInput => return Ok(Response::NeedInput),
+                Event::Row { payload, columns } => {
+                    if let Err(error) = self.keep(payload, columns) {
+                        self.sets.fail();
+                        return Err(error);
+                    }
+                }
+                Event::Affected(_) => {}
+                Event::End => return Ok(Response::Done(std::mem::take(&mut self.rows))),
+            }
+        }
+    }
+
+    fn keep(&mut self, payload: &[u8], columns: u16) -> Result<(), Error> {
+        let columns = usize::from(columns);
+        self.held_bytes += size_of::<Row>() + columns * size_of::<Option<Vec<u8>>>() + payload.len();
+        if self.held_bytes > self.limit_bytes {
+            return Err(Error::ResultTooLarge { limit: self.limit_bytes });
+        }
+        let mut reader = Reader::new(payload, "row");
+        let mut row = Row::with_capacity(columns);
+        for _ in 0..columns {
+            row.push(reader.nullable_bytes()?.map(<[u8]>::to_vec));
+        }
+        reader.end()?;
+        self.rows.push(row);
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! Follows a server's records and handshake messages until it knows what was negotiated, and no longer.
+//!
+//! Key types: [`FlightObserver`] is fed bytes as they come and cuts them into records; what is in handshake records
+//! goes, with no regard to record borders, to `Messages`, which keeps the few bytes it needs and skips the rest.
+
+use super::{
+    NamedGroup,
+    server_hello::{ServerHello, Verdict},
+};
+
+const RECORD_HEADER_BYTES: usize = 5;
+/// The longest that any version allows (RFC 5246, 6.2.3).
+const MAX_RECORD_BYTES: usize = (1 << 14) + 2048;
+/// `ContentType` (RFC 8446, 5.1).
+const CHANGE_CIPHER_SPEC: u8 = 20;
+const HANDSHAKE: u8 = 22;
+
+const MESSAGE_HEADER_BYTES: usize = 4;
+/// `HandshakeType` (RFC 8446, 4; RFC 5246, 7.4).
+const HELLO_REQUEST: u8 = 0;
+const SERVER_HELLO: u8 = 2;
+const SERVER_KEY_EXCHANGE: u8 = 12;
+const SERVER_HELLO_DONE: u8 = 14;
+/// A post-quantum share is 1.1 KB; beyond this a `ServerHello` is not believed.
+const MAX_SERVER_HELLO_BYTES: usize = 16 << 10;
+/// `ECCurveType` and `NamedCurve` come first in a key exchange (RFC 8422, 5.4); the rest is of no interest.
+const NAMED_CURVE_BYTES: usize = 3;
+const CURVE_TYPE_NAMED: u8 = 3;
+const TLS_1_3: u16 = 0x0304;
+
+/// What was learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flight {
+    /// The server sent a HelloRetryRequest, which costs a round trip.
+    pub hello_retry: bool,
+    /// The group of the key exchange; none without (EC)DHE, or when a TLS 1.2 session is resumed.
+    pub group: Option<NamedGroup>,
+    /// The version, as `0x0304` for TLS 1.3.
+    pub version: Option<u16>,
+    /// The cipher suite's number.
+    pub cipher_suite: Option<u16>,
+}
+
+/// Watches the bytes a TLS server sends first; never touches, delays or refuses any.
+#[derive(Debug, Clone, Default)]
+pub struct FlightObserver {
+    record: Record,
+    messages: Messages,
+}
+
+impl FlightObserver {
+    /// An observer that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next bytes from the server, in any portions.
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.finished() {
+            match &mut self.record {
+                Record::Header(header) => {
+                    if let Some([content_type, _, _, high, low]) = header.take(&mut bytes) {
+                        self.begin_record(content_type, usize::from(u16::from_be_bytes([high, low])));
+                    }
+                }
+                Record::Body { content_type, left } => {
+                    let (body, rest) = bytes.split_at(bytes.len().min(*left));
+                    bytes = rest;
+                    *left -= body.len();
+                    if *content_type == HANDSHAKE {
+                        self.messages.feed(body);
+                    }
+                    self.end_record_if_empty();
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing more to learn: all is known, the rest is encrypted, or this is not TLS.
+    pub fn finished(&self) -> bool {
+        self.messages.progress == Progress::Finished
+    }
+
+    /// What was learnt so far.
+    pub fn flight(&self) -> Flight {
+        self.messages.flight
+    }
+
+    fn begin_record(&mut self, content_type: u8, length: usize) {
+        // TLS 1.3 sends one after a HelloRetryRequest for the eyes of old middleboxes (RFC 8446, D.4).
+        let for_middleboxes = content_type == CHANGE_CIPHER_SPEC && self.messages.flight.hello_retry;
+        if length > MAX_RECORD_BYTES || !(content_type == HANDSHAKE || for_middleboxes) {
+            self.messages.progress = Progress::Finished;
+            return;
+        }
+        self.record = Record::Body { content_type, left: length };
+        self.end_record_if_empty();
+    }
+
+    fn end_record_if_empty(&mut self) {
+        if matches!(self.record, Record::Body { left: 0, .. }) {
+            self.record = Record::default();
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Record {
+    Header(Partial<RECORD_HEADER_BYTES>),
+    Body { content_type: u8, left: usize },
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self::Header(Partial::default())
+    }
+}
+
+/// The handshake messages, whatever records they came in.
+#[derive(Debug, Clone, Default)]
+struct Messages {
+    message: Message,
+    progress: Progress,
+    flight: Flight,
+}
+
+#[derive(Debug, Clone)]
+enum Message {
+    Header(Partial<MESSAGE_HEADER_BYTES>),
+    ServerHello { body: Vec<u8>, length: usize },
+    ServerKeyExchange { curve: Partial<NAMED_CURVE_BYTES> },
+    Skipped { left: usize },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Progress {
+    #[default]
+    AwaitHello,
+    /// TLS 1.2 and before: the group comes in a message of its own, after the certificates.
+    AwaitKeyExchange,
+    Finished,
+}
+
+impl Messages {
+    fn feed(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.progress != Progress::Finished {
+            match &mut self.message {
+                Message::Header(header) => {
+                    if let Some([kind, high, middle, low]) = header.take(&mut bytes) {
+                        self.begin(kind, u32::from_be_bytes([0, high, middle, low]) as usize);
+                    }
+                }
+                Message::ServerHello { body, length } => {
+                    let (now, rest) = bytes.split_at(bytes.len().min(*length - body.len()));
+                    bytes = rest;
+                    body.extend_from_slice(now);
+                    if body.len() == *length {
+                        let hello = ServerHello::parse(body);
+                        self.message = Message::default();
+                        self.hello(hello);
+                    }
+                }
+                Message::ServerKeyExchange { curve } => {
+                    if let Some([curve_type, high, low]) = curve.take(&mut bytes) {
+                        if curve_type == CURVE_TYPE_NAMED {
+                            self.flight.group = Some(NamedGroup(u16::from_be_bytes([high, low])));
+                        }
+                        self.progress = Progress::Finished;
+                    }
+                }
+                Message::Skipped { left } => {
+                    let skipped = bytes.len().min(*left);
+                    bytes = &bytes[skipped..];
+                    *left -= skipped;
+                    if *left == 0 {
+                        self.message = Message::default();
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, kind: u8, length: usize) {
+        self.message = match (self.progress, kind) {
+            (Progress::AwaitHello, SERVER_HELLO) if (1..=MAX_SERVER_HELLO_BYTES).contains(&length) => {
+                Message::ServerHello { body: Vec::new(), length }
+            }
+            (Progress::AwaitKeyExchange, SERVER_KEY_EXCHANGE) if length >= NAMED_CURVE_BYTES => {
+                Message::ServerKeyExchange { curve: Partial::default() }
+            }
+            // A HelloRequest may come before (RFC 5246, 7.4.1.1).
+            (Progress::AwaitHello, HELLO_REQUEST) if length == 0 => Message::default(),
+            (Progress::AwaitKeyExchange, kind) if kind != SERVER_HELLO_DONE => match length {
+                0 => Message::default(),
+                left => Message::Skipped { left },
+            },
+            _ => {
+                self.progress = Progress::Finished;
+                return;
+            }
+        };
+    }
+
+    fn hello(&mut self, hello: Option<ServerHello>) {
+        let Some(hello) = hello else {
+            self.progress = Progress::Finished;
+            return;
+        };
+        // There is no second retry (RFC 8446, 4.1.4).
+        let again = self.flight.hello_retry;
+        self.flight = Flight {
+            hello_retry: again || hello.verdict == Verdict::Retry,
+            group: hello.group,
+            version: Some(hello.version),
+            cipher_suite: Some(hello.cipher_suite),
+        };
+        self.progress = match hello.verdict {
+            Verdict::Retry if !again => Progress::AwaitHello,
+            Verdict::Accept if hello.version < TLS_1_3 && names_curve(hello.cipher_suite) => {
+                Progress::AwaitKeyExchange
+            }
+            _ => Progress::Finished,
+        };
+    }
+}
+
+impl Default for Message {
+    fn default() -> Self {
+        Self::Header(Partial::default())
+    }
+}
+
+/// Whether a suite of TLS 1.2 or before may have a `ServerKeyExchange` that begins with a curve (IANA "TLS Cipher
+/// Suites": those of `ECDH` and `ECDHE` without a pre-shared key). Finite-field parameters could be taken for one.
+fn names_curve(suite: u16) -> bool {
+    matches!(
+        suite,
+        0xc001..=0xc019       // RC4, 3DES, AES-CBC-SHA
+            | 0xc023..=0xc032 // AES with SHA-2, AES-GCM
+            | 0xc048..=0xc04f // ARIA-CBC
+            | 0xc05c..=0xc063 // ARIA-GCM
+            | 0xc072..=0xc079 // Camellia-CBC
+            | 0xc086..=0xc08d // Camellia-GCM
+            | 0xc0ac..=0xc0af // AES-CCM
+            | 0xcc13 | 0xcc14 // ChaCha20-Poly1305, draft
+            | 0xcca8 | 0xcca9 // ChaCha20-Poly1305
+    )
+}
+
+/// Gathers `N` bytes from portions.
+#[derive(Debug, Clone)]
+struct Partial<const N: usize> {
+    bytes: [u8; N],
+    filled: usize,
+}
+
+impl<const N: usize> Partial<N> {
+    /// Takes what is missing from the front of `input`; the bytes, once all are there.
+    fn take(&mut self, input: &mut &[u8]) -> Option<[u8; N]> {
+        let (now, rest) = input.split_at(input.len().min(N - self.filled));
+        *input = rest;
+        self.bytes[self.filled..self.filled + now.len()].copy_from_slice(now);
+        self.filled += now.len();
+        (self.filled == N).then_some(self.bytes)
+    }
+}
+
+impl<const N: usize> Default for Partial<N> {
+    fn default() -> Self {
+        Self { bytes: [0; N], filled: 0 }
+    }
+}

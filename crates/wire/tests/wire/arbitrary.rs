@@ -1,0 +1,95 @@
+//! Bytes nobody would send: no machine panics, reads past its input, or goes on for ever.
+
+use std::sync::Arc;
+
+use ciphertoll_wire::{
+    Secret, Step,
+    mysql::{
+        Capabilities, Connect, Encryption, Login, PrepareReader, Response, ResponseKind, ResponseReader,
+        RowsReader, server,
+    },
+    tls::FlightObserver,
+};
+use proptest::prelude::*;
+
+use crate::fake_server::{OFFERED, greeting};
+
+/// Packets with right headers, so that what is in them gets looked at.
+fn packets(first: u8) -> impl Strategy<Value = Vec<u8>> {
+    let lead = prop_oneof![Just(0x00), Just(0x01), Just(0xfb), Just(0xfe), Just(0xff), any::<u8>()];
+    let payload = (lead, prop::collection::vec(any::<u8>(), 0..40));
+    prop::collection::vec(payload, 0..6).prop_map(move |payloads| {
+        let mut bytes = Vec::new();
+        for (index, (lead, rest)) in payloads.iter().enumerate() {
+            let payload = [&[*lead], rest.as_slice()].concat();
+            server::write_payload(&mut bytes, first + index as u8, &payload).unwrap();
+        }
+        bytes
+    })
+}
+
+fn run_connect(encryption: Encryption, bytes: &[u8]) {
+    let password = Secret::new(b"secret".to_vec());
+    let login = Login { user: "toll".to_owned(), password, database: None, encryption };
+    let mut connect = Connect::new(Arc::new(login));
+    let (mut input, mut out) = (bytes, Vec::new());
+    for _ in 0..20 {
+        match connect.step(&mut input, &mut out) {
+            Ok(Step::NeedInput | Step::Done) | Err(_) => return,
+            Ok(Step::StartTls | Step::Phase(_)) => {}
+        }
+    }
+    panic!("it goes on for ever");
+}
+
+proptest! {
+    #[test]
+    fn connect(bytes: Vec<u8>, packets in packets(0), tls: bool) {
+        let encryption = if tls { Encryption::Tls } else { Encryption::Plain };
+        run_connect(encryption, &bytes);
+        run_connect(encryption, &packets);
+    }
+
+    #[test]
+    fn connect_after_a_greeting(packets in packets(2), cut in 0..100_usize, change: u8) {
+        let mut bytes = Vec::new();
+        server::write_greeting(&mut bytes, &greeting(OFFERED)).unwrap();
+        run_connect(Encryption::Plain, &[bytes.as_slice(), packets.as_slice()].concat());
+        if let Some(byte) = bytes.get_mut(cut) {
+            *byte ^= change;
+        }
+        run_connect(Encryption::Plain, &bytes);
+        run_connect(Encryption::Tls, &bytes);
+    }
+
+    #[test]
+    fn answers(bytes: Vec<u8>, packets in packets(1), deprecate_eof: bool) {
+        let capabilities = if deprecate_eof { OFFERED } else { OFFERED.without(Capabilities::DEPRECATE_EOF) };
+        for bytes in [bytes, packets] {
+            for kind in [ResponseKind::Text, ResponseKind::Binary] {
+                let mut reader = ResponseReader::new(kind, capabilities);
+                let mut input = bytes.as_slice();
+                if reader.step(&mut input) == Ok(Response::NeedInput) {
+                    prop_assert_eq!(reader.step(&mut input), Ok(Response::NeedInput), "it took all it could");
+                }
+            }
+            let _ = RowsReader::new(capabilities, 1000).step(&mut bytes.as_slice());
+            let _ = PrepareReader::new(capabilities).step(&mut bytes.as_slice());
+        }
+    }
+
+    #[test]
+    fn logins(bytes: Vec<u8>, packets in packets(1)) {
+        let _ = server::read_login(&mut bytes.as_slice(), 1);
+        let _ = server::read_login(&mut packets.as_slice(), 1);
+    }
+
+    #[test]
+    fn tls_flights(messages in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..80)), 0..5)) {
+        let mut observer = FlightObserver::new();
+        for (kind, body) in messages {
+            observer.feed(&[22, 3, 3, 0, body.len() as u8 + 4, kind % 16, 0, 0, body.len() as u8]);
+            observer.feed(&body);
+        }
+    }
+}

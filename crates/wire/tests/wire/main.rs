@@ -1,0 +1,12 @@
+//! The machines joined in memory, on recorded bytes, and on bytes nobody would send.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
+
+mod answers;
+mod arbitrary;
+mod chunks;
+mod fake_server;
+mod login;
+mod recorded;
+mod round_trip;
+mod tls_flight;

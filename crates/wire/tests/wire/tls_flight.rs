@@ -1,0 +1,285 @@
+//! The observer beside real OpenSSL handshakes over memory, with certificates made on the spot.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Read, Write},
+};
+
+use ciphertoll_wire::tls::{Flight, FlightObserver, NamedGroup};
+use openssl::{
+    asn1::Asn1Time,
+    hash::MessageDigest,
+    pkey::{PKey, Private},
+    rsa::Rsa,
+    ssl::{
+        HandshakeError, MidHandshakeSslStream, Ssl, SslContext, SslContextBuilder, SslMethod, SslStream,
+        SslVerifyMode, SslVersion,
+    },
+    x509::{X509, X509NameBuilder},
+};
+
+const AES_256_GCM_1_3: u16 = 0x1302;
+const ECDHE_RSA_AES256_GCM: u16 = 0xc030;
+const DHE_RSA_AES256_GCM: u16 = 0x009f;
+const RSA_AES256_GCM: u16 = 0x009d;
+
+/// One end of a wire in memory.
+#[derive(Debug, Default)]
+struct End {
+    incoming: VecDeque<u8>,
+    outgoing: Vec<u8>,
+}
+
+impl Read for End {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.incoming.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.incoming.read(buffer)
+    }
+}
+
+impl Write for End {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.outgoing.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A handshake that has ended or awaits the other side.
+enum Side {
+    Done(SslStream<End>),
+    Waiting(MidHandshakeSslStream<End>),
+}
+
+impl Side {
+    fn of(result: Result<SslStream<End>, HandshakeError<End>>) -> Self {
+        match result {
+            Ok(stream) => Self::Done(stream),
+            Err(HandshakeError::WouldBlock(waiting)) => Self::Waiting(waiting),
+            Err(error) => panic!("handshake: {error:?}"),
+        }
+    }
+
+    fn advance(self) -> Self {
+        match self {
+            Self::Done(mut stream) => {
+                // Takes the tickets in.
+                let _ = stream.ssl_read(&mut [0; 1]);
+                Self::Done(stream)
+            }
+            Self::Waiting(waiting) => Self::of(waiting.handshake()),
+        }
+    }
+
+    fn end(&mut self) -> &mut End {
+        match self {
+            Self::Done(stream) => stream.get_mut(),
+            Self::Waiting(waiting) => waiting.get_mut(),
+        }
+    }
+}
+
+/// All that the server sent in one handshake.
+fn handshake(server: &SslContext, client: &SslContext) -> Vec<u8> {
+    let mut client = Side::of(Ssl::new(client).unwrap().connect(End::default()));
+    let mut server = Side::of(Ssl::new(server).unwrap().accept(End::default()));
+    let mut sent = Vec::new();
+    for _ in 0..6 {
+        let flight = std::mem::take(&mut client.end().outgoing);
+        server.end().incoming.extend(flight);
+        server = server.advance();
+        let flight = std::mem::take(&mut server.end().outgoing);
+        sent.extend_from_slice(&flight);
+        client.end().incoming.extend(flight);
+        client = client.advance();
+    }
+    assert!(matches!((client, server), (Side::Done(_), Side::Done(_))), "the handshake did not end");
+    sent
+}
+
+/// A certificate that signs itself, large enough to spread over records.
+fn server_context(configure: impl FnOnce(&mut SslContextBuilder)) -> SslContext {
+    let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
+    let mut context = SslContext::builder(SslMethod::tls_server()).unwrap();
+    context.set_private_key(&key).unwrap();
+    context.set_certificate(&certificate(&key)).unwrap();
+    for _ in 0..40 {
+        context.add_extra_chain_cert(certificate(&key)).unwrap();
+    }
+    configure(&mut context);
+    context.build()
+}
+
+fn certificate(key: &PKey<Private>) -> X509 {
+    let mut name = X509NameBuilder::new().unwrap();
+    name.append_entry_by_text("CN", "server").unwrap();
+    let name = name.build();
+    let mut certificate = X509::builder().unwrap();
+    certificate.set_version(2).unwrap();
+    certificate.set_subject_name(&name).unwrap();
+    certificate.set_issuer_name(&name).unwrap();
+    certificate.set_pubkey(key).unwrap();
+    certificate.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+    certificate.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+    certificate.sign(key, MessageDigest::sha256()).unwrap();
+    certificate.build()
+}
+
+/// A client that verifies nothing: the tests look at what is negotiated.
+fn client_context(configure: impl FnOnce(&mut SslContextBuilder)) -> SslContext {
+    let mut context = SslContext::builder(SslMethod::tls_client()).unwrap();
+    context.set_verify(SslVerifyMode::NONE);
+    configure(&mut context);
+    context.build()
+}
+
+fn only(version: SslVersion) -> impl Fn(&mut SslContextBuilder) {
+    move |context| {
+        context.set_min_proto_version(Some(version)).unwrap();
+        context.set_max_proto_version(Some(version)).unwrap();
+    }
+}
+
+/// The flight as seen at once; that every other cut shows the same is asserted.
+fn observe(sent: &[u8]) -> Flight {
+    let observed = |size: usize| {
+        let mut observer = FlightObserver::new();
+        for portion in sent.chunks(size) {
+            observer.feed(portion);
+        }
+        assert!(observer.finished());
+        observer.flight()
+    };
+    let whole = observed(sent.len());
+    for size in [1, 2, 3, 5, 7, 100, 1460] {
+        assert_eq!(observed(size), whole);
+    }
+    whole
+}
+
+fn flight(version: SslVersion, server_groups: &str, client_groups: &str) -> Flight {
+    let server = server_context(|context| context.set_groups_list(server_groups).unwrap());
+    let client = client_context(|context| {
+        only(version)(context);
+        context.set_groups_list(client_groups).unwrap();
+    });
+    observe(&handshake(&server, &client))
+}
+
+#[test]
+fn tls_1_3() {
+    for (groups, group) in
+        [("P-256", NamedGroup::P256), ("X25519", NamedGroup::X25519), ("P-521", NamedGroup::P521)]
+    {
+        let expected = Flight {
+            hello_retry: false,
+            group: Some(group),
+            version: Some(0x0304),
+            cipher_suite: Some(AES_256_GCM_1_3),
+        };
+        assert_eq!(flight(SslVersion::TLS1_3, groups, groups), expected);
+    }
+}
+
+#[test]
+fn tls_1_3_with_a_hello_retry() {
+    let expected = Flight {
+        hello_retry: true,
+        group: Some(NamedGroup::P256),
+        version: Some(0x0304),
+        cipher_suite: Some(AES_256_GCM_1_3),
+    };
+    assert_eq!(flight(SslVersion::TLS1_3, "P-256", "X25519:P-256"), expected);
+}
+
+#[test]
+fn tls_1_2_with_a_curve() {
+    for (groups, group) in [("P-256", NamedGroup::P256), ("X25519", NamedGroup::X25519)] {
+        let expected = Flight {
+            hello_retry: false,
+            group: Some(group),
+            version: Some(0x0303),
+            cipher_suite: Some(ECDHE_RSA_AES256_GCM),
+        };
+        assert_eq!(flight(SslVersion::TLS1_2, "X25519:P-256", groups), expected);
+    }
+}
+
+#[test]
+fn tls_1_2_without_a_curve() {
+    let server = server_context(|context| {
+        context.set_tmp_dh(&openssl::dh::Dh::get_2048_256().unwrap()).unwrap();
+    });
+    for (name, cipher_suite) in
+        [("DHE-RSA-AES256-GCM-SHA384", DHE_RSA_AES256_GCM), ("AES256-GCM-SHA384", RSA_AES256_GCM)]
+    {
+        let client = client_context(|context| {
+            only(SslVersion::TLS1_2)(context);
+            context.set_cipher_list(name).unwrap();
+        });
+        let expected = Flight {
+            hello_retry: false,
+            group: None,
+            version: Some(0x0303),
+            cipher_suite: Some(cipher_suite),
+        };
+        assert_eq!(observe(&handshake(&server, &client)), expected);
+    }
+}
+
+#[test]
+fn a_resumed_tls_1_2_session_has_no_group() {
+    let server = server_context(|_| {});
+    let client = client_context(only(SslVersion::TLS1_2));
+    let full = handshake(&server, &client);
+    // A ServerHello as it was, then what follows it when the session is resumed.
+    let hello_message_bytes = 4 + usize::from(u16::from_be_bytes([full[7], full[8]]));
+    let mut resumed = vec![22, 3, 3];
+    resumed.extend_from_slice(&(hello_message_bytes as u16).to_be_bytes());
+    resumed.extend_from_slice(&full[5..5 + hello_message_bytes]);
+    resumed.extend_from_slice(&[22, 3, 3, 0, 10, 4, 0, 0, 6, 0, 0, 0, 9, 0, 0]);
+    resumed.extend_from_slice(&[20, 3, 3, 0, 1, 1]);
+    let expected = Flight { group: None, ..observe(&full) };
+    assert_eq!(observe(&resumed), expected);
+}
+
+#[test]
+fn it_stops_as_soon_as_all_is_known() {
+    let server = server_context(|_| {});
+    let sent = handshake(&server, &client_context(only(SslVersion::TLS1_3)));
+    let hello_bytes = 5 + usize::from(u16::from_be_bytes([sent[3], sent[4]]));
+    let mut observer = FlightObserver::new();
+    observer.feed(&sent[..hello_bytes - 1]);
+    assert!(!observer.finished());
+    observer.feed(&sent[hello_bytes - 1..hello_bytes]);
+    assert!(observer.finished());
+}
+
+#[test]
+fn what_is_not_tls_tells_nothing() {
+    for bytes in
+        [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"\x15\x03\x01\0\x02\x02\x28", b"\x16\x03\x03\xff\xff"]
+    {
+        let mut observer = FlightObserver::new();
+        observer.feed(bytes);
+        assert!(observer.finished(), "{bytes:?}");
+        assert_eq!(observer.flight(), Flight::default());
+    }
+}
+
+#[test]
+fn a_huge_hello_is_not_gathered() {
+    let mut observer = FlightObserver::new();
+    observer.feed(&[22, 3, 3, 0x40, 0, 2, 0xff, 0xff, 0xff]);
+    assert!(observer.finished());
+}
+
+#[test]
+fn labels() {
+    let labels = [0x001d, 0x0017, 0x0018, 0x0019, 0x11ec, 0x0100].map(|number| NamedGroup(number).label());
+    assert_eq!(labels, ["x25519", "p256", "p384", "p521", "x25519mlkem768", "0x0100"]);
+}

@@ -1,0 +1,55 @@
+//! A hostile server's bytes as the answer to a command, at once and in portions, which must come to the same.
+//!
+//! Input: one byte of choices, one byte for the portions' size, then the answer.
+#![no_main]
+
+use ciphertoll_wire::mysql::{
+    Capabilities, Error, PrepareReader, Response, ResponseKind, ResponseReader, RowsReader,
+};
+use libfuzzer_sys::fuzz_target;
+
+const LIMIT_BYTES: usize = 1 << 16;
+
+fuzz_target!(|data: &[u8]| {
+    let &[choices, size, ref bytes @ ..] = data else { return };
+    let capabilities = if choices & 1 == 0 { Capabilities::DEPRECATE_EOF } else { Capabilities::default() };
+    let kind = if choices & 2 == 0 { ResponseKind::Text } else { ResponseKind::Binary };
+    let size = usize::from(size).max(1);
+
+    let new = || ResponseReader::new(kind, capabilities);
+    let (mut whole, mut portions) = (new(), new());
+    let counted = whole.step(&mut &*bytes);
+    assert_eq!(counted, feed(bytes, size, |input| portions.step(input)));
+
+    let new = || RowsReader::new(capabilities, LIMIT_BYTES);
+    let (mut whole, mut portions) = (new(), new());
+    let collected = whole.step(&mut &*bytes);
+    assert_eq!(collected, feed(bytes, size, |input| portions.step(input)));
+    if let (ResponseKind::Text, Ok(Response::Done(rows))) = (kind, &collected) {
+        assert!(matches!(&counted, Ok(Response::Done(summary)) if summary.rows == rows.len() as u64));
+    }
+
+    let new = || PrepareReader::new(capabilities);
+    let (mut whole, mut portions) = (new(), new());
+    assert_eq!(whole.step(&mut &*bytes), feed(bytes, size, |input| portions.step(input)));
+});
+
+fn feed<T>(
+    bytes: &[u8],
+    size: usize,
+    mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, Error>,
+) -> Result<Response<T>, Error> {
+    let mut received = Vec::new();
+    for portion in bytes.chunks(size) {
+        received.extend_from_slice(portion);
+        let mut input = received.as_slice();
+        match step(&mut input)? {
+            Response::NeedInput => {
+                let unread = input.len();
+                received.drain(..received.len() - unread);
+            }
+            done @ Response::Done(_) => return Ok(done),
+        }
+    }
+    Ok(Response::NeedInput)
+}

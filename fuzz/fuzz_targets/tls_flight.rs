@@ -1,0 +1,19 @@
+//! Any bytes past the observer of TLS, at once and in portions, which must come to the same.
+//!
+//! Input: one byte for the portions' size, then the bytes.
+#![no_main]
+
+use ciphertoll_wire::tls::FlightObserver;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&size, bytes)) = data.split_first() else { return };
+    let mut whole = FlightObserver::new();
+    whole.feed(bytes);
+    let mut portions = FlightObserver::new();
+    for portion in bytes.chunks(usize::from(size).max(1)) {
+        portions.feed(portion);
+    }
+    assert_eq!(whole.flight(), portions.flight());
+    assert_eq!(whole.finished(), portions.finished());
+});
