@@ -103,6 +103,11 @@ impl Metric {
         }
     }
 
+    /// Whether it is a part of an operation's mean time.
+    pub fn is_phase(self) -> bool {
+        Phase::ALL.into_iter().any(|phase| Self::of_phase(phase) == self)
+    }
+
     /// The metric that reports `phase`.
     pub fn of_phase(phase: Phase) -> Self {
         match phase {

@@ -125,9 +125,11 @@ impl<'a> Pairs<'a> {
         })
     }
 
-    /// Log of the cell's own values by metric, over the paired blocks.
-    pub fn logs(&self) -> BTreeMap<Metric, Vec<f64>> {
-        collect_by_metric(&self.observations, |[own, _], metric| log_of(own, metric))
+    /// The cell's own values by metric, over the paired blocks; all of them have a logarithm.
+    pub fn values(&self) -> BTreeMap<Metric, Vec<f64>> {
+        collect_by_metric(&self.observations, |[own, _], metric| {
+            log_of(own, metric).and_then(|_| own.metrics.get(&metric).copied())
+        })
     }
 
     /// What the cell negotiated, summed, in order of first appearance.

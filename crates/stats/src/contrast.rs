@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ciphertoll_model::{Margins, Metric, Verdicts};
 
 use crate::analysis::Toll;
+use crate::conclude::is_precise;
 use crate::holm::holm;
 use crate::interval::{Summary, hodges_lehmann};
 use crate::verdict::{Evidence, Losses, margin, noise_floor, verdict};
@@ -40,6 +41,14 @@ pub(crate) struct Judged {
     pub(crate) treatments: Vec<BTreeMap<Metric, Toll>>,
 }
 
+impl Judged {
+    /// Whether every ratio, the A/A arm's too, is known within ±2 %.
+    pub(crate) fn is_precise(&self) -> bool {
+        let mut tolls = self.treatments.iter().chain([&self.repeat]).flat_map(BTreeMap::values);
+        tolls.all(|toll| is_precise(&toll.ratio))
+    }
+}
+
 /// Turns the paired blocks of a stratum into tolls. Metrics with fewer than two pairs are absent.
 pub(crate) fn judge(repeat: &Contrast, treatments: &[Contrast], rules: &Rules) -> Judged {
     let repeat_summaries = summaries(repeat);
@@ -52,9 +61,7 @@ pub(crate) fn judge(repeat: &Contrast, treatments: &[Contrast], rules: &Rules) -
     }));
     let adjusted = adjusted_p_values(&arms, rules);
     let mut tolls = arms.iter().enumerate().map(|(position, arm)| {
-        let toll = |(&metric, summary)| {
-            (metric, toll(arm, metric, summary, adjusted.get(&(position, metric)).copied(), rules))
-        };
+        let toll = |(&metric, summary)| (metric, toll(arm, metric, summary, &adjusted, position, rules));
         arm.summaries.iter().map(toll).collect()
     });
     Judged {
@@ -95,7 +102,15 @@ fn adjusted_p_values(arms: &[Arm<'_>], rules: &Rules) -> BTreeMap<(usize, Metric
     comparisons.into_iter().zip(holm(&p_values)).collect()
 }
 
-fn toll(arm: &Arm<'_>, metric: Metric, log_ratio: &Summary, p_adjusted: Option<f64>, rules: &Rules) -> Toll {
+fn toll(
+    arm: &Arm<'_>,
+    metric: Metric,
+    log_ratio: &Summary,
+    adjusted: &BTreeMap<(usize, Metric), f64>,
+    position: usize,
+    rules: &Rules,
+) -> Toll {
+    let p_adjusted = adjusted.get(&(position, metric)).copied();
     let robust = arm.contrast.log_ratios.get(&metric).and_then(|logs| hodges_lehmann(logs));
     Toll {
         ratio: log_ratio.estimate(),
@@ -106,6 +121,7 @@ fn toll(arm: &Arm<'_>, metric: Metric, log_ratio: &Summary, p_adjusted: Option<f
             verdict(&Evidence {
                 log_ratio,
                 p_adjusted,
+                family: adjusted.len() as u32,
                 margin: margin(metric, &rules.margins),
                 repeat: arm.repeat.and_then(|repeat| repeat.get(&metric)),
                 losses: arm.contrast.losses,

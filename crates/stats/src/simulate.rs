@@ -10,7 +10,6 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::analysis::Verdict;
-use crate::conclude::is_precise;
 use crate::contrast::{Contrast, Judged, Rules, judge};
 use crate::verdict::Losses;
 
@@ -107,7 +106,7 @@ impl<'a> Run<'a> {
                 continue;
             }
             let judged = self.judge();
-            if is_last || judged.treatments.iter().flat_map(BTreeMap::values).all(|t| is_precise(&t.ratio)) {
+            if is_last || judged.is_precise() {
                 return judged;
             }
         }

@@ -62,6 +62,8 @@ pub struct Evidence<'a> {
     pub log_ratio: &'a Summary,
     /// p of the t test, adjusted within the stratum.
     pub p_adjusted: f64,
+    /// Comparisons it was adjusted for.
+    pub family: u32,
     /// δ, as a share.
     pub margin: f64,
     /// The stratum's A/A log-ratios. Absent where they are what is judged (they cannot exceed their
@@ -120,8 +122,11 @@ fn is_within_margin(log_ratio: &Summary, margin: f64) -> bool {
 }
 
 fn inconclusive(evidence: &Evidence<'_>, why: Doubt) -> Verdict {
+    // The smallest p of a family must pass Bonferroni's limit, Holm's first step.
+    let significance = SIGNIFICANCE / f64::from(evidence.family.max(1));
+    let floor = evidence.repeat.map_or(0.0, noise_floor);
     Verdict::Inconclusive {
-        smallest_visible_effect: evidence.log_ratio.smallest_visible_effect().exp_m1(),
+        smallest_visible_effect: evidence.log_ratio.smallest_visible_effect(significance, floor).exp_m1(),
         blocks_needed: blocks_needed(evidence, why),
         why,
     }
@@ -164,7 +169,7 @@ mod tests {
 
     fn judge(log_ratio: &Summary, repeat: Option<&Summary>, losses: Losses) -> Option<Verdict> {
         let p_adjusted = log_ratio.p_value();
-        verdict(&Evidence { log_ratio, p_adjusted, margin: 0.03, repeat, losses })
+        verdict(&Evidence { log_ratio, p_adjusted, family: 1, margin: 0.03, repeat, losses })
     }
 
     #[test]
@@ -199,7 +204,8 @@ mod tests {
             panic!("should not be able to tell");
         };
         assert_eq!(why, Doubt::TooFewBlocks);
-        // (2.262157 + 0.883404) · (0.1 · √(10/9)) ÷ √10, as a share.
+        // The floor, 2.262157 · (0.1 · √(10/9)) ÷ √10, equals what the t test asks for: their sum with
+        // 0.883404 standard errors, as a share.
         assert!((smallest_visible_effect - 0.110_558).abs() < 1e-4, "{smallest_visible_effect}");
         assert_eq!(blocks_needed, wide.blocks_for_half_width(1.03_f64.ln(), 0.90));
         assert!(blocks_needed.is_some_and(|blocks| blocks > 10));
@@ -246,8 +252,14 @@ mod tests {
         let edge = around(0.02, 0.024);
         let limit = 1.03_f64.ln();
         assert!(edge.half_width(0.90) < limit, "the first goal is reached");
-        let evidence =
-            Evidence { log_ratio: &edge, p_adjusted: 0.06, margin: 0.03, repeat: None, losses: COMPLETE };
+        let evidence = Evidence {
+            log_ratio: &edge,
+            p_adjusted: 0.06,
+            family: 1,
+            margin: 0.03,
+            repeat: None,
+            losses: COMPLETE,
+        };
         let Some(Verdict::Inconclusive { blocks_needed, .. }) = verdict(&evidence) else {
             panic!("should not be able to tell");
         };

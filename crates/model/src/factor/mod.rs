@@ -173,3 +173,32 @@ macro_rules! as_text {
     )+};
 }
 pub(crate) use as_text;
+
+/// Implements `Serialize`, `Deserialize` and `JsonSchema` as a whole number.
+macro_rules! as_number {
+    ($($level:ident : $number:path),+) => {$(
+        impl serde::Serialize for $level {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_u64(u64::from($number(*self)))
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $level {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let number = <u64 as serde::Deserialize>::deserialize(deserializer)?;
+                number.to_string().parse().map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl schemars::JsonSchema for $level {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($level).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "integer", "minimum": 1 })
+            }
+        }
+    )+};
+}
+pub(crate) use as_number;

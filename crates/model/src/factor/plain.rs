@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Factor, LevelError, as_text, match_name};
+use super::{Factor, LevelError, as_number, as_text, match_name};
 
 /// A closed set of names: `ALL`, `label()`, printing, parsing and serialisation as the label.
 macro_rules! named_levels {
@@ -191,4 +191,4 @@ impl FromStr for Scale {
     }
 }
 
-as_text!(Clients, Scale);
+as_number!(Clients: Clients::count, Scale: Scale::rows);
