@@ -45,11 +45,13 @@ test-full: test ## make test, the tests marked as long, a longer fuzz run, and m
 bench: ## measure ciphertoll beside its peers: sysbench, libmariadb, the bare-loop floor
 	@scripts/setup bench
 	@scripts/build-peers $(TARGET)/peers
-	@$(CARGO) run --release --locked -p ciphertoll-cli --example bench -- $(ARGS)
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
+	@$(TARGET)/release/ciphertoll-peers $(ARGS)
 
 truth: ## check known answers: the null experiment and the injected delay
 	@scripts/setup bench
-	@$(CARGO) run --release --locked -p ciphertoll-cli --example truth -- $(ARGS)
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
+	@$(TARGET)/release/ciphertoll-truth $(ARGS)
 
 deny: ## check dependencies: licences, bans, sources and, where reachable, advisories
 	@scripts/deny

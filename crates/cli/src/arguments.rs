@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
-use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Link, Path, Scale, ServerLevel, Size, Workload,
-};
+use ciphertoll_model::{AtRest, Auth, Clients, Ctx, Driver, Link, Path, Scale, ServerLevel, Size, Workload};
 use clap::builder::styling::Styles;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -59,16 +57,16 @@ pub(crate) struct RunArguments {
     #[arg(long, value_enum, help_heading = "Method")]
     pub(crate) size: Option<SizeArgument>,
     /// Most paired blocks, 1 to 30; verdicts need 6
-    #[arg(long, value_name = "N", help_heading = "Method")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Method")]
     pub(crate) blocks: Option<u32>,
     /// Length of each trial's window: 500ms, 2s, 1m
-    #[arg(long, value_name = "TIME", help_heading = "Method")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Method")]
     pub(crate) trial_time: Option<Span>,
     /// Begin no further block that would end after this long
-    #[arg(long, value_name = "TIME", help_heading = "Method")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Method")]
     pub(crate) budget: Option<Span>,
     /// Seed of every random order; the same seed gives the same plan
-    #[arg(long, value_name = "N", help_heading = "Method")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Method")]
     pub(crate) seed: Option<u64>,
     /// What everything is compared with [default: path=plain]
     #[arg(long, value_name = "FACTOR=LEVEL", help_heading = "Method")]
@@ -123,10 +121,10 @@ pub(crate) struct FactorArguments {
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',')]
     pub(crate) workload: Option<Vec<Workload>>,
     /// 1 to 256
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) clients: Option<Vec<Clients>>,
     /// Rows in the table that point selects read
-    #[arg(long, value_name = "ROWS", value_delimiter = ',')]
+    #[arg(long, value_name = "ROWS", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) scale: Option<Vec<Scale>>,
 }
 

@@ -8,8 +8,10 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
     let command = arguments.next()?;
     if command == "__load" {
-        let code = if ciphertoll_load::run_load_process().is_ok() { 0 } else { 1 };
-        return Some(ExitCode::from(code));
+        return Some(match ciphertoll_load::run_load_process() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        });
     }
     if command == ciphertoll_lab::EXEC_COMMAND {
         return Some(exec(arguments.next()));

@@ -21,13 +21,19 @@ enum Display {
     Nothing,
 }
 
-/// How far the run is, in trials, and how long the rest will take.
+/// How far the run is, and how long the rest will take.
 struct Pace {
-    trials_planned: u64,
-    trials_done: u64,
-    trials_by_block: Vec<u64>,
-    expected: Duration,
+    trials: u64,
+    /// What each block is expected to take, and each of its trials.
+    blocks: Vec<Expected>,
+    done: Duration,
     began: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Expected {
+    block: Duration,
+    trial: Duration,
 }
 
 impl Progress {
@@ -74,12 +80,14 @@ impl Progress {
 
 impl Pace {
     fn new(plan: &Plan) -> Self {
-        let trials_by_block: Vec<u64> = plan.blocks.iter().map(|block| block.visits.len() as u64).collect();
+        let expected = |block: &ciphertoll_model::Block| {
+            let trial = plan.expected_trial(block.number);
+            Expected { block: trial * block.visits.len() as u32, trial }
+        };
         Self {
-            trials_planned: trials_by_block.iter().sum(),
-            trials_done: 0,
-            trials_by_block,
-            expected: plan.expected_duration(),
+            trials: plan.blocks.iter().map(|block| block.visits.len() as u64).sum(),
+            blocks: plan.blocks.iter().map(expected).collect(),
+            done: Duration::ZERO,
             began: None,
         }
     }
@@ -87,24 +95,30 @@ impl Pace {
     fn event(&mut self, event: &Event) {
         match event {
             Event::BlockStarted { block: 0 } => self.began = Some(Instant::now()),
-            Event::TrialFinished { .. } | Event::TrialVoided { attempt: 2, .. } => self.trials_done += 1,
+            Event::TrialFinished { block, .. } | Event::TrialVoided { block, attempt: 2, .. } => {
+                self.done += self.blocks.get(*block as usize).map_or(Duration::ZERO, |block| block.trial);
+            }
             // Trials of skipped cells are done with, too.
             Event::BlockFinished { block } => {
-                self.trials_done = self.trials_by_block[..=*block as usize].iter().sum();
+                self.done = self.blocks.iter().take(*block as usize + 1).map(|block| block.block).sum();
             }
             _ => {}
         }
     }
 
-    /// By what the trials so far took; by the plan before the first.
+    /// What is undone, at the pace of what is done; as planned, before anything is.
     fn left(&self) -> Duration {
-        let undone = self.trials_planned.saturating_sub(self.trials_done);
+        let undone = self.expected().saturating_sub(self.done);
         match self.began {
-            Some(began) if self.trials_done > 0 => {
-                began.elapsed().mul_f64(undone as f64 / self.trials_done as f64)
+            Some(began) if !self.done.is_zero() => {
+                undone.mul_f64(began.elapsed().as_secs_f64() / self.done.as_secs_f64())
             }
-            _ => self.expected,
+            _ => undone,
         }
+    }
+
+    fn expected(&self) -> Duration {
+        self.blocks.iter().map(|block| block.block).sum()
     }
 }
 
@@ -124,8 +138,8 @@ fn show_on_bar(bar: &ProgressBar, pace: &Pace, event: &Event) {
     match event {
         Event::Preparing { what } => bar.set_message(what.clone()),
         Event::TrialStarted { block, cell, arm, .. } => {
-            bar.set_length(pace.trials_planned);
-            bar.set_position(pace.trials_done);
+            bar.set_length(pace.expected().as_millis() as u64);
+            bar.set_position(pace.done.as_millis() as u64);
             let again = if *arm == Arm::Repeat { " (again)" } else { "" };
             let stage = if *block == 0 { "calibration".to_owned() } else { format!("block {block}") };
             bar.set_message(format!("{} left · {stage} · {cell}{again}", clock(pace.left())));
@@ -141,10 +155,10 @@ fn line(pace: &Pace, event: &Event) -> Option<String> {
             Some(format!("{server} {version} answers after {:.1} s", *elapsed_ms as f64 / 1e3))
         }
         Event::BlockFinished { block: 0 } => {
-            Some(format!("calibrated · {} trials · {} left", pace.trials_planned, clock(pace.left())))
+            Some(format!("calibrated · {} trials · {} left", pace.trials, clock(pace.left())))
         }
         Event::BlockFinished { block } => {
-            let blocks = pace.trials_by_block.len() - 1;
+            let blocks = pace.blocks.len().saturating_sub(1);
             Some(format!("block {block} of at most {blocks} · {} left", clock(pace.left())))
         }
         _ => warning(event),

@@ -52,14 +52,15 @@ fn carry_out(
     }
     let directory = RunDirectory::create(&arguments.run_dir, spec, plan, Timestamp::now())?;
     let path = directory.path().to_owned();
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::new(ExitCode::HostResource, format!("cannot find this program: {error}")))?;
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot find this program: {error}"))
+    })?;
     let mut bench = LabBench::new(program, path.join("logs"), interrupt.clone());
     let format = if arguments.quiet { ProgressFormat::None } else { arguments.progress };
     let mut sink = Recording { directory, progress: Progress::new(format, plan) };
     let carried = Run::new(plan, &mut bench, &mut sink, interrupt).carry_out(VERSION);
     sink.progress.finish();
-    let events = carried.map_err(|error| failed(error, &path))?;
+    let events = carried.map_err(|error| failed(&error, &path))?;
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     Ok(Ran { name, directory: path, events })
 }
@@ -93,7 +94,7 @@ fn unrecorded(error: ciphertoll_record::Error) -> BenchError {
 }
 
 /// What was measured before the failure is kept; the line says where.
-fn failed(error: BenchError, directory: &Path) -> Failure {
+fn failed(error: &BenchError, directory: &Path) -> Failure {
     Failure::new(error.exit_code, format!("{} (record: {})", error.message, directory.display()))
 }
 

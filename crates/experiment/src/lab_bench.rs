@@ -80,9 +80,12 @@ impl LabBench {
     ) -> Result<Instance, ciphertoll_lab::Error> {
         let began = Instant::now();
         let build = ciphertoll_lab::find(level)?;
-        let template = lab.template(&build, scale, &mut |what| emit(Event::Preparing { what: what.to_owned() }))?;
+        let template =
+            lab.template(&build, scale, &mut |what| emit(Event::Preparing { what: what.to_owned() }))?;
         let name = format!("s{}", self.instances.len() + 1);
-        emit(Event::Preparing { what: format!("starting {} {}", level.engine.display_name(), build.version) });
+        emit(Event::Preparing {
+            what: format!("starting {} {}", level.engine.display_name(), build.version),
+        });
         let server = lab.start(&self.start(&build, &template, &name, level))?;
         emit(ready(level, &server, began));
         Ok(Instance { level: level.clone(), scale, name, build, template, server })
@@ -104,9 +107,10 @@ impl LabBench {
         let instance = self.instance(cell)?;
         let Err(died) = instance.server.check_alive() else { return Ok(()) };
         emit(Event::Warned { message: format!("starting the server afresh: {died}") });
-        let at = self.instances.iter().position(|instance| {
-            instance.level == cell.treatment.server && instance.scale == cell.scale
-        });
+        let at = self
+            .instances
+            .iter()
+            .position(|instance| instance.level == cell.treatment.server && instance.scale == cell.scale);
         let Some((at, lab)) = at.zip(self.lab.as_ref()) else { return Ok(()) };
         let dead = self.instances.swap_remove(at);
         let Instance { level, scale, name, build, template, server } = dead;
@@ -200,7 +204,7 @@ fn observe(mut load: LoadProcess, pid: i32, interrupt: &Interrupt) -> Result<Mea
                 opened = Sample::take(pid).ok();
             }
             Some(LoadMessage::WindowClosed) => window = opened.and_then(|opened| close_window(pid, &opened)),
-            Some(LoadMessage::Finished(result)) => return measured(*result, window),
+            Some(LoadMessage::Finished(result)) => return measured(*result, window.as_ref()),
             Some(LoadMessage::Failed { message, .. }) => {
                 return Err(TrialError::Void(VoidReason::LoadFailed { message }));
             }
@@ -224,8 +228,8 @@ fn close_window(pid: i32, opened: &Sample) -> Option<Window> {
     })
 }
 
-fn measured(load: TrialResult, window: Option<Window>) -> Result<Measured, TrialError> {
-    let Some(Window { used, rss_peak_bytes, time_wait_sockets }) = window else {
+fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, TrialError> {
+    let Some(&Window { used, rss_peak_bytes, time_wait_sockets }) = window else {
         let message = "its CPU could not be read over the whole window".to_owned();
         return Err(TrialError::Void(VoidReason::ServerDied { message }));
     };
@@ -335,7 +339,11 @@ fn ready(level: &ServerLevel, server: &MariaDb, began: Instant) -> Event {
     }
 }
 
-fn note_in_ledger(lab: &Lab, load: &LoadProcess, program: &std::path::Path) -> Result<(), ciphertoll_record::Error> {
+fn note_in_ledger(
+    lab: &Lab,
+    load: &LoadProcess,
+    program: &std::path::Path,
+) -> Result<(), ciphertoll_record::Error> {
     // One that has ended already has left nothing to undo.
     let Ok(identity) = ProcessIdentity::of(load.pid().cast_signed()) else { return Ok(()) };
     let effect = Effect::Process { identity, what: "load".to_owned(), program: program.to_owned() };
@@ -349,10 +357,9 @@ fn load_failed(error: ciphertoll_load::Error) -> TrialError {
         Fault::Server | Fault::Tls | Fault::Internal => {
             TrialError::Void(VoidReason::LoadFailed { message: error.to_string() })
         }
-        Fault::Host => TrialError::Fatal(BenchError {
-            message: error.to_string(),
-            exit_code: ExitCode::HostResource,
-        }),
+        Fault::Host => {
+            TrialError::Fatal(BenchError { message: error.to_string(), exit_code: ExitCode::HostResource })
+        }
     }
 }
 

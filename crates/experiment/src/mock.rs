@@ -10,9 +10,7 @@ use ciphertoll_model::{
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::bench::{
-    Bench, BenchError, Emit, MachineUse, Measured, ServerUse, TrialError, TrialRequest,
-};
+use crate::bench::{Bench, BenchError, Emit, MachineUse, Measured, ServerUse, TrialError, TrialRequest};
 
 /// Mean time of a plain operation on the mock's machine.
 const PLAIN_OPERATION_NS: f64 = 200_000.0;
@@ -20,12 +18,15 @@ const PLAIN_OPERATION_NS: f64 = 200_000.0;
 const CLIENT_CPU_SHARE: f64 = 0.45;
 const SERVER_CPU_SHARE: f64 = 0.55;
 
+/// Decides which trials fail, and how.
+pub type Fault<'a> = Box<dyn FnMut(&TrialRequest<'_>) -> Option<VoidReason> + 'a>;
+
 /// What the mock does instead of measuring.
 pub struct MockBench<'a> {
     /// Time of an operation ÷ a plain one's: the truth that a contrast must find.
     pub factor: Box<dyn Fn(&TrialRequest<'_>) -> f64 + 'a>,
     /// Fails a trial.
-    pub fault: Box<dyn FnMut(&TrialRequest<'_>) -> Option<VoidReason> + 'a>,
+    pub fault: Fault<'a>,
     /// Called before each trial: counts, interrupts.
     pub before: Box<dyn FnMut(&TrialRequest<'_>) + 'a>,
     /// Standard deviation of a trial's log-noise.

@@ -73,13 +73,13 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
                 return Err(error);
             }
         };
-        self.record(Event::Finished { ending }).map_err(Stop::into_error)?;
+        self.record(&Event::Finished { ending }).map_err(Stop::into_error)?;
         down?;
         Ok(self.events)
     }
 
     fn measure(&mut self, tool_version: &str) -> Result<(), Stop> {
-        self.record(Event::RunStarted {
+        self.record(&Event::RunStarted {
             schema_version: ciphertoll_model::SCHEMA_VERSION,
             tool_version: tool_version.to_owned(),
         })?;
@@ -108,13 +108,13 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
         let environment = environment.map_err(Stop::Error)?;
         self.note_dropped();
-        self.record(Event::EnvironmentSeen { environment })?;
+        self.record(&Event::EnvironmentSeen { environment })?;
         self.check_interrupt()
     }
 
     fn block(&mut self, block: &Block) -> Result<(), Stop> {
-        self.record(Event::BlockStarted { block: block.number })?;
-        let timing = self.timing(block.number);
+        self.record(&Event::BlockStarted { block: block.number })?;
+        let timing = self.plan.timing_of(block.number);
         let mut again = Vec::new();
         for visit in &block.visits {
             if !self.dropped.contains(&visit.cell)
@@ -133,32 +133,26 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         if self.dropped.len() == self.plan.cells.len() {
             return Err(Stop::Error(self.nothing_left()));
         }
-        self.record(Event::BlockFinished { block: block.number })
-    }
-
-    /// Calibration only finds out whether each cell works, and warms what is cold.
-    fn timing(&self, block: u32) -> Timing {
-        let Timing { warm_up, window } = self.plan.timing;
-        if block == 0 { Timing { warm_up, window: warm_up.min(window) } } else { Timing { warm_up, window } }
+        self.record(&Event::BlockFinished { block: block.number })
     }
 
     fn visit(&mut self, block: u32, visit: Visit, timing: Timing, attempt: u32) -> Result<Outcome, Stop> {
         self.check_interrupt()?;
         let Visit { cell: index, arm } = visit;
         let cell = &self.plan.cells[index];
-        self.record(Event::TrialStarted { block, cell: cell.id(), arm, attempt })?;
+        self.record(&Event::TrialStarted { block, cell: cell.id(), arm, attempt })?;
         let request = TrialRequest { cell, arm, timing, seed: trial_seed(self.plan.seed, block, index, arm) };
         match self.up_and_measure(&request) {
             Ok((observation, histogram)) => {
                 self.sink.histogram(block, index, arm, &histogram).map_err(Stop::Error)?;
                 let observation = Box::new(observation);
-                self.record(Event::TrialFinished { block, cell: cell.id(), arm, observation })?;
+                self.record(&Event::TrialFinished { block, cell: cell.id(), arm, observation })?;
                 Ok(Outcome::Observed)
             }
             Err(TrialError::Void(reason)) => {
                 let voided =
                     Event::TrialVoided { block, cell: cell.id(), arm, attempt, reason: reason.clone() };
-                self.record(voided)?;
+                self.record(&voided)?;
                 Ok(Outcome::Voided(reason))
             }
             Err(TrialError::Interrupted) => {
@@ -176,7 +170,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         let mut happened = Vec::new();
         let up = self.bench.up(request.cell, &mut |event| happened.push(event));
         for event in happened {
-            self.record(event).map_err(|stop| TrialError::Fatal(stop.into_error()))?;
+            self.record(&event).map_err(|stop| TrialError::Fatal(stop.into_error()))?;
         }
         up?;
         let measured = self.bench.trial(request)?;
@@ -205,7 +199,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         } else {
             LookDecision::GoOn
         };
-        self.record(Event::Looked { blocks, decision })?;
+        self.record(&Event::Looked { blocks, decision })?;
         Ok(decision)
     }
 
@@ -219,7 +213,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.dropped.insert(index);
         let id = self.plan.cells[index].to_string();
         let skipped = Skipped { id, reason: format!("failed twice in calibration: {reason}") };
-        self.record(Event::CellSkipped { skipped })
+        self.record(&Event::CellSkipped { skipped })
     }
 
     /// Learns from the bench's events which cells it cannot measure.
@@ -247,8 +241,8 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.interrupt.ending().map_or(Ok(()), |ending| Err(Stop::Ending(ending)))
     }
 
-    fn record(&mut self, event: Event) -> Result<(), Stop> {
-        let stamped = self.sink.event(&event).map_err(Stop::Error)?;
+    fn record(&mut self, event: &Event) -> Result<(), Stop> {
+        let stamped = self.sink.event(event).map_err(Stop::Error)?;
         self.events.push(stamped);
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use ciphertoll_experiment::mock::MockBench;
 use ciphertoll_experiment::{BenchError, Interrupt, Run, Sink, TrialRequest};
 use ciphertoll_model::{
-    Arm, Clients, Ending, Event, ExitCode, Grid, LookDecision, Metric, Path, Plan, ServerKey, Size, Spec, Stamped,
-    TlsVersion, VoidReason, Workload,
+    Arm, Clients, Ending, Event, ExitCode, Grid, LookDecision, Metric, Path, Plan, ServerKey, Size, Spec,
+    Stamped, TlsVersion, VoidReason, Workload,
 };
 use ciphertoll_stats::{Verdict, analyse};
 
@@ -39,7 +39,7 @@ fn spec(blocks: u32) -> Spec {
     let grid = |workload, clients| Grid {
         path: vec![Path::Plain, Path::Unix, TLS13],
         workload: vec![workload],
-        clients: vec![Clients::new(clients).unwrap()],
+        clients: Clients::new(clients).into_iter().collect(),
         ..Grid::default()
     };
     Spec {
@@ -60,7 +60,9 @@ fn truth(request: &TrialRequest<'_>) -> f64 {
 }
 
 fn carry_out(plan: &Plan, bench: &mut MockBench<'_>) -> Vec<Stamped> {
-    Run::new(plan, bench, &mut Memory::default(), &Interrupt::default()).carry_out("0.0.0").unwrap()
+    Run::new(plan, bench, &mut Memory::default(), &Interrupt::default())
+        .carry_out("0.0.0")
+        .expect("a run that ends")
 }
 
 #[test]
@@ -125,7 +127,7 @@ fn a_voided_trial_is_repeated_once_at_the_end_of_its_block() {
     bench.fault = Box::new(move |request| {
         let now = request.cell.treatment.path == TLS13 && failures > 0 && request.seed != 0;
         failures -= i32::from(now);
-        now.then(|| VoidReason::Steal { percent: 9.0 })
+        now.then_some(VoidReason::Steal { percent: 9.0 })
     });
     let events = carry_out(&plan, &mut bench);
     let voided: Vec<_> =
@@ -145,9 +147,8 @@ fn a_voided_trial_is_repeated_once_at_the_end_of_its_block() {
 fn a_cell_that_fails_calibration_twice_is_skipped_and_the_rest_goes_on() {
     let plan = Plan::new(&spec(6), 5).unwrap();
     let mut bench = MockBench::new(5, truth);
-    bench.fault = Box::new(|request| {
-        (request.cell.treatment.path == Path::Unix).then(|| VoidReason::NoOperations)
-    });
+    bench.fault =
+        Box::new(|request| (request.cell.treatment.path == Path::Unix).then_some(VoidReason::NoOperations));
     let events = carry_out(&plan, &mut bench);
     let skipped = events.iter().filter(|s| matches!(s.event, Event::CellSkipped { .. })).count();
     assert_eq!(skipped, 2, "unix in both strata");
@@ -181,8 +182,7 @@ fn ctrl_c_ends_after_the_running_trial_and_takes_the_bench_down() {
             flag.store(2, std::sync::atomic::Ordering::Relaxed);
         }
     });
-    let events =
-        Run::new(&plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
+    let events = Run::new(&plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
     assert_eq!(*trials.borrow(), 9);
     assert!(matches!(events.last().unwrap().event, Event::Finished { ending: Ending::Interrupted }));
     assert_eq!(bench.log.last().map(String::as_str), Some("down"));

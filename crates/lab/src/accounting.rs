@@ -72,13 +72,17 @@ pub struct Ports {
 impl CpuClock {
     /// The clock of the process that has `pid` now.
     pub fn of(pid: i32) -> Result<Self, Error> {
-        let clock = clock_getcpuclockid(Pid::from_raw(pid)).map_err(Into::into).context("find the CPU clock of", &proc(pid, ""))?;
+        let clock = clock_getcpuclockid(Pid::from_raw(pid))
+            .map_err(Into::into)
+            .context("find the CPU clock of", &proc(pid, ""))?;
         Ok(Self { clock, pid })
     }
 
     /// CPU time so far.
     pub fn read_ns(&self) -> Result<u64, Error> {
-        let time = clock_gettime(self.clock).map_err(Into::into).context("read the CPU clock of", &proc(self.pid, ""))?;
+        let time = clock_gettime(self.clock)
+            .map_err(Into::into)
+            .context("read the CPU clock of", &proc(self.pid, ""))?;
         Ok(time.tv_sec().cast_unsigned() * NS_PER_S + time.tv_nsec().cast_unsigned())
     }
 }
@@ -233,7 +237,10 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_an_error() {
-        assert!(Sample::take(i32::MAX).is_err());
-        assert!(MemoryPeak::read_bytes(i32::MAX).is_err());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let pid = child.id().cast_signed();
+        assert!(Sample::take(pid).is_err());
+        assert!(MemoryPeak::read_bytes(pid).is_err());
     }
 }

@@ -99,7 +99,11 @@ fn leaf_usage(key: ServerKey) -> KeyUsage {
     usage
 }
 
-fn begin(subject: &X509Name, issuer: &openssl::x509::X509NameRef, key: &PKey<Private>) -> Result<X509Builder, ErrorStack> {
+fn begin(
+    subject: &X509Name,
+    issuer: &openssl::x509::X509NameRef,
+    key: &PKey<Private>,
+) -> Result<X509Builder, ErrorStack> {
     let mut serial = BigNum::new()?;
     serial.rand(SERIAL_BITS, MsbOption::MAYBE_ZERO, false)?;
     let mut builder = X509::builder()?;
@@ -159,7 +163,9 @@ mod tests {
     #[test]
     fn certificates_have_the_key_that_was_asked_for() {
         let authority = Authority::generate().unwrap();
-        let key_of = |key| X509::from_pem(&authority.issue(key).unwrap().certificate_pem).unwrap().public_key().unwrap();
+        let key_of = |key| {
+            X509::from_pem(&authority.issue(key).unwrap().certificate_pem).unwrap().public_key().unwrap()
+        };
         let p256 = key_of(ServerKey::P256).ec_key().unwrap();
         assert_eq!(p256.group().curve_name(), Some(Nid::X9_62_PRIME256V1));
         assert_eq!(key_of(ServerKey::Rsa2048).rsa().unwrap().size() * 8, RSA_BITS);

@@ -37,13 +37,19 @@ fn cpu_model(cpuinfo: &str) -> String {
 fn crypto_instructions(cpuinfo: &str) -> Vec<CryptoInstruction> {
     let flags = field(cpuinfo, "flags").or_else(|| field(cpuinfo, "Features")).unwrap_or_default();
     let has = |name: &str| flags.split_ascii_whitespace().any(|flag| flag == name);
-    CryptoInstruction::ALL.into_iter().filter(|(_, name)| has(name)).map(|(instruction, _)| instruction).collect()
+    CryptoInstruction::ALL
+        .into_iter()
+        .filter(|(_, name)| has(name))
+        .map(|(instruction, _)| instruction)
+        .collect()
 }
 
 fn memory_bytes(meminfo: &str) -> u64 {
     const BYTES_PER_KB: u64 = 1024;
     let total = field(meminfo, "MemTotal").and_then(|value| value.strip_suffix(" kB"));
-    total.and_then(|kilobytes| kilobytes.trim().parse::<u64>().ok()).map_or(0, |kilobytes| kilobytes * BYTES_PER_KB)
+    total
+        .and_then(|kilobytes| kilobytes.trim().parse::<u64>().ok())
+        .map_or(0, |kilobytes| kilobytes * BYTES_PER_KB)
 }
 
 fn os_name(os_release: &str) -> String {

@@ -20,7 +20,8 @@ pub(crate) const PUBLIC_FILE: u32 = 0o644;
 /// Makes a file with exactly this mode and owner; it has both before the first byte.
 pub(crate) fn write(path: &Path, contents: &[u8], mode: u32, owner: RunAs) -> Result<(), Error> {
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(PRIVATE_FILE).open(path).context("make", path)?;
+    let mut file =
+        options.write(true).create_new(true).mode(PRIVATE_FILE).open(path).context("make", path)?;
     if let Some(ServerUser { uid, gid }) = owner.other() {
         fchown(&file, Some(uid), Some(gid)).context("hand over", path)?;
     }
@@ -67,7 +68,8 @@ pub(crate) fn take_directory(path: &Path) -> Result<(), Error> {
 
 fn copy_file(from: &Path, to: &Path, owner: RunAs) -> Result<(), Error> {
     let no_follow = nix::fcntl::OFlag::O_NOFOLLOW.bits();
-    let mut source = OpenOptions::new().read(true).custom_flags(no_follow).open(from).context("read", from)?;
+    let mut source =
+        OpenOptions::new().read(true).custom_flags(no_follow).open(from).context("read", from)?;
     let mut options = OpenOptions::new();
     let mut target = options.write(true).create_new(true).mode(PRIVATE_FILE).open(to).context("make", to)?;
     std::io::copy(&mut source, &mut target).context("write", to)?;

@@ -7,8 +7,7 @@ use ciphertoll_model::{Engine, ServerLevel};
 
 use crate::error::Error;
 
-const HOW_TO_GET_MARIADB: &str =
-    "install it (Debian and Ubuntu: the package mariadb-server-core) or name its directory: mariadb=/opt/mariadb";
+const HOW_TO_GET_MARIADB: &str = "install it (Debian and Ubuntu: the package mariadb-server-core) or name its directory: mariadb=/opt/mariadb";
 const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 const INSTALL_NAMES: [&str; 2] = ["mariadb-install-db", "mysql_install_db"];
 /// Where distributions and tarballs put servers; most of these are not on an ordinary user's PATH.
@@ -57,7 +56,11 @@ fn find_mariadb(level: &ServerLevel) -> Result<Build, Error> {
         let versions: Vec<&str> = found.iter().map(|(_, version)| version.as_str()).collect();
         return Err(Error::ServerMissing {
             wanted: level.to_string(),
-            found: if versions.is_empty() { String::new() } else { format!(" (only {})", versions.join(", ")) },
+            found: if versions.is_empty() {
+                String::new()
+            } else {
+                format!(" (only {})", versions.join(", "))
+            },
             how_to_get: HOW_TO_GET_MARIADB,
         });
     };
@@ -148,7 +151,8 @@ mod tests {
         let error = find(&level).unwrap_err().to_string();
         assert!(error.contains("mariadb-99.9") && error.contains("mariadb-server-core"), "{error}");
         let empty = tempfile::tempdir().unwrap();
-        let level = ServerLevel { directory: Some(empty.path().to_owned()), ..ServerLevel::of(Engine::MariaDb) };
+        let level =
+            ServerLevel { directory: Some(empty.path().to_owned()), ..ServerLevel::of(Engine::MariaDb) };
         assert!(matches!(find(&level), Err(Error::ServerMissing { .. })));
     }
 }

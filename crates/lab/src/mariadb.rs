@@ -50,7 +50,7 @@ pub struct Start<'a> {
     pub preferred_port: Option<u16>,
 }
 
-/// A running server. Stopped, and its files removed, when dropped.
+/// A running server. Killed, and its files removed, when dropped, in this order.
 pub struct MariaDb {
     process: ServerProcess,
     control: Control,
@@ -62,7 +62,8 @@ pub struct MariaDb {
     _scratch: Arc<Scratch>,
 }
 
-/// Where a server's files are. Only `data` and `run` can be written to by the server's user.
+/// Where a server's files are; gone when dropped. Only `data` and `run` can be written to by the
+/// server's user, so that it can put nothing in our way.
 struct Place {
     root: PathBuf,
     data: PathBuf,
@@ -112,7 +113,7 @@ impl MariaDb {
     /// Ends the server in an orderly way if it lets itself, and removes its files.
     pub fn stop(mut self) -> Result<Ended, Error> {
         let ended = self.process.stop()?;
-        fs::remove_dir_all(&self.place.root).context("remove", &self.place.root)?;
+        self.place.remove()?;
         Ok(ended)
     }
 
@@ -185,15 +186,6 @@ impl MariaDb {
     }
 }
 
-impl Drop for MariaDb {
-    fn drop(&mut self) {
-        // The data go with the server: no orderly end is needed, only an end. What cannot be removed
-        // now goes with the scratch directory.
-        let _ = self.process.child.stop(std::time::Duration::ZERO);
-        let _ = fs::remove_dir_all(&self.place.root);
-    }
-}
-
 impl Place {
     fn make(lab: &Lab, name: &str) -> Result<Self, Error> {
         let mode = if lab.run_as == RunAs::Ourselves { PRIVATE_DIRECTORY } else { PASS_THROUGH };
@@ -219,10 +211,19 @@ impl Place {
             let directory = self.tls.join(key.label());
             files::make_directory(&directory, PRIVATE_DIRECTORY, run_as)?;
             files::write(&directory.join(CA_FILE), &ca, PUBLIC_FILE, run_as)?;
-            files::write(&directory.join(CERTIFICATE_FILE), &certificate.certificate_pem, PUBLIC_FILE, run_as)?;
+            files::write(
+                &directory.join(CERTIFICATE_FILE),
+                &certificate.certificate_pem,
+                PUBLIC_FILE,
+                run_as,
+            )?;
             files::write(&directory.join(KEY_FILE), &certificate.key_pem, PRIVATE_FILE, run_as)?;
         }
         Ok(())
+    }
+
+    fn remove(&self) -> Result<(), Error> {
+        fs::remove_dir_all(&self.root).context("remove", &self.root)
     }
 
     /// Swaps certificate and key in one step: a server that reads them meanwhile sees no mixed pair.
@@ -233,6 +234,13 @@ impl Place {
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed now goes with the scratch directory.
+        let _ = self.remove();
+    }
+}
+
 impl About {
     fn ask(control: &Control, scratch: &Path) -> Result<Self, Error> {
         let doing = "ask the server about itself";
@@ -240,7 +248,8 @@ impl About {
         let identity = control::query(&mut client, doing, "SELECT VERSION(), @@version_ssl_library")?;
         let mut identity = identity.into_iter().flatten();
         let version = identity.next().unwrap_or_default();
-        let tls_library = identity.next().map(|library| library.trim().to_owned()).filter(|library| !library.is_empty());
+        let tls_library =
+            identity.next().map(|library| library.trim().to_owned()).filter(|library| !library.is_empty());
         let changed = "SELECT LOWER(variable_name), global_value FROM information_schema.system_variables \
              WHERE global_value_origin IN ('CONFIG', 'COMMAND-LINE') AND global_value <> default_value";
         let scratch = scratch.display().to_string();

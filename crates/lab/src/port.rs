@@ -12,7 +12,9 @@ const DRAWS: usize = 1_000;
 /// starts one must be ready to try another.
 pub(crate) fn free_port(not: &[u16]) -> Option<u16> {
     let draws = std::iter::repeat_with(|| rand::random_range(LOWEST..END)).take(DRAWS);
-    draws.into_iter().find(|port| !not.contains(port) && TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+    draws
+        .into_iter()
+        .find(|port| !not.contains(port) && TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
 }
 
 #[cfg(test)]

@@ -61,7 +61,8 @@ mod tests {
         let statements: Vec<(String, u32)> = inserts(2_500).collect();
         assert_eq!(statements.iter().map(|(_, done)| *done).collect::<Vec<_>>(), [1_000, 2_000, 2_500]);
         assert_eq!(statements[2].0.matches("),(").count(), 499);
-        let (row, _) = statements[0].0.split_once(')').map(|_| statements[0].0.split_once("),").unwrap()).unwrap();
+        let (row, _) =
+            statements[0].0.split_once(')').map(|_| statements[0].0.split_once("),").unwrap()).unwrap();
         let columns: Vec<&str> = row.split('\'').collect();
         assert_eq!((columns[1].len(), columns[3].len()), (119, 59));
     }

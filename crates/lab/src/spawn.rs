@@ -249,7 +249,8 @@ fn log_end(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let telling = |line: &&&str| ["[ERROR]", "rror:", "cannot", "FATAL"].iter().any(|word| line.contains(word));
+    let telling =
+        |line: &&&str| ["[ERROR]", "rror:", "cannot", "FATAL"].iter().any(|word| line.contains(word));
     let mut errors: Vec<&str> = lines.iter().filter(telling).copied().collect();
     if errors.is_empty() {
         errors = lines;

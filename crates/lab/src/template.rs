@@ -50,7 +50,8 @@ pub fn cache_directory() -> PathBuf {
     if geteuid().is_root() {
         return Path::new("/var/cache").join(NAME);
     }
-    let directory = |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+    let directory =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
     let home = || directory("HOME").map(|home| home.join(".cache"));
     // Without a home, what is cached lasts as long as the system's temporary files.
     let base = directory("XDG_CACHE_HOME").or_else(home).unwrap_or_else(std::env::temp_dir);
@@ -91,13 +92,21 @@ fn key(build: &Build, scale: Scale) -> Result<String, Error> {
 
 /// One build at a time; a second run waits and then finds the template made.
 fn lock(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Flock<File>, Error> {
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(path).context("open", path)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .context("open", path)?;
     let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => return Ok(lock),
         Err((file, _)) => file,
     };
     progress("waiting for another ciphertoll that makes the same data");
-    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno)).context("lock", path)
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| io::Error::from(errno))
+        .context("lock", path)
 }
 
 /// Makes the data directory in the scratch directory; returns where it is.
@@ -107,8 +116,10 @@ fn construct(
     scale: Scale,
     progress: &mut dyn FnMut(&str),
 ) -> Result<PathBuf, Error> {
-    let name = ServerLevel { version: Some(build.version.clone()), ..ServerLevel::of(build.engine) }.short_name();
-    let place = surroundings.scratch.make_directory(&format!("template-{:04x}", rand::random::<u16>()), 0o711)?;
+    let name =
+        ServerLevel { version: Some(build.version.clone()), ..ServerLevel::of(build.engine) }.short_name();
+    let place =
+        surroundings.scratch.make_directory(&format!("template-{:04x}", rand::random::<u16>()), 0o711)?;
     let (data, run) = (place.join("data"), place.join("run"));
     for directory in [&data, &run] {
         files::make_directory(directory, PRIVATE_DIRECTORY, surroundings.run_as)?;
@@ -126,7 +137,13 @@ fn construct(
     Ok(data)
 }
 
-fn install(surroundings: &Surroundings<'_>, build: &Build, data: &Path, run: &Path, log: PathBuf) -> Result<(), Error> {
+fn install(
+    surroundings: &Surroundings<'_>,
+    build: &Build,
+    data: &Path,
+    run: &Path,
+    log: PathBuf,
+) -> Result<(), Error> {
     let mut arguments = vec!["--no-defaults".to_owned()];
     // The script knows where its own distribution put things, but only when it is not told anything.
     if build.base_directory != Path::new("/usr") {
@@ -196,7 +213,9 @@ fn admit(data: &Path, target: &Path) -> Result<(), Error> {
     partial.push(PARTIAL_SUFFIX);
     let partial = PathBuf::from(partial);
     match fs::remove_dir_all(&partial) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).context("remove", &partial),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).context("remove", &partial);
+        }
         _ => {}
     }
     files::copy_directory(data, &partial, crate::user::RunAs::Ourselves)?;

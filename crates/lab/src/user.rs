@@ -29,7 +29,8 @@ impl RunAs {
         if !geteuid().is_root() {
             return Ok(Self::Ourselves);
         }
-        let caller = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()).filter(|&uid: &u32| uid != 0);
+        let caller =
+            std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()).filter(|&uid: &u32| uid != 0);
         let found = match caller {
             Some(uid) => User::from_uid(Uid::from_raw(uid)),
             None => User::from_name("nobody"),

@@ -35,7 +35,8 @@ fn spawn(place: &Path, script: &str) -> (Scratch, Child) {
 #[test]
 fn a_child_is_not_root_and_has_its_own_group_and_a_clean_environment() {
     let place = common::place();
-    let (_scratch, mut child) = spawn(place.path(), "id -u; id -G; umask; ps -o pgid= -p $$ | tr -d ' '; env | sort");
+    let (_scratch, mut child) =
+        spawn(place.path(), "id -u; id -G; umask; ps -o pgid= -p $$ | tr -d ' '; env | sort");
     assert!(child.wait(LONG).unwrap().unwrap().success());
     let log = fs::read_to_string(place.path().join("log")).unwrap();
     let lines: Vec<&str> = log.lines().collect();
@@ -46,7 +47,10 @@ fn a_child_is_not_root_and_has_its_own_group_and_a_clean_environment() {
     assert_eq!(lines[2], "0077");
     assert_eq!(lines[3], child.pid().to_string());
     let names: Vec<&str> = lines[4..].iter().filter_map(|line| line.split('=').next()).collect();
-    assert!(names.iter().all(|name| ["LC_ALL", "PATH", "PWD", "OLDPWD", "SHLVL", "_"].contains(name)), "{names:?}");
+    assert!(
+        names.iter().all(|name| ["LC_ALL", "PATH", "PWD", "OLDPWD", "SHLVL", "_"].contains(name)),
+        "{names:?}"
+    );
 }
 
 #[test]

@@ -157,11 +157,20 @@ impl Plan {
 
     /// How long all blocks take, without the servers' preparation.
     pub fn expected_duration(&self) -> Duration {
-        let trial = self.timing.warm_up.duration() + self.timing.window.duration() + TRIAL_OVERHEAD;
-        let calibration = self.timing.warm_up.duration() * 2 + TRIAL_OVERHEAD;
-        self.blocks.iter().fold(Duration::ZERO, |sum, block| {
-            sum + if block.number == 0 { calibration } else { trial } * block.visits.len() as u32
-        })
+        self.blocks.iter().map(|block| self.expected_trial(block.number) * block.visits.len() as u32).sum()
+    }
+
+    /// How long a trial of a block takes.
+    pub fn expected_trial(&self, block: u32) -> Duration {
+        let Timing { warm_up, window } = self.timing_of(block);
+        warm_up.duration() + window.duration() + TRIAL_OVERHEAD
+    }
+
+    /// Warm-up and window in a block. Calibration only finds out whether each cell works, and warms
+    /// what is cold.
+    pub fn timing_of(&self, block: u32) -> Timing {
+        let Timing { warm_up, window } = self.timing;
+        if block == 0 { Timing { warm_up, window: warm_up.min(window) } } else { Timing { warm_up, window } }
     }
 
     /// The servers, each once, in order of appearance.

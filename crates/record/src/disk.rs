@@ -30,7 +30,8 @@ pub(crate) struct Lines {
 impl Lines {
     /// Opens `path` for appending, making it where it does not exist.
     pub(crate) fn open(path: PathBuf, mode: u32) -> Result<Self, Error> {
-        let file = OpenOptions::new().append(true).create(true).mode(mode).open(&path).context("open", &path)?;
+        let file =
+            OpenOptions::new().append(true).create(true).mode(mode).open(&path).context("open", &path)?;
         Ok(Self { file, path })
     }
 
@@ -41,9 +42,8 @@ impl Lines {
 
     /// Appends one line. Where the disk is full, nothing of the line is left behind.
     pub(crate) fn append(&mut self, value: &impl Serialize, durability: Durability) -> Result<(), Error> {
-        let mut line = serde_json::to_vec(value)
-            .map_err(io::Error::other)
-            .context("encode a line for", &self.path)?;
+        let mut line =
+            serde_json::to_vec(value).map_err(io::Error::other).context("encode a line for", &self.path)?;
         line.push(b'\n');
         let before = self.file.metadata().context("inspect", &self.path)?.len();
         if let Err(failure) = self.file.write_all(&line) {

@@ -37,7 +37,8 @@ impl ProcessIdentity {
     /// The process that has `pid` now.
     pub fn of(pid: i32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let start_time_ticks = start_time(&stat).ok_or_else(|| io::Error::other("unexpected /proc/PID/stat"))?;
+        let start_time_ticks =
+            start_time(&stat).ok_or_else(|| io::Error::other("unexpected /proc/PID/stat"))?;
         Ok(Self { pid, start_time_ticks })
     }
 
@@ -142,9 +143,8 @@ mod tests {
 
     #[test]
     fn a_process_deaf_to_sigterm_is_killed() {
-        let script = "trap '' TERM; echo ready; while :; do sleep 600; done";
-        let mut child =
-            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
+        let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
         let identity = ProcessIdentity::of(child.id().cast_signed()).unwrap();

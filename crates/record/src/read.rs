@@ -77,7 +77,8 @@ pub fn resolve(runs: &Path, asked: &str) -> Result<PathBuf, Error> {
     }
     let mut known = known_runs(runs);
     known.sort();
-    let matching = known.iter().rev().find(|run| asked == "latest" || run.name == asked || run.experiment() == asked);
+    let matching =
+        known.iter().rev().find(|run| asked == "latest" || run.name == asked || run.experiment() == asked);
     matching.map(|run| runs.join(&run.name)).ok_or_else(|| Error::NotFound {
         asked: asked.to_owned(),
         runs: runs.to_owned(),

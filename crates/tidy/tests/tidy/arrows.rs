@@ -9,7 +9,7 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// A room and the rooms it may use. A new crate needs a row here, and in the design.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("model", &[]),
     ("presets", &["model"]),
     ("record", &["model"]),
@@ -24,6 +24,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("proxy", &["wire", "net"]),
     ("tde", &[]),
     ("tde-preload", &["tde"]),
+    ("bench", &["model", "record", "stats", "lab", "load", "experiment"]),
     ("tidy", &[]),
 ];
 

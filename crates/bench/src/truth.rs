@@ -1,0 +1,98 @@
+//! Known truths on real servers: two copies of one treatment, one of them perhaps with a delay that
+//! we put in ourselves.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ciphertoll_experiment::{BenchError, Injection, Interrupt, LabBench, Run, Sink};
+use ciphertoll_model::duration::Span;
+use ciphertoll_model::{Arm, Event, Grid, Metric, Path, Plan, Size, Spec, Stamped, Workload};
+use ciphertoll_stats::{Analysis, Toll, Verdict, analyse};
+
+/// Windows of this length: many short runs say more about the rate of errors than few long ones.
+const WINDOW: Span = Span::from_millis(300);
+const BLOCKS: u32 = 6;
+
+/// One small run: a baseline, its second copy, nothing else.
+pub struct NullRun {
+    program: PathBuf,
+    logs: PathBuf,
+}
+
+/// What such a run says of the second copy.
+#[derive(Clone, Debug)]
+pub struct NullResult {
+    /// Its headline tolls: what the verdicts are on.
+    pub tolls: Vec<(Metric, Toll)>,
+    /// Mean time of the baseline's operation.
+    pub baseline_mean_ns: f64,
+}
+
+impl NullRun {
+    /// Runs through `program`'s hidden commands; servers log to `logs`.
+    pub fn new(program: PathBuf, logs: PathBuf) -> Self {
+        Self { program, logs }
+    }
+
+    /// Plain connects against plain connects; with `delay`, the second copy's take that much longer.
+    pub fn carry_out(&self, seed: u64, delay: Option<Duration>) -> Result<NullResult> {
+        let plan = Plan::new(&spec(), seed)?;
+        let interrupt = Interrupt::default();
+        let mut bench = LabBench::new(self.program.clone(), self.logs.clone(), interrupt.clone());
+        if let Some(delay) = delay {
+            bench = bench.with_injection(Injection { arm: Arm::Repeat, delay });
+        }
+        let events = Run::new(&plan, &mut bench, &mut Memory, &interrupt)
+            .carry_out(env!("CARGO_PKG_VERSION"))
+            .map_err(anyhow::Error::new)?;
+        NullResult::of(&analyse(&plan, &events)).context("the run yielded no numbers")
+    }
+}
+
+impl NullResult {
+    fn of(analysis: &Analysis) -> Option<Self> {
+        let stratum = analysis.strata.first()?;
+        let tolls = stratum.repeat.iter().filter(|(_, toll)| toll.verdict.is_some());
+        Some(Self {
+            tolls: tolls.map(|(metric, toll)| (*metric, toll.clone())).collect(),
+            baseline_mean_ns: analysis.cells.first()?.metrics.get(&Metric::LatencyNsMean)?.value,
+        })
+    }
+
+    /// Whether any verdict claims a difference.
+    pub fn claims_difference(&self) -> bool {
+        let claims = |verdict| matches!(verdict, Verdict::Differs | Verdict::RealButNegligible { .. });
+        self.tolls.iter().any(|(_, toll)| toll.verdict.is_some_and(claims))
+    }
+
+    /// The toll on the mean time.
+    pub fn time(&self) -> Option<&Toll> {
+        self.tolls.iter().find(|(metric, _)| *metric == Metric::LatencyNsMean).map(|(_, toll)| toll)
+    }
+}
+
+fn spec() -> Spec {
+    let grid = Grid { path: vec![Path::Plain], workload: vec![Workload::Connect], ..Grid::default() };
+    Spec {
+        name: "null".to_owned(),
+        size: Size::Standard,
+        blocks: Some(BLOCKS),
+        trial_time: Some(WINDOW),
+        grids: vec![grid],
+        ..Spec::quick(&[])
+    }
+}
+
+/// Keeps nothing: the events that the run returns are all that is needed.
+struct Memory;
+
+impl Sink for Memory {
+    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
+        Ok(Stamped { at_unix_ms: 0, event: event.clone() })
+    }
+
+    fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
