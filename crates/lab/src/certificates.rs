@@ -131,9 +131,9 @@ fn now_unix_s() -> i64 {
 #[cfg(test)]
 mod tests {
     use openssl::stack::Stack;
-    use openssl::x509::X509StoreContext;
     use openssl::x509::store::X509StoreBuilder;
     use openssl::x509::verify::X509VerifyParam;
+    use openssl::x509::{X509StoreContext, X509StoreContextRef};
 
     use super::*;
 
@@ -145,7 +145,7 @@ mod tests {
         store.add_cert(X509::from_pem(&authority.certificate_pem().unwrap()).unwrap()).unwrap();
         store.set_param(&parameters).unwrap();
         let mut context = X509StoreContext::new().unwrap();
-        context.init(&store.build(), &leaf, &Stack::new().unwrap(), |context| context.verify_cert()).unwrap()
+        context.init(&store.build(), &leaf, &Stack::new().unwrap(), X509StoreContextRef::verify_cert).unwrap()
     }
 
     #[test]

@@ -7,7 +7,8 @@ use ciphertoll_model::{Engine, ServerLevel};
 
 use crate::error::Error;
 
-const HOW_TO_GET_MARIADB: &str = "install it (Debian and Ubuntu: the package mariadb-server-core) or name its directory: mariadb=/opt/mariadb";
+const HOW_TO_GET_MARIADB: &str = "install it (Debian and Ubuntu: the package mariadb-server-core) \
+     or name its directory: mariadb=/opt/mariadb";
 const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 const INSTALL_NAMES: [&str; 2] = ["mariadb-install-db", "mysql_install_db"];
 /// Where distributions and tarballs put servers; most of these are not on an ordinary user's PATH.

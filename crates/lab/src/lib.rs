@@ -12,6 +12,7 @@ pub mod environment;
 pub mod error;
 mod files;
 pub mod find;
+mod hex;
 mod lab;
 pub mod mariadb;
 mod port;

@@ -18,6 +18,7 @@ use crate::control::{self, Control};
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
 use crate::find::Build;
+use crate::hex::hex;
 use crate::lab::Lab;
 use crate::port::free_port;
 use crate::process::ServerProcess;
@@ -316,10 +317,6 @@ fn account_statements(password: &Secret) -> String {
          GRANT ALL ON {}.* TO '{USER}'@'%';\n",
         rows::SCHEMA
     )
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::spawn::{Child, Launch};
 use crate::user::RunAs;
 
 /// Recovery after a crash apart, a server starts within a second or two.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_mins(1);
 /// Writing out what is dirty may take a while on a slow disk.
 const STOP_GRACE: Duration = Duration::from_secs(30);
 

@@ -72,6 +72,8 @@ pub struct Child {
     identity: ProcessIdentity,
     what: String,
     log: PathBuf,
+    /// Length of the log before its first line.
+    log_start: u64,
     /// How it ended, once it was reaped.
     status: Option<ExitStatus>,
 }
@@ -116,6 +118,7 @@ impl Child {
         let argument = serde_json::to_string(&launch.request())
             .map_err(|error| Error::Exec { program: program.clone(), reason: error.to_string() })?;
         let log = open_log(&launch.log)?;
+        let log_start = log.metadata().context("look at", &launch.log)?.len();
         scratch.ledger().note(&Effect::ProcessIntended { what: what.clone(), program: program.clone() })?;
         let mut command = Command::new(helper);
         command.arg(EXEC_COMMAND).arg(argument).process_group(0);
@@ -123,7 +126,9 @@ impl Child {
         let mut process = command.spawn().context("start", helper)?;
         let pid = process.id().cast_signed();
         match note(scratch, pid, &what, program) {
-            Ok(identity) => Ok(Self { process, identity, what, log: launch.log.clone(), status: None }),
+            Ok(identity) => {
+                Ok(Self { process, identity, what, log: launch.log.clone(), log_start, status: None })
+            }
             Err(error) => {
                 // What is not in the ledger must not live.
                 let _ = process.kill().and_then(|()| process.wait());
@@ -168,17 +173,32 @@ impl Child {
 
     /// That it ended although it should not have, with what its log says.
     pub fn died(&self, status: ExitStatus) -> Error {
-        Error::Died { what: self.what.clone(), status: status.to_string(), log_end: log_end(&self.log) }
+        Error::Died { what: self.what.clone(), status: status.to_string(), log_end: self.log_end() }
     }
 
     /// That it did not do its work within `limit`.
     pub fn too_slow(&self, limit: Duration, last: String) -> Error {
-        Error::TooSlow { what: self.what.clone(), limit, last, log_end: log_end(&self.log) }
+        Error::TooSlow { what: self.what.clone(), limit, last, log_end: self.log_end() }
     }
 
     /// Where its output goes.
     pub fn log(&self) -> &Path {
         &self.log
+    }
+
+    /// The last lines it logged that tell of errors; where none do, simply the last.
+    fn log_end(&self) -> String {
+        const LINES: usize = 3;
+        let text = fs::read(&self.log).unwrap_or_default();
+        let own = text.get(self.log_start as usize..).unwrap_or_default();
+        let text = String::from_utf8_lossy(own);
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let mut telling: Vec<&str> = lines.iter().filter(|line| tells_of_error(line)).copied().collect();
+        if telling.is_empty() {
+            telling = lines;
+        }
+        let last = &telling[telling.len().saturating_sub(LINES)..];
+        if last.is_empty() { "(empty)".to_owned() } else { last.join(" | ") }
     }
 
     /// Reaps a child that has ended or was sent SIGKILL.
@@ -243,18 +263,6 @@ fn open_log(path: &Path) -> Result<File, Error> {
     OpenOptions::new().append(true).create(true).open(path).context("open", path)
 }
 
-/// The last lines of a log that tell of errors; where none do, simply the last.
-fn log_end(log: &Path) -> String {
-    const LINES: usize = 3;
-    let text = fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let telling =
-        |line: &&&str| ["[ERROR]", "rror:", "cannot", "FATAL"].iter().any(|word| line.contains(word));
-    let mut errors: Vec<&str> = lines.iter().filter(telling).copied().collect();
-    if errors.is_empty() {
-        errors = lines;
-    }
-    let last = &errors[errors.len().saturating_sub(LINES)..];
-    if last.is_empty() { "(empty)".to_owned() } else { last.join(" | ") }
+fn tells_of_error(line: &str) -> bool {
+    ["[ERROR]", "rror:", "cannot", "FATAL"].iter().any(|word| line.contains(word))
 }

@@ -5,9 +5,9 @@
 //! that a build that is killed leaves no half template.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,16 +23,16 @@ use crate::control::{self, Control};
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY};
 use crate::find::Build;
+use crate::hex::hex;
 use crate::process::{ServerProcess, Surroundings};
 use crate::rows;
 use crate::spawn::{Child, Launch};
+use crate::user::RunAs;
 
 /// Bumped when a template made by an older version would not do any more.
 const FORMAT: u32 = 1;
-const INSTALL_LIMIT: Duration = Duration::from_secs(180);
+const INSTALL_LIMIT: Duration = Duration::from_mins(3);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Beside the data directory while a template comes into the cache from another file system.
-const PARTIAL_SUFFIX: &str = ".partial";
 
 /// A data directory to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +54,10 @@ pub fn cache_directory() -> PathBuf {
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
     let home = || directory("HOME").map(|home| home.join(".cache"));
     // Without a home, what is cached lasts as long as the system's temporary files.
-    let base = directory("XDG_CACHE_HOME").or_else(home).unwrap_or_else(std::env::temp_dir);
-    base.join(NAME)
+    match directory("XDG_CACHE_HOME").or_else(home) {
+        Some(base) => base.join(NAME),
+        None => std::env::temp_dir().join(format!("{NAME}-{}", geteuid())),
+    }
 }
 
 /// The template of `build` with `scale` rows, from the cache or made now. `progress` gets a few words
@@ -67,17 +69,35 @@ pub(crate) fn prepare(
     scale: Scale,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Template, Error> {
+    make_cache(cache)?;
     let template = Template { path: cache.join(key(build, scale)?), rows: scale.rows() };
     if template.path.is_dir() {
         return Ok(template);
     }
-    fs::create_dir_all(cache).context("make", cache)?;
-    let _lock = lock(&template.path.with_extension("lock"), progress)?;
+    let _lock = lock(&beside(&template.path, ".lock"), progress)?;
     if !template.path.is_dir() {
         let data = construct(surroundings, build, scale, progress)?;
         admit(&data, &template.path)?;
     }
     Ok(template)
+}
+
+/// Only we may write to the cache: a server would run on whatever data lie there.
+fn make_cache(cache: &Path) -> Result<(), Error> {
+    if let Some(parent) = cache.parent() {
+        fs::create_dir_all(parent).context("make", parent)?;
+    }
+    match DirBuilder::new().mode(PRIVATE_DIRECTORY).create(cache) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error).context("make", cache),
+        _ => Ok(ciphertoll_record::check_ours(cache)?),
+    }
+}
+
+/// `path` with something after its name.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// Everything a template depends on: engine, version, the very build, our format, the rows.
@@ -86,7 +106,7 @@ fn key(build: &Build, scale: Scale) -> Result<String, Error> {
     let metadata = fs::metadata(program).context("look at", program)?;
     let identity = format!("{FORMAT} {} {}.{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec());
     let digest = Sha1::digest(identity.as_bytes());
-    let short: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let short = hex(&digest[..6]);
     Ok(format!("{}-{}-{}rows-{short}", build.engine.label(), build.version, scale.rows()))
 }
 
@@ -209,15 +229,13 @@ fn admit(data: &Path, target: &Path) -> Result<(), Error> {
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
         renamed => return renamed.context("keep", target),
     }
-    let mut partial = target.as_os_str().to_owned();
-    partial.push(PARTIAL_SUFFIX);
-    let partial = PathBuf::from(partial);
+    let partial = beside(target, ".partial");
     match fs::remove_dir_all(&partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(error).context("remove", &partial);
         }
         _ => {}
     }
-    files::copy_directory(data, &partial, crate::user::RunAs::Ourselves)?;
+    files::copy_directory(data, &partial, RunAs::Ourselves)?;
     fs::rename(&partial, target).context("keep", target)
 }

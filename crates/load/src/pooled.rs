@@ -69,7 +69,7 @@ impl PooledClient {
     /// Sends the first statement.
     pub(crate) fn start(&mut self, pool: &mut Pool<'_>) -> Result<(), Error> {
         if let State::Waiting(mut selecting) = std::mem::replace(&mut self.state, State::Idle) {
-            selecting.select(pool)?;
+            selecting.select(Instant::now(), pool)?;
             self.state = State::Selecting(selecting);
         }
         Ok(())
@@ -136,10 +136,10 @@ impl Preparing {
 }
 
 impl Selecting {
-    fn select(&mut self, pool: &mut Pool<'_>) -> Result<(), Error> {
+    fn select(&mut self, began: Instant, pool: &mut Pool<'_>) -> Result<(), Error> {
         let id = pool.random.random_range(1..=pool.rows);
         command::encode_execute(self.channel.output(), self.statement_id, &[Param::I64(i64::from(id))])?;
-        self.began = Instant::now();
+        self.began = began;
         self.channel.send()?;
         Ok(())
     }
@@ -158,6 +158,7 @@ impl Selecting {
         spin(pool.injected_delay);
         let ended = Instant::now();
         recorder.operation(ended, ended - self.began);
-        self.select(pool)
+        // A closed loop: the next operation begins where this one ended.
+        self.select(ended, pool)
     }
 }

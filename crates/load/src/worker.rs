@@ -12,7 +12,7 @@ use crate::Error;
 use crate::churn::{Churn, ChurnClient};
 use crate::pooled::{Pool, PooledClient};
 use crate::recorder::{Legs, Recorder};
-use crate::window::{Moment, Window};
+use crate::window::Window;
 
 /// How long clients may take to connect before the window can open.
 pub(crate) const SET_UP_LIMIT: Duration = Duration::from_secs(20);
@@ -111,11 +111,12 @@ fn set_up(reactor: &mut Reactor, pool: &mut Pool<'_>, clients: &mut [PooledClien
         if waiting == 0 {
             return Ok(());
         }
-        if Instant::now() >= deadline {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             let seconds = SET_UP_LIMIT.as_secs();
             return Err(Error::NotReady { waiting, clients: clients.len(), seconds });
         }
-        for ready in reactor.wait(deadline)? {
+        for ready in reactor.wait(left)? {
             clients[ready.key].set_up(ready.readiness, pool)?;
         }
     }
@@ -131,16 +132,18 @@ fn drive(
     mut ready: impl FnMut(ciphertoll_net::Ready, &Reactor, &mut Recorder) -> Result<(), ciphertoll_net::Error>,
 ) -> Result<(), Error> {
     let mut batch = Vec::new();
-    while window.moment(Instant::now()) != Moment::Over && recorder.failed_operations() < clients as u64 {
-        batch.clear();
-        batch.extend(reactor.wait(window.closes)?);
+    loop {
+        let left = window.closes.saturating_duration_since(Instant::now());
+        if left.is_zero() || recorder.failed_operations() >= clients as u64 {
+            return Ok(());
+        }
+        batch.extend(reactor.wait(left)?);
         for event in batch.drain(..) {
             if let Err(error) = ready(event, reactor, recorder) {
                 recorder.error(&error);
             }
         }
     }
-    Ok(())
 }
 
 /// Burns `delay` of CPU: the known effect that the truth experiment must find again.

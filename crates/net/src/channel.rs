@@ -124,8 +124,10 @@ impl Channel {
         readiness: Readiness,
         mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, mysql::Error>,
     ) -> Result<Option<T>, Error> {
+        // One edge may tell of both, room to send and bytes to receive: no other comes for the first.
+        self.send()?;
         if readiness == Readiness::Writable {
-            return self.send().map(|_| None);
+            return Ok(None);
         }
         loop {
             let received = self.receive()?;
@@ -135,10 +137,11 @@ impl Channel {
             self.decrypt()?;
             let mut input = self.input();
             let before = input.len();
-            let response = step(&mut input)?;
+            let response = step(&mut input);
             let consumed = before - input.len();
+            // Also what made an error: after the server's refusal the connection awaits the next command.
             self.consume(consumed);
-            if let Response::Done(value) = response {
+            if let Response::Done(value) = response? {
                 return Ok(Some(value));
             }
             let go_on = match received {

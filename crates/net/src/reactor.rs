@@ -1,7 +1,7 @@
 //! The one readiness loop: edge-triggered, each socket registered once and never re-armed.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
 
@@ -51,10 +51,9 @@ impl Reactor {
             .map_err(Error::socket("cannot watch a socket"))
     }
 
-    /// Waits until a channel can go on or `deadline` has passed.
-    pub fn wait(&mut self, deadline: Instant) -> Result<impl Iterator<Item = Ready> + '_, Error> {
-        let timeout = deadline.saturating_duration_since(Instant::now());
-        match self.poll.poll(&mut self.events, Some(timeout.max(Duration::from_micros(1)))) {
+    /// Waits until a channel can go on or `timeout` has passed.
+    pub fn wait(&mut self, timeout: Duration) -> Result<impl Iterator<Item = Ready> + '_, Error> {
+        match self.poll.poll(&mut self.events, Some(timeout)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
             result => result.map_err(Error::socket("cannot wait for sockets"))?,
         }

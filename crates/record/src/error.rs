@@ -61,9 +61,9 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Somebody else could meddle with the scratch directory.
+    /// Somebody else could meddle with a directory that must be ours.
     #[error("{} {problem}; remove it, or ask its owner to", path.display())]
-    UntrustedScratch {
+    Untrusted {
         /// The directory.
         path: PathBuf,
         /// What is wrong with it.
@@ -77,7 +77,7 @@ impl Error {
         match self {
             Self::Unreadable { .. } | Self::Locked { .. } | Self::Newer { .. } => ExitCode::RecordUnusable,
             Self::NotFound { .. } => ExitCode::Usage,
-            Self::DiskFull { .. } | Self::Io { .. } | Self::UntrustedScratch { .. } => ExitCode::HostResource,
+            Self::DiskFull { .. } | Self::Io { .. } | Self::Untrusted { .. } => ExitCode::HostResource,
         }
     }
 

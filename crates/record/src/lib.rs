@@ -14,4 +14,4 @@ pub use ledger::{Effect, Ledger};
 pub use process::{Ended, ProcessIdentity};
 pub use read::{Record, Tail, resolve};
 pub use run_dir::{DEFAULT_RUNS, RunDirectory};
-pub use scratch::{Left, Scratch, SweepReport, scratch_root, sweep};
+pub use scratch::{Left, Scratch, SweepReport, check_ours, scratch_root, sweep};

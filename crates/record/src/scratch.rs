@@ -68,7 +68,7 @@ pub fn sweep(root: &Path) -> Result<SweepReport, Error> {
     if fs::symlink_metadata(root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(report);
     }
-    check_root(root)?;
+    check_ours(root)?;
     let _one_at_a_time = disk::lock(&root.join(LOCK))?;
     for entry in fs::read_dir(root).context("list", root)? {
         let entry = entry.context("list", root)?;
@@ -89,7 +89,7 @@ impl Scratch {
     /// A fresh directory under `root`, most often [`scratch_root`].
     pub fn create(root: &Path) -> Result<Self, Error> {
         make_root(root)?;
-        check_root(root)?;
+        check_ours(root)?;
         let _one_at_a_time = disk::lock(&root.join(LOCK))?;
         let path = root.join(format!("{:08x}", rand::random::<u32>()));
         make_directory(&path, PASS_THROUGH)?;
@@ -141,11 +141,11 @@ fn make_root(root: &Path) -> Result<(), Error> {
     }
 }
 
-/// `/var/tmp` is everybody's, so somebody else may have put something in the way.
-fn check_root(root: &Path) -> Result<(), Error> {
+/// Refuses a directory that somebody else could write to, or put in our way: `/var/tmp` is everybody's.
+pub fn check_ours(root: &Path) -> Result<(), Error> {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     let metadata = fs::symlink_metadata(root).context("look at", root)?;
-    let untrusted = |problem| Err(Error::UntrustedScratch { path: root.to_owned(), problem });
+    let untrusted = |problem| Err(Error::Untrusted { path: root.to_owned(), problem });
     if !metadata.is_dir() {
         return untrusted("is not a directory");
     }

@@ -9,7 +9,7 @@ use ciphertoll_wire::tls::{FlightObserver, NamedGroup};
 use openssl::nid::Nid;
 use openssl::pkey::{Id, PKeyRef, Public};
 use openssl::ssl::{
-    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslStream, SslVerifyMode, SslVersion,
+    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslStream, SslVerifyMode, SslVersion,
 };
 use openssl::x509::X509VerifyResult;
 use openssl::x509::verify::X509CheckFlags;
@@ -58,8 +58,6 @@ impl Context {
         builder.set_min_proto_version(Some(version)).map_err(settings_error)?;
         builder.set_max_proto_version(Some(version)).map_err(settings_error)?;
         builder.set_verify(SslVerifyMode::PEER);
-        // A plaintext buffer of 16 KB for each idle connection adds up in a pool.
-        builder.set_mode(SslMode::RELEASE_BUFFERS);
         match &settings.anchors {
             TrustAnchors::File(file) => load_ca(&mut builder, file)?,
             TrustAnchors::FileAndSystem(file) => {
@@ -74,6 +72,9 @@ impl Context {
         let mut ssl = Ssl::new(&self.inner).map_err(settings_error)?;
         match &self.peer {
             PeerName::Dns(name) => {
+                if name.contains('\0') {
+                    return Err(Error::TlsSettings("the server's name has a NUL byte".to_owned()));
+                }
                 ssl.set_hostname(name).map_err(settings_error)?;
                 ssl.param_mut().set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
                 ssl.param_mut().set_host(name).map_err(settings_error)?;

@@ -137,7 +137,7 @@ fn a_root_that_others_control_is_refused() {
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, &root).unwrap();
     for error in [Scratch::create(&root).unwrap_err(), sweep(&root).unwrap_err()] {
-        assert!(matches!(error, Error::UntrustedScratch { .. }), "{error}");
+        assert!(matches!(error, Error::Untrusted { .. }), "{error}");
         assert_eq!(error.exit_code(), ExitCode::HostResource);
     }
     fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o777)).unwrap();

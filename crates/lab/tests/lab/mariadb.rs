@@ -1,7 +1,5 @@
 //! A real MariaDB, started, used over every path, and gone without a trace.
 
-mod common;
-
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,6 +14,8 @@ use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{Encryption, Login};
+
+use crate::common;
 
 const ROWS: u32 = 1_500;
 
@@ -169,7 +169,7 @@ fn secrets_are_private_and_in_no_argument_or_log() {
     let mut keys = 0;
     for path in files_under(&root) {
         let metadata = fs::symlink_metadata(&path).unwrap();
-        let private = metadata.permissions().mode() & 0o077 == 0;
+        let private = metadata.permissions().mode() & 0o777 == 0o600;
         if path.ends_with("key.pem") {
             keys += 1;
             assert!(private && metadata.uid() == owner, "{}", path.display());

@@ -1,16 +1,17 @@
 //! Children: as whom they run, how they end, and that none outlives us.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ciphertoll_lab::{Child, EXEC_COMMAND, ExecRequest, Launch, RunAs};
-use ciphertoll_record::{Ended, ProcessIdentity, Scratch};
+use ciphertoll_record::{Ended, ProcessIdentity, Scratch, sweep};
+
+use crate::common;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -103,6 +104,19 @@ fn a_program_that_is_missing_is_told_in_the_log() {
 }
 
 #[test]
+fn an_error_quotes_the_childs_own_lines_only() {
+    let place = common::place();
+    fs::write(place.path().join("log"), "[ERROR] of an earlier one\n").unwrap();
+    let (_scratch, mut child) = spawn(place.path(), "echo '[ERROR] of this one'; exit 3");
+    let status = child.wait(LONG).unwrap().unwrap();
+    let error = child.died(status).to_string();
+    assert!(
+        error.contains("exit status: 3") && error.ends_with("its log ends: [ERROR] of this one"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_child_whose_parent_is_gone_does_not_start() {
     let place = common::place();
     let request = ExecRequest {
@@ -135,4 +149,27 @@ fn a_child_dies_with_the_thread_that_started_it() {
     .unwrap();
     assert!(child.identity().wait(LONG).unwrap(), "the parent-death signal is armed");
     drop((child, scratch));
+}
+
+#[test]
+fn a_run_that_is_killed_takes_its_children_along_and_the_sweep_takes_its_files() {
+    let place = common::place();
+    let root = place.path().join("scratch");
+    let mut run = Command::new(common::helper())
+        .arg("hold")
+        .arg(&root)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let (pid, scratch) = line.trim().split_once(' ').unwrap();
+    let child = ProcessIdentity::of(pid.parse().unwrap()).unwrap();
+    assert!(sweep(&root).unwrap().directories_removed == 0 && child.is_alive());
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let report = sweep(&root).unwrap();
+    assert_eq!((report.directories_removed, report.left.len()), (1, 0));
+    assert!(!child.is_alive() && !Path::new(scratch).exists());
 }

@@ -196,7 +196,7 @@ fn a_full_disk_is_told_and_what_was_written_stays_readable() {
     let mut written = 1;
     let error = loop {
         match run.append(&Event::Warned { message: "x".repeat(5_000) }) {
-            Ok(()) => written += 1,
+            Ok(_) => written += 1,
             Err(error) => break error,
         }
     };

@@ -1,0 +1,169 @@
+//! Servers that are not there, are something else, or do not start.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Answer, Session, alone, answer, is_root, items, one_document, real_server, text};
+
+/// A version that no real server has, so that nothing of it can be mistaken for a user's.
+const FAKE_VERSION: &str = "0.0.1";
+/// Installs nothing.
+const INSTALLS: &str = "exit 0";
+
+/// A directory with a `mariadbd` that answers `--version` as `version` says and fails otherwise.
+struct FakeServer {
+    directory: TempDir,
+}
+
+impl FakeServer {
+    fn new(version: &str, install: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        // Servers run as another user where we are root.
+        open_to_all(directory.path());
+        let server = format!(
+            "case \"$*\" in *--version*) {version};; *) echo '[ERROR] this is no server' >&2; exit 1;; esac"
+        );
+        script(&directory.path().join("mariadbd"), &server);
+        let bin = directory.path().join("bin");
+        fs::create_dir(&bin).expect("a directory");
+        open_to_all(&bin);
+        fs::rename(directory.path().join("mariadbd"), bin.join("mariadbd")).expect("move the server");
+        script(&bin.join("mariadb-install-db"), install);
+        Self { directory }
+    }
+
+    /// One that says it is a MariaDB of [`FAKE_VERSION`].
+    fn versioned(install: &str) -> Self {
+        Self::new(&format!("echo 'mariadbd  Ver {FAKE_VERSION}-MariaDB for Linux'"), install)
+    }
+
+    fn level(&self) -> String {
+        format!("mariadb={}", text(self.directory.path()))
+    }
+
+    fn run(&self) -> Answer {
+        run_on(&self.level())
+    }
+}
+
+impl Drop for FakeServer {
+    fn drop(&mut self) {
+        // The lock of the template that was never made is kept beside the real ones.
+        let cache = ciphertoll_lab::template::cache_directory();
+        for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with("mariadb-0.0.") {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+fn script(path: &Path, body: &str) {
+    fs::write(path, format!("#!/bin/sh\n{body}\n")).expect("write a script");
+    open_to_all(path);
+}
+
+fn open_to_all(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set a mode");
+}
+
+/// Runs on `server`, which cannot work, with nothing on stderr but what is wrong.
+#[track_caller]
+fn run_on(server: &str) -> Answer {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let arguments = ["run", "-q", "--server", server, "--workload", "connect", "--trial-time", "100ms"];
+    answer(&arguments, place.path())
+}
+
+/// The lines that are not about single cells.
+fn last_line(answer: &Answer) -> &str {
+    let lines: Vec<&str> = answer.stderr.lines().filter(|line| !line.starts_with("skipped: ")).collect();
+    let [line] = lines[..] else { panic!("one line: {answer:?}") };
+    line
+}
+
+#[test]
+fn a_directory_without_a_server_is_named_with_how_to_get_one() {
+    let empty = tempfile::tempdir().expect("a temporary directory");
+    let answer = run_on(&format!("mariadb={}", text(empty.path())));
+    assert_eq!(answer.code, Some(5), "{answer:?}");
+    let line = last_line(&answer);
+    assert!(line.contains(text(empty.path())) && line.contains("mariadb-server-core"), "{line}");
+}
+
+#[test]
+fn a_program_that_is_no_mariadb_is_no_server() {
+    for version in ["exit 1", "echo 'mariadbd  Ver 8.0.33 for Linux on x86_64 (MySQL Community)'"] {
+        let answer = FakeServer::new(version, INSTALLS).run();
+        assert_eq!(answer.code, Some(5), "{version}: {answer:?}");
+        assert!(last_line(&answer).contains("found"), "{answer:?}");
+    }
+}
+
+#[test]
+fn another_version_than_asked_for_is_told_with_the_one_that_is_there() {
+    let fake = FakeServer::versioned(INSTALLS);
+    let answer = run_on(&format!("mariadb-11.4={}", text(fake.directory.path())));
+    assert_eq!(answer.code, Some(5), "{answer:?}");
+    let line = last_line(&answer);
+    assert!(line.contains("mariadb-11.4") && line.contains("(only 0.0.1)"), "{line}");
+}
+
+#[test]
+fn a_server_that_ends_at_once_is_told_with_its_own_words() {
+    let answer = FakeServer::versioned(INSTALLS).run();
+    assert_eq!(answer.code, Some(7), "{answer:?}");
+    let line = last_line(&answer);
+    assert!(line.contains("this is no server") && line.contains("exit status: 1"), "{line}");
+}
+
+#[test]
+fn an_installer_that_fails_is_told_with_its_own_words() {
+    let answer = FakeServer::versioned("echo 'FATAL: no room here' >&2; exit 1").run();
+    assert_eq!(answer.code, Some(7), "{answer:?}");
+    let line = last_line(&answer);
+    assert!(line.contains("mariadb-install-db") && line.contains("no room here"), "{line}");
+}
+
+#[test]
+fn a_server_that_its_user_may_not_run_is_told() {
+    if !is_root() {
+        return;
+    }
+    let fake = FakeServer::versioned(INSTALLS);
+    fs::set_permissions(fake.directory.path(), fs::Permissions::from_mode(0o700)).expect("set a mode");
+    let answer = fake.run();
+    assert_eq!(answer.code, Some(7), "{answer:?}");
+    assert!(last_line(&answer).contains("Permission denied"), "{answer:?}");
+}
+
+#[test]
+fn what_is_missing_is_skipped_and_the_rest_is_measured() {
+    if !real_server() {
+        return;
+    }
+    let _machine = alone();
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let arguments = [
+        ["--server", "mariadb,mariadb-99.9"],
+        ["--path", "plain"],
+        ["--workload", "connect"],
+        ["--blocks", "2"],
+        ["--trial-time", "100ms"],
+    ];
+    let finished = Session::start(place.path(), &arguments.concat()).finish();
+    assert_eq!(finished.code, Some(6), "{:?}", finished.told());
+    let document = one_document(&finished.stdout);
+    let measured: Vec<&Value> = items(&document, "cells").iter().map(|cell| &cell["server"]).collect();
+    assert_eq!(measured, ["mariadb"]);
+    let [skipped] = items(&document, "skipped") else { panic!("one cell is skipped: {document}") };
+    assert!(skipped["id"].as_str().is_some_and(|id| id.starts_with("mariadb-99.9/")), "{skipped}");
+    assert!(skipped["reason"].as_str().is_some_and(|reason| reason.contains("mariadb-99.9")), "{skipped}");
+    let scratch_of_cells: Vec<PathBuf> =
+        fs::read_dir(place.path()).expect("runs").flatten().map(|run| run.path()).collect();
+    assert_eq!(scratch_of_cells.len(), 1, "one run was made");
+}

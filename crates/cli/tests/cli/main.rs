@@ -1,0 +1,7 @@
+//! The program from outside: what it answers to wrong input, a run from end to end on a real server, and
+//! what it leaves behind when something is killed, full or broken.
+
+mod end_to_end;
+mod faults;
+mod support;
+mod wrong_input;

@@ -1,0 +1,84 @@
+//! The machine the tests stand on: who has it, what it can do, and what must not be left on it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ciphertoll_model::{Engine, ServerLevel};
+use ciphertoll_record::ProcessIdentity;
+
+/// Longer than anything takes that is not stuck, template and all.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// For what takes milliseconds on an idle machine.
+pub(crate) const MOMENT: Duration = Duration::from_secs(20);
+/// Between two looks at what the kernel gives no event for.
+const GLANCE: Duration = Duration::from_millis(2);
+
+/// The machine to oneself, among the tests of this program.
+type Alone = MutexGuard<'static, ()>;
+
+/// Waits for the machine: runs measure time, and their trials must not share two processors.
+pub(crate) fn alone() -> Alone {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    // A test that failed has let go of the machine all the same.
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a real server is here. In CI one must be; elsewhere a test says why it is skipped.
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+pub(crate) fn real_server() -> bool {
+    match ciphertoll_lab::find(&ServerLevel::of(Engine::MariaDb)) {
+        Ok(_) => true,
+        Err(missing) => {
+            assert!(!in_ci(), "in CI nothing is skipped: {missing}");
+            eprintln!("SKIPPED: {missing}");
+            false
+        }
+    }
+}
+
+/// Whether this is CI, where a skipped test is a failed one.
+pub(crate) fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|ci| ci == "true")
+}
+
+/// Whether we may mount.
+pub(crate) fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Looks until `found` finds something; fails after [`MOMENT`], saying what was looked for.
+#[track_caller]
+pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + MOMENT;
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not within {MOMENT:?}: {what}");
+        std::thread::sleep(GLANCE);
+    }
+}
+
+/// Fails unless every process has ended and nothing of the scratch directory is left: no file, no socket.
+#[track_caller]
+pub(crate) fn assert_gone(processes: &[ProcessIdentity], scratch: &Path) {
+    assert!(!processes.is_empty(), "nothing was started, so nothing is proven");
+    for process in processes {
+        assert!(process.wait(MOMENT).expect("wait for a process"), "{process:?} is left");
+    }
+    assert!(!scratch.exists(), "{} is left", scratch.display());
+    let sockets = fs::read_to_string("/proc/net/unix").expect("/proc/net/unix");
+    let scratch = scratch.display().to_string();
+    assert!(!sockets.contains(&scratch), "a socket is left below {scratch}");
+    let mounts = fs::read_to_string("/proc/mounts").expect("/proc/mounts");
+    assert!(!mounts.contains(&scratch), "a mount is left below {scratch}");
+}
+
+/// Runs a command of the system and returns what it complained of, if it failed.
+pub(crate) fn system(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).output().map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}

@@ -1,0 +1,76 @@
+//! What the tests share: the program, places to run it in, and a session that can be waited for.
+
+mod host;
+mod session;
+mod tmpfs;
+
+use std::path::Path;
+use std::process::Command;
+
+pub(crate) use host::{MOMENT, alone, assert_gone, is_root, real_server};
+pub(crate) use session::{Finished, Session};
+pub(crate) use tmpfs::Tmpfs;
+
+use serde_json::Value;
+
+/// The name by which the ledger knows load processes.
+pub(crate) const LOAD: &str = "load";
+
+/// The program, in an environment that shapes no output.
+pub(crate) fn ciphertoll(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll"));
+    command.args(arguments).env("COLUMNS", "100").env_remove("CLICOLOR_FORCE");
+    command
+}
+
+/// Runs the program to its end; for what starts no server.
+pub(crate) fn answer(arguments: &[&str], directory: &Path) -> Answer {
+    let output = ciphertoll(arguments).current_dir(directory).output().expect("the program starts");
+    Answer {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8 on stdout"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8 on stderr"),
+    }
+}
+
+/// What the program answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Answer {
+    /// The one line on stderr of a program that failed and said nothing else.
+    #[track_caller]
+    pub(crate) fn one_line(&self) -> &str {
+        let lines: Vec<&str> = self.stderr.lines().collect();
+        assert!(self.stdout.is_empty(), "an error leaves stdout alone: {self:?}");
+        let [line] = lines[..] else { panic!("one line on stderr: {self:?}") };
+        assert!(line.starts_with("ciphertoll: "), "the line says who talks: {line}");
+        line
+    }
+}
+
+/// The path as text: tests make their own directories, whose names are plain.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+/// The one JSON document that stdout carries, ended by a newline.
+#[track_caller]
+pub(crate) fn one_document(stdout: &str) -> Value {
+    assert!(stdout.ends_with("}\n"), "one document and a newline");
+    serde_json::from_str(stdout).expect("stdout is exactly one JSON document")
+}
+
+/// The items of an array, or of nothing.
+pub(crate) fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The event called `name`, if `event` is one.
+pub(crate) fn is(event: &Value, name: &str) -> bool {
+    event["event"] == name
+}

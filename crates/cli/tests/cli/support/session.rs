@@ -1,0 +1,236 @@
+//! A run that is under way: its events as they come, its processes as its ledger has them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use ciphertoll_record::{ProcessIdentity, scratch_root};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::host::{PATIENCE, until};
+use super::{LOAD, ciphertoll, is, text};
+
+/// The name of the file, below a run's scratch directory, that says what the run did to the machine.
+const LEDGER: &str = "ledger.jsonl";
+
+/// A run of the program, killed when dropped.
+pub(crate) struct Session {
+    child: Child,
+    identity: ProcessIdentity,
+    stdout: JoinHandle<String>,
+    lines: Receiver<String>,
+    stderr: Vec<String>,
+    events: Vec<Value>,
+    scratch: Option<PathBuf>,
+    deadline: Instant,
+}
+
+/// A run that is over.
+pub(crate) struct Finished {
+    /// The exit code; none where a signal ended it.
+    pub code: Option<i32>,
+    pub stdout: String,
+    /// Every line of stderr, events included.
+    pub stderr: Vec<String>,
+    pub events: Vec<Value>,
+}
+
+/// A process as a ledger names it.
+#[derive(Clone, Debug)]
+pub(crate) struct Noted {
+    pub identity: ProcessIdentity,
+    pub what: String,
+}
+
+impl Session {
+    /// Starts `run` with events on stderr; its record goes below `runs`.
+    pub(crate) fn start(runs: &Path, arguments: &[&str]) -> Self {
+        let fixed = ["run", "--progress", "json", "--json", "--run-dir", text(runs)];
+        let mut command = ciphertoll(&[&fixed, arguments].concat());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let identity = ProcessIdentity::of(child.id().cast_signed()).expect("a child not yet reaped");
+        let stdout = read_all(child.stdout.take().expect("stdout is piped"));
+        let lines = read_lines(child.stderr.take().expect("stderr is piped"));
+        let deadline = Instant::now() + PATIENCE;
+        Self { child, identity, stdout, lines, stderr: vec![], events: vec![], scratch: None, deadline }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.identity.pid
+    }
+
+
+    /// Goes on to the next event that `wanted` wants; those before it are kept, too.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        while let Some(line) = self.next_line() {
+            if let Some(event) = self.take(line)
+                && wanted(&event)
+            {
+                return event;
+            }
+        }
+        panic!("the run ended before {what}: {}", self.stderr.join("\n"));
+    }
+
+    /// Goes on until a trial of `block` has begun and its load process runs.
+    #[track_caller]
+    pub(crate) fn wait_for_load(&mut self, block: u32) -> ProcessIdentity {
+        self.wait_for("a trial", |event| is(event, "trial_started") && event["block"] == block);
+        self.load().expect("the trial that has begun has its load process")
+    }
+
+    /// The load process of the trial that began last: each start brings one, in this order.
+    pub(crate) fn load(&mut self) -> Option<ProcessIdentity> {
+        let started = self.events.iter().filter(|event| is(event, "trial_started")).count();
+        until("the load process in the ledger", || {
+            let noted = self.processes();
+            let mut loads = noted.iter().filter(|noted| noted.what == LOAD);
+            loads.nth(started.checked_sub(1)?).map(|load| Some(load.identity))
+        })
+    }
+
+    /// The server that was started last.
+    #[track_caller]
+    pub(crate) fn server(&mut self) -> ProcessIdentity {
+        let noted = self.processes();
+        let server = noted.iter().rev().find(|noted| noted.what.starts_with("MariaDB"));
+        server.expect("a server in the ledger").identity
+    }
+
+    /// Every process that the ledger names so far, oldest first.
+    pub(crate) fn processes(&mut self) -> Vec<Noted> {
+        let ledger = fs::read_to_string(self.scratch().join(LEDGER)).expect("the ledger of a run on its way");
+        let whole = &ledger[..ledger.rfind('\n').map_or(0, |end| end + 1)];
+        let effects = whole.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
+        let processes = effects.filter(|effect| effect["effect"] == "process");
+        let noted = processes.map(|effect| Noted {
+            identity: serde_json::from_value(effect.clone()).expect("a process id and its start time"),
+            what: effect["what"].as_str().unwrap_or_default().to_owned(),
+        });
+        noted.collect()
+    }
+
+    /// Identities of every process that the ledger names so far.
+    pub(crate) fn identities(&mut self) -> Vec<ProcessIdentity> {
+        self.processes().into_iter().map(|noted| noted.identity).collect()
+    }
+
+    /// The run's own scratch directory, among those of everybody: the one whose ledger it has open.
+    #[track_caller]
+    pub(crate) fn scratch(&mut self) -> &Path {
+        let pid = self.pid();
+        self.scratch.get_or_insert_with(|| until("the run's scratch directory", || open_ledger(pid)))
+    }
+
+    /// Sends the program a signal; it was not reaped yet, so that its id is certainly its own.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).expect("signal our own child");
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub(crate) fn finish(mut self) -> Finished {
+        while let Some(line) = self.next_line() {
+            self.take(line);
+        }
+        let ended = self.identity.wait(PATIENCE).expect("wait for the program");
+        assert!(ended, "the program hangs after closing stderr");
+        let code = self.child.wait().expect("reap the program").code();
+        let stdout = std::mem::replace(&mut self.stdout, thread::spawn(String::new));
+        Finished {
+            code,
+            stdout: stdout.join().expect("read stdout"),
+            stderr: std::mem::take(&mut self.stderr),
+            events: std::mem::take(&mut self.events),
+        }
+    }
+
+    fn take(&mut self, line: String) -> Option<Value> {
+        let event =
+            line.starts_with('{').then(|| serde_json::from_str::<Value>(&line).expect("a whole event"));
+        self.stderr.push(line);
+        self.events.extend(event.clone());
+        event
+    }
+
+    #[track_caller]
+    fn next_line(&self) -> Option<String> {
+        match self.lines.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("nothing more within {PATIENCE:?} after: {}", self.stderr.join("\n"))
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A failed test leaves nothing running; SIGTERM first, so that the run clears up itself.
+        let _ = self.identity.end(PATIENCE / 4);
+        let _ = self.child.wait();
+    }
+}
+
+impl Finished {
+    /// What stderr says to a person: without events and the plan's two lines.
+    pub(crate) fn told(&self) -> Vec<&str> {
+        let plan = |line: &str| line.contains(" cell") && line.contains(" in ") && line.contains(" block");
+        let private = |line: &str| line.starts_with("Private servers are started for this");
+        let lines = self.stderr.iter().map(String::as_str);
+        lines.filter(|line| !line.starts_with('{') && !plan(line) && !private(line)).collect()
+    }
+
+    /// The events of this name.
+    pub(crate) fn named(&self, name: &str) -> Vec<&Value> {
+        self.events.iter().filter(|event| is(event, name)).collect()
+    }
+
+    /// The reason of the one trial that was voided, and its block and attempt are those of a first try.
+    #[track_caller]
+    pub(crate) fn only_void(&self) -> &Value {
+        let voided = self.named("trial_voided");
+        let [voided] = voided[..] else { panic!("one voided trial: {voided:?}") };
+        assert_eq!(voided["attempt"], 1, "{voided}");
+        voided
+    }
+}
+
+fn open_ledger(pid: i32) -> Option<PathBuf> {
+    let root = scratch_root();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+    let ledger = targets.into_iter().find(|target| target.starts_with(&root) && target.ends_with(LEDGER))?;
+    ledger.parent().map(Path::to_owned)
+}
+
+/// On a thread: a full pipe would stop the program.
+fn read_all(mut stdout: ChildStdout) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).expect("UTF-8 on stdout");
+        text
+    })
+}
+
+/// On a thread: a pipe has no read with a deadline.
+fn read_lines(stderr: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}

@@ -1,0 +1,7 @@
+//! The lab against real processes and, where this machine has it, a real MariaDB.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
+
+mod common;
+mod mariadb;
+mod spawn;

@@ -1,0 +1,15 @@
+//! Both drivers, blocking and readiness loop, against a scripted server on loopback.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
+
+mod certificates;
+mod drivers;
+mod edges;
+mod endings;
+mod login;
+mod negotiated;
+mod phases;
+mod refused;
+mod results;
+mod server;
+mod sources;

@@ -1,0 +1,126 @@
+//! What was agreed on is what is reported, connection by connection.
+
+use ciphertoll_net::ContextSource;
+use ciphertoll_net::tls::{Context, Negotiated, PeerName, Settings, TrustAnchors, Version};
+use openssl::ssl::{NameType, SslVersion};
+
+use crate::certificates::{Authority, Key, ServerTls};
+use crate::drivers::{Driver, LoopClient, dialer};
+use crate::server::Server;
+
+fn negotiate(driver: Driver, authority: &Authority, tls: ServerTls, version: Version) -> Negotiated {
+    let acceptor = authority.acceptor(tls);
+    let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
+    let connection = driver.connect_tls(&server.address, &authority.settings(version)).unwrap();
+    let negotiated = connection.negotiated().unwrap();
+    connection.close().unwrap();
+    server.join();
+    negotiated
+}
+
+#[test]
+fn version_suite_group_and_key() {
+    let authority = Authority::new();
+    let suites = [
+        (Version::Tls13, Key::P256, "tls1.3", "TLS_AES_256_GCM_SHA384", "p256"),
+        (Version::Tls13, Key::Rsa2048, "tls1.3", "TLS_AES_256_GCM_SHA384", "rsa2048"),
+        (Version::Tls12, Key::P256, "tls1.2", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "p256"),
+        (Version::Tls12, Key::Rsa2048, "tls1.2", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "rsa2048"),
+        (Version::Tls13, Key::P384, "tls1.3", "TLS_AES_256_GCM_SHA384", "p384"),
+        (Version::Tls13, Key::Ed25519, "tls1.3", "TLS_AES_256_GCM_SHA384", "ed25519"),
+    ];
+    for (offered, key, version, suite, key_label) in suites {
+        for driver in Driver::ALL {
+            let tls = ServerTls { key, groups: "X25519", ..ServerTls::default() };
+            let expected = Negotiated {
+                version,
+                suite,
+                group: Some("x25519".into()),
+                key: key_label.into(),
+                resumed: false,
+                hello_retry: false,
+            };
+            assert_eq!(negotiate(driver, &authority, tls, offered), expected, "{driver:?}");
+        }
+    }
+}
+
+#[test]
+fn a_server_with_p256_only_costs_tls_1_3_a_retry() {
+    let authority = Authority::new();
+    let tls = ServerTls { groups: "P-256", ..ServerTls::default() };
+    for driver in Driver::ALL {
+        for (version, hello_retry) in [(Version::Tls13, true), (Version::Tls12, false)] {
+            let negotiated = negotiate(driver, &authority, tls, version);
+            assert_eq!(negotiated.group.as_deref(), Some("p256"), "{version:?}");
+            assert_eq!(negotiated.hello_retry, hello_retry, "{version:?}");
+        }
+    }
+}
+
+#[test]
+fn a_server_with_one_version_is_taken_where_it_is_the_one_offered() {
+    let authority = Authority::new();
+    for driver in Driver::ALL {
+        for (version, only) in [(Version::Tls12, SslVersion::TLS1_2), (Version::Tls13, SslVersion::TLS1_3)] {
+            let tls = ServerTls { only: Some(only), ..ServerTls::default() };
+            assert_eq!(negotiate(driver, &authority, tls, version).version, version.label());
+        }
+    }
+}
+
+#[test]
+fn a_shared_context_does_not_resume_unasked() {
+    let authority = Authority::new();
+    for version in [Version::Tls12, Version::Tls13] {
+        let acceptor = authority.acceptor(ServerTls::default());
+        let server = Server::tcp(move |listener| {
+            [(); 3].map(|()| {
+                let peer = listener.accept().log_in(Some(&acceptor));
+                let reused = peer.tls().session_reused();
+                peer.goodbye();
+                reused
+            })
+        });
+        let context = Context::build(&authority.settings(version)).unwrap();
+        let dialer = dialer(&server.address, Some(ContextSource::Shared(context)));
+        for _ in 0..3 {
+            let mut client = LoopClient::connect(&dialer, None).unwrap();
+            assert!(!client.channel.negotiated().unwrap().resumed);
+            ciphertoll_wire::mysql::command::encode_quit(client.channel.output());
+            client.channel.close().unwrap();
+        }
+        assert_eq!(server.join(), [false; 3]);
+    }
+}
+
+/// The name that the server is asked for: none where it is known by its address.
+#[test]
+fn a_host_name_is_sent_and_an_address_is_not() {
+    let authority = Authority::new();
+    for (peer, expected) in [("localhost", Some("localhost")), ("127.0.0.1", None)] {
+        for driver in Driver::ALL {
+            let acceptor = authority.acceptor(ServerTls::default());
+            let server = Server::tcp(move |listener| {
+                let peer = listener.accept().log_in(Some(&acceptor));
+                let name = peer.tls().servername(NameType::HOST_NAME).map(ToOwned::to_owned);
+                peer.goodbye();
+                name
+            });
+            let settings = Settings { peer: PeerName::from(peer), ..authority.settings(Version::Tls13) };
+            driver.connect_tls(&server.address, &settings).unwrap().close().unwrap();
+            assert_eq!(server.join().as_deref(), expected);
+        }
+    }
+}
+
+#[test]
+fn the_systems_authorities_come_on_top() {
+    let authority = Authority::new();
+    let acceptor = authority.acceptor(ServerTls::default());
+    let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
+    let anchors = TrustAnchors::FileAndSystem(authority.file());
+    let settings = Settings { anchors, ..authority.settings(Version::Tls13) };
+    Driver::Loop.connect_tls(&server.address, &settings).unwrap().close().unwrap();
+    server.join();
+}

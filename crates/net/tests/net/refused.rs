@@ -1,0 +1,196 @@
+//! Servers that a client must not take, and that it never takes in plaintext instead.
+
+use std::fs;
+
+use ciphertoll_net::tls::{PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_net::{Error, Fault};
+use ciphertoll_wire::mysql::{self, Capabilities};
+use openssl::ssl::SslVersion;
+
+use crate::certificates::{Authority, ServerTls, Validity};
+use crate::drivers::{Driver, USER};
+use crate::server::{OFFERED, Server, greeting};
+
+const VERSIONS: [Version; 2] = [Version::Tls12, Version::Tls13];
+
+/// Why the client refused, and why the server thinks that it did.
+fn refuse(driver: Driver, authority: &Authority, tls: ServerTls, settings: &Settings) -> (String, String) {
+    let acceptor = authority.acceptor(tls);
+    let server = Server::tcp(move |listener| {
+        let mut peer = listener.accept();
+        peer.greet();
+        peer.await_tls_request();
+        peer.start_tls(&acceptor).unwrap_err()
+    });
+    let error = driver.refusal(&server.address, Some(settings));
+    assert!(matches!(error, Error::Tls(_)), "{error:?}");
+    assert_eq!(error.fault(), Fault::Tls);
+    (error.to_string(), server.join())
+}
+
+#[track_caller]
+fn expect_certificate(outcome: (String, String), reason: &str, alert: &str) {
+    let (message, servers_view) = outcome;
+    assert_eq!(message, format!("TLS: the server's certificate does not verify: {reason}"));
+    assert!(servers_view.contains(alert), "the server was told: {servers_view}");
+}
+
+#[test]
+fn certificates_of_another_authority() {
+    let (theirs, ours) = (Authority::new(), Authority::new());
+    for driver in Driver::ALL {
+        for version in VERSIONS {
+            let outcome = refuse(driver, &theirs, ServerTls::default(), &ours.settings(version));
+            // Both are called the same: it is the signature that does not fit.
+            let (message, servers_view) = outcome;
+            assert!(message.contains("certificate does not verify"), "{message}");
+            assert!(servers_view.contains("alert"), "{servers_view}");
+        }
+    }
+}
+
+#[test]
+fn certificates_for_another_name() {
+    let authority = Authority::new();
+    let names = [
+        ("db.example", "hostname mismatch"),
+        ("localhost.example", "hostname mismatch"),
+        ("127.0.0.2", "IP address mismatch"),
+        ("::1", "IP address mismatch"),
+    ];
+    for driver in Driver::ALL {
+        for version in VERSIONS {
+            for (name, reason) in names {
+                let settings = Settings { peer: PeerName::from(name), ..authority.settings(version) };
+                let outcome = refuse(driver, &authority, ServerTls::default(), &settings);
+                expect_certificate(outcome, reason, "bad certificate");
+            }
+        }
+    }
+}
+
+#[test]
+fn certificates_out_of_their_time() {
+    let authority = Authority::new();
+    let times = [
+        (Validity::Expired, "certificate has expired", "certificate expired"),
+        (Validity::NotYet, "certificate is not yet valid", "bad certificate"),
+    ];
+    for driver in Driver::ALL {
+        for version in VERSIONS {
+            for (validity, reason, alert) in times {
+                let tls = ServerTls { validity, ..ServerTls::default() };
+                let outcome = refuse(driver, &authority, tls, &authority.settings(version));
+                expect_certificate(outcome, reason, alert);
+            }
+        }
+    }
+}
+
+#[test]
+fn another_version_than_the_one_offered() {
+    let authority = Authority::new();
+    for driver in Driver::ALL {
+        for (only, offered) in [(SslVersion::TLS1_2, Version::Tls13), (SslVersion::TLS1_3, Version::Tls12)] {
+            let tls = ServerTls { only: Some(only), ..ServerTls::default() };
+            let (message, _) = refuse(driver, &authority, tls, &authority.settings(offered));
+            assert!(message.contains("protocol version"), "{message}");
+            assert!(message.contains(offered.label()), "{message}");
+        }
+    }
+}
+
+#[test]
+fn no_tls_is_never_replaced_by_plaintext() {
+    let authority = Authority::new();
+    for driver in Driver::ALL {
+        let server = Server::tcp(|listener| {
+            let mut peer = listener.accept();
+            peer.greet_offering(OFFERED.without(Capabilities::SSL));
+            peer.read_to_end()
+        });
+        let error = driver.refusal(&server.address, Some(&authority.settings(Version::Tls13)));
+        assert!(matches!(error, Error::Protocol(mysql::Error::TlsNotOffered)), "{error:?}");
+        assert_eq!(error.fault(), Fault::Server);
+        assert_eq!(server.join(), b"", "{driver:?} answered");
+    }
+}
+
+/// "NO STARTTLS" (USENIX Security 2021): what comes in plaintext must not pass for encrypted.
+#[test]
+fn plaintext_with_the_greeting() {
+    let authority = Authority::new();
+    for driver in Driver::ALL {
+        let server = Server::tcp(|listener| {
+            let mut peer = listener.accept();
+            let mut bytes = greeting(OFFERED);
+            bytes.extend_from_slice(&[7, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0]);
+            peer.send(&bytes);
+            peer.read_to_end()
+        });
+        let error = driver.refusal(&server.address, Some(&authority.settings(Version::Tls13)));
+        assert!(matches!(error, Error::Protocol(mysql::Error::Protocol { .. })), "{error:?}");
+        assert_eq!(error.fault(), Fault::Server);
+        assert_eq!(server.join(), b"", "{driver:?} answered");
+    }
+}
+
+#[test]
+fn plaintext_in_place_of_the_handshake() {
+    let authority = Authority::new();
+    for driver in Driver::ALL {
+        for version in VERSIONS {
+            let server = Server::tcp(|listener| {
+                let mut peer = listener.accept();
+                peer.greet();
+                peer.await_tls_request();
+                // The OK that would end the login.
+                peer.send(&[7, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0]);
+                peer.read_to_end()
+            });
+            let error = driver.refusal(&server.address, Some(&authority.settings(version)));
+            assert!(matches!(error, Error::Tls(_)), "{error:?}");
+            let sent = server.join();
+            let login = sent.windows(USER.len()).any(|bytes| bytes == USER.as_bytes());
+            assert!(!login, "{driver:?} logged in in plaintext");
+        }
+    }
+}
+
+/// The caller's own mistakes are told before a byte is sent.
+#[test]
+fn settings_that_are_none() {
+    let authority = Authority::new();
+    let garbage = authority.file().with_file_name("garbage.pem");
+    fs::write(&garbage, "no certificate").unwrap();
+    let missing = authority.file().with_file_name("missing.pem");
+    for file in [garbage, missing] {
+        let anchors = TrustAnchors::File(file.clone());
+        let settings = Settings { anchors, ..authority.settings(Version::Tls13) };
+        let error = ciphertoll_net::tls::Context::build(&settings).map(|_| ()).unwrap_err();
+        assert_eq!(error.fault(), Fault::Caller);
+        assert!(error.to_string().contains(&file.display().to_string()), "{error}");
+    }
+}
+
+/// An empty name would switch the check of names off, were it taken.
+#[test]
+fn names_that_are_none() {
+    let authority = Authority::new();
+    for driver in Driver::ALL {
+        for name in ["", "local\0host"] {
+            let server = Server::tcp(|listener| {
+                let mut peer = listener.accept();
+                peer.greet();
+                peer.await_tls_request();
+                peer.read_to_end()
+            });
+            let peer = PeerName::Dns(name.to_owned());
+            let settings = Settings { peer, ..authority.settings(Version::Tls13) };
+            let error = driver.refusal(&server.address, Some(&settings));
+            assert!(matches!(error, Error::TlsSettings(_)), "{error:?}");
+            assert_eq!(error.fault(), Fault::Caller);
+            server.join();
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What outlives a process, written, damaged and found again.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
+
+mod run_directory;
+mod sweep;
