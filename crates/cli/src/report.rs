@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use ciphertoll_model::{Event, ExitCode, Plan, Stamped};
+use ciphertoll_model::{Event, ExitCode};
 use ciphertoll_record::Record;
 use ciphertoll_report::{RunReport, Style};
 
@@ -14,25 +14,19 @@ const DEFAULT_WIDTH: u16 = 100;
 
 pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
-    let record = Record::open(&path)?;
-    let version = record.events.iter().find_map(|stamped| match &stamped.event {
-        Event::RunStarted { tool_version, .. } => Some(tool_version.clone()),
-        _ => None,
-    });
-    let version = version.unwrap_or_else(|| "unknown".to_owned());
-    print(&record.name(), &version, &record.plan, &record.events, arguments.format)
+    print(&Record::open(&path)?, arguments.format)
 }
 
 /// Prints the one document of a run.
-pub(crate) fn print(
-    run: &str,
-    tool_version: &str,
-    plan: &Plan,
-    events: &[Stamped],
-    format: ReportFormat,
-) -> Result<ExitCode, Failure> {
+pub(crate) fn print(record: &Record, format: ReportFormat) -> Result<ExitCode, Failure> {
+    let Record { plan, events, .. } = record;
+    let version = events.iter().find_map(|stamped| match &stamped.event {
+        Event::RunStarted { tool_version, .. } => Some(tool_version.as_str()),
+        _ => None,
+    });
     let analysis = ciphertoll_stats::analyse(plan, events);
-    let report = RunReport { run, tool_version, plan, events, analysis: &analysis };
+    let tool_version = version.unwrap_or("unknown");
+    let report = RunReport { run: &record.name(), tool_version, plan, events, analysis: &analysis };
     let document = match format {
         ReportFormat::Json => ciphertoll_report::json(&report)
             .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))?,

@@ -38,24 +38,7 @@ pub(crate) fn spec(arguments: &RunArguments) -> Result<Spec, Failure> {
     spec.seed = arguments.seed.or(spec.seed);
     spec.baseline = arguments.baseline.clone().or(spec.baseline);
     spec.validate()?;
-    check_names(&spec)?;
     Ok(spec)
-}
-
-/// Cells are told apart by their servers' names: two servers of one name would count as one.
-fn check_names(spec: &Spec) -> Result<(), Failure> {
-    let servers: Vec<&ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).collect();
-    for (index, server) in servers.iter().enumerate() {
-        let name = server.short_name();
-        let namesake = |other: &&&ServerLevel| *other != server && other.short_name() == name;
-        if let Some(other) = servers[..index].iter().find(namesake) {
-            return Err(Failure::usage(format!(
-                "two servers are called \"{name}\": {other} and {server}; give one a label of its own, LABEL:{}",
-                ServerLevel { label: None, ..(*server).clone() }
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// The seed asked for, or a fresh one, small enough to type.

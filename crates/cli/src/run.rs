@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_model::{Arm, Ending, Event, ExitCode, Plan, Spec, Stamped};
-use ciphertoll_record::RunDirectory;
+use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
 
 use crate::arguments::{PlanFormat, ProgressFormat, ReportFormat, RunArguments};
@@ -27,7 +27,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let interrupt = watch_signals()?;
     let run = carry_out(arguments, &spec, &plan, &interrupt)?;
     let format = if arguments.json { ReportFormat::Json } else { ReportFormat::Terminal };
-    report::print(&run.name, VERSION, &plan, &run.events, format)?;
+    // From the record and not from memory: what is printed now is what any later report prints, to the byte.
+    report::print(&Record::open(&run.directory)?, format)?;
     if !arguments.quiet {
         tell(&format!("recorded in {}", run.directory.display()));
     }
@@ -36,7 +37,6 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 
 /// A run that was carried out, to its end or not.
 struct Ran {
-    name: String,
     directory: PathBuf,
     events: Vec<Stamped>,
 }
@@ -61,8 +61,7 @@ fn carry_out(
     let carried = Run::new(plan, &mut bench, &mut sink, interrupt).carry_out(VERSION);
     sink.progress.finish();
     let events = carried.map_err(|error| failed(&error, &path))?;
-    let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    Ok(Ran { name, directory: path, events })
+    Ok(Ran { directory: path, events })
 }
 
 /// Events go to the record first, then to the display: what is shown is recorded.

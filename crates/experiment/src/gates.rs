@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Cell, Flag, Leg, LegCount, Link, Metric, Observation, TrialResult, VoidReason};
+use ciphertoll_model::{
+    Cell, ConnectionUse, Flag, Leg, LegCount, Link, Metric, Observation, TrialResult, VoidReason,
+};
 
 use crate::bench::Measured;
 
@@ -19,6 +21,9 @@ const STEADY_TOLERANCE: f64 = 0.10;
 const STEADY_SIGMAS: f64 = 3.0;
 /// A median here on a local path is Nagle waiting for a delayed ACK, not a server.
 const DELAYED_ACK_NS: std::ops::RangeInclusive<u64> = 38_000_000..=46_000_000;
+/// Pages from disk beyond this share of the operations void a trial on cached rows; a few are the
+/// server's own housekeeping.
+const MAX_BUFFER_MISSES: f64 = 0.001;
 /// Fewer samples than this do not carry a 95th percentile.
 const MIN_SAMPLES_P95: u64 = 200;
 /// Fewer samples than this do not carry a 99th percentile.
@@ -39,7 +44,7 @@ pub fn judge(cell: &Cell, measured: &Measured) -> Result<Observation, VoidReason
 }
 
 fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
-    let Measured { load, machine, .. } = measured;
+    let Measured { load, server, machine } = measured;
     if let Some(worst) = load.errors.iter().max_by_key(|error| error.count) {
         let count = load.errors.iter().map(|error| error.count).sum();
         return Err(VoidReason::OperationErrors { count, message: worst.message.clone() });
@@ -49,6 +54,10 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     }
     for LegCount { leg, .. } in &load.legs {
         negotiated_as_planned(cell, leg)?;
+    }
+    let pooled = cell.workload.connection_use() == ConnectionUse::Pooled;
+    if pooled && ratio(server.buffer_misses, load.operations) > MAX_BUFFER_MISSES {
+        return Err(VoidReason::BufferMisses { count: server.buffer_misses });
     }
     let steal = ratio(machine.steal_ns, machine.busy_ns + machine.steal_ns);
     if steal > MAX_STEAL {

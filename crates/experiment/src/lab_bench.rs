@@ -150,11 +150,9 @@ impl Bench for LabBench {
 
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
         self.revive(cell, emit)?;
-        let instance = self.instance(cell)?;
-        match cell.treatment.path.as_tls() {
-            Some(tls) => instance.server.install_certificate(tls.key).map_err(fatal),
-            None => Ok(()),
-        }
+        let server = &mut self.instance(cell)?.server;
+        let Some(tls) = cell.treatment.path.as_tls() else { return Ok(()) };
+        server.install_certificate(tls.key).map_err(|error| control_failed(server, error))
     }
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
@@ -165,14 +163,22 @@ impl Bench for LabBench {
         let instance = self.instance(request.cell)?;
         let spec = trial_spec(request, &instance.server, injected_delay.unwrap_or_default());
         let pid = instance.server.pid();
+        let misses_before =
+            instance.server.buffer_misses().map_err(|error| control_failed(&mut instance.server, error))?;
         let load = LoadProcess::start(&program, &spec).map_err(load_failed)?;
         let lab = self.lab.as_ref().ok_or_else(|| TrialError::Fatal(internal("no lab".to_owned())))?;
         note_in_ledger(lab, &load, &program).map_err(|error| fatal(error.into()))?;
         let measured = observe(load, pid, &interrupt);
-        match (measured, self.instance(request.cell)?.server.check_alive()) {
+        let server = &mut self.instance(request.cell)?.server;
+        match (measured, server.check_alive()) {
             (Err(TrialError::Interrupted), _) => Err(TrialError::Interrupted),
-            (_, Err(died)) => Err(TrialError::Void(VoidReason::ServerDied { message: died.to_string() })),
-            (measured, Ok(())) => measured,
+            (_, Err(died)) => Err(server_died(&died)),
+            (Err(error), Ok(())) => Err(error),
+            (Ok(mut measured), Ok(())) => {
+                let misses = server.buffer_misses().map_err(|error| control_failed(server, error))?;
+                measured.server.buffer_misses = misses.saturating_sub(misses_before);
+                Ok(measured)
+            }
         }
     }
 
@@ -236,7 +242,7 @@ fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, Tria
     // The samples are taken when the coordinator wakes, a little late on a busy machine.
     let stretch = load.window_ns as f64 / (used.elapsed.as_nanos() as f64).max(1.0);
     let in_window = |nanos: u64| (nanos as f64 * stretch) as u64;
-    let server = ServerUse { cpu_ns: in_window(used.server_cpu_ns), rss_peak_bytes };
+    let server = ServerUse { cpu_ns: in_window(used.server_cpu_ns), rss_peak_bytes, buffer_misses: 0 };
     let machine = MachineUse {
         busy_ns: in_window(used.machine_busy_ns),
         steal_ns: in_window(used.machine_steal_ns),
@@ -361,6 +367,18 @@ fn load_failed(error: ciphertoll_load::Error) -> TrialError {
             TrialError::Fatal(BenchError { message: error.to_string(), exit_code: ExitCode::HostResource })
         }
     }
+}
+
+/// A control connection that failed because the server died voids the trial only.
+fn control_failed(server: &mut MariaDb, error: ciphertoll_lab::Error) -> TrialError {
+    match server.check_alive() {
+        Err(died) => server_died(&died),
+        Ok(()) => fatal(error),
+    }
+}
+
+fn server_died(died: &ciphertoll_lab::Error) -> TrialError {
+    TrialError::Void(VoidReason::ServerDied { message: died.to_string() })
 }
 
 fn fatal(error: ciphertoll_lab::Error) -> TrialError {

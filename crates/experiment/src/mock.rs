@@ -82,7 +82,11 @@ impl<'a> MockBench<'a> {
                 client_rss_peak_bytes: 8 << 20,
                 usable_ports: Some(28_232 * 64),
             },
-            server: ServerUse { cpu_ns: (busy * SERVER_CPU_SHARE) as u64, rss_peak_bytes: Some(120 << 20) },
+            server: ServerUse {
+                cpu_ns: (busy * SERVER_CPU_SHARE) as u64,
+                rss_peak_bytes: Some(120 << 20),
+                buffer_misses: 0,
+            },
             machine: MachineUse { busy_ns: busy as u64, steal_ns: 0, time_wait_sockets: 0 },
         }
     }

@@ -79,6 +79,9 @@ pub enum Error {
         /// Which step failed and why.
         reason: String,
     },
+    /// The server does not tell what every server of its kind counts.
+    #[error("the server does not tell its {0}")]
+    NoCounter(&'static str),
     /// Files, locks and the ledger.
     #[error(transparent)]
     Record(#[from] ciphertoll_record::Error),
@@ -89,7 +92,7 @@ impl Error {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::ServerMissing { .. } | Self::Program { .. } => ExitCode::NothingRan,
-            Self::Died { .. } | Self::TooSlow { .. } => ExitCode::ServerRefused,
+            Self::Died { .. } | Self::TooSlow { .. } | Self::NoCounter(_) => ExitCode::ServerRefused,
             Self::PortsTaken { .. } | Self::NoServerUser(_) => ExitCode::HostResource,
             Self::Control { source, .. } => match source.fault() {
                 ciphertoll_net::Fault::Server | ciphertoll_net::Fault::Tls => ExitCode::ServerRefused,

@@ -111,6 +111,16 @@ impl MariaDb {
         Ok(())
     }
 
+    /// Pages read from disk so far because the buffer pool did not have them.
+    pub fn buffer_misses(&self) -> Result<u64, Error> {
+        let mut client = self.control.connect()?;
+        let sql = "SELECT variable_value FROM information_schema.global_status \
+             WHERE variable_name = 'INNODB_BUFFER_POOL_READS'";
+        let rows = control::query(&mut client, "read the server's counters", sql)?;
+        let value = rows.into_iter().flatten().next().and_then(|value| value.parse().ok());
+        value.ok_or(Error::NoCounter("Innodb_buffer_pool_reads"))
+    }
+
     /// Ends the server in an orderly way if it lets itself, and removes its files.
     pub fn stop(mut self) -> Result<Ended, Error> {
         let ended = self.process.stop()?;

@@ -12,7 +12,7 @@ pub struct Span(Duration);
 
 /// A duration that could not be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is no duration; write 500ms, 1s, 2m or a number of seconds, at most 24 hours")]
+#[error("\"{text}\" is no duration; write 500ms, 1s, 2m or a number of seconds, from 1 ms to 24 hours")]
 pub struct SpanError {
     text: String,
 }
@@ -43,10 +43,10 @@ impl FromStr for Span {
             },
             None => (text, 1.0),
         };
-        match number.parse::<f64>() {
-            Ok(value) if value > 0.0 && value * unit_s <= LONGEST_S => {
-                Ok(Self::from_millis((value * unit_s * 1e3).round() as u64))
-            }
+        let millis = number.parse::<f64>().map(|value| (value * unit_s * 1e3).round());
+        match millis {
+            // What rounds to no time at all would print as what is not read.
+            Ok(millis) if (1.0..=LONGEST_S * 1e3).contains(&millis) => Ok(Self::from_millis(millis as u64)),
             _ => Err(SpanError { text: text.to_owned() }),
         }
     }

@@ -188,6 +188,12 @@ pub enum VoidReason {
         /// How.
         message: String,
     },
+    /// Pages came from disk where the level means the cache.
+    #[error("{count} pages were read from disk, where the rows should have been cached")]
+    BufferMisses {
+        /// How many.
+        count: u64,
+    },
     /// The hypervisor took the CPU.
     #[error("the hypervisor took {percent:.1} % of the trial's CPU time")]
     Steal {

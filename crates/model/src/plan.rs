@@ -210,13 +210,21 @@ impl Baseline {
     }
 
     fn parse(text: &str) -> Result<Self, SpecError> {
-        let unusable = |_| SpecError::Baseline(text.to_owned());
+        let unusable = SpecError::BaselineLevel;
         let (factor, level) = text.split_once('=').ok_or_else(|| SpecError::Baseline(text.to_owned()))?;
         match factor {
             "path" => level.parse().map(Self::Path).map_err(unusable),
             "server" => level.parse().map(Self::Server).map_err(unusable),
             "ctx" => level.parse().map(Self::Ctx).map_err(unusable),
             _ => Err(SpecError::Baseline(text.to_owned())),
+        }
+    }
+
+    fn is_level_of(&self, cell: &Cell) -> bool {
+        match self {
+            Self::Path(path) => cell.treatment.path == *path,
+            Self::Server(server) => cell.treatment.server == *server,
+            Self::Ctx(ctx) => cell.treatment.ctx == Some(*ctx),
         }
     }
 
@@ -244,11 +252,14 @@ impl fmt::Display for Baseline {
 
 fn cells_of(grids: &[Grid]) -> (Vec<Cell>, Vec<Skipped>) {
     let mut cells: Vec<Cell> = Vec::new();
-    let mut skipped = Vec::new();
+    let mut skipped: Vec<Skipped> = Vec::new();
     for grid in grids {
         for cell in combinations(grid) {
             if let Some(reason) = cell.redundancy(grid.ctx[0]) {
-                skipped.push(Skipped { id: cell.to_string(), reason: reason.to_owned() });
+                let skip = Skipped { id: cell.to_string(), reason: reason.to_owned() };
+                if !skipped.contains(&skip) {
+                    skipped.push(skip);
+                }
                 continue;
             }
             let cell = cell.normalised();
@@ -257,6 +268,8 @@ fn cells_of(grids: &[Grid]) -> (Vec<Cell>, Vec<Skipped>) {
             }
         }
     }
+    // What one grid has to spare, another may ask for by itself.
+    skipped.retain(|skip| cells.iter().all(|cell| cell.to_string() != skip.id));
     (cells, skipped)
 }
 
@@ -308,8 +321,11 @@ fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
         None if cells.iter().any(|cell| cell.treatment.path == Path::Plain) => Baseline::Path(Path::Plain),
         None => Baseline::Path(cells.first().ok_or(SpecError::NoGrid)?.treatment.path),
     };
-    let measured = cells.iter().any(|cell| cells.contains(&baseline.counterpart(cell)));
-    if measured { Ok(baseline) } else { Err(SpecError::BaselineNotMeasured(baseline.to_string())) }
+    if cells.iter().any(|cell| baseline.is_level_of(cell)) {
+        Ok(baseline)
+    } else {
+        Err(SpecError::BaselineNotMeasured(baseline.to_string()))
+    }
 }
 
 /// Groups cells by the cell they are compared with. A cell whose counterpart is not measured is a
@@ -317,8 +333,7 @@ fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
 fn strata_of(cells: &[Cell], baseline: &Baseline) -> Vec<Stratum> {
     let mut strata: Vec<Stratum> = Vec::new();
     for (index, cell) in cells.iter().enumerate() {
-        let counterpart = baseline.counterpart(cell);
-        let against = cells.iter().position(|other| *other == counterpart).unwrap_or(index);
+        let against = compared_with(cell, cells, baseline).unwrap_or(index);
         let position = strata.iter().position(|stratum| stratum.baseline == against).unwrap_or_else(|| {
             strata.push(Stratum { baseline: against, treatments: Vec::new() });
             strata.len() - 1
@@ -328,6 +343,18 @@ fn strata_of(cells: &[Cell], baseline: &Baseline) -> Vec<Stratum> {
         }
     }
     strata
+}
+
+/// Where `cell` builds no TLS context and the baseline does, the first one that does.
+fn compared_with(cell: &Cell, cells: &[Cell], baseline: &Baseline) -> Option<usize> {
+    let mut counterpart = baseline.counterpart(cell);
+    let any_ctx = counterpart.treatment.path.as_tls().is_some() && cell.treatment.ctx.is_none();
+    cells.iter().position(|other| {
+        if any_ctx {
+            counterpart.treatment.ctx = other.treatment.ctx;
+        }
+        *other == counterpart
+    })
 }
 
 fn calibration(cells: usize) -> Block {

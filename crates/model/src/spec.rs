@@ -1,11 +1,13 @@
 //! What was asked, parsed once from arguments, a preset or TOML. Nothing after it parses a string.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::duration::Span;
 use crate::factor::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, Link, Path, Scale, ServerKey, ServerLevel,
-    TlsVersion, Workload,
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Path, Scale, ServerKey,
+    ServerLevel, TlsVersion, Workload,
 };
 
 /// What was asked. Prints as the TOML that would ask for it again.
@@ -153,9 +155,29 @@ pub enum SpecError {
     /// The baseline is not `FACTOR=LEVEL`, or its factor cannot be one.
     #[error("baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, ctx")]
     Baseline(String),
+    /// The baseline's factor is known, its level is not.
+    #[error("baseline: {0}")]
+    BaselineLevel(LevelError),
     /// No cell has the baseline's level.
     #[error("baseline {0} is not among the levels to be measured")]
     BaselineNotMeasured(String),
+    /// Two servers would have the same name in the ids of their cells.
+    #[error(
+        "servers \"{first}\" and \"{second}\" would both be called \"{name}\"; give them labels, such as {example}"
+    )]
+    SameName {
+        /// The name in a cell's id.
+        name: String,
+        /// The server that has it already.
+        first: String,
+        /// The other one.
+        second: String,
+        /// The other one with a label.
+        example: String,
+    },
+    /// A seed that the specification's TOML could not hold.
+    #[error("seed must be 0 to {max}, not {0}", max = i64::MAX)]
+    Seed(u64),
     /// More blocks than the method looks at.
     #[error("blocks must be 1 to {max}, not {asked}")]
     Blocks {
@@ -213,12 +235,32 @@ impl Spec {
         if let Some(factor) = self.grids.iter().find_map(Grid::empty_factor) {
             return Err(SpecError::NoLevel(factor));
         }
+        check_names(self.grids.iter().flat_map(|grid| &grid.server))?;
+        if let Some(seed) = self.seed.filter(|seed| i64::try_from(*seed).is_err()) {
+            return Err(SpecError::Seed(seed));
+        }
         let blocks = self.blocks.unwrap_or_else(|| self.size.blocks());
         if !(1..=crate::plan::MAX_BLOCKS).contains(&blocks) {
             return Err(SpecError::Blocks { asked: blocks, max: crate::plan::MAX_BLOCKS });
         }
         Ok(())
     }
+}
+
+/// Two servers of one name would share their cells' ids, and `compare` could not tell them apart.
+fn check_names<'a>(servers: impl Iterator<Item = &'a ServerLevel>) -> Result<(), SpecError> {
+    let mut named: BTreeMap<String, &ServerLevel> = BTreeMap::new();
+    for server in servers {
+        let name = server.short_name();
+        let first = *named.entry(name.clone()).or_insert(server);
+        if first != server {
+            let label = if name == "a" { "b" } else { "a" };
+            let example = ServerLevel { label: Some(label.to_owned()), ..server.clone() }.to_string();
+            let (first, second) = (first.to_string(), server.to_string());
+            return Err(SpecError::SameName { name, first, second, example });
+        }
+    }
+    Ok(())
 }
 
 fn one_line(error: &toml::de::Error, text: &str) -> String {

@@ -1,12 +1,13 @@
 //! The blocking driver: control connections, readiness checks, `doctor`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ciphertoll_wire::mysql::{Login, Row, RowsReader, ServerInfo, command};
 
 use crate::channel::Channel;
 use crate::connecting::{Connected, ContextSource, Dialer, Progress};
-use crate::socket::{Address, Transport};
+use crate::socket::{Address, BLOCKING_LIMIT, Transport};
 use crate::{Error, Readiness, tls};
 
 /// A result larger than this is refused: control connections read settings and counters.
@@ -27,8 +28,10 @@ impl Client {
             tls: tls.cloned().map(ContextSource::Shared),
             transport: Transport::Blocking,
         };
+        let deadline = Deadline::from_now();
         let mut connecting = dialer.dial(None)?;
         loop {
+            deadline.check()?;
             match connecting.advance(Readiness::Readable)? {
                 Progress::Pending(pending) => connecting = pending,
                 Progress::Done(Connected { channel, server, .. }) => return Ok(Self { channel, server }),
@@ -51,7 +54,9 @@ impl Client {
         command::encode_query(self.channel.output(), sql)?;
         self.channel.send()?;
         let mut reader = RowsReader::new(self.server.capabilities, RESULT_LIMIT_BYTES);
+        let deadline = Deadline::from_now();
         loop {
+            deadline.check()?;
             let rows = self.channel.read_response(Readiness::Readable, |input| reader.step(input))?;
             if let Some(rows) = rows {
                 return Ok(rows);
@@ -75,5 +80,21 @@ impl Client {
     pub fn close(mut self) -> Result<(), Error> {
         command::encode_quit(self.channel.output());
         self.channel.close()
+    }
+}
+
+/// The end of the caller's patience. Each read waits for so long at most, so that it is noticed.
+struct Deadline(Instant);
+
+impl Deadline {
+    fn from_now() -> Self {
+        Self(Instant::now() + BLOCKING_LIMIT)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if Instant::now() < self.0 {
+            return Ok(());
+        }
+        Err(Error::TimedOut { seconds: BLOCKING_LIMIT.as_secs() })
     }
 }

@@ -18,6 +18,12 @@ pub enum Error {
     /// The peer closed the connection where the protocol goes on.
     #[error("the server closed the connection")]
     Closed,
+    /// The peer said nothing for too long.
+    #[error("the server did not answer within {seconds} s")]
+    TimedOut {
+        /// How long was waited.
+        seconds: u64,
+    },
     /// The TLS handshake or a record.
     #[error("TLS: {0}")]
     Tls(String),
@@ -58,7 +64,7 @@ impl Error {
                 _ if is_out_of_files(source) => Fault::Host,
                 _ => Fault::Server,
             },
-            Self::Closed => Fault::Server,
+            Self::Closed | Self::TimedOut { .. } => Fault::Server,
             Self::Tls(_) => Fault::Tls,
             Self::TlsSettings(_) => Fault::Caller,
             Self::Protocol(error) => match error.fault() {

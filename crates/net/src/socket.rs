@@ -6,13 +6,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use nix::sys::socket::sockopt::IpBindAddressNoPort;
-use socket2::{Domain, Type};
+use socket2::{Domain, SockRef, Type};
 
 use crate::Error;
+
+/// How long a blocking call waits for its peer: long enough to build an index over a large table.
+pub(crate) const BLOCKING_LIMIT: Duration = Duration::from_mins(2);
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +141,9 @@ fn connect_tcp(
         .map_err(Error::socket("cannot open a socket"))?;
     // SSLRequest and ClientHello are two small writes in a row: Nagle would hold the second back.
     socket.set_tcp_nodelay(true).map_err(Error::socket("cannot set TCP_NODELAY"))?;
+    if transport == Transport::Blocking {
+        limit_waits(&socket)?;
+    }
     if let (IpAddr::V4(ip), Some(sources)) = (address.ip(), sources)
         && ip.is_loopback()
     {
@@ -152,6 +159,14 @@ fn connect_tcp(
     Ok((Socket::Tcp(TcpStream::from_std(socket.into())), connection))
 }
 
+/// A peer that accepts and then says nothing must not hold a blocking caller for ever.
+fn limit_waits(socket: &socket2::Socket) -> Result<(), Error> {
+    socket
+        .set_read_timeout(Some(BLOCKING_LIMIT))
+        .and_then(|()| socket.set_write_timeout(Some(BLOCKING_LIMIT)))
+        .map_err(Error::socket("cannot limit how long the socket waits"))
+}
+
 /// Binds the address but leaves the port to `connect()`, which alone can choose one that is in use
 /// toward other peers.
 fn bind_source(socket: &socket2::Socket, source: Ipv4Addr) -> Result<(), Error> {
@@ -165,8 +180,11 @@ fn bind_source(socket: &socket2::Socket, source: Ipv4Addr) -> Result<(), Error> 
 /// A unix connect ends at once: the kernel queues it at the listener, or refuses.
 fn connect_unix(path: &PathBuf, transport: Transport) -> Result<(Socket, Connection), Error> {
     let stream = StdUnixStream::connect(path).map_err(Error::socket("cannot connect"))?;
-    if transport == Transport::NonBlocking {
-        stream.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
+    match transport {
+        Transport::NonBlocking => {
+            stream.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
+        }
+        Transport::Blocking => limit_waits(&SockRef::from(&stream))?,
     }
     Ok((Socket::Unix(UnixStream::from_std(stream)), Connection::Established))
 }

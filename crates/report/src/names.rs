@@ -65,13 +65,18 @@ pub(crate) fn stratum(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> String
 pub(crate) fn server(report: &RunReport<'_>, server: &ServerLevel) -> String {
     let engine = server.engine.display_name();
     let full = match report.server_version(&server.short_name()) {
-        Some(version) => format!("{engine} {version}"),
+        Some(version) => format!("{engine} {}", number_of(version)),
         None => engine.to_owned(),
     };
     match &server.label {
         Some(label) => format!("{label} ({full})"),
         None => full,
     }
+}
+
+/// `10.11.19` of `10.11.19-MariaDB-0+deb12u1`: the packager's part stays in the JSON.
+fn number_of(version: &str) -> &str {
+    version.split_once('-').map_or(version, |(number, _)| number)
 }
 
 /// The baseline's name in a column's heading.

@@ -1,7 +1,8 @@
 //! `make bench`: ciphertoll's load generator beside sysbench, a libmariadb loop and the floor, in
 //! shuffled rounds on one private server. Prints ratios; judges none, for machines differ.
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 
 use anyhow::{Context, Result};
 use ciphertoll_bench::arm::{Arm, FloorMode, Generator, Place, Route, Work};
@@ -130,7 +131,7 @@ fn compare(comparison: &Comparison, arguments: &Arguments, place: &Place<'_>) ->
         if index > 0 {
             let rate = rounds.ratio(0, index, |sample| sample.rate_per_s).context("too few rounds")?;
             let cpu = rounds.ratio(0, index, |sample| sample.cpu_us_per_op).context("too few rounds")?;
-            line += &format!("   rate × {rate}   CPU × {cpu}");
+            write!(line, "   rate × {rate}   CPU × {cpu}")?;
         }
         say(&line)?;
     }

@@ -9,7 +9,12 @@ pub use path::{Path, ServerKey, TlsPath, TlsVersion};
 pub use plain::{AtRest, Auth, Clients, ConnectionUse, Ctx, Driver, Link, Scale, Workload};
 pub use server::{Engine, ServerLevel};
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What can be varied. The label is the command line's flag, the TOML key and the JSON field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -144,6 +149,41 @@ pub fn nearest(text: &str, names: impl Iterator<Item = String>) -> Option<String
         .map(|(_, name)| name)
 }
 
+/// Reads text, or a number as if it were quoted: a person writes `clients = [1, 8]`.
+pub(crate) fn deserialize_text<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err: fmt::Display>,
+    D: Deserializer<'de>,
+{
+    deserializer.deserialize_any(TextVisitor(PhantomData))
+}
+
+struct TextVisitor<T>(PhantomData<T>);
+
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("text or a number")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+}
+
 /// Implements `Serialize`, `Deserialize` and `JsonSchema` as the text that `Display` prints and
 /// `FromStr` reads, so that a level looks the same everywhere.
 macro_rules! as_text {
@@ -156,8 +196,7 @@ macro_rules! as_text {
 
         impl<'de> serde::Deserialize<'de> for $level {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                $crate::factor::deserialize_text(deserializer)
             }
         }
 

@@ -33,7 +33,7 @@ pub(crate) enum Driver {
 
 /// A connection of either driver.
 pub(crate) enum Connection {
-    Blocking(Client),
+    Blocking(Box<Client>),
     Loop(Box<LoopClient>),
 }
 
@@ -53,9 +53,9 @@ impl Driver {
         match self {
             Self::Blocking => {
                 let (address, login) = (address.clone(), login(Encryption::Plain));
-                within(move || Client::connect(&address, login, None)).map(Connection::Blocking)
+                within(move || Client::connect(&address, login, None)).map(Connection::blocking)
             }
-            Self::Loop => LoopClient::connect(&dialer(address, None), None).map(Connection::boxed),
+            Self::Loop => LoopClient::connect(&dialer(address, None), None).map(Connection::on_loop),
         }
     }
 
@@ -65,11 +65,11 @@ impl Driver {
         match self {
             Self::Blocking => {
                 let (address, login) = (address.clone(), login(Encryption::Tls));
-                within(move || Client::connect(&address, login, Some(&context))).map(Connection::Blocking)
+                within(move || Client::connect(&address, login, Some(&context))).map(Connection::blocking)
             }
             Self::Loop => {
                 let dialer = dialer(address, Some(ContextSource::Shared(context)));
-                LoopClient::connect(&dialer, None).map(Connection::boxed)
+                LoopClient::connect(&dialer, None).map(Connection::on_loop)
             }
         }
     }
@@ -89,7 +89,11 @@ impl Driver {
 }
 
 impl Connection {
-    fn boxed(client: LoopClient) -> Self {
+    fn blocking(client: Client) -> Self {
+        Self::Blocking(Box::new(client))
+    }
+
+    fn on_loop(client: LoopClient) -> Self {
         Self::Loop(Box::new(client))
     }
 

@@ -280,7 +280,7 @@ impl Peer {
         if !self.capabilities.contains(Capabilities::DEPRECATE_EOF) {
             packets.push(end.clone());
         }
-        packets.extend(rows.iter().map(|row| encode_row(row)));
+        packets.extend(rows.iter().map(encode_row));
         packets.push(end);
         let mut out = Vec::new();
         for (index, payload) in packets.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -22,16 +22,15 @@ struct FakeServer {
 impl FakeServer {
     fn new(version: &str, install: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
+        let bin = directory.path().join("bin");
+        fs::create_dir(&bin).expect("a directory");
         // Servers run as another user where we are root.
         open_to_all(directory.path());
+        open_to_all(&bin);
         let server = format!(
             "case \"$*\" in *--version*) {version};; *) echo '[ERROR] this is no server' >&2; exit 1;; esac"
         );
-        script(&directory.path().join("mariadbd"), &server);
-        let bin = directory.path().join("bin");
-        fs::create_dir(&bin).expect("a directory");
-        open_to_all(&bin);
-        fs::rename(directory.path().join("mariadbd"), bin.join("mariadbd")).expect("move the server");
+        script(&bin.join("mariadbd"), &server);
         script(&bin.join("mariadb-install-db"), install);
         Self { directory }
     }
@@ -163,7 +162,4 @@ fn what_is_missing_is_skipped_and_the_rest_is_measured() {
     let [skipped] = items(&document, "skipped") else { panic!("one cell is skipped: {document}") };
     assert!(skipped["id"].as_str().is_some_and(|id| id.starts_with("mariadb-99.9/")), "{skipped}");
     assert!(skipped["reason"].as_str().is_some_and(|reason| reason.contains("mariadb-99.9")), "{skipped}");
-    let scratch_of_cells: Vec<PathBuf> =
-        fs::read_dir(place.path()).expect("runs").flatten().map(|run| run.path()).collect();
-    assert_eq!(scratch_of_cells.len(), 1, "one run was made");
 }

@@ -70,7 +70,7 @@ fn it_is_refused(place: &Path, runs: &Path, said: &str) {
     let answer = answer(&[&["run", "-q", "--run-dir", text(runs)], &one_cell(&[])[..]].concat(), place);
     assert_eq!(answer.code, Some(9), "{answer:?}");
     let line = answer.one_line();
-    assert!(line.contains(said) && line.contains(text(&place)), "{line}");
+    assert!(line.contains(said) && line.contains(text(place)), "{line}");
     assert_eq!(names_in(place), before, "nothing half-made is left");
 }
 

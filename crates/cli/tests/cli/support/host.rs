@@ -10,7 +10,7 @@ use ciphertoll_model::{Engine, ServerLevel};
 use ciphertoll_record::ProcessIdentity;
 
 /// Longer than anything takes that is not stuck, template and all.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 /// For what takes milliseconds on an idle machine.
 pub(crate) const MOMENT: Duration = Duration::from_secs(20);
 /// Between two looks at what the kernel gives no event for.

@@ -66,7 +66,6 @@ impl Session {
         self.identity.pid
     }
 
-
     /// Goes on to the next event that `wanted` wants; those before it are kept, too.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
