@@ -175,9 +175,6 @@ pub enum SpecError {
         /// The other one with a label.
         example: String,
     },
-    /// A seed that the specification's TOML could not hold.
-    #[error("seed must be 0 to {max}, not {0}", max = i64::MAX)]
-    Seed(u64),
     /// More blocks than the method looks at.
     #[error("blocks must be 1 to {max}, not {asked}")]
     Blocks {
@@ -236,9 +233,6 @@ impl Spec {
             return Err(SpecError::NoLevel(factor));
         }
         check_names(self.grids.iter().flat_map(|grid| &grid.server))?;
-        if let Some(seed) = self.seed.filter(|seed| i64::try_from(*seed).is_err()) {
-            return Err(SpecError::Seed(seed));
-        }
         let blocks = self.blocks.unwrap_or_else(|| self.size.blocks());
         if !(1..=crate::plan::MAX_BLOCKS).contains(&blocks) {
             return Err(SpecError::Blocks { asked: blocks, max: crate::plan::MAX_BLOCKS });

@@ -24,12 +24,16 @@ pub(crate) fn treatment(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Optio
         return Some(Statement::new(Tone::Unsure, text));
     }
     let tone = tolls.iter().map(|(metric, toll)| tone(*metric, toll)).max()?;
+    let clauses: Vec<Clause<'_>> =
+        tolls.into_iter().map(|(metric, toll)| Clause { stratum, cell, metric, toll }).collect();
     let mut text = subject;
     let mut previous = None;
-    for (metric, toll) in tolls {
-        let clause = Clause { stratum, cell, metric, toll };
-        text.push_str(&clause.text(previous));
-        previous = Some(clause.kind());
+    for alike in clauses.chunk_by(|one, next| one.is_undecided() && next.is_undecided()) {
+        match alike {
+            [clause] => text.push_str(&clause.text(previous)),
+            several => text.push_str(&undecided(several, previous)),
+        }
+        previous = alike.last().map(Clause::kind);
     }
     text.push_str(no_verdict(stratum, cell));
     Some(Statement::new(tone, text + "."))
@@ -122,6 +126,20 @@ impl Clause<'_> {
         }
     }
 
+    fn is_undecided(&self) -> bool {
+        doubt(self.toll) == Some(Doubt::TooFewBlocks)
+    }
+
+    /// The smallest effect that would have been seen, and the blocks it would take; where undecided.
+    fn prospect(&self) -> Option<(f64, Option<u32>)> {
+        match self.toll.verdict {
+            Some(Verdict::Inconclusive { smallest_visible_effect, blocks_needed, .. }) => {
+                Some((smallest_visible_effect, blocks_needed))
+            }
+            _ => None,
+        }
+    }
+
     fn neutral_verb(&self) -> &'static str {
         match self.metric.direction() {
             Direction::HigherIsBetter => "gives",
@@ -201,6 +219,38 @@ impl Clause<'_> {
 
     fn baseline(&self) -> String {
         object(self.stratum.cell(), &self.stratum.rows)
+    }
+}
+
+/// Several metrics that cannot be told apart from the baseline's, in one clause.
+fn undecided(clauses: &[Clause<'_>], previous: Option<Kind>) -> String {
+    let metric = |clause: &Clause<'_>| {
+        let (value, interval) = (ratio(&clause.toll.ratio), ratio_interval(&clause.toll.ratio));
+        format!("{} ({value} ×, {interval})", noun(clause.metric))
+    };
+    let (joiner, that) = match (previous, clauses) {
+        (None, [first, ..]) => (": ", format!(" from those of {}", first.baseline())),
+        _ => ("; ", String::new()),
+    };
+    let metrics = listed(clauses.iter().map(metric).collect(), "or");
+    let prospects: Vec<(f64, Option<u32>)> = clauses.iter().filter_map(Clause::prospect).collect();
+    let effects = listed(prospects.iter().map(|(effect, _)| percent(*effect)).collect(), "and");
+    let blocks = prospects.iter().map(|(_, blocks)| *blocks).collect::<Option<Vec<u32>>>();
+    let settled = match blocks.and_then(|blocks| blocks.into_iter().max()) {
+        Some(blocks) => format!("about {} would settle all of it", plural(u64::from(blocks), "block")),
+        None => "no practicable number of blocks would settle all of it (longer trials may)".to_owned(),
+    };
+    format!(
+        "{joiner}can't tell whether {metrics} differ{that}: this run would have seen {effects} or more, and {settled}"
+    )
+}
+
+/// `a, b or c`.
+fn listed(mut items: Vec<String>, conjunction: &str) -> String {
+    match items.pop() {
+        Some(last) if items.is_empty() => last,
+        Some(last) => format!("{} {conjunction} {last}", items.join(", ")),
+        None => String::new(),
     }
 }
 

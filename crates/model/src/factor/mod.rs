@@ -149,7 +149,7 @@ pub fn nearest(text: &str, names: impl Iterator<Item = String>) -> Option<String
         .map(|(_, name)| name)
 }
 
-/// Reads text, or a number as if it were quoted: a person writes `clients = [1, 8]`.
+/// Reads text, or a number as if it were quoted: a person writes `clients = [1, 8]` and `budget = 90`.
 pub(crate) fn deserialize_text<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
@@ -213,7 +213,7 @@ macro_rules! as_text {
 }
 pub(crate) use as_text;
 
-/// Implements `Serialize`, `Deserialize` and `JsonSchema` as a whole number.
+/// Implements `Serialize`, `Deserialize` and `JsonSchema` as a whole number; one in quotes is read, too.
 macro_rules! as_number {
     ($($level:ident : $number:path),+) => {$(
         impl serde::Serialize for $level {
@@ -224,8 +224,7 @@ macro_rules! as_number {
 
         impl<'de> serde::Deserialize<'de> for $level {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let number = <u64 as serde::Deserialize>::deserialize(deserializer)?;
-                number.to_string().parse().map_err(serde::de::Error::custom)
+                $crate::factor::deserialize_text(deserializer)
             }
         }
 

@@ -21,7 +21,7 @@ fn expect_end(driver: Driver, error: &Error) {
         Error::Socket { source, .. } => {
             matches!(source.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
         }
-        Error::Tls(_) | Error::TlsSettings(_) | Error::Protocol(_) => false,
+        Error::TimedOut { .. } | Error::Tls(_) | Error::TlsSettings(_) | Error::Protocol(_) => false,
     };
     assert!(ended, "{driver:?}: {error:?}");
     assert_eq!(error.fault(), Fault::Server);

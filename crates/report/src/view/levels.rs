@@ -3,7 +3,7 @@
 use ciphertoll_model::{Metric, Unit};
 use ciphertoll_stats::{CellAnalysis, Role, Toll, Verdict};
 
-use super::{Column, Entry, Overflow, Part, Section, StratumView, Table, Tone};
+use super::{Column, Entry, Overflow, Part, Section, Statement, StratumView, Table, Tone};
 use crate::number::{is_certain, percent, quantity, ratio, ratio_interval, uncertainty};
 use crate::{names, sentence};
 
@@ -38,7 +38,24 @@ pub(super) fn section(stratum: &StratumView<'_>) -> Option<Section> {
         rows: measured.iter().map(row).collect(),
         overflow: Overflow::SplitParts,
     };
-    Some(Section { heading: heading(stratum), table: Some(table), notes: Vec::new() })
+    let notes = memory(&measured, stratum).into_iter().collect();
+    Some(Section { heading: heading(stratum), table: Some(table), notes })
+}
+
+/// `Peak memory, client and server: plain 7.91 MB (±1 %) and 112 MB (±2 %); …`
+fn memory(measured: &[&CellAnalysis], stratum: &StratumView<'_>) -> Option<Statement> {
+    let of_role = |cell: &CellAnalysis, metric| {
+        let estimate = cell.metrics.get(&metric).filter(|estimate| is_certain(estimate))?;
+        Some(format!("{} ({})", quantity(metric, estimate.value), uncertainty(metric, estimate)))
+    };
+    let of_cell = |cell: &&CellAnalysis| {
+        let client = of_role(cell, Metric::RssBytesClient)?;
+        let server = of_role(cell, Metric::RssBytesServer)?;
+        Some(format!("{} {client} and {server}", stratum.row_label(cell)))
+    };
+    let cells: Vec<String> = measured.iter().filter_map(of_cell).collect();
+    (!cells.is_empty())
+        .then(|| Statement::neutral(format!("Peak memory, client and server: {}.", cells.join("; "))))
 }
 
 fn heading(stratum: &StratumView<'_>) -> String {

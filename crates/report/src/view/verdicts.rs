@@ -72,9 +72,8 @@ fn ending(report: &RunReport<'_>) -> Option<Statement> {
     };
     let (done, planned) = (report.analysis.blocks_completed, report.plan.counted_blocks());
     let text = format!(
-        "{how} after {done} of {}. To measure the rest: ciphertoll resume {}",
+        "{how} after {done} of {}. What was measured is kept and shown here.",
         plural(u64::from(planned), "block"),
-        report.run,
     );
     Some(Statement::new(Tone::Caution, text))
 }

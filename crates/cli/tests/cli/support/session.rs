@@ -194,11 +194,12 @@ impl Finished {
         self.events.iter().filter(|event| is(event, name)).collect()
     }
 
-    /// The reason of the one trial that was voided, and its block and attempt are those of a first try.
+    /// The one trial that was voided by `gate`, on its first try. A hypervisor may void others by itself.
     #[track_caller]
-    pub(crate) fn only_void(&self) -> &Value {
-        let voided = self.named("trial_voided");
-        let [voided] = voided[..] else { panic!("one voided trial: {voided:?}") };
+    pub(crate) fn only_void(&self, gate: &str) -> &Value {
+        let voided = self.named("trial_voided").into_iter().filter(|event| event["reason"]["gate"] == gate);
+        let voided: Vec<&Value> = voided.collect();
+        let [voided] = voided[..] else { panic!("one trial voided by {gate}: {:?}", self.told()) };
         assert_eq!(voided["attempt"], 1, "{voided}");
         voided
     }

@@ -1,0 +1,111 @@
+//! What everything is compared with.
+
+use ciphertoll_model::{Ctx, Grid, Path, Plan, ServerKey, Spec, SpecError, TlsVersion, Workload};
+
+const TLS12: Path = Path::tls(TlsVersion::Tls12, ServerKey::P256);
+const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
+
+fn plan(baseline: Option<&str>, grid: Grid) -> Result<Plan, SpecError> {
+    let baseline = baseline.map(ToOwned::to_owned);
+    Plan::new(&Spec { baseline, grids: vec![grid], ..Spec::quick(&[]) }, 1)
+}
+
+fn grid(path: &[Path], ctx: &[Ctx]) -> Grid {
+    Grid { path: path.to_vec(), ctx: ctx.to_vec(), ..Grid::default() }
+}
+
+/// `baseline < treatment, treatment`, as paths and contexts.
+fn strata(plan: &Plan) -> Vec<String> {
+    let name = |index: &usize| {
+        let treatment = &plan.cells[*index].treatment;
+        format!("{} {}", treatment.path, treatment.ctx.map_or("-", Ctx::label))
+    };
+    let line = |stratum: &ciphertoll_model::Stratum| {
+        let treatments: Vec<_> = stratum.treatments.iter().map(name).collect();
+        format!("{} < {}", name(&stratum.baseline), treatments.join(", "))
+    };
+    plan.strata.iter().map(line).collect()
+}
+
+#[test]
+fn plain_unless_asked_otherwise() {
+    let plan = plan(None, grid(&[TLS13, Path::Plain], &[Ctx::PerConnect, Ctx::Shared])).unwrap();
+    assert_eq!(plan.baseline.to_string(), "path=plain");
+    assert_eq!(strata(&plan), ["plain - < tls1.3-p256 per-connect, tls1.3-p256 shared"]);
+}
+
+/// A server may refuse plaintext.
+#[test]
+fn the_first_path_where_plain_is_not_measured() {
+    let plan = plan(None, grid(&[TLS13, TLS12], &[Ctx::PerConnect, Ctx::Shared])).unwrap();
+    assert_eq!(plan.baseline.to_string(), "path=tls1.3-p256");
+    assert_eq!(
+        strata(&plan),
+        ["tls1.3-p256 per-connect < tls1.2-p256 per-connect", "tls1.3-p256 shared < tls1.2-p256 shared"]
+    );
+}
+
+/// A path that builds no context is compared with the first that does, not with nothing.
+#[test]
+fn a_path_without_tls_against_one_with() {
+    for baseline in [None, Some("path=tls1.3-p256")] {
+        let plan = plan(baseline, grid(&[TLS13, Path::Unix], &[Ctx::PerConnect, Ctx::Shared])).unwrap();
+        assert_eq!(strata(&plan), ["tls1.3-p256 per-connect < unix -", "tls1.3-p256 shared < "]);
+    }
+}
+
+#[test]
+fn a_way_to_build_the_context() {
+    let plan =
+        plan(Some("ctx=shared"), grid(&[Path::Plain, TLS13], &[Ctx::PerConnect, Ctx::Shared])).unwrap();
+    assert_eq!(strata(&plan), ["plain - < ", "tls1.3-p256 shared < tls1.3-p256 per-connect"]);
+}
+
+#[test]
+fn a_server() {
+    let servers = ["mariadb", "a:mariadb=/opt/a"].map(|text| text.parse().unwrap());
+    let grid =
+        Grid { server: servers.to_vec(), workload: Workload::ALL.to_vec(), ..grid(&[TLS13], &[Ctx::Shared]) };
+    let plan = plan(Some("server=a:mariadb=/opt/a"), grid).unwrap();
+    assert_eq!(plan.baseline.to_string(), "server=a:mariadb=/opt/a");
+    assert_eq!(plan.strata.len(), Workload::ALL.len());
+    for stratum in &plan.strata {
+        assert_eq!(plan.cells[stratum.baseline].treatment.server, servers[1]);
+        assert_eq!(stratum.treatments.len(), 1);
+        assert_eq!(plan.cells[stratum.treatments[0]].workload, plan.cells[stratum.baseline].workload);
+    }
+}
+
+#[test]
+fn that_is_not_measured() {
+    let asked = grid(&[Path::Plain, TLS13], &[Ctx::PerConnect]);
+    for baseline in ["path=unix", "path=tls1.2-p256", "ctx=shared", "server=b:mariadb"] {
+        let expected = SpecError::BaselineNotMeasured(baseline.to_owned());
+        assert_eq!(plan(Some(baseline), asked.clone()), Err(expected));
+    }
+    let only_plain = grid(&[Path::Plain], &[Ctx::PerConnect]);
+    assert!(matches!(plan(Some("ctx=per-connect"), only_plain), Err(SpecError::BaselineNotMeasured(_))));
+}
+
+#[test]
+fn that_is_none() {
+    let table = [
+        ("plain", "baseline \"plain\" is not FACTOR=LEVEL, with FACTOR one of server, path, ctx"),
+        ("auth=native", "baseline \"auth=native\" is not FACTOR=LEVEL, with FACTOR one of server, path, ctx"),
+        ("path=plian", "baseline: unknown path \"plian\"; did you mean \"plain\"?"),
+        ("ctx=", "baseline: unknown ctx \"\""),
+    ];
+    for (baseline, expected) in table {
+        let error = plan(Some(baseline), grid(&[Path::Plain], &[Ctx::PerConnect])).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn servers_with_one_name_cannot_be_planned() {
+    let servers = ["mariadb", "mariadb=/opt/x"].map(|text| text.parse().unwrap());
+    let grid = Grid { server: servers.to_vec(), ..Grid::default() };
+    let error = plan(None, grid).unwrap_err();
+    assert!(matches!(&error, SpecError::SameName { name, .. } if name == "mariadb"));
+    assert!(error.to_string().ends_with("give them labels, such as a:mariadb=/opt/x"), "{error}");
+}

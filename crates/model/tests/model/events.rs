@@ -1,0 +1,263 @@
+//! What is written is read back, whatever it says.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use ciphertoll_model::{
+    Arm, CellId, Ctx, Ending, Endpoint, Environment, ErrorCount, Event, Fault, Flag, LatencySummary, Leg,
+    LegCount, LoadMessage, LookDecision, Metric, Observation, Phase, Skipped, Stamped, Statement, TlsSpec,
+    TlsVersion, TrialResult, TrialSpec, VoidReason,
+};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::levels;
+
+fn round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) -> Result<(), TestCaseError> {
+    let line = serde_json::to_string(value).unwrap();
+    prop_assert!(!line.contains('\n'), "a record has a line for each event");
+    prop_assert_eq!(&serde_json::from_str::<T>(&line).unwrap(), value);
+    Ok(())
+}
+
+/// A number that JSON's reader takes to the last bit; without `float_roundtrip` it may miss by one for longer ones.
+fn number() -> impl Strategy<Value = f64> {
+    any::<i32>().prop_map(|number| f64::from(number) / 64.0)
+}
+
+fn arm() -> impl Strategy<Value = Arm> {
+    select(vec![Arm::Main, Arm::Repeat])
+}
+
+fn leg() -> impl Strategy<Value = LegCount> {
+    let texts = (any::<String>(), any::<String>(), option::of(any::<String>()), option::of(any::<String>()));
+    let rest =
+        (option::of(any::<String>()), option::of(any::<bool>()), option::of(any::<bool>()), any::<u64>());
+    (texts, rest).prop_map(|((from, to, tls_version, suite), (group, resumed, hello_retry, connections))| {
+        LegCount {
+            leg: Leg {
+                from,
+                to,
+                tls_version,
+                suite,
+                key: group.clone(),
+                library: group.clone(),
+                group,
+                resumed,
+                hello_retry,
+            },
+            connections,
+        }
+    })
+}
+
+fn flag() -> impl Strategy<Value = Flag> {
+    prop_oneof![
+        number().prop_map(|second_half_ratio| Flag::Unsteady { second_half_ratio }),
+        number().prop_map(|share| Flag::CpuElsewhere { share }),
+        Just(Flag::DelayedAck),
+    ]
+}
+
+fn observation() -> impl Strategy<Value = Observation> {
+    let metrics = prop::collection::btree_map(select(Metric::ALL.to_vec()), number(), 0..6);
+    let legs = prop::collection::vec(leg(), 0..3);
+    let flags = prop::collection::vec(flag(), 0..3);
+    (metrics, any::<u64>(), any::<u64>(), legs, flags).prop_map(
+        |(metrics, operations, window_ns, legs, flags)| Observation {
+            metrics,
+            operations,
+            window_ns,
+            legs,
+            flags,
+        },
+    )
+}
+
+fn void_reason() -> impl Strategy<Value = VoidReason> {
+    prop_oneof![
+        (any::<String>(), any::<String>())
+            .prop_map(|(planned, observed)| VoidReason::Negotiated { planned, observed }),
+        (any::<u64>(), any::<String>())
+            .prop_map(|(count, message)| VoidReason::OperationErrors { count, message }),
+        any::<String>().prop_map(|message| VoidReason::LoadFailed { message }),
+        any::<String>().prop_map(|message| VoidReason::ServerDied { message }),
+        any::<u64>().prop_map(|count| VoidReason::BufferMisses { count }),
+        number().prop_map(|percent| VoidReason::Steal { percent }),
+        number().prop_map(|percent| VoidReason::PortsExhausted { percent }),
+        Just(VoidReason::NoOperations),
+    ]
+}
+
+fn environment() -> impl Strategy<Value = Environment> {
+    (any::<String>(), any::<u16>(), any::<u64>()).prop_map(|(text, cpus, memory_bytes)| Environment {
+        cpu_model: text.clone(),
+        cpus,
+        crypto_instructions: ciphertoll_model::CryptoInstruction::ALL
+            .map(|(instruction, _)| instruction)
+            .to_vec(),
+        memory_bytes,
+        kernel: text.clone(),
+        os: text.clone(),
+        tls_library: text.clone(),
+        cpu_accounting: text,
+    })
+}
+
+fn server_ready() -> impl Strategy<Value = Event> {
+    let settings = prop::collection::btree_map(any::<String>(), any::<String>(), 0..3);
+    (any::<String>(), option::of(any::<String>()), settings, any::<u64>()).prop_map(
+        |(text, tls_library, settings, elapsed_ms)| Event::ServerReady {
+            server: text.clone(),
+            version: text,
+            tls_library,
+            settings,
+            elapsed_ms,
+        },
+    )
+}
+
+fn trial_event() -> impl Strategy<Value = Event> {
+    let cell = any::<String>().prop_map(CellId);
+    (any::<u32>(), cell, arm(), any::<u32>(), observation(), void_reason()).prop_flat_map(
+        |(block, cell, arm, attempt, observation, reason)| {
+            let observation = Box::new(observation);
+            select(vec![
+                Event::TrialStarted { block, cell: cell.clone(), arm, attempt },
+                Event::TrialFinished { block, cell: cell.clone(), arm, observation },
+                Event::TrialVoided { block, cell, arm, attempt, reason },
+            ])
+        },
+    )
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let decisions =
+        [LookDecision::GoOn, LookDecision::StopPrecise, LookDecision::StopPlanned, LookDecision::StopBudget];
+    let endings = [Ending::Complete, Ending::Interrupted, Ending::Terminated, Ending::Failed];
+    prop_oneof![
+        (any::<u32>(), any::<String>())
+            .prop_map(|(schema_version, tool_version)| Event::RunStarted { schema_version, tool_version }),
+        environment().prop_map(|environment| Event::EnvironmentSeen { environment }),
+        any::<String>().prop_map(|what| Event::Preparing { what }),
+        server_ready(),
+        (any::<String>(), any::<String>())
+            .prop_map(|(id, reason)| Event::CellSkipped { skipped: Skipped { id, reason } }),
+        any::<u32>().prop_map(|block| Event::BlockStarted { block }),
+        trial_event(),
+        any::<u32>().prop_map(|block| Event::BlockFinished { block }),
+        (any::<u32>(), select(decisions.to_vec()))
+            .prop_map(|(blocks, decision)| Event::Looked { blocks, decision }),
+        any::<String>().prop_map(|message| Event::Warned { message }),
+        select(endings.to_vec()).prop_map(|ending| Event::Finished { ending }),
+    ]
+}
+
+fn statement() -> impl Strategy<Value = Statement> {
+    prop_oneof![
+        Just(Statement::Connect),
+        Just(Statement::ConnectQuery),
+        (any::<String>(), any::<u32>()).prop_map(|(table, rows)| Statement::PointSelect { table, rows }),
+    ]
+}
+
+fn trial_spec() -> impl Strategy<Value = TrialSpec> {
+    let endpoint = prop_oneof![
+        any::<std::net::SocketAddr>()
+            .prop_filter("a scope is not written", |address| {
+                address.is_ipv4() || address.to_string().parse() == Ok(*address)
+            })
+            .prop_map(Endpoint::Tcp),
+        any::<String>().prop_map(|path| Endpoint::Unix(path.into())),
+    ];
+    let tls =
+        (any::<bool>(), any::<String>(), select(Ctx::ALL.to_vec())).prop_map(|(new, text, ctx)| TlsSpec {
+            version: if new { TlsVersion::Tls13 } else { TlsVersion::Tls12 },
+            ca_file: text.clone().into(),
+            server_name: text,
+            ctx,
+        });
+    let texts = (any::<String>(), option::of(any::<String>()));
+    let load = (statement(), levels::clients(), any::<u16>());
+    let numbers = any::<[u64; 4]>();
+    (endpoint, texts, option::of(tls), load, numbers).prop_map(
+        |(endpoint, (user, database), tls, (statement, clients, threads), numbers)| TrialSpec {
+            endpoint,
+            password_file: user.clone().into(),
+            user,
+            database,
+            tls,
+            statement,
+            clients,
+            threads,
+            warm_up_ns: numbers[0],
+            window_ns: numbers[1],
+            seed: numbers[2],
+            injected_delay_ns: numbers[3],
+        },
+    )
+}
+
+fn trial_result() -> impl Strategy<Value = TrialResult> {
+    let phases = prop::collection::vec(any::<u64>(), 0..=Phase::ALL.len());
+    let errors = prop::collection::vec((any::<String>(), any::<u64>()), 0..3);
+    let legs = prop::collection::vec(leg(), 0..3);
+    (any::<[u64; 7]>(), phases, errors, any::<String>(), legs, option::of(any::<u64>())).prop_map(
+        |(numbers, phases, errors, histogram_base64, legs, usable_ports)| TrialResult {
+            operations: numbers[0],
+            operations_by_half: [numbers[1], numbers[2]],
+            window_ns: numbers[3],
+            errors: errors.into_iter().map(|(message, count)| ErrorCount { message, count }).collect(),
+            latency: LatencySummary {
+                count: numbers[0],
+                sum_ns: numbers[4],
+                p50_ns: numbers[1],
+                p95_ns: numbers[2],
+                p99_ns: numbers[3],
+                max_ns: numbers[5],
+            },
+            phase_sums_ns: Phase::ALL.into_iter().zip(phases).collect::<BTreeMap<_, _>>(),
+            histogram_base64,
+            legs,
+            client_cpu_ns: numbers[5],
+            client_rss_peak_bytes: numbers[6],
+            usable_ports,
+        },
+    )
+}
+
+fn load_message() -> impl Strategy<Value = LoadMessage> {
+    let faults = [Fault::Server, Fault::Tls, Fault::Host, Fault::Internal];
+    prop_oneof![
+        Just(LoadMessage::WindowOpened),
+        Just(LoadMessage::WindowClosed),
+        trial_result().prop_map(|result| LoadMessage::Finished(Box::new(result))),
+        (select(faults.to_vec()), any::<String>())
+            .prop_map(|(fault, message)| LoadMessage::Failed { fault, message }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn events(at_unix_ms: u64, event in event()) {
+        round_trip(&Stamped { at_unix_ms, event })?;
+    }
+
+    #[test]
+    fn trial_specs(spec in trial_spec()) {
+        round_trip(&spec)?;
+    }
+
+    #[test]
+    fn trial_results(result in trial_result()) {
+        round_trip(&result)?;
+    }
+
+    #[test]
+    fn load_messages(message in load_message()) {
+        round_trip(&message)?;
+    }
+}

@@ -1,0 +1,178 @@
+//! Today's lines, kept: what version 1 wrote must stay readable, and is what version 1 still writes.
+
+use std::collections::BTreeMap;
+
+use ciphertoll_model::{
+    Arm, CellId, CryptoInstruction, Ending, Environment, Event, Flag, Leg, LegCount, LookDecision, Metric,
+    Observation, SCHEMA_VERSION, Skipped, Stamped, VoidReason,
+};
+
+const GOLDEN: &str = include_str!("../golden/events-v1.jsonl");
+
+const FIRST_MS: u64 = 1_795_226_156_758;
+
+fn cell() -> CellId {
+    CellId("mariadb/tls1.3-p256/native/per-connect/native/local/none/connect/1/10000".to_owned())
+}
+
+fn environment() -> Environment {
+    Environment {
+        cpu_model: "AMD EPYC".to_owned(),
+        cpus: 2,
+        crypto_instructions: CryptoInstruction::ALL.map(|(instruction, _)| instruction).to_vec(),
+        memory_bytes: 25_276_510_208,
+        kernel: "6.18.44".to_owned(),
+        os: "Debian GNU/Linux 12 (bookworm)".to_owned(),
+        tls_library: "OpenSSL 3.0.19 27 Jan 2026".to_owned(),
+        cpu_accounting: "process CPU-time clocks".to_owned(),
+    }
+}
+
+fn legs() -> Vec<LegCount> {
+    let plain = Leg {
+        from: "client".to_owned(),
+        to: "server".to_owned(),
+        tls_version: None,
+        suite: None,
+        group: None,
+        key: None,
+        resumed: None,
+        hello_retry: None,
+        library: None,
+    };
+    let encrypted = Leg {
+        tls_version: Some("tls1.3".to_owned()),
+        suite: Some("TLS_AES_256_GCM_SHA384".to_owned()),
+        group: Some("x25519".to_owned()),
+        key: Some("p256".to_owned()),
+        resumed: Some(false),
+        hello_retry: Some(false),
+        library: Some("openssl".to_owned()),
+        ..plain.clone()
+    };
+    [plain, encrypted].map(|leg| LegCount { leg, connections: 5_078 }).to_vec()
+}
+
+fn observation() -> Observation {
+    let metrics = Metric::ALL.iter().enumerate().map(|(index, metric)| (*metric, index as f64 + 0.25));
+    Observation {
+        metrics: metrics.collect(),
+        operations: 2_212,
+        window_ns: 250_000_000,
+        legs: legs(),
+        flags: vec![
+            Flag::Unsteady { second_half_ratio: 0.5 },
+            Flag::CpuElsewhere { share: -0.125 },
+            Flag::DelayedAck,
+        ],
+    }
+}
+
+fn before_the_blocks() -> Vec<Event> {
+    let settings = BTreeMap::from([("port".to_owned(), "30993".to_owned())]);
+    let server_ready = |tls_library| Event::ServerReady {
+        server: "mariadb".to_owned(),
+        version: "10.11.19-MariaDB".to_owned(),
+        tls_library,
+        settings: settings.clone(),
+        elapsed_ms: 1_351,
+    };
+    vec![
+        Event::RunStarted { schema_version: 1, tool_version: "0.1.0".to_owned() },
+        Event::Preparing { what: "starting MariaDB 10.11.19".to_owned() },
+        server_ready(Some("OpenSSL 3.0.19 27 Jan 2026".to_owned())),
+        server_ready(None),
+        Event::EnvironmentSeen { environment: environment() },
+        Event::CellSkipped { skipped: Skipped { id: cell().0, reason: "no server".to_owned() } },
+    ]
+}
+
+fn blocks() -> Vec<Event> {
+    let reasons = [
+        VoidReason::Negotiated { planned: "tls1.3".to_owned(), observed: "tls1.2".to_owned() },
+        VoidReason::OperationErrors { count: 3, message: "the server closed the connection".to_owned() },
+        VoidReason::LoadFailed { message: "killed by signal 9".to_owned() },
+        VoidReason::ServerDied { message: "killed by signal 11".to_owned() },
+        VoidReason::BufferMisses { count: 17 },
+        VoidReason::Steal { percent: 4.5 },
+        VoidReason::PortsExhausted { percent: 81.0 },
+        VoidReason::NoOperations,
+    ];
+    let voided = reasons.map(|reason| Event::TrialVoided {
+        block: 1,
+        cell: cell(),
+        arm: Arm::Main,
+        attempt: 1,
+        reason,
+    });
+    let (cell, observation) = (cell(), Box::new(observation()));
+    let mut events = vec![
+        Event::BlockStarted { block: 1 },
+        Event::TrialStarted { block: 1, cell: cell.clone(), arm: Arm::Repeat, attempt: 2 },
+        Event::TrialFinished { block: 1, cell, arm: Arm::Main, observation },
+    ];
+    events.extend(voided);
+    events.push(Event::BlockFinished { block: 1 });
+    events
+}
+
+fn afterwards() -> Vec<Event> {
+    let decisions =
+        [LookDecision::GoOn, LookDecision::StopPrecise, LookDecision::StopPlanned, LookDecision::StopBudget];
+    let endings = [Ending::Complete, Ending::Interrupted, Ending::Terminated, Ending::Failed];
+    let mut events = decisions.map(|decision| Event::Looked { blocks: 6, decision }).to_vec();
+    events.push(Event::Warned { message: "the disk is slow".to_owned() });
+    events.extend(endings.map(|ending| Event::Finished { ending }));
+    events
+}
+
+/// One of each kind.
+fn written() -> Vec<Stamped> {
+    let events = [before_the_blocks(), blocks(), afterwards()].concat();
+    (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| Stamped { at_unix_ms, event }).collect()
+}
+
+/// A new kind of event does not compile here until it has a line in the golden file.
+fn kind(event: &Event) -> usize {
+    match event {
+        Event::RunStarted { .. } => 0,
+        Event::EnvironmentSeen { .. } => 1,
+        Event::Preparing { .. } => 2,
+        Event::ServerReady { .. } => 3,
+        Event::CellSkipped { .. } => 4,
+        Event::BlockStarted { .. } => 5,
+        Event::TrialStarted { .. } => 6,
+        Event::TrialFinished { .. } => 7,
+        Event::TrialVoided { .. } => 8,
+        Event::BlockFinished { .. } => 9,
+        Event::Looked { .. } => 10,
+        Event::Warned { .. } => 11,
+        Event::Finished { .. } => 12,
+    }
+}
+
+#[test]
+fn lines_of_version_1_are_read() {
+    let read: Vec<Stamped> = GOLDEN.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(read, written());
+    let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds, (0..=12).collect::<Vec<_>>());
+}
+
+/// A line that changes needs another version and a file of its own; this one stays.
+#[test]
+fn lines_are_written_as_version_1_wrote_them() {
+    assert_eq!(SCHEMA_VERSION, 1);
+    let lines: String = written().iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
+    assert_eq!(lines, GOLDEN);
+}
+
+/// An older reader meets what a newer writer added.
+#[test]
+fn unknown_fields_are_passed_over() {
+    let line = r#"{"at_unix_ms":1,"event":"block_started","block":3,"mood":"calm"}"#;
+    let expected = Stamped { at_unix_ms: 1, event: Event::BlockStarted { block: 3 } };
+    assert_eq!(serde_json::from_str::<Stamped>(line).unwrap(), expected);
+}

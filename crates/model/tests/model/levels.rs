@@ -1,0 +1,103 @@
+//! Arbitrary levels, grids and specifications.
+
+use std::path::PathBuf;
+
+use ciphertoll_model::duration::Span;
+use ciphertoll_model::{
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Path, Scale, ServerLevel, Size, Spec, Workload,
+};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+pub(crate) const DAY_MS: u64 = 86_400_000;
+
+/// Any server that can be written.
+pub(crate) fn server() -> impl Strategy<Value = ServerLevel> {
+    let label = option::of("[A-Za-z0-9._-]{1,12}");
+    let version = option::of("[0-9]{1,3}(\\.[0-9]{1,3}){0,3}");
+    let directory = option::of(any::<String>().prop_filter("no directory", |text| !text.is_empty()));
+    (label, version, directory).prop_map(|(label, version, directory)| ServerLevel {
+        label,
+        engine: Engine::MariaDb,
+        version,
+        directory: directory.map(PathBuf::from),
+    })
+}
+
+/// Servers that tell themselves apart.
+fn named_server() -> impl Strategy<Value = ServerLevel> {
+    select(vec!["mariadb", "mariadb-10.11", "old:mariadb-10.11=/opt/old", "new:mariadb=/opt/new"])
+        .prop_map(|text| text.parse().unwrap())
+}
+
+pub(crate) fn path() -> impl Strategy<Value = Path> {
+    select(Path::ALL.to_vec())
+}
+
+pub(crate) fn clients() -> impl Strategy<Value = Clients> {
+    (1..=Clients::MAX).prop_map(|count| Clients::new(count).unwrap())
+}
+
+pub(crate) fn scale() -> impl Strategy<Value = Scale> {
+    (1..=Scale::MAX).prop_map(|rows| rows.to_string().parse().unwrap())
+}
+
+pub(crate) fn span() -> impl Strategy<Value = Span> {
+    let millis = prop_oneof![
+        1..=DAY_MS,
+        (1..=86_400_u64).prop_map(|s| s * 1_000),
+        (1..=1_440_u64).prop_map(|m| m * 60_000)
+    ];
+    millis.prop_map(Span::from_millis)
+}
+
+fn size() -> impl Strategy<Value = Size> {
+    select(vec![Size::Quick, Size::Smoke, Size::Small, Size::Standard, Size::Full])
+}
+
+/// Up to three of each level, in any order, some of them twice.
+pub(crate) fn grid() -> impl Strategy<Value = Grid> {
+    let some = 1..=3_usize;
+    let load = (
+        prop::collection::vec(select(Workload::ALL.to_vec()), some.clone()),
+        prop::collection::vec(select(vec![1, 8]).prop_map(|count| Clients::new(count).unwrap()), 1..=2),
+        prop::collection::vec(select(vec!["10000", "7"]).prop_map(|rows| rows.parse().unwrap()), 1..=2),
+    );
+    let treatment = (
+        prop::collection::vec(named_server(), 1..=2),
+        prop::collection::vec(path(), some.clone()),
+        prop::collection::vec(select(Ctx::ALL.to_vec()), some),
+    );
+    (treatment, load).prop_map(|((server, path, ctx), (workload, clients, scale))| Grid {
+        server,
+        path,
+        auth: vec![Auth::Native],
+        ctx,
+        driver: vec![Driver::Native],
+        link: vec![Link::Local],
+        at_rest: vec![AtRest::None],
+        workload,
+        clients,
+        scale,
+    })
+}
+
+/// Any specification that can be planned; its baseline is the default one.
+pub(crate) fn spec() -> impl Strategy<Value = Spec> {
+    let limits = (option::of(1..=30_u32), option::of(span()), option::of(span()));
+    let seed = option::of(any::<u64>());
+    let grids = prop::collection::vec(grid(), 1..=2);
+    (any::<String>(), size(), limits, seed, grids).prop_map(
+        |(name, size, (blocks, trial_time, budget), seed, grids)| Spec {
+            name,
+            size,
+            blocks,
+            trial_time,
+            budget,
+            seed,
+            baseline: None,
+            grids,
+        },
+    )
+}

@@ -1,0 +1,99 @@
+//! What a person is told: what is wrong, and what is nearest.
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
+
+use ciphertoll_model::{Clients, Ctx, Path, Scale, ServerLevel, Spec, Workload};
+
+#[track_caller]
+fn tells<T: FromStr<Err: Display> + Debug>(text: &str, expected: &str) {
+    match text.parse::<T>() {
+        Ok(level) => panic!("{text:?} was taken as {level:?}"),
+        Err(error) => assert_eq!(error.to_string(), expected),
+    }
+}
+
+#[test]
+fn of_paths() {
+    tells::<Path>("plian", "unknown path \"plian\"; did you mean \"plain\"?");
+    tells::<Path>("PLAIN", "unknown path \"PLAIN\"");
+    tells::<Path>("unxi", "unknown path \"unxi\"; did you mean \"unix\"?");
+    tells::<Path>("tls1.3-p265", "unknown path \"tls1.3-p265\"; did you mean \"tls1.3-p256\"?");
+    tells::<Path>("tls13-p256", "unknown path \"tls13-p256\"; did you mean \"tls1.3-p256\"?");
+    tells::<Path>("tls1.2-rsa", "unknown path \"tls1.2-rsa\"; did you mean \"tls1.2-rsa2048\"?");
+    tells::<Path>("wireguard", "unknown path \"wireguard\"");
+    tells::<Path>("", "unknown path \"\"");
+    tells::<Path>("tls1.3-p256+resume", "path \"tls1.3-p256\" takes no modifier \"+resume\"");
+    tells::<Path>("plian+x", "unknown path \"plian+x\"; did you mean \"plain\"?");
+}
+
+#[test]
+fn of_names() {
+    tells::<Ctx>("per-conect", "unknown ctx \"per-conect\"; did you mean \"per-connect\"?");
+    tells::<Ctx>("share", "unknown ctx \"share\"; did you mean \"shared\"?");
+    tells::<Workload>("conect", "unknown workload \"conect\"; did you mean \"connect\"?");
+    tells::<Workload>("point-selct", "unknown workload \"point-selct\"; did you mean \"point-select\"?");
+    tells::<Workload>("ycsb-a", "unknown workload \"ycsb-a\"");
+}
+
+#[test]
+fn of_servers() {
+    tells::<ServerLevel>("maria", "unknown server \"maria\"; did you mean \"mariadb\"?");
+    tells::<ServerLevel>("postgres", "unknown server \"postgres\"");
+    tells::<ServerLevel>(
+        "mariadb-ten",
+        "server \"mariadb-ten\" is out of range: a version such as 10.11 after -",
+    );
+    tells::<ServerLevel>("mariadb=", "server \"mariadb=\" is out of range: a directory after =");
+    for text in [":mariadb", "a b:mariadb", "a/b:mariadb"] {
+        let expected =
+            format!("server \"{text}\" is out of range: a label of letters, digits, '-', '_' and '.'");
+        tells::<ServerLevel>(text, &expected);
+    }
+}
+
+#[test]
+fn of_numbers() {
+    for text in ["0", "257", "-1", "1.5", "many", ""] {
+        let expected = format!("clients \"{text}\" is out of range: a whole number from 1 to 256");
+        tells::<Clients>(text, &expected);
+    }
+    for text in ["0", "100000001", "0.9cache"] {
+        let expected = format!("scale \"{text}\" is out of range: a number of rows from 1 to 100000000");
+        tells::<Scale>(text, &expected);
+    }
+}
+
+#[track_caller]
+fn toml_tells(text: &str, expected: &str) {
+    assert_eq!(Spec::from_toml(text).unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn of_toml() {
+    toml_tells("", "line 1: missing field `grid`");
+    toml_tells("grid = []", "nothing to measure: no [[grid]]");
+    toml_tells("[[grid]]\npath = []", "no level given for path");
+    toml_tells("[[grid]]\npath = [\"plian\"]", "line 2: unknown path \"plian\"; did you mean \"plain\"?");
+    toml_tells(
+        "[[grid]]\nclients = [1, 300]",
+        "line 2: clients \"300\" is out of range: a whole number from 1 to 256",
+    );
+    toml_tells("blocks = 31\n[[grid]]", "blocks must be 1 to 30, not 31");
+    toml_tells("blocks = 0\n[[grid]]", "blocks must be 1 to 30, not 0");
+}
+
+#[test]
+fn of_servers_with_one_name() {
+    toml_tells(
+        "[[grid]]\nserver = [\"mariadb\", \"mariadb=/opt/x\"]",
+        "servers \"mariadb\" and \"mariadb=/opt/x\" would both be called \"mariadb\"; \
+         give them labels, such as a:mariadb=/opt/x",
+    );
+    toml_tells(
+        "[[grid]]\nserver = [\"a:mariadb=/x\"]\n[[grid]]\nserver = [\"a:mariadb=/y\"]",
+        "servers \"a:mariadb=/x\" and \"a:mariadb=/y\" would both be called \"a\"; \
+         give them labels, such as b:mariadb=/y",
+    );
+    Spec::from_toml("[[grid]]\nserver = [\"mariadb\", \"a:mariadb=/opt/x\", \"mariadb\"]").unwrap();
+}

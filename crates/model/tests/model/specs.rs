@@ -1,0 +1,85 @@
+//! A specification prints as the TOML that asks for it again.
+
+use ciphertoll_model::{Clients, Engine, Grid, Path, Plan, ServerLevel, Spec, Workload};
+use proptest::prelude::*;
+
+use crate::levels;
+
+proptest! {
+    #[test]
+    fn toml_round_trip(spec in levels::spec(), baseline: Option<String>) {
+        let spec = Spec { baseline, ..spec };
+        prop_assert_eq!(Spec::from_toml(&spec.to_toml()), Ok(spec));
+    }
+
+    /// Servers with any label, version and directory, as long as their names differ.
+    #[test]
+    fn servers_in_toml(server in levels::server()) {
+        let spec = Spec::quick(&[server]);
+        prop_assert_eq!(Spec::from_toml(&spec.to_toml()), Ok(spec));
+    }
+
+    #[test]
+    fn nothing_makes_the_reader_panic(text: String) {
+        let _ = Spec::from_toml(&text);
+    }
+}
+
+#[test]
+fn the_least_one_can_write() {
+    let spec = Spec::from_toml("[[grid]]").unwrap();
+    assert_eq!(spec.grids, [Grid::default()]);
+    assert_eq!(spec.name, "run");
+    assert_eq!(spec.baseline, None);
+}
+
+/// A number needs no quotes: flags have none either.
+#[test]
+fn numbers_as_a_person_writes_them() {
+    let bare = "trial-time = 2\nbudget = 0.5\n[[grid]]\nclients = [1, 8]\nscale = [10000]";
+    let quoted =
+        "trial-time = \"2s\"\nbudget = \"500ms\"\n[[grid]]\nclients = [\"1\", \"8\"]\nscale = [\"10000\"]";
+    assert_eq!(Spec::from_toml(bare), Spec::from_toml(quoted));
+    assert_eq!(Spec::from_toml(bare).unwrap().grids[0].clients[1], Clients::new(8).unwrap());
+}
+
+#[test]
+fn quick_measures_connects_and_reads() {
+    let plan = Plan::new(&Spec::quick(&[ServerLevel::of(Engine::MariaDb)]), 1).unwrap();
+    let ids: Vec<String> = plan.cells.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(ids.join("\n"), @r"
+    mariadb/plain/native/-/native/local/none/connect/1/10000
+    mariadb/tls1.3-p256/native/per-connect/native/local/none/connect/1/10000
+    mariadb/tls1.2-p256/native/per-connect/native/local/none/connect/1/10000
+    mariadb/plain/native/-/native/local/none/point-select/8/10000
+    mariadb/tls1.3-p256/native/per-connect/native/local/none/point-select/8/10000
+    mariadb/tls1.2-p256/native/per-connect/native/local/none/point-select/8/10000
+    ");
+    assert_eq!(plan.baseline.to_string(), "path=plain");
+    assert_eq!(plan.counted_blocks(), 6);
+    assert_eq!(plan.servers(), [&ServerLevel::of(Engine::MariaDb)]);
+}
+
+/// What cannot be read back is not printed, either: every error is one line.
+#[test]
+fn errors_have_one_line() {
+    for text in
+        ["[[grid]]\npath = [\n\"plian\"\n]", "name = 1\n[[grid]]", "what = 1", "[[grid]]\npth = []", "= ="]
+    {
+        let message = Spec::from_toml(text).unwrap_err().to_string();
+        assert!(!message.contains('\n') && !message.is_empty(), "{message:?}");
+    }
+}
+
+#[test]
+fn a_grid_asks_for_every_combination_once() {
+    let grid = Grid {
+        path: vec![Path::Plain, Path::Unix, Path::Plain],
+        workload: vec![Workload::Connect, Workload::PointSelect, Workload::Connect],
+        ..Grid::default()
+    };
+    let spec = Spec { grids: vec![grid.clone(), grid], ..Spec::quick(&[]) };
+    let plan = Plan::new(&spec, 1).unwrap();
+    assert_eq!(plan.cells.len(), 4);
+    assert_eq!(plan.skipped, []);
+}
