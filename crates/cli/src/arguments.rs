@@ -188,6 +188,13 @@ pub(crate) enum ProgressFormat {
     None,
 }
 
+impl RunArguments {
+    /// Whether stderr is for a person, who wants to read the plan and where the record is.
+    pub(crate) fn tells_in_words(&self) -> bool {
+        !self.quiet && matches!(self.progress, ProgressFormat::Auto | ProgressFormat::Plain)
+    }
+}
+
 impl From<SizeArgument> for Size {
     fn from(size: SizeArgument) -> Self {
         match size {

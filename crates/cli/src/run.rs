@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let format = if arguments.json { ReportFormat::Json } else { ReportFormat::Terminal };
     // From the record and not from memory: what is printed now is what any later report prints, to the byte.
     report::print(&Record::open(&run.directory)?, format)?;
-    if !arguments.quiet {
+    if arguments.tells_in_words() {
         tell(&format!("recorded in {}", run.directory.display()));
     }
     Ok(exit_code(&plan, &run.events))
@@ -47,7 +47,7 @@ fn carry_out(
     plan: &Plan,
     interrupt: &Interrupt,
 ) -> Result<Ran, Failure> {
-    if !arguments.quiet {
+    if arguments.tells_in_words() {
         tell(ciphertoll_report::plan_summary(plan).trim_end());
     }
     let directory = RunDirectory::create(&arguments.run_dir, spec, plan, Timestamp::now())?;

@@ -134,7 +134,7 @@ impl Bench for LabBench {
             }
             match self.start_instance(&lab, &level, scale, emit) {
                 Ok(instance) => self.instances.push(instance),
-                Err(error) if error.exit_code() == ExitCode::NothingRan => {
+                Err(error) if concerns_one_server(&error) => {
                     skip_cells(plan, &level, scale, &error, emit);
                     last_failure = Some(error);
                 }
@@ -170,8 +170,12 @@ impl Bench for LabBench {
         note_in_ledger(lab, &load, &program).map_err(|error| fatal(error.into()))?;
         let measured = observe(load, pid, &interrupt);
         let server = &mut self.instance(request.cell)?.server;
-        match (measured, server.check_alive()) {
-            (Err(TrialError::Interrupted), _) => Err(TrialError::Interrupted),
+        let survived = match &measured {
+            Ok(measured) if measured.load.errors.is_empty() => server.check_alive(),
+            Err(TrialError::Interrupted) => return measured,
+            Ok(_) | Err(_) => server.check_survived(),
+        };
+        match (measured, survived) {
             (_, Err(died)) => Err(server_died(&died)),
             (Err(error), Ok(())) => Err(error),
             (Ok(mut measured), Ok(())) => {
@@ -302,6 +306,11 @@ fn wanted_instances(plan: &Plan) -> Vec<(ServerLevel, Scale)> {
     wanted
 }
 
+/// A server that is missing or does not start is left out; the rest of the plan still runs.
+fn concerns_one_server(error: &ciphertoll_lab::Error) -> bool {
+    matches!(error.exit_code(), ExitCode::NothingRan | ExitCode::ServerRefused)
+}
+
 fn skip_cells(
     plan: &Plan,
     level: &ServerLevel,
@@ -371,7 +380,7 @@ fn load_failed(error: ciphertoll_load::Error) -> TrialError {
 
 /// A control connection that failed because the server died voids the trial only.
 fn control_failed(server: &mut MariaDb, error: ciphertoll_lab::Error) -> TrialError {
-    match server.check_alive() {
+    match server.check_survived() {
         Err(died) => server_died(&died),
         Ok(()) => fatal(error),
     }

@@ -141,6 +141,16 @@ impl MariaDb {
         }
     }
 
+    /// As [`Self::check_alive`] where something else speaks of its death already: a killed server closes
+    /// its sockets some milliseconds before it has ended.
+    pub fn check_survived(&mut self) -> Result<(), Error> {
+        const DYING: std::time::Duration = std::time::Duration::from_millis(500);
+        match self.process.child.wait(DYING)? {
+            Some(status) => Err(self.process.child.died(status)),
+            None => Ok(()),
+        }
+    }
+
     /// Its process id.
     pub fn pid(&self) -> i32 {
         self.process.child.pid()

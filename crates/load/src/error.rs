@@ -13,6 +13,9 @@ pub enum Error {
     /// The specification on stdin is not one.
     #[error("the trial's specification does not parse: {0}")]
     Spec(#[from] serde_json::Error),
+    /// A line from the load process is no message.
+    #[error("the load process wrote what is no message: {0}")]
+    Message(serde_json::Error),
     /// A file or pipe of our own.
     #[error("{doing}: {source}")]
     Io {
@@ -70,7 +73,9 @@ impl Error {
             Self::NotReady { .. } => Fault::Server,
             Self::Reported { fault, .. } => *fault,
             Self::Io { .. } => Fault::Host,
-            Self::Spec(_) | Self::Panicked | Self::NoResult(_) | Self::Overdue { .. } => Fault::Internal,
+            Self::Spec(_) | Self::Message(_) | Self::Panicked | Self::NoResult(_) | Self::Overdue { .. } => {
+                Fault::Internal
+            }
         }
     }
 }

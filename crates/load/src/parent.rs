@@ -59,7 +59,7 @@ impl LoadProcess {
     /// Waits for the next message, at most `patience`. `None`: nothing yet.
     pub fn next_message(&mut self, patience: Duration) -> Result<Option<LoadMessage>, Error> {
         match self.lines.recv_timeout(patience) {
-            Ok(line) => match serde_json::from_str(&line)? {
+            Ok(line) => match serde_json::from_str(&line).map_err(Error::Message)? {
                 LoadMessage::Failed { fault, message } => Err(Error::Reported { fault, message }),
                 message => Ok(Some(message)),
             },

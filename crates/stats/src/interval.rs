@@ -77,11 +77,11 @@ impl Summary {
         Estimate { value: self.mean.exp(), ci_low: low.exp(), ci_high: high.exp() }
     }
 
-    /// The arithmetic mean with its 95 % interval, where plain values were summarised. The lower limit
-    /// is kept above 0, where every quantity lies.
+    /// The arithmetic mean with its 95 % interval, where plain values were summarised. No quantity is
+    /// below 0, so the lower limit is not either.
     pub fn arithmetic_estimate(&self) -> Estimate {
         let Interval { low, high } = self.interval(CONFIDENCE);
-        Estimate { value: self.mean, ci_low: low.max(f64::MIN_POSITIVE), ci_high: high }
+        Estimate { value: self.mean, ci_low: low.max(0.0), ci_high: high }
     }
 
     /// Two-sided p of the one-sample t test against a mean log of 0, that is a ratio of 1. Same

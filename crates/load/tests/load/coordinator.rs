@@ -1,0 +1,138 @@
+//! What the coordinator makes of a load process: its words, and every way to end without them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use ciphertoll_load::{Error, LoadProcess};
+use ciphertoll_model::{Clients, Endpoint, Fault, LoadMessage, Statement, TrialSpec};
+use tempfile::TempDir;
+
+/// A load process that says nothing for longer has hung.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A program that is still open for writing, in a child that another test just forked, cannot be started
+/// (ETXTBSY): one test at a time writes its program and starts it.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn spec() -> TrialSpec {
+    TrialSpec {
+        endpoint: Endpoint::Unix(PathBuf::from("/nowhere")),
+        user: "toll".to_owned(),
+        password_file: PathBuf::from("/nowhere"),
+        database: None,
+        tls: None,
+        statement: Statement::Connect,
+        clients: Clients::ONE,
+        threads: 1,
+        warm_up_ns: 0,
+        window_ns: 1,
+        seed: 1,
+        injected_delay_ns: 0,
+    }
+}
+
+/// Starts a shell script in the place of the load process.
+fn start(script: &str) -> (LoadProcess, TempDir) {
+    let directory = TempDir::new().unwrap();
+    let program = directory.path().join("program");
+    let alone = ONE_AT_A_TIME.lock().unwrap();
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    let process = LoadProcess::start(&program, &spec()).unwrap();
+    drop(alone);
+    (process, directory)
+}
+
+/// The next message or the end.
+fn next(process: &mut LoadProcess) -> Result<LoadMessage, Error> {
+    let message = process.next_message(PATIENCE)?;
+    Ok(message.expect("the load process says nothing"))
+}
+
+#[track_caller]
+fn ends_with(script: &str, expected: &str, fault: Fault) {
+    let (mut process, _directory) = start(script);
+    let error = next(&mut process).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    assert_eq!(error.fault(), fault);
+}
+
+#[test]
+fn messages_arrive_in_order() {
+    let (mut process, _directory) =
+        start("echo '{\"message\":\"window_opened\"}'; echo '{\"message\":\"window_closed\"}'");
+    assert_eq!(next(&mut process).unwrap(), LoadMessage::WindowOpened);
+    assert_eq!(next(&mut process).unwrap(), LoadMessage::WindowClosed);
+    assert!(matches!(next(&mut process), Err(Error::NoResult(_))));
+}
+
+#[test]
+fn the_trial_arrives_whole_and_the_command_is_load() {
+    let (mut process, _directory) = start(
+        "read -r line; printf '{\"message\":\"failed\",\"body\":{\"fault\":\"host\",\"message\":\"%s %s\"}}\\n' \"$1\" \"${#line}\"",
+    );
+    let length = serde_json::to_string(&spec()).unwrap().len();
+    let Err(Error::Reported { message, .. }) = next(&mut process) else { panic!("not as it was told to") };
+    assert_eq!(message, format!("__load {length}"));
+}
+
+#[test]
+fn a_reported_failure_keeps_its_fault() {
+    for (name, fault) in
+        [("server", Fault::Server), ("tls", Fault::Tls), ("host", Fault::Host), ("internal", Fault::Internal)]
+    {
+        let line =
+            format!("{{\"message\":\"failed\",\"body\":{{\"fault\":\"{name}\",\"message\":\"why\"}}}}");
+        ends_with(&format!("echo '{line}'"), "why", fault);
+    }
+}
+
+#[test]
+fn silent_ends_are_told_apart() {
+    let ended = "the load process ended without a result: ";
+    ends_with("exit 3", &format!("{ended}exit code 3"), Fault::Internal);
+    ends_with("exit 0", &format!("{ended}exit code 0"), Fault::Internal);
+    ends_with("kill -9 $$", &format!("{ended}killed by signal 9"), Fault::Internal);
+}
+
+#[test]
+fn words_that_are_no_message() {
+    let (mut process, _directory) = start("echo hello");
+    let error = next(&mut process).unwrap_err();
+    assert!(error.to_string().starts_with("the load process wrote what is no message: "), "{error}");
+    assert_eq!(error.fault(), Fault::Internal);
+}
+
+#[test]
+fn nothing_yet_is_no_error() {
+    let (mut process, _directory) = start("read -r line; read -r another");
+    assert_eq!(process.next_message(Duration::ZERO).unwrap(), None);
+    assert!(process.pid() > 0);
+}
+
+/// Dropping kills and reaps: nothing of a trial outlives it.
+#[test]
+fn a_dropped_process_is_gone() {
+    let (mut process, directory) =
+        start("echo '{\"message\":\"window_opened\"}'; read -r line; read -r another");
+    assert_eq!(next(&mut process).unwrap(), LoadMessage::WindowOpened);
+    let entry = PathBuf::from(format!("/proc/{}", process.pid()));
+    assert!(entry.exists());
+    let began = Instant::now();
+    drop(process);
+    assert!(!entry.exists());
+    assert!(began.elapsed() < PATIENCE);
+    drop(directory);
+}
+
+#[test]
+fn a_program_that_is_not_there() {
+    let alone = ONE_AT_A_TIME.lock().unwrap();
+    let error = LoadProcess::start("/nowhere/ciphertoll".as_ref(), &spec()).map(|_| ()).unwrap_err();
+    drop(alone);
+    assert!(error.to_string().starts_with("cannot start the load process: "), "{error}");
+    assert_eq!(error.fault(), Fault::Host);
+}
