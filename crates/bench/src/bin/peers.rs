@@ -21,6 +21,9 @@ struct Arguments {
     /// Length of each run's window
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
+    /// Only comparisons whose title contains this: connect, point-select, TLS
+    #[arg(long, default_value = "")]
+    only: String,
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -96,7 +99,7 @@ fn main() -> Result<()> {
         arguments.rounds,
         arguments.seconds
     ))?;
-    for comparison in &COMPARISONS {
+    for comparison in COMPARISONS.iter().filter(|comparison| comparison.title.contains(&arguments.only)) {
         compare(comparison, &arguments, &place)?;
     }
     server.stop()?;
