@@ -87,6 +87,7 @@ impl LabBench {
             what: format!("starting {} {}", level.engine.display_name(), build.version),
         });
         let server = lab.start(&self.start(&build, &template, &name, level))?;
+        server.prewarm()?;
         emit(ready(level, &server, began));
         Ok(Instance { level: level.clone(), scale, name, build, template, server })
     }
@@ -117,6 +118,7 @@ impl LabBench {
         drop(server);
         let began = Instant::now();
         let server = lab.start(&self.start(&build, &template, &name, &level)).map_err(fatal)?;
+        server.prewarm().map_err(fatal)?;
         emit(ready(&level, &server, began));
         self.instances.push(Instance { level, scale, name, build, template, server });
         Ok(())

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ciphertoll_model::{Endpoint, ServerKey};
+use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{Ended, Scratch};
 use ciphertoll_wire::Secret;
 use sha1::{Digest, Sha1};
@@ -111,14 +112,25 @@ impl MariaDb {
         Ok(())
     }
 
+    /// Reads all rows until none of their pages comes from disk any more, or a pass brings no fewer
+    /// than the one before: then they do not fit.
+    pub fn prewarm(&self) -> Result<(), Error> {
+        let mut client = self.control.connect()?;
+        let mut fewest = u64::MAX;
+        loop {
+            let before = buffer_misses(&mut client)?;
+            control::execute(&mut client, "read all rows once", rows::READ_ALL)?;
+            let misses = buffer_misses(&mut client)?.saturating_sub(before);
+            if misses == 0 || misses >= fewest {
+                return Ok(());
+            }
+            fewest = misses;
+        }
+    }
+
     /// Pages read from disk so far because the buffer pool did not have them.
     pub fn buffer_misses(&self) -> Result<u64, Error> {
-        let mut client = self.control.connect()?;
-        let sql = "SELECT variable_value FROM information_schema.global_status \
-             WHERE variable_name = 'INNODB_BUFFER_POOL_READS'";
-        let rows = control::query(&mut client, "read the server's counters", sql)?;
-        let value = rows.into_iter().flatten().next().and_then(|value| value.parse().ok());
-        value.ok_or(Error::NoCounter("Innodb_buffer_pool_reads"))
+        buffer_misses(&mut self.control.connect()?)
     }
 
     /// Ends the server in an orderly way if it lets itself, and removes its files.
@@ -284,6 +296,14 @@ impl About {
         }
         Ok(Self { version, tls_library, settings })
     }
+}
+
+fn buffer_misses(client: &mut Client) -> Result<u64, Error> {
+    let sql = "SELECT variable_value FROM information_schema.global_status \
+         WHERE variable_name = 'INNODB_BUFFER_POOL_READS'";
+    let rows = control::query(client, "read the server's counters", sql)?;
+    let value = rows.into_iter().flatten().next().and_then(|value| value.parse().ok());
+    value.ok_or(Error::NoCounter("Innodb_buffer_pool_reads"))
 }
 
 /// Between our look at a port and the server's bind somebody else may take it.

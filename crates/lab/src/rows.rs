@@ -14,6 +14,9 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE sbtest.sbtest1 (id INTEGER N
 /// Made after the rows: one sorted pass instead of a random write for each.
 pub(crate) const CREATE_INDEX: &str = "CREATE INDEX k_1 ON sbtest.sbtest1 (k)";
 
+/// Touches every page of the rows.
+pub(crate) const READ_ALL: &str = "SELECT SUM(LENGTH(c)) FROM sbtest.sbtest1 FORCE INDEX (PRIMARY)";
+
 /// Rows of one statement: about 200 kB, well below the server's limit for a packet.
 const BATCH: u32 = 1_000;
 /// The same rows in every template.

@@ -115,6 +115,13 @@ fn a_server_serves_every_path_and_leaves_nothing() {
             assert_eq!(negotiated.key, label);
         }
     }
+    server.prewarm().unwrap();
+    let misses = server.buffer_misses().unwrap();
+    let mut client =
+        Client::connect(&address(server.unix_endpoint()), login(&server, Encryption::Plain), None).unwrap();
+    client.execute("SELECT SUM(LENGTH(pad)) FROM sbtest1 FORCE INDEX (PRIMARY)").unwrap();
+    assert_eq!(server.buffer_misses().unwrap(), misses, "rows that were read before are cached");
+    client.close().unwrap();
     let identity = ProcessIdentity::of(server.pid()).unwrap();
     assert_eq!(server.stop().unwrap(), Ended::Terminated);
     assert!(!identity.is_alive());
