@@ -1,5 +1,11 @@
 //! The `ciphertoll` command: parses, dispatches, displays.
 
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!(
+    "ciphertoll runs on Linux on x86-64 and aarch64; elsewhere use a container: \
+     docker run --rm -it -v \"$PWD\":/ciphertoll -w /ciphertoll rust:1.95-bookworm make run"
+);
+
 mod arguments;
 mod failure;
 mod hidden;
