@@ -7,8 +7,11 @@ use ciphertoll_model::Clients;
 
 use crate::find::Build;
 
-/// Connections beside those of the clients under load: control, and what has not quite gone yet.
-const SPARE_CONNECTIONS: u16 = 50;
+/// Churning clients do not wait for the server to be done with the last connection: many times as
+/// many as there are clients may still be on their way out.
+const CONNECTIONS: u16 = Clients::MAX * 16;
+/// Threads that wait for the next connection.
+const CACHED_THREADS: u16 = Clients::MAX + 50;
 /// Of the socket; the kernel cuts it to `net.core.somaxconn`.
 const BACKLOG: u16 = 1024;
 
@@ -57,7 +60,6 @@ impl Config<'_> {
 
     fn options(&self) -> Vec<(&'static str, Option<String>)> {
         let path = |path: &Path| Some(path.display().to_string());
-        let connections = Clients::MAX + SPARE_CONNECTIONS;
         let mut options = vec![
             ("basedir", path(&self.build.base_directory)),
             ("datadir", path(self.data)),
@@ -69,8 +71,8 @@ impl Config<'_> {
             // Never tells anybody that it ran, never reads what it was not asked to.
             ("loose-feedback", Some("OFF".to_owned())),
             ("local-infile", Some("OFF".to_owned())),
-            ("max_connections", Some(connections.to_string())),
-            ("thread_cache_size", Some(connections.to_string())),
+            ("max_connections", Some(CONNECTIONS.to_string())),
+            ("thread_cache_size", Some(CACHED_THREADS.to_string())),
             ("back_log", Some(BACKLOG.to_string())),
             ("performance_schema", Some("OFF".to_owned())),
             ("innodb_buffer_pool_size", Some("128M".to_owned())),

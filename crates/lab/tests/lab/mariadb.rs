@@ -136,7 +136,7 @@ fn settings_are_those_that_differ_and_name_no_scratch_file() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None).unwrap();
     let settings = server.settings();
-    assert_eq!(settings["max_connections"], "306");
+    assert_eq!(settings["max_connections"], "4096");
     assert_eq!(settings["skip_name_resolve"], "ON");
     let scratch = fixture.place.path().to_str().unwrap();
     assert!(settings.values().all(|value| !value.contains(scratch)), "{settings:?}");
