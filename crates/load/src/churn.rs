@@ -8,8 +8,8 @@ use ciphertoll_net::{
 };
 use ciphertoll_wire::mysql::{ResponseKind, ResponseReader, command};
 
+use crate::injection::spin;
 use crate::recorder::{Legs, Recorder};
-use crate::worker::spin;
 
 const QUERY: &str = "SELECT 1";
 

@@ -7,6 +7,7 @@
 
 mod churn;
 mod error;
+mod injection;
 mod parent;
 mod pooled;
 mod process;

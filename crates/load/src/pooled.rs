@@ -7,8 +7,8 @@ use ciphertoll_wire::mysql::{Param, PrepareReader, ResponseKind, ResponseReader,
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
+use crate::injection::spin;
 use crate::recorder::{Legs, Recorder};
-use crate::worker::spin;
 
 /// A client that keeps its connection and repeats one prepared statement.
 pub(crate) struct PooledClient {

@@ -146,17 +146,6 @@ fn drive(
     }
 }
 
-/// Burns `delay` of CPU: the known effect that the truth experiment must find again.
-pub(crate) fn spin(delay: Duration) {
-    if delay.is_zero() {
-        return;
-    }
-    let until = Instant::now() + delay;
-    while Instant::now() < until {
-        std::hint::spin_loop();
-    }
-}
-
 impl StartLine {
     fn line_up(&self) -> Option<Window> {
         self.ready.send(Ok(())).ok()?;

@@ -7,11 +7,8 @@ use ciphertoll_model::{Arm, Metric, Plan, Stamped, Stratum};
 use crate::analysis::{Analysis, CellAnalysis, Estimate, Role, StratumAnalysis, Toll};
 use crate::assemble::{Pairs, Trials, Visited};
 use crate::contrast::{Contrast, Judged, Rules, judge};
-use crate::interval::{CONFIDENCE, Summary};
+use crate::interval::{CONFIDENCE, Summary, is_precise};
 use crate::verdict::headline_metrics;
-
-/// Half-width, as a share, at which every headline interval is precise enough to stop.
-pub const PRECISE_HALF_WIDTH: f64 = 0.02;
 
 /// Analyses a run, finished or not: the same plan and events give the same analysis.
 pub fn analyse(plan: &Plan, events: &[Stamped]) -> Analysis {
@@ -49,11 +46,6 @@ pub fn precise_enough(analysis: &Analysis) -> bool {
     });
     let mut headline_tolls = of_cells.peekable();
     headline_tolls.peek().is_some() && headline_tolls.all(|toll| is_precise(&toll.ratio))
-}
-
-/// Whether one ratio is known within ±2 %, on the log scale.
-pub(crate) fn is_precise(ratio: &Estimate) -> bool {
-    (ratio.ci_high / ratio.ci_low).ln() / 2.0 <= PRECISE_HALF_WIDTH.ln_1p()
 }
 
 fn judge_stratum(plan: &Plan, stratum: &Stratum, trials: &Trials<'_>) -> Judged {

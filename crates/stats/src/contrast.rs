@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use ciphertoll_model::{Margins, Metric, Verdicts};
 
 use crate::analysis::Toll;
-use crate::conclude::is_precise;
 use crate::holm::holm;
-use crate::interval::{Summary, hodges_lehmann};
+use crate::interval::{Summary, hodges_lehmann, is_precise};
 use crate::verdict::{Evidence, Losses, margin, noise_floor, verdict};
 
 /// One cell ÷ the stratum's baseline.

@@ -11,6 +11,9 @@ pub const POWER: f64 = 0.80;
 /// More blocks than this is no practicable advice.
 pub const MOST_BLOCKS_ADVISED: u32 = 1_000;
 
+/// Half-width, as a share, at which every headline interval is precise enough to stop.
+pub const PRECISE_HALF_WIDTH: f64 = 0.02;
+
 /// Mean and spread of one number per block, on the log scale.
 ///
 /// Reference: Student, *The probable error of a mean*, Biometrika 6 (1908). Assumes that blocks
@@ -154,6 +157,11 @@ pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
     let middle = means.len() / 2;
     let upper = means.get(middle)?;
     if means.len().is_multiple_of(2) { Some(f64::midpoint(means[middle - 1], *upper)) } else { Some(*upper) }
+}
+
+/// Whether a ratio is known within ±2 %, on the log scale.
+pub(crate) fn is_precise(ratio: &Estimate) -> bool {
+    (ratio.ci_high / ratio.ci_low).ln() / 2.0 <= PRECISE_HALF_WIDTH.ln_1p()
 }
 
 fn half_width(sd: f64, count: u32, confidence: f64) -> f64 {

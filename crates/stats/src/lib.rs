@@ -16,8 +16,8 @@ pub mod verdict;
 pub use analysis::{
     Analysis, CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial,
 };
-pub use conclude::{PRECISE_HALF_WIDTH, analyse, precise_enough};
+pub use conclude::{analyse, precise_enough};
 pub use holm::holm;
-pub use interval::{CONFIDENCE, Interval, Summary, hodges_lehmann};
+pub use interval::{CONFIDENCE, Interval, PRECISE_HALF_WIDTH, Summary, hodges_lehmann};
 pub use simulate::{Coverage, Design, Noise, coverage};
 pub use verdict::{headline_metrics, margin};

@@ -78,7 +78,7 @@ impl Factor {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LevelError {
     /// The name is not one of the factor's.
-    #[error("unknown {factor} \"{text}\"{}", suggestion(.nearest.as_deref()))]
+    #[error("unknown {factor} \"{text}\"; {}", hint(.nearest.as_deref(), .known))]
     UnknownName {
         /// The factor's label.
         factor: &'static str,
@@ -86,6 +86,8 @@ pub enum LevelError {
         text: String,
         /// The closest known name, if any is close.
         nearest: Option<String>,
+        /// Every known name.
+        known: Vec<String>,
     },
     /// The name is known, a modifier is not.
     #[error("{factor} \"{name}\" takes no modifier \"+{modifier}\"")]
@@ -109,8 +111,11 @@ pub enum LevelError {
     },
 }
 
-fn suggestion(nearest: Option<&str>) -> String {
-    nearest.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"))
+fn hint(nearest: Option<&str>, known: &[String]) -> String {
+    nearest.map_or_else(
+        || format!("it is one of: {}", known.join(", ")),
+        |name| format!("did you mean \"{name}\"?"),
+    )
 }
 
 /// Finds the name among `all` that `text` was meant to be, or says which is nearest.
@@ -132,10 +137,12 @@ pub(crate) fn match_name<T: Copy>(
             modifier: modifier.to_owned(),
         });
     }
+    let known: Vec<String> = all.iter().map(|&level| label(level)).collect();
     Err(LevelError::UnknownName {
         factor: factor.label(),
         text: text.to_owned(),
-        nearest: nearest(text, all.iter().map(|&level| label(level))),
+        nearest: nearest(text, known.iter().cloned()),
+        known,
     })
 }
 

@@ -93,7 +93,7 @@ fn that_is_none() {
         ("plain", "baseline \"plain\" is not FACTOR=LEVEL, with FACTOR one of server, path, ctx"),
         ("auth=native", "baseline \"auth=native\" is not FACTOR=LEVEL, with FACTOR one of server, path, ctx"),
         ("path=plian", "baseline: unknown path \"plian\"; did you mean \"plain\"?"),
-        ("ctx=", "baseline: unknown ctx \"\""),
+        ("ctx=", "baseline: unknown ctx \"\"; it is one of: per-connect, shared, per-connect-systemca"),
     ];
     for (baseline, expected) in table {
         let error = plan(Some(baseline), grid(&[Path::Plain], &[Ctx::PerConnect])).unwrap_err();

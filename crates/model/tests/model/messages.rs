@@ -16,13 +16,22 @@ fn tells<T: FromStr<Err: Display> + Debug>(text: &str, expected: &str) {
 #[test]
 fn of_paths() {
     tells::<Path>("plian", "unknown path \"plian\"; did you mean \"plain\"?");
-    tells::<Path>("PLAIN", "unknown path \"PLAIN\"");
+    tells::<Path>(
+        "PLAIN",
+        "unknown path \"PLAIN\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048",
+    );
     tells::<Path>("unxi", "unknown path \"unxi\"; did you mean \"unix\"?");
     tells::<Path>("tls1.3-p265", "unknown path \"tls1.3-p265\"; did you mean \"tls1.3-p256\"?");
     tells::<Path>("tls13-p256", "unknown path \"tls13-p256\"; did you mean \"tls1.3-p256\"?");
     tells::<Path>("tls1.2-rsa", "unknown path \"tls1.2-rsa\"; did you mean \"tls1.2-rsa2048\"?");
-    tells::<Path>("wireguard", "unknown path \"wireguard\"");
-    tells::<Path>("", "unknown path \"\"");
+    tells::<Path>(
+        "wireguard",
+        "unknown path \"wireguard\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048",
+    );
+    tells::<Path>(
+        "",
+        "unknown path \"\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048",
+    );
     tells::<Path>("tls1.3-p256+resume", "path \"tls1.3-p256\" takes no modifier \"+resume\"");
     tells::<Path>("plian+x", "unknown path \"plian+x\"; did you mean \"plain\"?");
 }
@@ -33,13 +42,16 @@ fn of_names() {
     tells::<Ctx>("share", "unknown ctx \"share\"; did you mean \"shared\"?");
     tells::<Workload>("conect", "unknown workload \"conect\"; did you mean \"connect\"?");
     tells::<Workload>("point-selct", "unknown workload \"point-selct\"; did you mean \"point-select\"?");
-    tells::<Workload>("ycsb-a", "unknown workload \"ycsb-a\"");
+    tells::<Workload>(
+        "ycsb-a",
+        "unknown workload \"ycsb-a\"; it is one of: connect, connect-query, point-select",
+    );
 }
 
 #[test]
 fn of_servers() {
     tells::<ServerLevel>("maria", "unknown server \"maria\"; did you mean \"mariadb\"?");
-    tells::<ServerLevel>("postgres", "unknown server \"postgres\"");
+    tells::<ServerLevel>("postgres", "unknown server \"postgres\"; it is one of: mariadb");
     tells::<ServerLevel>(
         "mariadb-ten",
         "server \"mariadb-ten\" is out of range: a version such as 10.11 after -",

@@ -344,3 +344,19 @@ fn environment() -> Environment {
 pub(crate) fn id(text: &str) -> CellId {
     CellId(text.to_owned())
 }
+
+/// A noisy machine: nothing can be told of the pooled load, and only the time of TLS 1.2's connects.
+pub(crate) fn noisy() -> Run {
+    let mut run = quick();
+    for path in [TLS13, TLS12] {
+        let select = run.cell(Workload::PointSelect, path);
+        toll(select, Metric::RatePerS, 0.91, 0.08, Some(too_few(0.2, Some(22))));
+        toll(select, Metric::LatencyNsP95, 0.96, 0.16, Some(too_few(0.41, Some(14))));
+        toll(select, Metric::CpuUsPerOpTotal, 1.11, 0.07, Some(too_few(0.19, Some(18))));
+    }
+    let select = run.cell(Workload::PointSelect, TLS12);
+    toll(select, Metric::RatePerS, 0.81, 0.02, Some(Verdict::Differs));
+    toll(select, Metric::LatencyNsP95, 1.24, 0.2, Some(too_few(0.43, None)));
+    run.end(Ending::Complete);
+    run
+}

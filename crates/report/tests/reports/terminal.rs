@@ -3,7 +3,7 @@
 use ciphertoll_model::Ending;
 use ciphertoll_report::{Style, terminal};
 
-use crate::fixture::{Run, against, contexts, one_block, quick, smoke, troubled};
+use crate::fixture::{Run, against, contexts, noisy, one_block, quick, smoke, troubled};
 
 #[test]
 fn a_quick_run_with_every_verdict() {
@@ -22,6 +22,11 @@ fn at_80_columns_tables_are_split_and_phases_stand_upright() {
 #[test]
 fn a_smoke_run_has_numbers_and_no_verdicts() {
     insta::assert_snapshot!(terminal(&smoke().report(), Style::Plain, 100));
+}
+
+#[test]
+fn what_cannot_be_told_is_said_once() {
+    insta::assert_snapshot!(answer(&noisy()));
 }
 
 #[test]
