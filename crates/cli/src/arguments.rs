@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{AtRest, Auth, Clients, Ctx, Driver, Link, Path, Scale, ServerLevel, Size, Workload};
+use ciphertoll_record::DEFAULT_RUNS;
 use clap::builder::styling::Styles;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -73,7 +74,7 @@ pub(crate) struct RunArguments {
     pub(crate) baseline: Option<String>,
 
     /// Where run directories are made
-    #[arg(long, value_name = "DIR", default_value = "ciphertoll-runs", help_heading = "Output")]
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS, help_heading = "Output")]
     pub(crate) run_dir: PathBuf,
     /// Show the plan and measure nothing
     #[arg(long, help_heading = "Output")]
@@ -135,7 +136,7 @@ pub(crate) struct ReportArguments {
     #[arg(value_name = "RUN", default_value = "latest")]
     pub(crate) run: String,
     /// Where run directories are looked for
-    #[arg(long, value_name = "DIR", default_value = "ciphertoll-runs")]
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
     pub(crate) run_dir: PathBuf,
     /// How to show it
     #[arg(long, value_enum, default_value = "terminal")]

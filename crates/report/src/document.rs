@@ -129,6 +129,9 @@ pub struct TollDocument {
     /// The ratio and its interval.
     #[serde(flatten)]
     pub ratio: Estimate,
+    /// Hodges–Lehmann estimate of the same ratio: where it lies outside the interval, single blocks
+    /// carry the estimate.
+    pub hodges_lehmann: f64,
     /// What can be said of it; absent where no verdict is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictDocument>,
@@ -285,8 +288,11 @@ fn certain(metrics: &BTreeMap<Metric, Estimate>) -> BTreeMap<Metric, Estimate> {
 
 fn tolls(tolls: &BTreeMap<Metric, Toll>) -> BTreeMap<Metric, TollDocument> {
     let known = tolls.iter().filter(|(_, toll)| is_certain(&toll.ratio));
-    let document =
-        |toll: &Toll| TollDocument { ratio: toll.ratio, verdict: toll.verdict.map(VerdictDocument::from) };
+    let document = |toll: &Toll| TollDocument {
+        ratio: toll.ratio,
+        hodges_lehmann: toll.hodges_lehmann,
+        verdict: toll.verdict.map(VerdictDocument::from),
+    };
     known.map(|(metric, toll)| (*metric, document(toll))).collect()
 }
 

@@ -6,11 +6,12 @@ use ciphertoll_model::{CryptoInstruction, Environment, Event, Flag, LookDecision
 use ciphertoll_stats::CellAnalysis;
 
 use super::{Section, Statement, StratumView, Tone, clean};
-use crate::number::{percent, plural};
+use crate::number::{is_certain, percent, plural, significant};
 use crate::{RunReport, names, sentence};
 
 pub(super) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Section> {
     let mut trust: Vec<Statement> = strata.iter().filter_map(noise).collect();
+    trust.extend(robust(strata));
     if report.has_numbers() {
         trust.push(Statement::neutral(
             "Whole machine: clients and server share the same cores, so a rate or a time here is what both \
@@ -60,6 +61,41 @@ fn noise(stratum: &StratumView<'_>) -> Option<Statement> {
         floors.join(", "),
     );
     Some(Statement::neutral(text))
+}
+
+/// Whether a rank estimate, which no single block can carry away, agrees with each headline ratio.
+fn robust(strata: &[StratumView<'_>]) -> Vec<Statement> {
+    let cells = strata.iter().flat_map(|stratum| stratum.treatments.iter().map(move |cell| (stratum, *cell)));
+    let judged: Vec<_> = cells.flat_map(|(stratum, cell)| judged(stratum, cell)).collect();
+    if judged.is_empty() {
+        return Vec::new();
+    }
+    let outside: Vec<Statement> = judged.into_iter().flatten().collect();
+    if outside.is_empty() {
+        let text = "The Hodges–Lehmann estimate of every ratio with a verdict lies within its interval: no \
+                    single block carries it.";
+        return vec![Statement::neutral(text)];
+    }
+    outside
+}
+
+/// One entry for each ratio with a verdict: what to say where its rank estimate disagrees.
+fn judged(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Option<Statement>> {
+    let entry = |metric: &Metric| {
+        let toll = cell.tolls.get(metric).filter(|toll| toll.verdict.is_some() && is_certain(&toll.ratio))?;
+        let agrees = (toll.ratio.ci_low..=toll.ratio.ci_high).contains(&toll.hodges_lehmann);
+        Some((!agrees).then(|| {
+            let text = format!(
+                "{}: the Hodges–Lehmann estimate of the {} ({} ×) lies outside the interval: single blocks \
+                 carry the ratio.",
+                stratum.cell_name(cell),
+                sentence::noun(*metric),
+                significant(toll.hodges_lehmann),
+            );
+            Statement::new(Tone::Caution, text)
+        }))
+    };
+    names::headline(&cell.cell).iter().filter_map(entry).collect()
 }
 
 fn voided(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<Statement> {
