@@ -1,9 +1,10 @@
 //! Progress on stderr: only consumes events. A bar on a terminal, a line a block elsewhere.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{Arm, Event, LookDecision, Plan, Stamped};
+use ciphertoll_model::{Arm, Cell, CellId, Event, LookDecision, Plan, Stamped};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::arguments::ProgressFormat;
@@ -12,6 +13,8 @@ use crate::arguments::ProgressFormat;
 pub(crate) struct Progress {
     display: Display,
     pace: Pace,
+    /// A cell's name in few words, by its id.
+    labels: BTreeMap<CellId, String>,
 }
 
 enum Display {
@@ -45,13 +48,14 @@ impl Progress {
             ProgressFormat::Json => Display::Json,
             ProgressFormat::None => Display::Nothing,
         };
-        Self { display, pace: Pace::new(plan) }
+        let labels = plan.cells.iter().map(|cell| (cell.id(), label(cell))).collect();
+        Self { display, pace: Pace::new(plan), labels }
     }
 
     pub(crate) fn event(&mut self, stamped: &Stamped) {
         self.pace.event(&stamped.event);
         match &self.display {
-            Display::Bar(bar) => show_on_bar(bar, &self.pace, &stamped.event),
+            Display::Bar(bar) => show_on_bar(bar, &self.pace, &self.labels, &stamped.event),
             Display::Lines => {
                 if let Some(line) = line(&self.pace, &stamped.event) {
                     tell(&line);
@@ -125,13 +129,13 @@ impl Pace {
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     // The template is a constant that the library takes; its default would do as well.
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {wide_msg}") {
         bar.set_style(style.progress_chars("━━╌"));
     }
     bar
 }
 
-fn show_on_bar(bar: &ProgressBar, pace: &Pace, event: &Event) {
+fn show_on_bar(bar: &ProgressBar, pace: &Pace, labels: &BTreeMap<CellId, String>, event: &Event) {
     if let Some(warning) = warning(event) {
         bar.suspend(|| tell(&warning));
     }
@@ -142,10 +146,19 @@ fn show_on_bar(bar: &ProgressBar, pace: &Pace, event: &Event) {
             bar.set_position(pace.done.as_millis() as u64);
             let again = if *arm == Arm::Repeat { " (again)" } else { "" };
             let stage = if *block == 0 { "calibration".to_owned() } else { format!("block {block}") };
+            let cell = labels.get(cell).map_or(cell.0.as_str(), String::as_str);
             bar.set_message(format!("{} left · {stage} · {cell}{again}", clock(pace.left())));
         }
         _ => {}
     }
+}
+
+/// `mariadb, tls1.3-p256, shared, connect at 8`.
+fn label(cell: &Cell) -> String {
+    let treatment = &cell.treatment;
+    let ctx = treatment.ctx.map_or_else(String::new, |ctx| format!("{ctx}, "));
+    let server = treatment.server.short_name();
+    format!("{server}, {}, {ctx}{} at {}", treatment.path, cell.workload, cell.clients)
 }
 
 fn line(pace: &Pace, event: &Event) -> Option<String> {

@@ -101,6 +101,18 @@ fn steal_beyond_three_percent_is_void() {
 }
 
 #[test]
+fn two_ticks_of_steal_in_a_short_window_are_the_clocks_grain() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
+    measured.machine.busy_ns = 400_000_000;
+    measured.load.client_cpu_ns = 200_000_000;
+    measured.server.cpu_ns = 200_000_000;
+    measured.machine.steal_ns = 20_000_000;
+    assert!(judge(&cell, &measured).is_ok());
+    measured.machine.steal_ns = 40_000_000;
+    assert!(matches!(void(&cell, &measured), VoidReason::Steal { .. }));
+}
+
+#[test]
 fn ports_in_time_wait_beyond_four_fifths_are_void_and_unix_sockets_have_none() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
     let usable = measured.load.usable_ports.expect("TCP has ports");
