@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ciphertoll_wire::{
     Phase, Secret, Step,
-    mysql::{Connect, Encryption, Login},
+    mysql::{Connect, Encryption, Login, Plugin, Statements, Transport},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -16,11 +16,15 @@ const PASSWORD: &[u8] = b"correct horse";
 fuzz_target!(|data: &[u8]| {
     let Some((choices, mut data)) = data.split_first() else { return };
     let encryption = if choices & 1 == 0 { Encryption::Plain } else { Encryption::Tls };
+    let transport = if choices & 8 == 0 { Transport::Tcp } else { Transport::UnixSocket };
+    let password = if choices & 2 == 0 { PASSWORD.to_vec() } else { Vec::new() };
     let mut connect = Connect::new(Arc::new(Login {
-        user: "toll".to_owned(),
-        password: Secret::new(if choices & 2 == 0 { PASSWORD.to_vec() } else { Vec::new() }),
         database: (choices & 4 != 0).then(|| "orders".to_owned()),
         encryption,
+        transport,
+        plugin: Plugin::ALL[usize::from(choices >> 4 & 3)],
+        statements: if choices & 64 == 0 { Statements::One } else { Statements::Several },
+        ..Login::new("toll", Secret::new(password))
     }));
     let (mut received, mut out) = (Vec::new(), Vec::new());
     let mut encrypted = encryption == Encryption::Plain;
@@ -29,14 +33,16 @@ fuzz_target!(|data: &[u8]| {
         let step = connect.step(&mut input, &mut out);
         let unread = input.len();
         received.drain(..received.len() - unread);
-        assert!(!out.windows(PASSWORD.len()).any(|window| window == PASSWORD));
+        let private = transport == Transport::UnixSocket || (encryption == Encryption::Tls && encrypted);
+        assert!(private || !out.windows(PASSWORD.len()).any(|window| window == PASSWORD));
         match step {
             Err(_) => {
+                assert!(connect.server().is_none());
                 assert!(connect.step(&mut &b""[..], &mut out).is_err());
                 return;
             }
             Ok(Step::Done) => {
-                assert!(encrypted);
+                assert!(encrypted && connect.server().is_some());
                 return;
             }
             Ok(Step::StartTls) => {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Address, blocking::Client};
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::{Encryption, Login};
+use ciphertoll_wire::mysql::{Login, Transport};
 
 use crate::error::Error;
 use crate::spawn::Child;
@@ -27,7 +27,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(socket: &Path, user: &str, password: Secret) -> Self {
-        let login = Login { user: user.to_owned(), password, database: None, encryption: Encryption::Plain };
+        let login = Login { transport: Transport::UnixSocket, ..Login::new(user, password) };
         Self { address: Address::Unix(socket.to_owned()), login: Arc::new(login) }
     }
 

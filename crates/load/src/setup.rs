@@ -7,7 +7,7 @@ use ciphertoll_model::{Ctx, Endpoint, TlsSpec, TlsVersion, TrialSpec};
 use ciphertoll_net::tls::{Context, PeerName, Settings, TrustAnchors, Version};
 use ciphertoll_net::{Address, ContextSource, Dialer, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::{Encryption, Login};
+use ciphertoll_wire::mysql::{self, Encryption, Login};
 
 use crate::Error;
 
@@ -15,10 +15,13 @@ use crate::Error;
 pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
     let password = fs::read(&spec.password_file).map_err(Error::io("cannot read the password file"))?;
     let login = Login {
-        user: spec.user.clone(),
-        password: Secret::new(password),
         database: spec.database.clone(),
         encryption: if spec.tls.is_some() { Encryption::Tls } else { Encryption::Plain },
+        transport: match &spec.endpoint {
+            Endpoint::Tcp(_) => mysql::Transport::Tcp,
+            Endpoint::Unix(_) => mysql::Transport::UnixSocket,
+        },
+        ..Login::new(&spec.user, Secret::new(password))
     };
     let address = match &spec.endpoint {
         Endpoint::Tcp(address) => Address::Tcp(*address),

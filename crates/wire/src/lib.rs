@@ -1,17 +1,26 @@
 //! Protocol machines without I/O: bytes in, bytes out, and a [`Step`] that says what is wanted next.
 //!
+//! - [`mysql`] and [`postgres`] are the protocols, each from both sides; [`session`] is what their clients have in
+//!   common; [`scram`] is how PostgreSQL authenticates.
+//! - [`tls`] looks at a TLS handshake that passes by.
+//!
 //! A machine owns no socket, no clock and no TLS. Whoever drives it reads bytes, hands them over as a slice that
 //! the machine advances past what it understood, and sends what the machine appended to `out`:
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use ciphertoll_wire::{Secret, Step, mysql::{Connect, Encryption, Login}};
+//! # use ciphertoll_wire::{Secret, Step, postgres, session::{Connect, Login}};
+//! # use postgres::{ChannelBinding, Encryption};
 //! # fn read_more() -> Option<Vec<u8>> { None }
 //! # fn flush(_: &mut Vec<u8>) {}
-//! # let login = Arc::new(Login {
-//! #     user: "toll".into(), password: Secret::new(Vec::new()), database: None, encryption: Encryption::Plain,
-//! # });
-//! let mut connect = Connect::new(login);
+//! let login = Login::Postgres(Arc::new(postgres::Login {
+//!     user: "toll".to_owned(),
+//!     password: Secret::new(b"correct horse".to_vec()),
+//!     database: None,
+//!     encryption: Encryption::Tls,
+//!     channel_binding: ChannelBinding::Disabled,
+//! }));
+//! let mut connect = Connect::new(&login);
 //! let (mut received, mut out) = (Vec::new(), Vec::new());
 //! loop {
 //!     let mut input = received.as_slice();
@@ -29,13 +38,17 @@
 //!         Step::Done => break,
 //!     }
 //! }
-//! # Ok::<(), ciphertoll_wire::mysql::Error>(())
+//! # Ok::<(), ciphertoll_wire::session::Error>(())
 //! ```
 
 pub mod mysql;
+pub mod postgres;
+pub mod scram;
 pub mod secret;
+pub mod session;
 pub mod step;
 pub mod tls;
 
+pub use mysql::{Fault, Response};
 pub use secret::Secret;
 pub use step::{Phase, Step};

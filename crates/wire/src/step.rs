@@ -16,7 +16,7 @@ pub enum Step {
 /// The phases of a connect whose end a protocol machine can see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// The server's first message has been read.
+    /// The server's first message has been read, in a protocol where the server speaks first.
     ServerGreeting,
     /// The request for TLS has been written, or its answer read where the protocol has one.
     TlsRequest,

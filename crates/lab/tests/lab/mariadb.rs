@@ -65,10 +65,9 @@ fn scale() -> Scale {
 
 fn login(server: &MariaDb, encryption: Encryption) -> Arc<Login> {
     Arc::new(Login {
-        user: server.user().to_owned(),
-        password: Secret::new(fs::read(server.password_file()).unwrap()),
         database: Some(server.database().to_owned()),
         encryption,
+        ..Login::new(server.user(), Secret::new(fs::read(server.password_file()).unwrap()))
     })
 }
 
@@ -148,12 +147,7 @@ fn nobody_logs_in_without_the_password() {
     let server = fixture.start(None).unwrap();
     for user in ["root", "ciphertoll", "mariadb.sys", ""] {
         for endpoint in [server.tcp_endpoint(), server.unix_endpoint()] {
-            let login = Login {
-                user: user.to_owned(),
-                password: Secret::new(Vec::new()),
-                database: None,
-                encryption: Encryption::Plain,
-            };
+            let login = Login::new(user, Secret::new(Vec::new()));
             assert!(Client::connect(&address(endpoint), Arc::new(login), None).is_err(), "{user}");
         }
     }

@@ -188,10 +188,9 @@ pub(crate) fn dialer(address: &Address, tls: Option<ContextSource>) -> Dialer {
 
 fn login(encryption: Encryption) -> Arc<Login> {
     Arc::new(Login {
-        user: USER.to_owned(),
-        password: Secret::new(PASSWORD.to_vec()),
         database: Some(DATABASE.to_owned()),
         encryption,
+        ..Login::new(USER, Secret::new(PASSWORD.to_vec()))
     })
 }
 

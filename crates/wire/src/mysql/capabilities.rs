@@ -19,6 +19,8 @@ impl Capabilities {
     pub const TRANSACTIONS: Self = Self(1 << 13);
     /// `CLIENT_SECURE_CONNECTION` (or `CLIENT_RESERVED2`): authentication since 4.1.
     pub const SECURE_CONNECTION: Self = Self(1 << 15);
+    /// `CLIENT_MULTI_STATEMENTS`: a `COM_QUERY` may have several statements.
+    pub const MULTI_STATEMENTS: Self = Self(1 << 16);
     /// `CLIENT_MULTI_RESULTS`: a `COM_QUERY` may answer with several result sets.
     pub const MULTI_RESULTS: Self = Self(1 << 17);
     /// `CLIENT_PLUGIN_AUTH`: authentication plugins are named.

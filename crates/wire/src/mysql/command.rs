@@ -14,6 +14,8 @@ const COM_PING: u8 = 0x0e;
 const COM_STMT_PREPARE: u8 = 0x16;
 const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_CLOSE: u8 = 0x19;
+const COM_STMT_RESET: u8 = 0x1a;
+const COM_RESET_CONNECTION: u8 = 0x1f;
 
 /// `CURSOR_TYPE_NO_CURSOR`: the server sends all rows at once.
 const NO_CURSOR: u8 = 0;
@@ -63,8 +65,18 @@ pub fn encode_execute(out: &mut Vec<u8>, statement_id: u32, params: &[Param<'_>]
 
 /// `COM_STMT_CLOSE`; the server does not answer.
 pub fn encode_statement_close(out: &mut Vec<u8>, statement_id: u32) {
-    let [a, b, c, d] = statement_id.to_le_bytes();
-    out.extend_from_slice(&[5, 0, 0, 0, COM_STMT_CLOSE, a, b, c, d]);
+    encode_of_statement(out, COM_STMT_CLOSE, statement_id);
+}
+
+/// `COM_STMT_RESET`: forgets an open cursor and long data of a statement; the answer is an OK, for [`ResponseReader`].
+pub fn encode_statement_reset(out: &mut Vec<u8>, statement_id: u32) {
+    encode_of_statement(out, COM_STMT_RESET, statement_id);
+}
+
+/// `COM_RESET_CONNECTION`: rolls back, and forgets temporary tables, variables and prepared statements, as a pool wants
+/// it between two users; the answer is an OK, for [`ResponseReader`].
+pub fn encode_reset_connection(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[1, 0, 0, 0, COM_RESET_CONNECTION]);
 }
 
 /// `COM_PING`; the answer is an OK, for [`ResponseReader`].
@@ -75,6 +87,11 @@ pub fn encode_ping(out: &mut Vec<u8>) {
 /// `COM_QUIT`; the server closes the connection.
 pub fn encode_quit(out: &mut Vec<u8>) {
     out.extend_from_slice(&[1, 0, 0, 0, COM_QUIT]);
+}
+
+fn encode_of_statement(out: &mut Vec<u8>, command: u8, statement_id: u32) {
+    let [a, b, c, d] = statement_id.to_le_bytes();
+    out.extend_from_slice(&[5, 0, 0, 0, command, a, b, c, d]);
 }
 
 fn encode_text(out: &mut Vec<u8>, command: u8, sql: &str) -> Result<(), Error> {
@@ -129,6 +146,10 @@ mod tests {
         encode_statement_close(&mut out, 0x0102_0304);
         encode_quit(&mut out);
         assert_eq!(out, b"\x01\0\0\0\x0e\x05\0\0\0\x19\x04\x03\x02\x01\x01\0\0\0\x01");
+        out.clear();
+        encode_reset_connection(&mut out);
+        encode_statement_reset(&mut out, 7);
+        assert_eq!(out, b"\x01\0\0\0\x1f\x05\0\0\0\x1a\x07\0\0\0");
     }
 
     #[test]

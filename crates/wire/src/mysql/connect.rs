@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use super::{
-    Capabilities, Error,
+    AuthMethod, Capabilities, Error, Plugin,
     auth_switch::AuthSwitchRequest,
     codec::printable,
+    conversation::{Answer, Conversation},
     err::refuse_err,
     greeting::Greeting,
     handshake_response::HandshakeResponse,
-    native_password::{self, NONCE_BYTES},
+    native_password::NONCE_BYTES,
     ok::OkPacket,
-    packet::{self, MAX_LOGIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES, Packets},
+    packet::{self, MAX_LOGIN_PAYLOAD_BYTES, MAX_MESSAGE_BYTES, Packets},
     ssl_request::{SslRequest, UTF8MB4},
 };
 use crate::{Phase, Secret, Step};
@@ -19,11 +20,19 @@ use crate::{Phase, Secret, Step};
 /// MariaDB puts this before its version, because old replicas took "10" for less than "5".
 const MARIADB_VERSION_PREFIX: &[u8] = b"5.5.5-";
 /// More than any server's version or plugin has; what is longer is cut.
-const MAX_NAME_CHARACTERS: usize = 128;
+pub(super) const MAX_NAME_CHARACTERS: usize = 128;
+
+/// An account of MariaDB may have several plugins, which the server tries in turn; nobody has as many as this.
+const MAX_SWITCHES: u8 = 4;
+
+/// `AuthMoreData`: what follows is for the plugin. MariaDB leaves it out where the data cannot be taken for another
+/// message, `MySQL` never does.
+pub(super) const MORE_DATA: u8 = 0x01;
 
 /// Without these a server is older than 4.1.
 const REQUIRED: Capabilities = Capabilities::PROTOCOL_41.with(Capabilities::SECURE_CONNECTION);
-/// Used where the server offers them. Neither several statements in one query nor local files are among them.
+/// Used where the server offers them. Local files are not among them, nor are several statements in one query unless the
+/// login asks for that.
 const WANTED: Capabilities = REQUIRED
     .with(Capabilities::TRANSACTIONS)
     .with(Capabilities::MULTI_RESULTS)
@@ -40,7 +49,38 @@ pub enum Encryption {
     Tls,
 }
 
+/// What the connection runs over, as far as authentication must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Transport {
+    /// A network: without TLS others may listen.
+    #[default]
+    Tcp,
+    /// A unix socket: nobody listens, though nothing is encrypted.
+    UnixSocket,
+}
+
+/// How many statements a `COM_QUERY` may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Statements {
+    /// One, so that nobody appends another to it.
+    #[default]
+    One,
+    /// Any number, between semicolons; each has a result of its own.
+    Several,
+}
+
 /// Who logs in and how; made once and shared by all connects.
+///
+/// [`Login::new`] has what most logins want; the rest is changed in place:
+///
+/// ```
+/// # use ciphertoll_wire::{Secret, mysql::{Encryption, Login, Plugin}};
+/// let login = Login {
+///     encryption: Encryption::Tls,
+///     plugin: Plugin::CachingSha2Password,
+///     ..Login::new("toll", Secret::new(b"correct horse".to_vec()))
+/// };
+/// ```
 #[derive(Clone)]
 pub struct Login {
     /// The account.
@@ -51,12 +91,33 @@ pub struct Login {
     pub database: Option<String>,
     /// Whether to encrypt.
     pub encryption: Encryption,
+    /// What the connection runs over.
+    pub transport: Transport,
+    /// The plugin to begin with.
+    pub plugin: Plugin,
+    /// How many statements a query may have.
+    pub statements: Statements,
 }
 
-/// What is known of the server once its greeting was read.
+impl Login {
+    /// A login in plaintext over TCP with `mysql_native_password`, in no database.
+    pub fn new(user: impl Into<String>, password: Secret) -> Self {
+        Self {
+            user: user.into(),
+            password,
+            database: None,
+            encryption: Encryption::Plain,
+            transport: Transport::default(),
+            plugin: Plugin::default(),
+            statements: Statements::default(),
+        }
+    }
+}
+
+/// What is known of the server and the connection once the login is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// Its version, without MariaDB's `5.5.5-`.
+    /// The server's version, without MariaDB's `5.5.5-`.
     pub version: String,
     /// Its number for this connection.
     pub connection_id: u32,
@@ -64,6 +125,8 @@ pub struct ServerInfo {
     pub capabilities: Capabilities,
     /// What the server offered.
     pub offered: Capabilities,
+    /// How the client has proved who it is.
+    pub auth: AuthMethod,
 }
 
 /// One login, from the client's side.
@@ -71,171 +134,181 @@ pub struct Connect {
     login: Arc<Login>,
     packets: Packets,
     state: State,
-    nonce: [u8; NONCE_BYTES],
-    server: Option<ServerInfo>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Each state has what was learnt up to it.
 enum State {
     AwaitGreeting,
-    RequestTls,
-    StartTls,
-    SendLogin,
-    AwaitVerdict { switched: Switched },
-    Ended,
+    RequestTls(Greeted),
+    StartTls(Greeted),
+    SendLogin(Greeted),
+    AwaitVerdict { greeted: Greeted, conversation: Conversation, switches: u8 },
+    Ended(ServerInfo),
     Failed,
 }
 
-/// A server may ask for another plugin once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Switched {
-    No,
-    Yes,
+/// What the greeting said.
+struct Greeted {
+    version: String,
+    connection_id: u32,
+    capabilities: Capabilities,
+    offered: Capabilities,
+    nonce: [u8; NONCE_BYTES],
 }
 
 impl Connect {
     /// A login that has seen no byte yet.
     pub fn new(login: Arc<Login>) -> Self {
-        Self {
-            login,
-            packets: Packets::new(0, MAX_LOGIN_PAYLOAD_BYTES),
-            state: State::AwaitGreeting,
-            nonce: [0; NONCE_BYTES],
-            server: None,
-        }
+        Self { login, packets: Packets::new(0, MAX_LOGIN_PAYLOAD_BYTES), state: State::AwaitGreeting }
     }
 
-    /// Takes whole packets from the front of `input` and appends to `out` what is to be sent.
+    /// Takes whole packets from the front of `input` and appends to `out` what is to be sent, which may be the password
+    /// itself (see [`super::clear_password`]).
     ///
     /// Input that is there before TLS starts is an error: it would be plaintext that passes for encrypted. An error
     /// is final.
     pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
-        let step = match self.state {
+        // An error leaves the state as it is here.
+        let (state, step) = match std::mem::replace(&mut self.state, State::Failed) {
             State::AwaitGreeting => self.await_greeting(input),
-            State::RequestTls => self.request_tls(input, out),
-            State::StartTls => self.start_tls(input),
-            State::SendLogin => self.send_login(input, out),
-            State::AwaitVerdict { switched } => self.await_verdict(input, out, switched),
-            State::Ended => Ok(Step::Done),
+            State::RequestTls(greeted) => self.request_tls(greeted, input, out),
+            State::StartTls(greeted) => start_tls(greeted, input),
+            State::SendLogin(greeted) => self.send_login(greeted, input, out),
+            State::AwaitVerdict { greeted, conversation, switches } => {
+                self.await_verdict(greeted, conversation, switches, input, out)
+            }
+            State::Ended(server) => Ok((State::Ended(server), Step::Done)),
             State::Failed => Err(Error::NotReset),
-        };
-        if step.is_err() {
-            self.state = State::Failed;
-        }
-        step
+        }?;
+        self.state = state;
+        Ok(step)
     }
 
-    /// The server, once it has greeted.
+    /// The server, once the login is done.
     pub fn server(&self) -> Option<&ServerInfo> {
-        self.server.as_ref()
+        match &self.state {
+            State::Ended(server) => Some(server),
+            _ => None,
+        }
     }
 
-    fn await_greeting(&mut self, input: &mut &[u8]) -> Result<Step, Error> {
+    fn await_greeting(&mut self, input: &mut &[u8]) -> Result<(State, Step), Error> {
         let Some(payload) = self.packets.take(input, "greeting")? else {
-            return Ok(Step::NeedInput);
+            return Ok((State::AwaitGreeting, Step::NeedInput));
         };
         refuse_err(payload)?;
         let greeting = Greeting::parse(payload)?;
-        let capabilities = agree(&self.login, greeting.capabilities)?;
         let version = greeting.version.strip_prefix(MARIADB_VERSION_PREFIX).unwrap_or(greeting.version);
-        self.server = Some(ServerInfo {
+        let greeted = Greeted {
             version: printable(version, MAX_NAME_CHARACTERS),
             connection_id: greeting.connection_id,
-            capabilities,
+            capabilities: agree(&self.login, greeting.capabilities)?,
             offered: greeting.capabilities,
-        });
-        self.nonce = greeting.nonce;
-        self.state = match self.login.encryption {
-            Encryption::Plain => State::SendLogin,
-            Encryption::Tls => State::RequestTls,
+            nonce: greeting.nonce,
         };
-        Ok(Step::Phase(Phase::ServerGreeting))
+        let next = match self.login.encryption {
+            Encryption::Plain => State::SendLogin(greeted),
+            Encryption::Tls => State::RequestTls(greeted),
+        };
+        Ok((next, Step::Phase(Phase::ServerGreeting)))
     }
 
-    fn request_tls(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
+    fn request_tls(
+        &mut self,
+        greeted: Greeted,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(State, Step), Error> {
         refuse_early_input(input)?;
-        let request = self.head();
-        packet::write(out, self.packets.number(), |out| request.encode(out))?;
-        self.state = State::StartTls;
-        Ok(Step::Phase(Phase::TlsRequest))
+        packet::write(out, self.packets.number(), |out| greeted.head().encode(out))?;
+        Ok((State::StartTls(greeted), Step::Phase(Phase::TlsRequest)))
     }
 
-    fn start_tls(&mut self, input: &[u8]) -> Result<Step, Error> {
-        refuse_early_input(input)?;
-        self.state = State::SendLogin;
-        Ok(Step::StartTls)
-    }
-
-    fn send_login(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
+    fn send_login(
+        &mut self,
+        greeted: Greeted,
+        input: &mut &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(State, Step), Error> {
         // The server has nothing to say here; bytes can only be plaintext that was carried over.
         if self.login.encryption == Encryption::Tls {
             refuse_early_input(input)?;
         }
-        let head = self.head();
-        let proof = native_password::response(self.login.password.expose(), &self.nonce);
+        let named = greeted.capabilities.contains(Capabilities::PLUGIN_AUTH);
+        // Servers that know no plugins know this one without its name.
+        let plugin = if named { self.login.plugin } else { Plugin::NativePassword };
+        let (conversation, proof) = Conversation::guess(plugin, &self.login, &greeted.nonce);
         let response = HandshakeResponse {
-            head,
+            head: greeted.head(),
             user: self.login.user.as_bytes(),
-            auth_response: if self.login.password.expose().is_empty() { &[] } else { &proof },
+            auth_response: &proof,
             database: self.login.database.as_deref().map(str::as_bytes),
-            plugin: head.capabilities.contains(Capabilities::PLUGIN_AUTH).then_some(native_password::NAME),
+            plugin: named.then_some(plugin.name()),
         };
         packet::write(out, self.packets.number(), |out| response.encode(out))?;
-        self.state = State::AwaitVerdict { switched: Switched::No };
-        self.await_verdict(input, out, Switched::No)
+        self.await_verdict(greeted, conversation, 0, input, out)
     }
 
     fn await_verdict(
         &mut self,
+        greeted: Greeted,
+        mut conversation: Conversation,
+        mut switches: u8,
         input: &mut &[u8],
         out: &mut Vec<u8>,
-        switched: Switched,
-    ) -> Result<Step, Error> {
-        let Some(payload) = self.packets.take(input, "answer to the login")? else {
-            return Ok(Step::NeedInput);
-        };
-        refuse_err(payload)?;
-        if OkPacket::is(payload) {
-            OkPacket::parse(payload)?;
-            self.state = State::Ended;
-            return Ok(Step::Phase(Phase::Auth));
-        }
-        let unexpected = |reason| Error::Protocol { message: "answer to the login", reason };
-        if !AuthSwitchRequest::is(payload) {
-            return Err(unexpected("neither OK nor ERR nor another plugin"));
-        }
-        if switched == Switched::Yes {
-            return Err(unexpected("a second request for another plugin"));
-        }
-        self.answer_switch(&AuthSwitchRequest::parse(payload)?, out)?;
-        self.state = State::AwaitVerdict { switched: Switched::Yes };
-        self.await_verdict(input, out, Switched::Yes)
-    }
-
-    fn answer_switch(&mut self, request: &AuthSwitchRequest<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
-        if request.plugin != native_password::NAME {
-            return Err(Error::UnsupportedAuth { plugin: printable(request.plugin, MAX_NAME_CHARACTERS) });
-        }
-        let nonce = request.data.strip_suffix(&[0]).unwrap_or(request.data);
-        let nonce = nonce.try_into().map_err(|_| Error::Protocol {
-            message: "request to switch authentication",
-            reason: "its challenge is not 20 bytes",
-        })?;
-        let password = self.login.password.expose();
-        packet::write(out, self.packets.number(), |out| {
-            if !password.is_empty() {
-                out.extend_from_slice(&native_password::response(password, nonce));
+    ) -> Result<(State, Step), Error> {
+        loop {
+            let Some(payload) = self.packets.take(input, "answer to the login")? else {
+                return Ok((State::AwaitVerdict { greeted, conversation, switches }, Step::NeedInput));
+            };
+            refuse_err(payload)?;
+            if OkPacket::is(payload) {
+                OkPacket::parse(payload)?;
+                let server = greeted.into_server(conversation.accepted()?);
+                return Ok((State::Ended(server), Step::Phase(Phase::Auth)));
             }
-        })
+            if AuthSwitchRequest::is(payload) {
+                if switches == MAX_SWITCHES {
+                    let reason = "too many requests for another plugin";
+                    return Err(Error::Protocol { message: "answer to the login", reason });
+                }
+                switches += 1;
+                let request = AuthSwitchRequest::parse(payload)?;
+                let answer;
+                (conversation, answer) = Conversation::switch(&request, &self.login)?;
+                self.send(&answer, out)?;
+            } else {
+                let data = payload.strip_prefix(&[MORE_DATA]).unwrap_or(payload);
+                if let Some(answer) = conversation.more(data, &self.login)? {
+                    self.send(&answer, out)?;
+                }
+            }
+        }
     }
 
+    fn send(&mut self, answer: &Answer, out: &mut Vec<u8>) -> Result<(), Error> {
+        packet::write(out, self.packets.number(), |out| out.extend_from_slice(answer))
+    }
+}
+
+impl Greeted {
     fn head(&self) -> SslRequest {
         SslRequest {
-            capabilities: self.server.as_ref().map_or(WANTED, |server| server.capabilities),
-            max_packet_bytes: MAX_PAYLOAD_BYTES as u32,
+            capabilities: self.capabilities,
+            max_packet_bytes: MAX_MESSAGE_BYTES as u32,
             character_set: UTF8MB4,
         }
     }
+
+    fn into_server(self, auth: AuthMethod) -> ServerInfo {
+        let Self { version, connection_id, capabilities, offered, nonce: _ } = self;
+        ServerInfo { version, connection_id, capabilities, offered, auth }
+    }
+}
+
+fn start_tls(greeted: Greeted, input: &[u8]) -> Result<(State, Step), Error> {
+    refuse_early_input(input)?;
+    Ok((State::SendLogin(greeted), Step::StartTls))
 }
 
 /// The capabilities that this login uses at a server that offers these.
@@ -255,6 +328,12 @@ fn agree(login: &Login, offered: Capabilities) -> Result<Capabilities, Error> {
             return Err(Error::Protocol { message: "greeting", reason: "no database at login" });
         }
         agreed = agreed | Capabilities::CONNECT_WITH_DB;
+    }
+    if login.statements == Statements::Several {
+        if !offered.contains(Capabilities::MULTI_STATEMENTS | Capabilities::MULTI_RESULTS) {
+            return Err(Error::Protocol { message: "greeting", reason: "no several statements in a query" });
+        }
+        agreed = agreed | Capabilities::MULTI_STATEMENTS;
     }
     if login.encryption == Encryption::Tls {
         if !offered.contains(Capabilities::SSL) {

@@ -5,7 +5,8 @@ use super::{
     codec::{Reader, printable},
 };
 
-const HEADER: u8 = 0xff;
+/// How an ERR begins, and nothing else.
+pub(super) const HEADER: u8 = 0xff;
 const SQL_STATE_MARKER: u8 = b'#';
 /// "HY000", the state of an error that has none of its own.
 const GENERAL_STATE: [u8; 5] = *b"HY000";

@@ -30,6 +30,21 @@ pub enum Error {
         /// The plugin's name, made printable.
         plugin: String,
     },
+    /// The account wants the clear password, and the connection is not encrypted.
+    #[error("the server asks for the clear password over a connection that is not encrypted")]
+    ClearPasswordRefused,
+    /// The password is longer than the server's key can encrypt at once.
+    #[error("the password is over the limit of {limit} bytes that the server's key sets")]
+    PasswordTooLong {
+        /// The key's limit.
+        limit: usize,
+    },
+    /// The cryptographic library failed where it never should.
+    #[error("cannot {doing}: the cryptographic library failed")]
+    Crypto {
+        /// What was to be done.
+        doing: &'static str,
+    },
     /// A packet is longer than this side takes or can send.
     #[error("a packet of {length} bytes is over the limit of {limit} bytes")]
     PacketTooLarge {
@@ -70,9 +85,14 @@ impl Error {
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Server { .. } | Self::TlsNotOffered | Self::UnsupportedAuth { .. } => Fault::Server,
+            Self::Server { .. }
+            | Self::TlsNotOffered
+            | Self::UnsupportedAuth { .. }
+            | Self::ClearPasswordRefused => Fault::Server,
             Self::Protocol { .. } => Fault::Peer,
-            Self::PacketTooLarge { .. }
+            Self::PasswordTooLong { .. }
+            | Self::Crypto { .. }
+            | Self::PacketTooLarge { .. }
             | Self::ResultTooLarge { .. }
             | Self::InvalidLogin { .. }
             | Self::NotReset => Fault::Caller,

@@ -7,11 +7,15 @@
 //! Pages named in comments are those of the `MySQL` Source Code Documentation, "Client/Server Protocol", and of the
 //! MariaDB Knowledge Base, "Client/Server Protocol".
 
+pub mod auth;
 pub mod auth_switch;
+pub mod caching_sha2;
 pub mod capabilities;
+pub mod clear_password;
 pub mod column;
 pub mod command;
 pub mod connect;
+pub mod ed25519;
 pub mod err;
 pub mod error;
 pub mod greeting;
@@ -19,6 +23,7 @@ pub mod handshake_response;
 pub mod native_password;
 pub mod ok;
 pub mod packet;
+pub mod parsec;
 pub mod prepare;
 pub mod response;
 pub mod rows;
@@ -26,11 +31,14 @@ pub mod server;
 pub mod ssl_request;
 
 mod codec;
+mod conversation;
 mod result_set;
+mod rsa_key;
 
+pub use auth::{AuthMethod, Plugin};
 pub use capabilities::Capabilities;
 pub use command::Param;
-pub use connect::{Connect, Encryption, Login, ServerInfo};
+pub use connect::{Connect, Encryption, Login, ServerInfo, Statements, Transport};
 pub use error::{Error, Fault};
 pub use prepare::{PrepareReader, Prepared};
 pub use response::{Response, ResponseKind, ResponseReader, Summary};

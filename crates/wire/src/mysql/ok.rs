@@ -6,9 +6,9 @@ use super::{
 };
 
 const OK_HEADER: u8 = 0x00;
-const EOF_HEADER: u8 = 0xfe;
-/// A longer packet that begins with 0xfe is a row whose first cell has an eight-byte length.
-const MAX_EOF_BYTES: usize = 8;
+/// How what ends rows begins. A row can begin so, too, but only one whose first packet is full: the byte announces a
+/// cell's eight-byte length.
+pub(super) const EOF_HEADER: u8 = 0xfe;
 /// `SERVER_MORE_RESULTS_EXISTS` ("Status flags").
 const MORE_RESULTS_EXIST: u16 = 0x0008;
 
@@ -29,12 +29,6 @@ impl OkPacket {
     /// Whether a payload is an OK that answers a command.
     pub fn is(payload: &[u8]) -> bool {
         payload.first() == Some(&OK_HEADER)
-    }
-
-    /// Whether a payload ends rows; rows are never as long as to begin with an eight-byte length.
-    pub(super) fn ends_rows(payload: &[u8], capabilities: Capabilities) -> bool {
-        payload.first() == Some(&EOF_HEADER)
-            && (payload.len() <= MAX_EOF_BYTES || capabilities.contains(Capabilities::DEPRECATE_EOF))
     }
 
     /// Reads an OK that answers a command.

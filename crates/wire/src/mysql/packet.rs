@@ -1,25 +1,51 @@
 //! Packets: a three-byte length, a sequence number and a payload ("MySQL Packets").
+//!
+//! A message of [`MAX_PART_BYTES`] or more takes several packets: as long as one has that length, another follows, which
+//! may be empty ("Sending More Than 16Mb").
 
 use super::{Error, err::ErrPacket};
 
-/// The longest payload taken or sent. One byte more announces a continuation, which is refused so far.
-pub const MAX_PAYLOAD_BYTES: usize = 0xff_fffe;
+/// The length of every packet of a message but its last.
+pub const MAX_PART_BYTES: usize = 0xff_ffff;
+/// The longest payload that fits in a single packet. No message but rows and commands is longer.
+pub const MAX_PAYLOAD_BYTES: usize = MAX_PART_BYTES - 1;
+/// The longest message, over all the packets it takes: the largest `max_allowed_packet` of any server.
+pub const MAX_MESSAGE_BYTES: usize = 1 << 30;
 /// The longest payload taken before the peer has authenticated; no message of a login comes near it.
 pub const MAX_LOGIN_PAYLOAD_BYTES: usize = 0x1_0000;
 
 const HEADER_BYTES: usize = 4;
+/// Packets of the longest message, without its first.
+const MAX_MORE_PARTS: u8 = (MAX_MESSAGE_BYTES / MAX_PART_BYTES) as u8;
 
 /// Cuts packets from the front of the input and checks that none is missing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Packets {
     next: u8,
+    /// By how much the next number may be larger.
+    slack: u8,
     limit: usize,
 }
 
+/// What can be told of a packet before all of it is here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Peeked {
+    /// The payload's length.
+    pub(super) length: usize,
+    /// The payload's first byte, if it has one.
+    pub(super) first: Option<u8>,
+}
+
 impl Packets {
-    /// Expects `first` as the first sequence number and takes payloads up to `limit` bytes.
+    /// Expects `first` as the first sequence number; [`Self::take`] takes payloads up to `limit` bytes.
     pub(super) fn new(first: u8, limit: usize) -> Self {
-        Self { next: first, limit: limit.min(MAX_PAYLOAD_BYTES) }
+        Self { next: first, slack: 0, limit: limit.min(MAX_PAYLOAD_BYTES) }
+    }
+
+    /// Expects the answer to a command. Its numbers go on from the command's last packet, and how many packets that took
+    /// the reader of the answer does not know.
+    pub(super) fn answer() -> Self {
+        Self { next: 1, slack: MAX_MORE_PARTS, limit: MAX_PAYLOAD_BYTES }
     }
 
     /// The next whole packet's payload, or none yet; `message` is what it is expected to be.
@@ -28,11 +54,10 @@ impl Packets {
         input: &mut &'a [u8],
         message: &'static str,
     ) -> Result<Option<&'a [u8]>, Error> {
-        let Some((&[low, middle, high, sequence], rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
+        let Some((length, sequence, rest)) = split_header(input) else {
             return Ok(None);
         };
         // Checked before the payload is here, so that nobody buffers what would be refused.
-        let length = u32::from_le_bytes([low, middle, high, 0]) as usize;
         if length > self.limit {
             return Err(Error::PacketTooLarge { length, limit: self.limit });
         }
@@ -40,36 +65,189 @@ impl Packets {
             return Ok(None);
         };
         // A server that gives up (shutdown, idle timeout) numbers its ERR without regard to what it answers.
-        if sequence != self.next && !ErrPacket::is(payload) {
-            return Err(Error::Protocol { message, reason: "a packet is missing or out of order" });
+        if !ErrPacket::is(payload) {
+            self.check(sequence, message)?;
         }
-        self.next = sequence.wrapping_add(1);
+        self.count(sequence);
         *input = rest;
         Ok(Some(payload))
+    }
+
+    /// The length and first byte of the packet at the front; none if they are not here yet.
+    pub(super) fn peek(input: &[u8]) -> Option<Peeked> {
+        let (length, _, rest) = split_header(input)?;
+        match (length, rest.first()) {
+            (0, _) => Some(Peeked { length, first: None }),
+            (_, None) => None,
+            (_, Some(&first)) => Some(Peeked { length, first: Some(first) }),
+        }
+    }
+
+    /// Takes the header of a packet whose payload the caller takes as it comes: its length, up to [`MAX_PART_BYTES`].
+    pub(super) fn begin(&mut self, input: &mut &[u8], message: &'static str) -> Result<Option<usize>, Error> {
+        let Some((length, sequence, rest)) = split_header(input) else {
+            return Ok(None);
+        };
+        self.check(sequence, message)?;
+        self.count(sequence);
+        *input = rest;
+        Ok(Some(length))
     }
 
     /// The sequence number that the next packet in either direction has, and counts it as used.
     pub(super) fn number(&mut self) -> u8 {
         let number = self.next;
-        self.next = number.wrapping_add(1);
+        self.count(number);
         number
+    }
+
+    fn check(&self, sequence: u8, message: &'static str) -> Result<(), Error> {
+        if sequence.wrapping_sub(self.next) <= self.slack {
+            return Ok(());
+        }
+        Err(Error::Protocol { message, reason: "a packet is missing or out of order" })
+    }
+
+    fn count(&mut self, sequence: u8) {
+        self.next = sequence.wrapping_add(1);
+        self.slack = 0;
     }
 }
 
-/// Appends one packet whose payload is what `payload` appends; appends nothing if that is too long.
+/// Appends a message whose payload is what `payload` appends, in as many packets as it takes; appends nothing if it is
+/// over [`MAX_MESSAGE_BYTES`].
 pub(super) fn write(
     out: &mut Vec<u8>,
     sequence: u8,
     payload: impl FnOnce(&mut Vec<u8>),
 ) -> Result<(), Error> {
+    write_within(MAX_MESSAGE_BYTES, out, sequence, payload).map(drop)
+}
+
+/// As [`write`]; returns the number that the next packet has.
+pub(super) fn write_numbered(
+    out: &mut Vec<u8>,
+    sequence: u8,
+    payload: impl FnOnce(&mut Vec<u8>),
+) -> Result<u8, Error> {
+    write_within(MAX_MESSAGE_BYTES, out, sequence, payload)
+}
+
+fn write_within(
+    limit: usize,
+    out: &mut Vec<u8>,
+    sequence: u8,
+    payload: impl FnOnce(&mut Vec<u8>),
+) -> Result<u8, Error> {
     let start = out.len();
-    out.extend_from_slice(&[0, 0, 0, sequence]);
+    out.extend_from_slice(&[0; HEADER_BYTES]);
     payload(out);
     let length = out.len() - start - HEADER_BYTES;
-    if length > MAX_PAYLOAD_BYTES {
+    if length > limit {
         out.truncate(start);
-        return Err(Error::PacketTooLarge { length, limit: MAX_PAYLOAD_BYTES });
+        return Err(Error::PacketTooLarge { length, limit });
     }
-    out[start..start + 3].copy_from_slice(&length.to_le_bytes()[..3]);
-    Ok(())
+    if length < MAX_PART_BYTES {
+        out[start..start + HEADER_BYTES].copy_from_slice(&header(length, sequence));
+        return Ok(sequence.wrapping_add(1));
+    }
+    Ok(split(out, start, length, sequence))
+}
+
+/// Puts a header before every part of the long message that begins at `start` with room for the first one.
+fn split(out: &mut Vec<u8>, start: usize, length: usize, sequence: u8) -> u8 {
+    let last = length / MAX_PART_BYTES;
+    out.resize(out.len() + last * HEADER_BYTES, 0);
+    // From the back, so that no byte is overwritten before it has moved.
+    for part in (0..=last).rev() {
+        let begin = part * MAX_PART_BYTES;
+        let part_length = (length - begin).min(MAX_PART_BYTES);
+        let from = start + HEADER_BYTES + begin;
+        let to = start + part * (HEADER_BYTES + MAX_PART_BYTES);
+        out.copy_within(from..from + part_length, to + HEADER_BYTES);
+        let number = sequence.wrapping_add(part as u8);
+        out[to..to + HEADER_BYTES].copy_from_slice(&header(part_length, number));
+    }
+    sequence.wrapping_add(last as u8).wrapping_add(1)
+}
+
+fn header(length: usize, sequence: u8) -> [u8; HEADER_BYTES] {
+    let [low, middle, high, ..] = length.to_le_bytes();
+    [low, middle, high, sequence]
+}
+
+fn split_header(input: &[u8]) -> Option<(usize, u8, &[u8])> {
+    let (&[low, middle, high, sequence], rest) = input.split_first_chunk::<HEADER_BYTES>()?;
+    Some((u32::from_le_bytes([low, middle, high, 0]) as usize, sequence, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lengths and numbers of the packets, and what is in them.
+    fn cut(mut bytes: &[u8]) -> (Vec<(usize, u8)>, Vec<u8>) {
+        let (mut headers, mut payload) = (Vec::new(), Vec::new());
+        while let Some((length, sequence, rest)) = split_header(bytes) {
+            headers.push((length, sequence));
+            payload.extend_from_slice(&rest[..length]);
+            bytes = &rest[length..];
+        }
+        assert!(bytes.is_empty());
+        (headers, payload)
+    }
+
+    #[test]
+    fn a_message_takes_as_many_packets_as_it_needs() {
+        let full = MAX_PART_BYTES;
+        let cases: [(usize, &[(usize, u8)]); 6] = [
+            (0, &[(0, 254)]),
+            (1, &[(1, 254)]),
+            (full - 1, &[(full - 1, 254)]),
+            (full, &[(full, 254), (0, 255)]),
+            (full + 1, &[(full, 254), (1, 255)]),
+            (2 * full + 5, &[(full, 254), (full, 255), (5, 0)]),
+        ];
+        for (length, expected) in cases {
+            let message: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+            let mut out = b"before".to_vec();
+            let next = write_numbered(&mut out, 254, |out| out.extend_from_slice(&message)).unwrap();
+            assert_eq!(&out[..6], b"before");
+            let (headers, payload) = cut(&out[6..]);
+            assert_eq!(headers, expected);
+            assert_eq!(next, expected[expected.len() - 1].1.wrapping_add(1));
+            assert!(payload == message, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_message_has_a_limit() {
+        let mut out = b"before".to_vec();
+        let error = write_within(3, &mut out, 0, |out| out.extend_from_slice(b"four")).unwrap_err();
+        assert_eq!(error, Error::PacketTooLarge { length: 4, limit: 3 });
+        assert_eq!(out, b"before");
+    }
+
+    #[test]
+    fn an_answer_goes_on_from_its_command() {
+        for first in [1, 2, 65] {
+            let mut packets = Packets::answer();
+            let bytes = [0, 0, 0, first, 0, 0, 0, first + 1, 0, 0, 0, first + 3];
+            let mut input = &bytes[..];
+            assert_eq!(packets.take(&mut input, "answer"), Ok(Some(&[][..])), "{first}");
+            assert_eq!(packets.take(&mut input, "answer"), Ok(Some(&[][..])));
+            assert!(packets.take(&mut input, "answer").is_err(), "only the first may differ");
+        }
+        for first in [0, 66, 255] {
+            assert!(Packets::answer().take(&mut &[0, 0, 0, first][..], "answer").is_err());
+        }
+    }
+
+    #[test]
+    fn peeking_needs_a_byte_of_the_payload() {
+        assert_eq!(Packets::peek(&[1, 0, 0]), None);
+        assert_eq!(Packets::peek(&[1, 0, 0, 9]), None);
+        assert_eq!(Packets::peek(&[2, 1, 0, 9, 7]), Some(Peeked { length: 258, first: Some(7) }));
+        assert_eq!(Packets::peek(&[0, 0, 0, 9]), Some(Peeked { length: 0, first: None }));
+    }
 }

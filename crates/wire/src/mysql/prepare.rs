@@ -1,11 +1,6 @@
 //! `COM_STMT_PREPARE` Response.
 
-use super::{
-    Capabilities, Error, Response,
-    codec::Reader,
-    err::refuse_err,
-    packet::{MAX_PAYLOAD_BYTES, Packets},
-};
+use super::{Capabilities, Error, Response, codec::Reader, err::refuse_err, packet::Packets};
 
 const HEADER: u8 = 0x00;
 
@@ -45,12 +40,12 @@ enum State {
 impl PrepareReader {
     /// Reads answers on a connection with these agreed capabilities.
     pub fn new(capabilities: Capabilities) -> Self {
-        Self { capabilities, packets: first_packets(), state: State::Head }
+        Self { capabilities, packets: Packets::answer(), state: State::Head }
     }
 
     /// Makes it ready for the next command's answer.
     pub fn reset(&mut self) {
-        self.packets = first_packets();
+        self.packets = Packets::answer();
         self.state = State::Head;
     }
 
@@ -121,9 +116,4 @@ impl Prepared {
         out.extend_from_slice(&self.params.to_le_bytes());
         out.extend_from_slice(&[0; 3]);
     }
-}
-
-/// The client's command had number 0.
-fn first_packets() -> Packets {
-    Packets::new(1, MAX_PAYLOAD_BYTES)
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Capabilities, Error,
-    result_set::{Event, ResultSets},
+    result_set::{Event, ResultSets, RowEnds},
 };
 
 /// How rows are written.
@@ -34,7 +34,8 @@ pub struct Summary {
     pub row_bytes: u64,
 }
 
-/// Reads one answer and counts; allocates nothing.
+/// Reads one answer and counts; allocates nothing, and takes rows as they come, so that whoever drives it never has to
+/// hold a whole one.
 ///
 /// After [`Response::Done`] or an error it must be [`reset`](Self::reset) before the next command. After
 /// [`Error::Server`] the connection awaits the next command; after any other error it is of no more use.
@@ -45,9 +46,17 @@ pub struct ResponseReader {
 }
 
 impl ResponseReader {
-    /// Reads answers of one kind on a connection with these agreed capabilities.
+    /// Reads answers of one kind on a connection with these agreed capabilities; a row may have 1 GiB, more than which
+    /// no server sends.
     pub fn new(kind: ResponseKind, capabilities: Capabilities) -> Self {
         Self { sets: ResultSets::new(kind, capabilities), summary: Summary::default() }
+    }
+
+    /// Refuses rows of more than `limit_bytes`.
+    #[must_use]
+    pub fn with_row_limit(mut self, limit_bytes: usize) -> Self {
+        self.sets.limit_rows(limit_bytes);
+        self
     }
 
     /// Makes it ready for the next command's answer.
@@ -56,14 +65,14 @@ impl ResponseReader {
         self.summary = Summary::default();
     }
 
-    /// Takes whole packets from the front of `input`.
+    /// Takes from the front of `input` whole packets, and of rows what is there.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response, Error> {
         loop {
             match self.sets.step(input)? {
                 Event::NeedInput => return Ok(Response::NeedInput),
-                Event::Row { payload, .. } => {
-                    self.summary.rows += 1;
-                    self.summary.row_bytes += payload.len() as u64;
+                Event::Row { part, ends, .. } => {
+                    self.summary.row_bytes += part.len() as u64;
+                    self.summary.rows += u64::from(ends == RowEnds::Here);
                 }
                 // A hostile server's counts must not overflow; a real one's never do.
                 Event::Affected(rows) => {

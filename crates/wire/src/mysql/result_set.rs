@@ -3,9 +3,9 @@
 use super::{
     Capabilities, Error, ResponseKind,
     codec::Reader,
-    err::refuse_err,
-    ok::OkPacket,
-    packet::{MAX_PAYLOAD_BYTES, Packets},
+    err::{self, refuse_err},
+    ok::{self, OkPacket},
+    packet::{MAX_MESSAGE_BYTES, MAX_PART_BYTES, Packets, Peeked},
 };
 
 /// `LOCAL INFILE Request`: the server asks the client for a file.
@@ -19,37 +19,73 @@ pub(super) struct ResultSets {
     kind: ResponseKind,
     capabilities: Capabilities,
     packets: Packets,
+    row_limit_bytes: usize,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
     Head,
-    Columns { left: u16, total: u16 },
-    EndOfColumns { total: u16 },
-    Rows { columns: u16 },
+    Columns {
+        left: u16,
+        total: u16,
+    },
+    EndOfColumns {
+        total: u16,
+    },
+    Rows {
+        columns: u16,
+    },
+    /// In the middle of a row that is not here in one piece.
+    Row {
+        columns: u16,
+        packet: Packet,
+    },
     Ended,
     Failed,
 }
 
+/// The packet of a row that is being read.
+#[derive(Debug, Clone, Copy)]
+struct Packet {
+    length: usize,
+    left: usize,
+    /// The row's length up to this packet's end.
+    row: usize,
+}
+
 pub(super) enum Event<'a> {
     NeedInput,
+    /// A part of a row, as much of it as is here.
     Row {
-        payload: &'a [u8],
+        part: &'a [u8],
         columns: u16,
+        ends: RowEnds,
     },
     /// A statement has ended that may have changed this many rows.
     Affected(u64),
     End,
 }
 
+/// Whether a part is its row's last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowEnds {
+    Here,
+    Later,
+}
+
 impl ResultSets {
     pub(super) fn new(kind: ResponseKind, capabilities: Capabilities) -> Self {
-        Self { kind, capabilities, packets: first_packets(), state: State::Head }
+        let packets = Packets::answer();
+        Self { kind, capabilities, packets, row_limit_bytes: MAX_MESSAGE_BYTES, state: State::Head }
+    }
+
+    pub(super) fn limit_rows(&mut self, limit_bytes: usize) {
+        self.row_limit_bytes = limit_bytes;
     }
 
     pub(super) fn reset(&mut self) {
-        self.packets = first_packets();
+        self.packets = Packets::answer();
         self.state = State::Head;
     }
 
@@ -72,7 +108,16 @@ impl ResultSets {
             match self.state {
                 State::Ended => return Ok(Event::End),
                 State::Failed => return Err(Error::NotReset),
-                _ => {}
+                State::Rows { columns } => {
+                    let Some(peeked) = Packets::peek(input) else {
+                        return Ok(Event::NeedInput);
+                    };
+                    if is_row(peeked) {
+                        return self.begin_row(peeked, columns, input);
+                    }
+                }
+                State::Row { columns, packet } => return self.go_on_with_row(columns, packet, input),
+                State::Head | State::Columns { .. } | State::EndOfColumns { .. } => {}
             }
             let Some(payload) = self.packets.take(input, "result")? else {
                 return Ok(Event::NeedInput);
@@ -84,7 +129,8 @@ impl ResultSets {
         }
     }
 
-    fn packet<'a>(&mut self, payload: &'a [u8]) -> Result<Option<Event<'a>>, Error> {
+    /// Takes a packet that is not a row.
+    fn packet<'a>(&mut self, payload: &[u8]) -> Result<Option<Event<'a>>, Error> {
         match self.state {
             State::Head if OkPacket::is(payload) => Ok(Some(self.end_statement(OkPacket::parse(payload)?))),
             State::Head => {
@@ -107,18 +153,67 @@ impl ResultSets {
                 self.state = State::Rows { columns: total };
                 Ok(None)
             }
-            State::Rows { .. } if OkPacket::ends_rows(payload, self.capabilities) => {
+            State::Rows { .. } => {
                 let end = OkPacket::parse_end_of_rows(payload, self.capabilities)?;
                 Ok(Some(self.end_statement(end)))
             }
-            State::Rows { columns } => {
-                if self.kind == ResponseKind::Binary && payload.first() != Some(&BINARY_ROW) {
-                    return Err(Error::Protocol { message: "row", reason: "wrong first byte" });
-                }
-                Ok(Some(Event::Row { payload, columns }))
-            }
-            State::Ended | State::Failed => Err(Error::NotReset),
+            State::Row { .. } | State::Ended | State::Failed => Err(Error::NotReset),
         }
+    }
+
+    fn begin_row<'a>(
+        &mut self,
+        peeked: Peeked,
+        columns: u16,
+        input: &mut &'a [u8],
+    ) -> Result<Event<'a>, Error> {
+        if self.kind == ResponseKind::Binary && peeked.first != Some(BINARY_ROW) {
+            return Err(Error::Protocol { message: "row", reason: "wrong first byte" });
+        }
+        match self.row_packet(0, input)? {
+            Some(packet) => Ok(self.row(columns, packet, input)),
+            None => Ok(Event::NeedInput),
+        }
+    }
+
+    fn go_on_with_row<'a>(
+        &mut self,
+        columns: u16,
+        packet: Packet,
+        input: &mut &'a [u8],
+    ) -> Result<Event<'a>, Error> {
+        if packet.left > 0 || packet.length < MAX_PART_BYTES {
+            return Ok(self.row(columns, packet, input));
+        }
+        match self.row_packet(packet.row, input)? {
+            Some(next) => Ok(self.row(columns, next, input)),
+            None => Ok(Event::NeedInput),
+        }
+    }
+
+    /// The next packet of a row of which `row` bytes came before it. What would be too long is refused before it is here.
+    fn row_packet(&mut self, row: usize, input: &mut &[u8]) -> Result<Option<Packet>, Error> {
+        let Some(length) = self.packets.begin(input, "row")? else {
+            return Ok(None);
+        };
+        let row = row + length;
+        if row > self.row_limit_bytes {
+            return Err(Error::PacketTooLarge { length: row, limit: self.row_limit_bytes });
+        }
+        Ok(Some(Packet { length, left: length, row }))
+    }
+
+    /// What is here of a row's packet.
+    fn row<'a>(&mut self, columns: u16, mut packet: Packet, input: &mut &'a [u8]) -> Event<'a> {
+        let (part, rest) = input.split_at(packet.left.min(input.len()));
+        *input = rest;
+        packet.left -= part.len();
+        if packet.left == 0 && packet.length < MAX_PART_BYTES {
+            self.state = State::Rows { columns };
+            return Event::Row { part, columns, ends: RowEnds::Here };
+        }
+        self.state = State::Row { columns, packet };
+        if part.is_empty() { Event::NeedInput } else { Event::Row { part, columns, ends: RowEnds::Later } }
     }
 
     fn end_statement<'a>(&mut self, end: OkPacket) -> Event<'a> {
@@ -127,9 +222,14 @@ impl ResultSets {
     }
 }
 
-/// The client's command had number 0.
-fn first_packets() -> Packets {
-    Packets::new(1, MAX_PAYLOAD_BYTES)
+/// Whether what begins so is a row, rather than the rows' end or an ERR.
+fn is_row(peeked: Peeked) -> bool {
+    match peeked.first {
+        Some(err::HEADER) => false,
+        // In a row it announces a cell too long for this packet.
+        Some(ok::EOF_HEADER) => peeked.length == MAX_PART_BYTES,
+        _ => true,
+    }
 }
 
 fn column_count(payload: &[u8]) -> Result<u16, Error> {

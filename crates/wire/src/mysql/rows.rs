@@ -3,7 +3,7 @@
 use super::{
     Capabilities, Error, Response, ResponseKind,
     codec::Reader,
-    result_set::{Event, ResultSets},
+    result_set::{Event, ResultSets, RowEnds},
 };
 
 /// A text row; `None` is NULL.
@@ -16,6 +16,8 @@ pub type Row = Vec<Option<Vec<u8>>>;
 pub struct RowsReader {
     sets: ResultSets,
     rows: Vec<Row>,
+    /// What is here of a row that did not come in one piece.
+    partial: Vec<u8>,
     held_bytes: usize,
     limit_bytes: usize,
 }
@@ -24,23 +26,24 @@ impl RowsReader {
     /// Keeps at most `limit_bytes`, counted with what the vectors themselves take.
     pub fn new(capabilities: Capabilities, limit_bytes: usize) -> Self {
         let sets = ResultSets::new(ResponseKind::Text, capabilities);
-        Self { sets, rows: Vec::new(), held_bytes: 0, limit_bytes }
+        Self { sets, rows: Vec::new(), partial: Vec::new(), held_bytes: 0, limit_bytes }
     }
 
     /// Makes it ready for the next command's answer.
     pub fn reset(&mut self) {
         self.sets.reset();
         self.rows.clear();
+        self.partial.clear();
         self.held_bytes = 0;
     }
 
-    /// Takes whole packets from the front of `input`; the rows are handed over once.
+    /// Takes from the front of `input` whole packets, and of rows what is there; the rows are handed over once.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Vec<Row>>, Error> {
         loop {
             match self.sets.step(input)? {
                 Event::NeedInput => return Ok(Response::NeedInput),
-                Event::Row { payload, columns } => {
-                    if let Err(error) = self.keep(payload, columns) {
+                Event::Row { part, columns, ends } => {
+                    if let Err(error) = self.part(part, columns, ends) {
                         self.sets.fail();
                         return Err(error);
                     }
@@ -49,6 +52,30 @@ impl RowsReader {
                 Event::End => return Ok(Response::Done(std::mem::take(&mut self.rows))),
             }
         }
+    }
+
+    fn part(&mut self, part: &[u8], columns: u16, ends: RowEnds) -> Result<(), Error> {
+        match ends {
+            RowEnds::Here if self.partial.is_empty() => self.keep(part, columns),
+            RowEnds::Here => {
+                self.hold(part)?;
+                let mut row = std::mem::take(&mut self.partial);
+                let kept = self.keep(&row, columns);
+                row.clear();
+                // Another row of many parts needs no new memory.
+                self.partial = row;
+                kept
+            }
+            RowEnds::Later => self.hold(part),
+        }
+    }
+
+    fn hold(&mut self, part: &[u8]) -> Result<(), Error> {
+        if self.held_bytes + self.partial.len() + part.len() > self.limit_bytes {
+            return Err(Error::ResultTooLarge { limit: self.limit_bytes });
+        }
+        self.partial.extend_from_slice(part);
+        Ok(())
     }
 
     fn keep(&mut self, payload: &[u8], columns: u16) -> Result<(), Error> {

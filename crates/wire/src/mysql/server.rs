@@ -1,8 +1,13 @@
 //! The server's role in a login: packets to greet, to judge and to answer with.
+//!
+//! What judges a client's proof is with each plugin: [`super::native_password::StoredPassword`],
+//! [`super::caching_sha2::CachedPassword`] and [`super::caching_sha2::RsaKey`], [`super::ed25519::StoredKey`],
+//! [`super::parsec::StoredKey`], [`super::clear_password::parse`].
 
 use super::{
     Error,
     auth_switch::AuthSwitchRequest,
+    connect::MORE_DATA,
     err::ErrPacket,
     greeting::Greeting,
     handshake_response::HandshakeResponse,
@@ -33,9 +38,10 @@ pub fn read_login<'a>(input: &mut &'a [u8], sequence: u8) -> Result<Option<Clien
     HandshakeResponse::parse(payload).map(ClientMessage::Login).map(Some)
 }
 
-/// Takes the client's answer to an [`AuthSwitchRequest`]: the plugin's data as it is.
+/// Takes what the client says to an [`AuthSwitchRequest`] or to [`AuthMoreData`](write_more_data): the plugin's data as
+/// it is.
 pub fn read_auth_response<'a>(input: &mut &'a [u8], sequence: u8) -> Result<Option<&'a [u8]>, Error> {
-    Packets::new(sequence, MAX_LOGIN_PAYLOAD_BYTES).take(input, "answer to a switch of authentication")
+    Packets::new(sequence, MAX_LOGIN_PAYLOAD_BYTES).take(input, "answer to a plugin")
 }
 
 /// Appends the greeting, the first packet of a connection.
@@ -52,6 +58,14 @@ pub fn write_auth_switch(
     packet::write(out, sequence, |out| request.encode(out))
 }
 
+/// Appends `AuthMoreData`: what a plugin says to the client in the middle of its conversation.
+pub fn write_more_data(out: &mut Vec<u8>, sequence: u8, data: &[u8]) -> Result<(), Error> {
+    packet::write(out, sequence, |out| {
+        out.push(MORE_DATA);
+        out.extend_from_slice(data);
+    })
+}
+
 /// Appends an OK.
 pub fn write_ok(out: &mut Vec<u8>, sequence: u8, ok: &OkPacket) -> Result<(), Error> {
     packet::write(out, sequence, |out| ok.encode(out))
@@ -62,7 +76,7 @@ pub fn write_err(out: &mut Vec<u8>, sequence: u8, err: &ErrPacket<'_>) -> Result
     packet::write(out, sequence, |out| err.encode(out))
 }
 
-/// Appends a packet whose payload the caller has made.
-pub fn write_payload(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> Result<(), Error> {
-    packet::write(out, sequence, |out| out.extend_from_slice(payload))
+/// Appends a message whose payload the caller has made, in as many packets as it takes; the number of the next packet.
+pub fn write_payload(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> Result<u8, Error> {
+    packet::write_numbered(out, sequence, |out| out.extend_from_slice(payload))
 }

@@ -2,7 +2,7 @@
 
 use ciphertoll_wire::mysql::{
     Capabilities, Error, PrepareReader, Prepared, Response, ResponseKind, ResponseReader, Row, RowsReader,
-    Summary, command, ok::OkPacket,
+    Summary, ok::OkPacket,
 };
 use proptest::prelude::*;
 
@@ -141,6 +141,31 @@ fn impossible_answers_are_refused() {
 }
 
 #[test]
+fn rows_end_in_nothing_longer_than_an_eof() {
+    let capabilities = OFFERED.without(Capabilities::DEPRECATE_EOF);
+    let mut answer = Answer::new(capabilities);
+    // A cell's eight-byte length in a row that is too short to need one.
+    answer.payload(&[1]).definitions(1).payload(b"\xfe\x01\0\0\0\0\0\0\0a");
+    let error = count(capabilities, &answer.bytes).unwrap_err();
+    assert!(matches!(error, Error::Protocol { message: "EOF", .. }), "{error}");
+}
+
+#[test]
+fn a_call_ends_in_an_ok_after_its_results() {
+    for capabilities in dialects() {
+        let mut answer = Answer::new(capabilities);
+        let more = OkPacket { affected_rows: 2, status: MORE_RESULTS, ..OkPacket::default() };
+        let row = vec![vec![Some(b"1".to_vec())]];
+        answer.ok(&more).result_set(&row, 1, MORE_RESULTS).ok(&more).result_set(&row, 1, MORE_RESULTS);
+        answer.ok(&OkPacket { status: 0, ..more });
+        let expected = Summary { rows: 2, affected_rows: 6, row_bytes: 4 };
+        assert_eq!(count(capabilities, &answer.bytes), Ok(Response::Done(expected)));
+        let rows = RowsReader::new(capabilities, LIMIT_BYTES).step(&mut answer.bytes.as_slice());
+        assert_eq!(rows, Ok(Response::Done([row.clone(), row].concat())));
+    }
+}
+
+#[test]
 fn impossible_rows_are_refused() {
     for row in [&b""[..], b"\x01", b"\x01ab", b"\xfc\xff\xff", b"\xfb\xfb"] {
         let mut answer = Answer::new(OFFERED);
@@ -173,19 +198,4 @@ fn collected_rows_are_bounded() {
     let mut input = answer.bytes.as_slice();
     assert_eq!(reader.step(&mut input), Err(Error::ResultTooLarge { limit: 20_000 }));
     assert_eq!(reader.step(&mut input), Err(Error::NotReset), "the rest is not taken for a result");
-}
-
-#[test]
-fn large_packets_are_refused_before_they_are_here() {
-    let limit = 0xff_fffe;
-    let error = Error::PacketTooLarge { length: 0xff_ffff, limit };
-    assert_eq!(count(OFFERED, &[0xff, 0xff, 0xff, 1]), Err(error));
-    let sql = "x".repeat(limit);
-    let mut out = b"before".to_vec();
-    assert_eq!(
-        command::encode_query(&mut out, &sql),
-        Err(Error::PacketTooLarge { length: limit + 1, limit })
-    );
-    assert_eq!(out, b"before");
-    assert_eq!(command::encode_query(&mut out, &sql[1..]), Ok(()));
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ciphertoll_wire::{
     Secret, Step,
     mysql::{
-        Capabilities, Connect, Encryption, Login, PrepareReader, Response, ResponseKind, ResponseReader,
-        RowsReader, server,
+        Capabilities, Connect, Encryption, Login, Plugin, PrepareReader, Response, ResponseKind,
+        ResponseReader, RowsReader, server,
     },
     tls::FlightObserver,
 };
@@ -28,9 +28,9 @@ fn packets(first: u8) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn run_connect(encryption: Encryption, bytes: &[u8]) {
+fn run_connect(encryption: Encryption, plugin: Plugin, bytes: &[u8]) {
     let password = Secret::new(b"secret".to_vec());
-    let login = Login { user: "toll".to_owned(), password, database: None, encryption };
+    let login = Login { encryption, plugin, ..Login::new("toll", password) };
     let mut connect = Connect::new(Arc::new(login));
     let (mut input, mut out) = (bytes, Vec::new());
     for _ in 0..20 {
@@ -42,24 +42,44 @@ fn run_connect(encryption: Encryption, bytes: &[u8]) {
     panic!("it goes on for ever");
 }
 
+fn plugins() -> impl Strategy<Value = Plugin> {
+    prop::sample::select(&Plugin::ALL[..])
+}
+
 proptest! {
     #[test]
-    fn connect(bytes: Vec<u8>, packets in packets(0), tls: bool) {
+    fn connect(bytes: Vec<u8>, packets in packets(0), tls: bool, plugin in plugins()) {
         let encryption = if tls { Encryption::Tls } else { Encryption::Plain };
-        run_connect(encryption, &bytes);
-        run_connect(encryption, &packets);
+        run_connect(encryption, plugin, &bytes);
+        run_connect(encryption, plugin, &packets);
     }
 
     #[test]
-    fn connect_after_a_greeting(packets in packets(2), cut in 0..100_usize, change: u8) {
+    fn connect_after_a_greeting(packets in packets(2), cut in 0..100_usize, change: u8, plugin in plugins()) {
         let mut bytes = Vec::new();
         server::write_greeting(&mut bytes, &greeting(OFFERED)).unwrap();
-        run_connect(Encryption::Plain, &[bytes.as_slice(), packets.as_slice()].concat());
+        run_connect(Encryption::Plain, plugin, &[bytes.as_slice(), packets.as_slice()].concat());
         if let Some(byte) = bytes.get_mut(cut) {
             *byte ^= change;
         }
-        run_connect(Encryption::Plain, &bytes);
-        run_connect(Encryption::Tls, &bytes);
+        run_connect(Encryption::Plain, plugin, &bytes);
+        run_connect(Encryption::Tls, plugin, &bytes);
+    }
+
+    #[test]
+    fn connect_after_a_switch(
+        plugin in plugins(), nonce in prop::collection::vec(any::<u8>(), 19..=34), first in 2..=4_u8,
+        messages in prop::collection::vec((0..8_u8, prop::collection::vec(any::<u8>(), 0..40)), 0..4),
+    ) {
+        let mut bytes = Vec::new();
+        server::write_greeting(&mut bytes, &greeting(OFFERED)).unwrap();
+        let switch = [b"\xfe", plugin.name(), b"\0", nonce.as_slice()].concat();
+        server::write_payload(&mut bytes, 2, &switch).unwrap();
+        for (index, (lead, rest)) in messages.iter().enumerate() {
+            let lead = [&b"\x01"[..], b"P", b"\x01\x03", b"\x01\x04", b"\0", b"\xfe", b"P\0", b""][usize::from(*lead)];
+            server::write_payload(&mut bytes, first + 2 * (index as u8 + 1), &[lead, rest].concat()).unwrap();
+        }
+        run_connect(Encryption::Plain, plugin, &bytes);
     }
 
     #[test]
@@ -82,6 +102,7 @@ proptest! {
     fn logins(bytes: Vec<u8>, packets in packets(1)) {
         let _ = server::read_login(&mut bytes.as_slice(), 1);
         let _ = server::read_login(&mut packets.as_slice(), 1);
+        let _ = server::read_auth_response(&mut bytes.as_slice(), 1);
     }
 
     #[test]

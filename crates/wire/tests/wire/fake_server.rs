@@ -5,17 +5,19 @@ use ciphertoll_wire::{
     mysql::{
         Capabilities, Connect, Error,
         auth_switch::AuthSwitchRequest,
+        caching_sha2::FAST_OK,
         column::encode_text_column,
         err::ErrPacket,
         greeting::Greeting,
+        handshake_response::HandshakeResponse,
         ok::OkPacket,
-        server::{self, ClientMessage, StoredPassword},
+        server::{self, ClientMessage},
     },
 };
 
+use crate::account::{Account, NONCE, Say, Way};
+
 pub(crate) const NATIVE: &[u8] = b"mysql_native_password";
-const NONCE: [u8; 20] = *b"abcdefghijklmnopqrst";
-const SWITCH_NONCE: [u8; 20] = *b"ABCDEFGHIJKLMNOPQRST";
 
 /// What servers offer today, TLS included.
 pub(crate) const OFFERED: Capabilities = Capabilities::LONG_PASSWORD
@@ -24,6 +26,7 @@ pub(crate) const OFFERED: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::SSL)
     .with(Capabilities::TRANSACTIONS)
     .with(Capabilities::SECURE_CONNECTION)
+    .with(Capabilities::MULTI_STATEMENTS)
     .with(Capabilities::MULTI_RESULTS)
     .with(Capabilities::PLUGIN_AUTH)
     .with(Capabilities::PLUGIN_AUTH_LENENC)
@@ -41,21 +44,27 @@ pub(crate) fn greeting(capabilities: Capabilities) -> Greeting<'static> {
     }
 }
 
-/// Another plugin, or the same with another nonce, to ask for after the login.
+/// What to ask for after the login.
 #[derive(Clone, Copy)]
 pub(crate) enum Switch {
-    None,
+    /// The account's plugin, unless the greeting named it and the client has guessed it.
+    WhereNeeded,
+    /// The account's plugin, in any case.
+    Always,
+    /// A plugin that the account does not have.
     To(&'static [u8]),
 }
 
 pub(crate) struct FakeServer {
     pub(crate) offered: Capabilities,
     pub(crate) user: &'static [u8],
-    pub(crate) password: Option<StoredPassword>,
+    pub(crate) account: Account,
+    /// The plugin that the greeting names.
+    pub(crate) default_plugin: &'static [u8],
     pub(crate) switch: Switch,
     pub(crate) database: Option<Vec<u8>>,
+    pub(crate) agreed: Capabilities,
     sequence: u8,
-    nonce: [u8; 20],
     state: State,
 }
 
@@ -63,22 +72,29 @@ pub(crate) struct FakeServer {
 enum State {
     Greet,
     AwaitLogin,
-    AwaitSwitched,
+    /// The client is to answer the plugin.
+    Converse,
     Ended,
 }
 
 impl FakeServer {
-    pub(crate) fn new(password: &[u8]) -> Self {
+    pub(crate) fn new(account: Account) -> Self {
         Self {
             offered: OFFERED,
             user: b"toll",
-            password: (!password.is_empty()).then(|| StoredPassword::of(password)),
-            switch: Switch::None,
+            account,
+            default_plugin: NATIVE,
+            switch: Switch::WhereNeeded,
             database: None,
+            agreed: Capabilities::default(),
             sequence: 1,
-            nonce: NONCE,
             state: State::Greet,
         }
+    }
+
+    /// An account with `mysql_native_password`.
+    pub(crate) fn native(password: &[u8]) -> Self {
+        Self::new(Account::new(Way::Native, password))
     }
 
     /// Runs until it wants input; whether it wants TLS now.
@@ -86,7 +102,8 @@ impl FakeServer {
         loop {
             match self.state {
                 State::Greet => {
-                    server::write_greeting(out, &greeting(self.offered)).unwrap();
+                    let greeting = Greeting { plugin: self.default_plugin, ..greeting(self.offered) };
+                    server::write_greeting(out, &greeting).unwrap();
                     self.state = State::AwaitLogin;
                 }
                 State::AwaitLogin => match server::read_login(input, self.sequence).unwrap() {
@@ -98,18 +115,16 @@ impl FakeServer {
                         return true;
                     }
                     Some(ClientMessage::Login(login)) => {
-                        self.database = login.database.map(<[u8]>::to_vec);
-                        assert_eq!(login.plugin, Some(NATIVE));
                         self.sequence += 1;
-                        let (user, response) = (login.user.to_vec(), login.auth_response.to_vec());
-                        self.judge_login(&user, &response, out);
+                        self.judge_login(&login, out);
                     }
                 },
-                State::AwaitSwitched => match server::read_auth_response(input, self.sequence).unwrap() {
+                State::Converse => match server::read_auth_response(input, self.sequence).unwrap() {
                     None => return false,
                     Some(response) => {
                         self.sequence += 1;
-                        self.verdict(self.accepts(response), out);
+                        let heard = self.account.hear(response);
+                        self.say(heard, out);
                     }
                 },
                 State::Ended => return false,
@@ -117,35 +132,55 @@ impl FakeServer {
         }
     }
 
-    fn judge_login(&mut self, user: &[u8], response: &[u8], out: &mut Vec<u8>) {
-        if let Switch::To(plugin) = self.switch {
-            let data = [&SWITCH_NONCE[..], &[0]].concat();
-            server::write_auth_switch(out, self.sequence, &AuthSwitchRequest { plugin, data: &data })
-                .unwrap();
-            self.sequence += 1;
-            self.nonce = SWITCH_NONCE;
-            self.state = State::AwaitSwitched;
-        } else {
-            self.verdict(user == self.user && self.accepts(response), out);
+    fn judge_login(&mut self, login: &HandshakeResponse<'_>, out: &mut Vec<u8>) {
+        self.database = login.database.map(<[u8]>::to_vec);
+        self.agreed = login.head.capabilities;
+        if login.user != self.user {
+            return self.say(Say::Deny, out);
         }
+        let plugin = self.account.plugin();
+        let request = match self.switch {
+            Switch::WhereNeeded if login.plugin == Some(plugin) && self.default_plugin == plugin => {
+                let heard = self.account.hear(login.auth_response);
+                return self.say(heard, out);
+            }
+            Switch::WhereNeeded | Switch::Always => {
+                AuthSwitchRequest { plugin, data: self.account.challenge() }
+            }
+            Switch::To(plugin) => AuthSwitchRequest { plugin, data: &[] },
+        };
+        server::write_auth_switch(out, self.sequence, &request).unwrap();
+        self.sequence += 1;
+        self.state = State::Converse;
     }
 
-    fn accepts(&self, response: &[u8]) -> bool {
-        match &self.password {
-            Some(stored) => stored.accepts(&self.nonce, response),
-            None => response.is_empty(),
+    fn say(&mut self, say: Say, out: &mut Vec<u8>) {
+        match say {
+            Say::Ok => {
+                server::write_ok(out, self.sequence, &OkPacket { status: 2, ..OkPacket::default() }).unwrap();
+                self.state = State::Ended;
+            }
+            Say::Deny => {
+                let message = b"Access denied for user 'toll'@'localhost' (using password: YES)";
+                let err = ErrPacket { code: 1045, sql_state: *b"28000", message };
+                server::write_err(out, self.sequence, &err).unwrap();
+                self.state = State::Ended;
+            }
+            Say::FastOk => {
+                server::write_more_data(out, self.sequence, &[FAST_OK]).unwrap();
+                self.sequence += 1;
+                self.say(Say::Ok, out);
+            }
+            Say::More(data) => {
+                server::write_more_data(out, self.sequence, &data).unwrap();
+                self.sequence += 1;
+                self.state = State::Converse;
+            }
+            Say::Bare(data) => {
+                self.sequence = server::write_payload(out, self.sequence, &data).unwrap();
+                self.state = State::Converse;
+            }
         }
-    }
-
-    fn verdict(&mut self, accepted: bool, out: &mut Vec<u8>) {
-        if accepted {
-            server::write_ok(out, self.sequence, &OkPacket { status: 2, ..OkPacket::default() }).unwrap();
-        } else {
-            let message = b"Access denied for user 'toll'@'localhost' (using password: YES)";
-            server::write_err(out, self.sequence, &ErrPacket { code: 1045, sql_state: *b"28000", message })
-                .unwrap();
-        }
-        self.state = State::Ended;
     }
 }
 
@@ -188,8 +223,7 @@ impl Answer {
     }
 
     pub(crate) fn payload(&mut self, payload: &[u8]) -> &mut Self {
-        server::write_payload(&mut self.bytes, self.sequence, payload).unwrap();
-        self.sequence = self.sequence.wrapping_add(1);
+        self.sequence = server::write_payload(&mut self.bytes, self.sequence, payload).unwrap();
         self
     }
 
@@ -229,14 +263,21 @@ impl Answer {
             for cell in row {
                 match cell {
                     None => payload.push(0xfb),
-                    Some(bytes) => {
-                        payload.push(u8::try_from(bytes.len()).expect("short cells"));
-                        payload.extend_from_slice(bytes);
-                    }
+                    Some(bytes) => put_cell(&mut payload, bytes),
                 }
             }
             self.payload(&payload);
         }
         self.end_of_rows(status)
     }
+}
+
+fn put_cell(payload: &mut Vec<u8>, bytes: &[u8]) {
+    if let Ok(length @ ..0xfb) = u8::try_from(bytes.len()) {
+        payload.push(length);
+    } else {
+        payload.push(0xfe);
+        payload.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+    }
+    payload.extend_from_slice(bytes);
 }

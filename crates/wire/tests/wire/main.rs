@@ -2,10 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
 
+mod account;
 mod answers;
 mod arbitrary;
+mod auth;
 mod chunks;
 mod fake_server;
+mod large;
 mod login;
 mod recorded;
 mod round_trip;

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use ciphertoll_wire::{
     Secret, Step,
     mysql::{
-        Capabilities, Connect, Encryption, Error, Login, PrepareReader, Prepared, Response, ResponseKind,
-        ResponseReader, RowsReader, Summary,
+        Capabilities, Connect, Error, Login, PrepareReader, Prepared, Response, ResponseKind, ResponseReader,
+        RowsReader, Summary,
     },
 };
 
 const GREETING: &str = "640000000a352e352e352d31302e31312e31392d4d6172696144422d302b6465623132753100060000002b5b6922\
     68674d2900feff080200ff81150000000000001d0000002726273367315d5f44774e5c006d7973716c5f6e61746976655f70617373776f\
     726400";
-/// As the client of this crate sent it, for user `toll` with password `pässword` and database `test`.
-const LOGIN: &str = "5500000109a22a01feffff002d0000000000000000000000000000000000000000000000746f6c6c001409431d61c1\
+/// As the client of this crate sent it (but for the largest packet, which it now gives as 1 GiB), for user `toll` with
+/// password `pässword` and database `test`.
+const LOGIN: &str = "5500000109a22a01000000402d0000000000000000000000000000000000000000000000746f6c6c001409431d61c1\
     095c5c94f1ad65ce34c0c320cdf0a574657374006d7973716c5f6e61746976655f70617373776f726400";
 const LOGIN_OK: &str = "0700000200000002000000";
 
@@ -52,12 +53,8 @@ fn capabilities() -> Capabilities {
 
 #[test]
 fn login() {
-    let login = Login {
-        user: "toll".to_owned(),
-        password: Secret::new("pässword".into()),
-        database: Some("test".to_owned()),
-        encryption: Encryption::Plain,
-    };
+    let login =
+        Login { database: Some("test".to_owned()), ..Login::new("toll", Secret::new("pässword".into())) };
     let mut connect = Connect::new(Arc::new(login));
     let received = [bytes(GREETING), bytes(LOGIN_OK)].concat();
     let (mut input, mut out) = (received.as_slice(), Vec::new());

@@ -1,0 +1,150 @@
+//! What a client says to prove who it is, whichever plugin asks.
+
+use zeroize::Zeroizing;
+
+use super::{
+    AuthMethod, Encryption, Error, Login, Plugin, Transport,
+    auth_switch::AuthSwitchRequest,
+    caching_sha2, clear_password,
+    codec::printable,
+    connect::MAX_NAME_CHARACTERS,
+    ed25519,
+    native_password::{self, NONCE_BYTES},
+    parsec::{self, ExtSalt},
+    rsa_key,
+};
+
+/// A message to the server; it may be the password itself.
+pub(super) type Answer = Zeroizing<Vec<u8>>;
+
+/// One plugin's conversation. The server's OK, ERR and request for another plugin are not part of it.
+pub(super) enum Conversation {
+    /// Everything is said; what remains is the server's word.
+    Said(AuthMethod),
+    /// The proof is sent; the server says whether it suffices.
+    CachingSha2 { nonce: [u8; NONCE_BYTES] },
+    /// The server's key was asked for.
+    PublicKey { nonce: [u8; NONCE_BYTES] },
+    /// The salt was asked for.
+    ExtSalt { nonce: [u8; parsec::NONCE_BYTES] },
+}
+
+impl Conversation {
+    /// Begins with a guess, in answer to the greeting's nonce.
+    pub(super) fn guess(plugin: Plugin, login: &Login, nonce: &[u8; NONCE_BYTES]) -> (Self, Answer) {
+        match plugin {
+            Plugin::NativePassword => native(login, nonce),
+            Plugin::CachingSha2Password => caching_sha2(login, nonce),
+            // The greeting's nonce is too short for these; the server will send another one.
+            Plugin::Ed25519 | Plugin::Parsec => (Self::Said(AuthMethod::Empty), Answer::default()),
+        }
+    }
+
+    /// Begins as the server wishes.
+    pub(super) fn switch(request: &AuthSwitchRequest<'_>, login: &Login) -> Result<(Self, Answer), Error> {
+        let Some(plugin) = Plugin::of_name(request.plugin) else {
+            return other(request.plugin, login);
+        };
+        match plugin {
+            Plugin::NativePassword => Ok(native(login, challenge(request.data)?)),
+            Plugin::CachingSha2Password => Ok(caching_sha2(login, challenge(request.data)?)),
+            Plugin::Ed25519 => {
+                let signature = ed25519::response(login.password.expose(), challenge(request.data)?);
+                Ok((Self::Said(AuthMethod::Ed25519), Answer::new(signature.to_vec())))
+            }
+            Plugin::Parsec => Ok((Self::ExtSalt { nonce: *challenge(request.data)? }, Answer::default())),
+        }
+    }
+
+    /// Takes the server's next message to the plugin; what to say to it, if anything.
+    pub(super) fn more(&mut self, data: &[u8], login: &Login) -> Result<Option<Answer>, Error> {
+        let password = login.password.expose();
+        let (next, answer) = match self {
+            Self::CachingSha2 { .. } if data == [caching_sha2::FAST_OK] => {
+                (Self::Said(AuthMethod::CachingSha2Fast), None)
+            }
+            Self::CachingSha2 { nonce } if data == [caching_sha2::FULL] => {
+                match (login.encryption, login.transport) {
+                    (Encryption::Tls, _) | (_, Transport::UnixSocket) => {
+                        let clear = clear_password::response(password)?;
+                        (Self::Said(AuthMethod::CachingSha2FullPrivate), Some(clear))
+                    }
+                    (Encryption::Plain, Transport::Tcp) => {
+                        (Self::PublicKey { nonce: *nonce }, Some(Answer::new(vec![caching_sha2::KEY_WANTED])))
+                    }
+                }
+            }
+            Self::PublicKey { nonce } => {
+                let sealed = rsa_key::seal(data, nonce, password)?;
+                (Self::Said(AuthMethod::CachingSha2FullRsa), Some(Answer::new(sealed)))
+            }
+            Self::ExtSalt { nonce } => {
+                let ext_salt = ExtSalt::parse(data)?;
+                let response = parsec::response(password, nonce, &ext_salt)?;
+                let method = AuthMethod::Parsec { iterations: ext_salt.iterations() };
+                (Self::Said(method), Some(Answer::new(response.to_vec())))
+            }
+            Self::Said(_) | Self::CachingSha2 { .. } => {
+                return Err(Error::Protocol {
+                    message: "answer to the login",
+                    reason: "neither OK nor ERR nor what the plugin expects",
+                });
+            }
+        };
+        *self = next;
+        Ok(answer)
+    }
+
+    /// What the server has accepted, if it says OK now.
+    pub(super) fn accepted(&self) -> Result<AuthMethod, Error> {
+        match self {
+            Self::Said(method) => Ok(*method),
+            Self::CachingSha2 { .. } => Ok(AuthMethod::CachingSha2Fast),
+            Self::PublicKey { .. } | Self::ExtSalt { .. } => Err(Error::Protocol {
+                message: "answer to the login",
+                reason: "OK before the client has proved who it is",
+            }),
+        }
+    }
+}
+
+fn native(login: &Login, nonce: &[u8; NONCE_BYTES]) -> (Conversation, Answer) {
+    let password = login.password.expose();
+    if password.is_empty() {
+        return (Conversation::Said(AuthMethod::Empty), Answer::default());
+    }
+    let response = native_password::response(password, nonce);
+    (Conversation::Said(AuthMethod::NativePassword), Answer::new(response.to_vec()))
+}
+
+fn caching_sha2(login: &Login, nonce: &[u8; NONCE_BYTES]) -> (Conversation, Answer) {
+    let password = login.password.expose();
+    if password.is_empty() {
+        return (Conversation::Said(AuthMethod::Empty), Answer::default());
+    }
+    let response = caching_sha2::response(password, nonce);
+    (Conversation::CachingSha2 { nonce: *nonce }, Answer::new(response.to_vec()))
+}
+
+/// A plugin that nobody guesses: the clear password, or one that is not built.
+fn other(plugin: &[u8], login: &Login) -> Result<(Conversation, Answer), Error> {
+    match login.encryption {
+        Encryption::Tls if plugin == clear_password::NAME => {
+            let clear = clear_password::response(login.password.expose())?;
+            Ok((Conversation::Said(AuthMethod::ClearPassword), clear))
+        }
+        Encryption::Plain if plugin == clear_password::NAME => Err(Error::ClearPasswordRefused),
+        _ => Err(Error::UnsupportedAuth { plugin: printable(plugin, MAX_NAME_CHARACTERS) }),
+    }
+}
+
+/// The nonce in a plugin's data; `MySQL`'s plugins have a NUL after it, MariaDB's own have none.
+fn challenge<const N: usize>(data: &[u8]) -> Result<&[u8; N], Error> {
+    match data.split_first_chunk() {
+        Some((nonce, [] | [0])) => Ok(nonce),
+        _ => Err(Error::Protocol {
+            message: "request to switch authentication",
+            reason: "its challenge has not the plugin's length",
+        }),
+    }
+}

@@ -1,0 +1,145 @@
+//! `RowDescription` and `ParameterDescription`: what a statement returns and takes.
+
+use super::{
+    Error,
+    codec::{Reader, put_nul_terminated, put_u16, put_u32},
+};
+
+/// How a value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Format {
+    /// As the type's text.
+    #[default]
+    Text,
+    /// In the type's own bytes.
+    Binary,
+}
+
+impl Format {
+    /// The protocol's code.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Text => 0,
+            Self::Binary => 1,
+        }
+    }
+
+    pub(super) fn from_code(code: u16) -> Option<Self> {
+        [Self::Text, Self::Binary].into_iter().find(|format| format.code() == code)
+    }
+}
+
+/// One column of a `RowDescription`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// The table it comes from, 0 for none.
+    pub table_oid: u32,
+    /// Its number in that table, 0 for none.
+    pub attribute: u16,
+    /// Its type.
+    pub type_oid: u32,
+    /// The type's length in bytes; negative where it varies.
+    pub type_bytes: i16,
+    /// What the type's declaration had in parentheses.
+    pub type_modifier: i32,
+    /// How its values are written; text where that is not known yet.
+    pub format: Format,
+}
+
+impl<'a> Field<'a> {
+    /// A column of text that comes from no table, for the server's role.
+    pub fn text(name: &'a [u8]) -> Self {
+        const TEXT_OID: u32 = 25;
+        Self {
+            name,
+            table_oid: 0,
+            attribute: 0,
+            type_oid: TEXT_OID,
+            type_bytes: -1,
+            type_modifier: -1,
+            format: Format::Text,
+        }
+    }
+
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        Ok(Self {
+            name: reader.nul_terminated()?,
+            table_oid: reader.u32()?,
+            attribute: reader.u16()?,
+            type_oid: reader.u32()?,
+            type_bytes: reader.array().map(i16::from_be_bytes)?,
+            type_modifier: reader.array().map(i32::from_be_bytes)?,
+            format: Format::from_code(reader.u16()?).ok_or_else(|| reader.error("an unknown format"))?,
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_nul_terminated(out, self.name);
+        put_u32(out, self.table_oid);
+        put_u16(out, self.attribute);
+        put_u32(out, self.type_oid);
+        out.extend_from_slice(&self.type_bytes.to_be_bytes());
+        out.extend_from_slice(&self.type_modifier.to_be_bytes());
+        put_u16(out, self.format.code());
+    }
+}
+
+/// What is kept of a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name, in whatever bytes the server chose.
+    pub name: Vec<u8>,
+    /// Its type's number in `pg_type`.
+    pub type_oid: u32,
+}
+
+impl From<Field<'_>> for Column {
+    fn from(field: Field<'_>) -> Self {
+        Self { name: field.name.to_vec(), type_oid: field.type_oid }
+    }
+}
+
+/// Reads the payload of a `RowDescription`.
+pub fn parse_row_description(payload: &[u8]) -> Result<Vec<Field<'_>>, Error> {
+    let mut reader = Reader::new(payload, "RowDescription");
+    let count = reader.u16()?;
+    // Not sized by the count, which a peer may make up.
+    let mut fields = Vec::new();
+    for _ in 0..count {
+        fields.push(Field::parse(&mut reader)?);
+    }
+    reader.end()?;
+    Ok(fields)
+}
+
+/// Appends the payload of a `RowDescription`; names must have no NUL.
+pub fn encode_row_description(out: &mut Vec<u8>, fields: &[Field<'_>]) {
+    put_u16(out, fields.len() as u16);
+    for field in fields {
+        field.encode(out);
+    }
+}
+
+/// Reads the payload of a `ParameterDescription`: the types of a statement's parameters.
+pub fn parse_parameter_description(payload: &[u8]) -> Result<Vec<u32>, Error> {
+    let mut reader = Reader::new(payload, "ParameterDescription");
+    let types = parse_types(&mut reader)?;
+    reader.end()?;
+    Ok(types)
+}
+
+/// Appends the payload of a `ParameterDescription`.
+pub fn encode_parameter_description(out: &mut Vec<u8>, types: &[u32]) {
+    put_u16(out, types.len() as u16);
+    for &oid in types {
+        put_u32(out, oid);
+    }
+}
+
+/// A count and as many types.
+pub(super) fn parse_types(reader: &mut Reader<'_>) -> Result<Vec<u32>, Error> {
+    let count = reader.u16()?;
+    (0..count).map(|_| reader.u32()).collect()
+}

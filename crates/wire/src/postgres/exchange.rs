@@ -1,0 +1,313 @@
+//! The server's answer to a `Query` or `Sync` as a stream of events, shared by the readers that count, collect or pass
+//! on.
+
+use super::{
+    Error, TransactionStatus, kind,
+    message::{self, Header, MAX_GATHERED_PAYLOAD_BYTES},
+    report::Report,
+    tag::affected_rows,
+};
+
+/// How rows are handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rows {
+    /// Not at all: they are counted and skipped, with what else nobody looks at, as their bytes come.
+    Skipped,
+    /// Whole, up to so many bytes; notices and descriptions, too.
+    Whole { limit_bytes: usize },
+}
+
+/// Reads the answers to one command, or to several that were sent together.
+#[derive(Debug, Clone)]
+pub(super) struct Exchange {
+    rows: Rows,
+    /// How many answers there are, and how many have not ended.
+    answers: u32,
+    left: u32,
+    state: State,
+    /// Bytes of a message's payload that are still to come and be skipped or passed on.
+    streaming: Streaming,
+    /// The first of the server's errors, to be given back when all answers have been read.
+    refusal: Option<Error>,
+    notices: u64,
+    transaction: TransactionStatus,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Any message of an answer may come.
+    Open,
+    /// The server sends the data of a COPY.
+    CopyingOut,
+    /// It has sent all of them, and their count is to come.
+    CopiedOut,
+    /// The server has said no and skips to the end of the answer.
+    Refused,
+    Ended,
+    Failed,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Streaming {
+    left: usize,
+    is: Streamed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Streamed {
+    CopyData,
+    Ignored,
+}
+
+pub(super) enum Event<'a> {
+    NeedInput,
+    /// A row of so many bytes, which are skipped.
+    RowSkipped {
+        bytes: usize,
+    },
+    /// A row.
+    Row(&'a [u8]),
+    /// A message with data of a COPY begins; what it has comes as [`Event::CopyPiece`]s.
+    CopyData {
+        bytes: usize,
+    },
+    CopyPiece(&'a [u8]),
+    /// The server sends the data of a COPY.
+    CopyOut,
+    /// The server waits for the data of a COPY.
+    CopyIn(&'a [u8]),
+    /// A statement has ended that has changed this many rows.
+    Affected(u64),
+    Parsed,
+    Parameters(&'a [u8]),
+    Columns(&'a [u8]),
+    Notice(&'a [u8]),
+    /// All answers have been read.
+    End,
+}
+
+impl Exchange {
+    pub(super) fn new(rows: Rows, answers: u32) -> Self {
+        Self {
+            rows,
+            answers,
+            left: answers,
+            state: first_state(answers),
+            streaming: Streaming { left: 0, is: Streamed::Ignored },
+            refusal: None,
+            notices: 0,
+            transaction: TransactionStatus::Idle,
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        *self = Self::new(self.rows, self.answers);
+    }
+
+    /// Refuses to go on, for a reader that cannot make sense of an event.
+    pub(super) fn fail(&mut self) {
+        self.state = State::Failed;
+    }
+
+    pub(super) fn transaction(&self) -> TransactionStatus {
+        self.transaction
+    }
+
+    /// The notices so far, kept or not.
+    pub(super) fn notices(&self) -> u64 {
+        self.notices
+    }
+
+    /// The next event; after an error only [`Self::reset`] helps.
+    #[inline]
+    pub(super) fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Event<'a>, Error> {
+        let event = self.try_step(input);
+        if event.is_err() {
+            self.fail();
+        }
+        event
+    }
+
+    #[inline]
+    fn try_step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Event<'a>, Error> {
+        loop {
+            if self.streaming.left > 0 {
+                if input.is_empty() {
+                    return Ok(Event::NeedInput);
+                }
+                let piece = self.take_piece(input);
+                if self.streaming.is == Streamed::CopyData {
+                    return Ok(Event::CopyPiece(piece));
+                }
+                continue;
+            }
+            match self.state {
+                State::Ended => return Ok(Event::End),
+                State::Failed => return Err(Error::NotReset),
+                State::Open | State::CopyingOut | State::CopiedOut | State::Refused => {}
+            }
+            let Some(header) = message::peek(input)? else {
+                return Ok(Event::NeedInput);
+            };
+            self.check_order(header)?;
+            let event = if self.streams(header.kind) {
+                message::take_header(input);
+                self.begin_stream(header)
+            } else {
+                let Some(payload) = self.take_whole(input, header)? else {
+                    return Ok(Event::NeedInput);
+                };
+                self.message(header.kind, payload)?
+            };
+            if let Some(event) = event {
+                return Ok(event);
+            }
+        }
+    }
+
+    fn take_piece<'a>(&mut self, input: &mut &'a [u8]) -> &'a [u8] {
+        let (piece, rest) = input.split_at(self.streaming.left.min(input.len()));
+        self.streaming.left -= piece.len();
+        *input = rest;
+        piece
+    }
+
+    /// Whether a message's bytes are taken as they come.
+    #[inline]
+    fn streams(&self, kind: u8) -> bool {
+        match kind {
+            kind::COPY_DATA | kind::PARAMETER_STATUS | kind::NOTIFICATION_RESPONSE => true,
+            kind::DATA_ROW | kind::ROW_DESCRIPTION | kind::PARAMETER_DESCRIPTION | kind::NOTICE_RESPONSE => {
+                self.rows == Rows::Skipped
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn begin_stream<'a>(&mut self, Header { kind, payload_bytes: bytes }: Header) -> Option<Event<'a>> {
+        let is = if kind == kind::COPY_DATA { Streamed::CopyData } else { Streamed::Ignored };
+        self.streaming = Streaming { left: bytes, is };
+        match kind {
+            kind::DATA_ROW => Some(Event::RowSkipped { bytes }),
+            kind::COPY_DATA => Some(Event::CopyData { bytes }),
+            kind::NOTICE_RESPONSE => {
+                self.notices += 1;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn take_whole<'a>(&self, input: &mut &'a [u8], header: Header) -> Result<Option<&'a [u8]>, Error> {
+        match self.rows {
+            Rows::Whole { limit_bytes } if header.kind == kind::DATA_ROW => {
+                if header.payload_bytes > limit_bytes {
+                    return Err(Error::ResultTooLarge { limit: limit_bytes });
+                }
+                message::take_payload(input, header, limit_bytes)
+            }
+            _ => message::take_payload(input, header, MAX_GATHERED_PAYLOAD_BYTES),
+        }
+    }
+
+    /// Refuses a message that cannot come now, before its payload is looked at.
+    #[inline]
+    fn check_order(&self, header: Header) -> Result<(), Error> {
+        let allowed = match header.kind {
+            kind::NOTICE_RESPONSE
+            | kind::PARAMETER_STATUS
+            | kind::NOTIFICATION_RESPONSE
+            | kind::ERROR_RESPONSE => true,
+            kind::READY_FOR_QUERY => matches!(self.state, State::Open | State::Refused),
+            kind::COPY_DATA | kind::COPY_DONE => self.state == State::CopyingOut,
+            // Every row has a count of its columns.
+            kind::DATA_ROW => self.state == State::Open && header.payload_bytes >= size_of::<u16>(),
+            kind::COMMAND_COMPLETE => matches!(self.state, State::Open | State::CopiedOut),
+            kind::ROW_DESCRIPTION
+            | kind::EMPTY_QUERY_RESPONSE
+            | kind::PARSE_COMPLETE
+            | kind::BIND_COMPLETE
+            | kind::CLOSE_COMPLETE
+            | kind::NO_DATA
+            | kind::PARAMETER_DESCRIPTION
+            | kind::PORTAL_SUSPENDED
+            | kind::COPY_IN_RESPONSE
+            | kind::COPY_OUT_RESPONSE => self.state == State::Open,
+            _ => false,
+        };
+        if allowed {
+            return Ok(());
+        }
+        Err(Error::Protocol { message: "answer", reason: "a message that does not belong there" })
+    }
+
+    fn message<'a>(&mut self, kind: u8, payload: &'a [u8]) -> Result<Option<Event<'a>>, Error> {
+        match kind {
+            kind::DATA_ROW => return Ok(Some(Event::Row(payload))),
+            kind::COMMAND_COMPLETE => return self.complete(payload).map(Some),
+            kind::READY_FOR_QUERY => {
+                self.transaction = TransactionStatus::parse(payload)?;
+                return self.end_answer();
+            }
+            kind::ERROR_RESPONSE => self.refuse(payload)?,
+            kind::NOTICE_RESPONSE => {
+                self.notices += 1;
+                return Ok(Some(Event::Notice(payload)));
+            }
+            kind::PARSE_COMPLETE => return Ok(Some(Event::Parsed)),
+            kind::PARAMETER_DESCRIPTION => return Ok(Some(Event::Parameters(payload))),
+            kind::ROW_DESCRIPTION => return Ok(Some(Event::Columns(payload))),
+            kind::COPY_IN_RESPONSE => return Ok(Some(Event::CopyIn(payload))),
+            kind::COPY_OUT_RESPONSE => {
+                self.state = State::CopyingOut;
+                return Ok(Some(Event::CopyOut));
+            }
+            kind::COPY_DONE => self.state = State::CopiedOut,
+            // The rest says that a step is done which the end of the answer says, too.
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn complete<'a>(&mut self, payload: &[u8]) -> Result<Event<'a>, Error> {
+        let rows = affected_rows(payload)?;
+        // A COPY's tag is the same in both directions, but what is sent out is not changed.
+        let copied_out = std::mem::replace(&mut self.state, State::Open) == State::CopiedOut;
+        Ok(Event::Affected(if copied_out { 0 } else { rows }))
+    }
+
+    #[cold]
+    fn refuse(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let report = Report::parse(payload)?;
+        if report.severity.ends_session() {
+            // No ReadyForQuery will come.
+            return Err(report.into());
+        }
+        if !matches!(self.refusal, Some(Error::Server { .. })) {
+            self.refusal = Some(report.into());
+        }
+        self.state = State::Refused;
+        Ok(())
+    }
+
+    #[inline]
+    fn end_answer<'a>(&mut self) -> Result<Option<Event<'a>>, Error> {
+        self.left -= 1;
+        if self.left > 0 {
+            self.state = State::Open;
+            return Ok(None);
+        }
+        self.state = State::Ended;
+        match self.refusal.take() {
+            Some(refusal) => Err(refusal),
+            None => Ok(Some(Event::End)),
+        }
+    }
+}
+
+/// The answer to nothing has ended.
+fn first_state(answers: u32) -> State {
+    if answers == 0 { State::Ended } else { State::Open }
+}

@@ -1,0 +1,47 @@
+//! The PostgreSQL frontend/backend protocol 3.0, one message or task per file.
+//!
+//! - [`Connect`] is the client's login, from the first byte to the first `ReadyForQuery`.
+//! - [`command`] has the encoders of commands; [`ResponseReader`], [`RowsReader`], [`PrepareReader`], [`CopyInReader`]
+//!   and [`CopyOutReader`] read answers.
+//! - [`server`] has what the other role needs.
+//!
+//! Chapters and message names in comments are those of the PostgreSQL documentation, "Frontend/Backend Protocol".
+
+pub mod authentication;
+pub mod cancel_key;
+pub mod column;
+pub mod command;
+pub mod connect;
+pub mod copy;
+pub mod error;
+pub mod md5;
+pub mod message;
+pub mod prepare;
+pub mod report;
+pub mod response;
+pub mod rows;
+pub mod server;
+pub mod startup;
+pub mod transaction;
+
+mod authenticator;
+mod codec;
+mod exchange;
+mod kind;
+mod tag;
+
+pub use cancel_key::CancelKey;
+pub use column::{Column, Format};
+pub use command::Param;
+pub use connect::{
+    AuthMethod, Bound, ChannelBinding, Connect, DIRECT_TLS_ALPN, Encryption, Login, ServerInfo,
+};
+pub use copy::{CopyInReader, CopyOutReader, CopyStart};
+pub use error::Error;
+pub use prepare::{PrepareReader, Prepared};
+pub use report::{Notice, Severity};
+pub use response::{ResponseReader, Summary};
+pub use rows::{Row, RowsReader};
+pub use transaction::TransactionStatus;
+
+pub use crate::mysql::{Fault, Response};

@@ -1,0 +1,90 @@
+//! Reads a query's answer and keeps the rows, within a bound: for control connections.
+
+use super::{
+    Error, Notice, Response,
+    codec::Reader,
+    exchange::{Event, Exchange, Rows},
+    report::Report,
+};
+
+/// A text row; `None` is NULL.
+pub type Row = Vec<Option<Vec<u8>>>;
+
+/// More notices are counted, but not kept.
+const MAX_NOTICES: usize = 32;
+
+/// Collects the rows of all statements of one answer as they were sent, and the first notices. The data of a COPY TO
+/// STDOUT are not rows and are skipped; [`CopyOutReader`](super::CopyOutReader) passes them on.
+///
+/// What holds for [`super::ResponseReader`] after its end holds here too.
+#[derive(Debug, Clone)]
+pub struct RowsReader {
+    exchange: Exchange,
+    rows: Vec<Row>,
+    notices: Vec<Notice>,
+    held_bytes: usize,
+    limit_bytes: usize,
+}
+
+impl RowsReader {
+    /// Keeps at most `limit_bytes` of rows, counted with what the vectors themselves take.
+    pub fn new(limit_bytes: usize) -> Self {
+        let exchange = Exchange::new(Rows::Whole { limit_bytes }, 1);
+        Self { exchange, rows: Vec::new(), notices: Vec::new(), held_bytes: 0, limit_bytes }
+    }
+
+    /// Makes it ready for the next command's answer.
+    pub fn reset(&mut self) {
+        self.exchange.reset();
+        self.rows.clear();
+        self.notices.clear();
+        self.held_bytes = 0;
+    }
+
+    /// The first notices of the answer.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// Takes whole messages from the front of `input`; the rows are handed over once.
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Vec<Row>>, Error> {
+        loop {
+            let kept = match self.exchange.step(input)? {
+                Event::NeedInput => return Ok(Response::NeedInput),
+                Event::Row(payload) => self.keep(payload),
+                Event::Notice(payload) => self.keep_notice(payload),
+                Event::CopyIn(_) => Err(Error::CopyNotExpected),
+                Event::End => return Ok(Response::Done(std::mem::take(&mut self.rows))),
+                _ => Ok(()),
+            };
+            if kept.is_err() {
+                self.exchange.fail();
+            }
+            kept?;
+        }
+    }
+
+    fn keep(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let mut reader = Reader::new(payload, "row");
+        let columns = usize::from(reader.u16()?);
+        self.held_bytes += size_of::<Row>() + columns * size_of::<Option<Vec<u8>>>() + payload.len();
+        if self.held_bytes > self.limit_bytes {
+            return Err(Error::ResultTooLarge { limit: self.limit_bytes });
+        }
+        let mut row = Row::with_capacity(columns);
+        for _ in 0..columns {
+            row.push(reader.nullable_bytes()?.map(<[u8]>::to_vec));
+        }
+        reader.end()?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn keep_notice(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let report = Report::parse(payload)?;
+        if self.notices.len() < MAX_NOTICES {
+            self.notices.push(report.to_notice());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,21 @@
+//! The server's role: a client's messages to read, and messages to answer with.
+
+mod frontend;
+mod write;
+
+pub use super::{
+    authentication::Authentication,
+    column::Field,
+    md5::StoredPassword,
+    report::Report,
+    startup::{Startup, StartupMessage, read_startup},
+};
+pub use frontend::{AuthResponse, Bind, Frontend, Target, read_frontend};
+pub use write::{
+    TlsAnswer, write_authentication, write_backend_key_data, write_bind_complete, write_close_complete,
+    write_command_complete, write_copy_data, write_copy_done, write_copy_in_response,
+    write_copy_out_response, write_data_row, write_empty_query_response, write_error, write_message,
+    write_negotiate_protocol_version, write_no_data, write_notice, write_notification,
+    write_parameter_description, write_parameter_status, write_parse_complete, write_portal_suspended,
+    write_ready_for_query, write_row_description, write_tls_answer,
+};

@@ -1,0 +1,145 @@
+//! The messages that a connection may begin with; none has a first byte that says which it is ("Start-up").
+
+use super::{
+    CancelKey, Error,
+    codec::{Reader, put_nul_terminated, put_u32},
+    message::{LENGTH_BYTES, write_with_length},
+};
+
+/// Protocol 3.0.
+pub const PROTOCOL_3_0: u32 = 3 << 16;
+/// The first message's longest payload: what servers take at most.
+pub const MAX_STARTUP_BYTES: usize = 10_000;
+
+/// What stands where a version would, under a major version that will never be.
+const CANCEL_REQUEST: u32 = request(5678);
+const SSL_REQUEST: u32 = request(5679);
+const GSSENC_REQUEST: u32 = request(5680);
+/// The content type of a TLS handshake record.
+const TLS_HANDSHAKE: u8 = 22;
+
+const fn request(number: u32) -> u32 {
+    (1234 << 16) + number
+}
+
+/// A client's first message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Startup<'a> {
+    /// It asks for TLS.
+    TlsRequest,
+    /// It asks for GSSAPI's encryption.
+    GssEncRequest,
+    /// It begins TLS at once; none of its bytes has been taken.
+    DirectTls,
+    /// It asks for the end of a command on another connection.
+    Cancel {
+        /// The process that runs it.
+        process_id: u32,
+        /// The secret that shows the right to ask; see [`CancelKey`].
+        key: &'a [u8],
+    },
+    /// It logs in.
+    Login(StartupMessage<'a>),
+}
+
+/// `StartupMessage`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartupMessage<'a> {
+    /// Major version in the upper, minor in the lower half.
+    pub version: u32,
+    /// Names and values, each with a NUL after it; checked to be complete pairs.
+    parameters: &'a [u8],
+}
+
+impl<'a> StartupMessage<'a> {
+    /// Names and values in their order.
+    pub fn parameters(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let mut texts = self.parameters.split(|&byte| byte == 0);
+        std::iter::from_fn(move || Some((texts.next()?, texts.next()?)))
+    }
+
+    /// The value of the first parameter of this name.
+    pub fn parameter(&self, name: &str) -> Option<&'a [u8]> {
+        self.parameters().find(|(candidate, _)| *candidate == name.as_bytes()).map(|(_, value)| value)
+    }
+
+    fn parse(version: u32, mut reader: Reader<'a>) -> Result<Self, Error> {
+        if version >> 16 != PROTOCOL_3_0 >> 16 {
+            return Err(reader.error("another major version"));
+        }
+        let parameters = reader.clone().rest();
+        while !reader.nul_terminated()?.is_empty() {
+            reader.nul_terminated()?;
+        }
+        reader.end()?;
+        Ok(Self { version, parameters: &parameters[..parameters.len() - 1] })
+    }
+}
+
+/// Takes a client's first message, or its second one after an answer to the first; none if it is not all there.
+pub fn read_startup<'a>(input: &mut &'a [u8]) -> Result<Option<Startup<'a>>, Error> {
+    if input.first() == Some(&TLS_HANDSHAKE) {
+        return Ok(Some(Startup::DirectTls));
+    }
+    let Some((length, rest)) = input.split_first_chunk::<LENGTH_BYTES>() else {
+        return Ok(None);
+    };
+    let message = "start-up message";
+    let length = (u32::from_be_bytes(*length) as usize).checked_sub(LENGTH_BYTES);
+    let length = length.ok_or(Error::Protocol { message, reason: "an impossible length" })?;
+    if length > MAX_STARTUP_BYTES {
+        return Err(Error::MessageTooLarge { length, limit: MAX_STARTUP_BYTES });
+    }
+    let Some((payload, rest)) = rest.split_at_checked(length) else {
+        return Ok(None);
+    };
+    let mut reader = Reader::new(payload, message);
+    let startup = match reader.u32()? {
+        SSL_REQUEST => Startup::TlsRequest,
+        GSSENC_REQUEST => Startup::GssEncRequest,
+        CANCEL_REQUEST => cancel(&mut reader)?,
+        version => {
+            *input = rest;
+            return StartupMessage::parse(version, reader).map(Startup::Login).map(Some);
+        }
+    };
+    reader.end()?;
+    *input = rest;
+    Ok(Some(startup))
+}
+
+/// Appends a `StartupMessage` for protocol 3.0. Names and values must have no NUL, and names must not be empty.
+pub fn encode_startup(out: &mut Vec<u8>, parameters: &[(&str, &str)]) -> Result<(), Error> {
+    write_with_length(out, |out| {
+        put_u32(out, PROTOCOL_3_0);
+        for (name, value) in parameters {
+            put_nul_terminated(out, name.as_bytes());
+            put_nul_terminated(out, value.as_bytes());
+        }
+        out.push(0);
+        Ok(())
+    })
+}
+
+/// Appends an `SSLRequest`; the answer is one byte.
+pub fn encode_tls_request(out: &mut Vec<u8>) {
+    put_u32(out, 8);
+    put_u32(out, SSL_REQUEST);
+}
+
+/// Appends a `CancelRequest`: the first and last message of a connection of its own, which is not answered.
+pub fn encode_cancel_request(out: &mut Vec<u8>, process_id: u32, key: &CancelKey) {
+    put_u32(out, 12 + key.expose().len() as u32);
+    put_u32(out, CANCEL_REQUEST);
+    put_u32(out, process_id);
+    out.extend_from_slice(key.expose());
+}
+
+fn cancel<'a>(reader: &mut Reader<'a>) -> Result<Startup<'a>, Error> {
+    let process_id = reader.u32()?;
+    let key = reader.rest();
+    if key.len() > CancelKey::MAX_BYTES {
+        return Err(reader.error("a key that is too long"));
+    }
+    Ok(Startup::Cancel { process_id, key })
+}

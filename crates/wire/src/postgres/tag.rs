@@ -1,0 +1,49 @@
+//! `CommandComplete`: the tag that says what a statement did.
+
+use super::Error;
+
+/// The statements whose count is one of rows changed; the others' is of rows shown or moved over.
+const CHANGING: [&[u8]; 5] = [b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY"];
+
+/// The rows that a statement with this tag has changed. A tag is for people, too, so that one which does not end in a
+/// number counts as none.
+#[inline]
+pub(super) fn affected_rows(payload: &[u8]) -> Result<u64, Error> {
+    let Some((0, tag)) = payload.split_last() else {
+        return Err(Error::Protocol { message: "CommandComplete", reason: "a string has no end" });
+    };
+    let word_bytes = tag.iter().position(|&byte| byte == b' ').unwrap_or(tag.len());
+    if !CHANGING.contains(&&tag[..word_bytes]) {
+        return Ok(0);
+    }
+    let digits = tag.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    // A hostile server's count must not overflow; a real one's never does.
+    Ok(tag[tag.len() - digits..]
+        .iter()
+        .fold(0_u64, |count, digit| count.saturating_mul(10).saturating_add(u64::from(digit - b'0'))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags() {
+        for (tag, expected) in [
+            (&b"INSERT 0 7\0"[..], 7),
+            (b"UPDATE 12\0", 12),
+            (b"DELETE 0\0", 0),
+            (b"MERGE 3\0", 3),
+            (b"COPY 100000\0", 100_000),
+            (b"SELECT 5\0", 0),
+            (b"FETCH 5\0", 0),
+            (b"CREATE TABLE\0", 0),
+            (b"UPDATE\0", 0),
+            (b"\0", 0),
+            (b"UPDATE 99999999999999999999999\0", u64::MAX),
+        ] {
+            assert_eq!(affected_rows(tag), Ok(expected), "{tag:?}");
+        }
+        assert!(affected_rows(b"UPDATE 1").is_err() && affected_rows(b"").is_err());
+    }
+}

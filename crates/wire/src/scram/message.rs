@@ -1,0 +1,85 @@
+//! Attributes, of which SCRAM's messages are lists (RFC 5802, section 5.1).
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+
+use super::{
+    Error,
+    keys::{KEY_BYTES, Key},
+};
+
+/// Reads one message's attributes from the front.
+pub(super) struct Attributes<'a> {
+    rest: Option<&'a str>,
+    message: &'static str,
+}
+
+impl<'a> Attributes<'a> {
+    pub(super) fn new(bytes: &'a [u8], message: &'static str) -> Result<Self, Error> {
+        let text =
+            std::str::from_utf8(bytes).map_err(|_| Error::Protocol { message, reason: "not UTF-8" })?;
+        Ok(Self { rest: Some(text), message })
+    }
+
+    pub(super) fn error(&self, reason: &'static str) -> Error {
+        Error::Protocol { message: self.message, reason }
+    }
+
+    /// What has not been read.
+    pub(super) fn rest(&self) -> &'a str {
+        self.rest.unwrap_or_default()
+    }
+
+    /// Everything up to the next comma, which is read too.
+    pub(super) fn field(&mut self) -> Result<&'a str, Error> {
+        let rest = self.rest.ok_or_else(|| self.error("it ends early"))?;
+        let (field, rest) = rest.split_once(',').map_or((rest, None), |(field, rest)| (field, Some(rest)));
+        self.rest = rest;
+        Ok(field)
+    }
+
+    /// The value of the next attribute, which must have this name.
+    pub(super) fn value(&mut self, name: char) -> Result<&'a str, Error> {
+        let field = self.field()?;
+        let value = field.strip_prefix(name).and_then(|value| value.strip_prefix('='));
+        // "m" announces an extension that must be understood, and none is.
+        value.ok_or_else(|| self.error("an unexpected or missing attribute"))
+    }
+
+    pub(super) fn base64(&mut self, name: char) -> Result<Vec<u8>, Error> {
+        let value = self.value(name)?;
+        BASE64_STANDARD.decode(value).map_err(|_| self.error("not base64"))
+    }
+
+    /// A proof or a signature.
+    pub(super) fn key(&mut self, name: char) -> Result<Key, Error> {
+        self.base64(name)?.try_into().map_err(|_| self.error("a proof or signature of a wrong length"))
+    }
+
+    pub(super) fn nonce(&mut self) -> Result<&'a str, Error> {
+        let nonce = self.value('r')?;
+        if nonce.is_empty() || !nonce.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(self.error("a nonce that is empty or not printable"));
+        }
+        Ok(nonce)
+    }
+}
+
+pub(super) fn base64(bytes: &[u8]) -> String {
+    BASE64_STANDARD.encode(bytes)
+}
+
+/// A key from its base64, for verifiers.
+pub(super) fn key_from_base64(text: &str) -> Option<Key> {
+    let bytes = BASE64_STANDARD.decode(text).ok()?;
+    <[u8; KEY_BYTES]>::try_from(bytes).ok()
+}
+
+/// Bytes from their base64, for verifiers.
+pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
+    BASE64_STANDARD.decode(text).ok()
+}
+
+/// A user's name as an attribute can hold it.
+pub(super) fn escape(user: &str) -> String {
+    user.replace('=', "=3D").replace(',', "=2C")
+}

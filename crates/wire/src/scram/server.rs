@@ -1,0 +1,94 @@
+//! The server's role.
+
+use super::{
+    Binding, Error, Mechanism, Verifier,
+    keys::{self, Key},
+    message::{Attributes, base64},
+};
+
+const NONCE_BYTES: usize = 18;
+/// The kind of channel binding that is spoken, as the GS2 header names it.
+const END_POINT: &str = "p=tls-server-end-point";
+
+/// The server's first message, and what the client's proof is judged by.
+pub struct ServerFirst {
+    verifier: Verifier,
+    nonce: String,
+    /// The `c` attribute that the client must send, decoded.
+    channel: Vec<u8>,
+    client_bare: String,
+    message: String,
+}
+
+impl ServerFirst {
+    /// Answers a client's first message. `channel` is what this server could bind to, whether the client does or not:
+    /// a client that says it saw no offer was deceived, and is refused.
+    pub fn answer(
+        verifier: &Verifier,
+        mechanism: Mechanism,
+        channel: Binding<'_>,
+        client_first: &[u8],
+    ) -> Result<Self, Error> {
+        Self::with_nonce(verifier, mechanism, channel, client_first, &base64(&keys::random::<NONCE_BYTES>()?))
+    }
+
+    /// Answers with a nonce that is not random: for test vectors. It must be printable and without comma.
+    pub fn with_nonce(
+        verifier: &Verifier,
+        mechanism: Mechanism,
+        channel: Binding<'_>,
+        client_first: &[u8],
+        nonce: &str,
+    ) -> Result<Self, Error> {
+        let mut attributes = Attributes::new(client_first, "first message")?;
+        let flag = attributes.field()?;
+        let data = match (mechanism, flag, channel) {
+            (Mechanism::Sha256, "n", _) | (Mechanism::Sha256, "y", Binding::None) => &[][..],
+            (Mechanism::Sha256Plus, END_POINT, Binding::ServerEndPoint(hash)) => hash,
+            _ => return Err(Error::BindingMismatch),
+        };
+        if !attributes.field()?.is_empty() {
+            return Err(attributes.error("one user in another's name"));
+        }
+        let client_bare = attributes.rest().to_owned();
+        attributes.value('n')?;
+        let nonce = format!("{}{nonce}", attributes.nonce()?);
+        let message = format!("r={nonce},s={},i={}", base64(&verifier.salt), verifier.iterations);
+        let channel = [flag.as_bytes(), b",,", data].concat();
+        Ok(Self { verifier: verifier.clone(), nonce, channel, client_bare, message })
+    }
+
+    /// The message to send.
+    pub fn message(&self) -> &[u8] {
+        self.message.as_bytes()
+    }
+
+    /// Judges the client's last message; the server's last message, where the proof is right.
+    pub fn judge(self, client_final: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut attributes = Attributes::new(client_final, "final message")?;
+        let whole = attributes.rest();
+        let without_proof = whole.rsplit_once(",p=").map_or(whole, |(before, _)| before);
+        if attributes.base64('c')? != self.channel {
+            return Err(Error::BindingMismatch);
+        }
+        if attributes.nonce()? != self.nonce {
+            return Err(attributes.error("another nonce"));
+        }
+        let proof = proof(&mut attributes)?;
+        let auth_message = format!("{},{},{without_proof}", self.client_bare, self.message);
+        if !keys::proves(&self.verifier.stored_key, auth_message.as_bytes(), &proof)? {
+            return Err(Error::WrongProof);
+        }
+        let signature = keys::server_signature(&self.verifier.server_key, auth_message.as_bytes())?;
+        Ok(format!("v={}", base64(&signature)).into_bytes())
+    }
+}
+
+/// The proof, which must come last; what stands between the nonce and it are extensions, which may be ignored.
+fn proof(attributes: &mut Attributes<'_>) -> Result<Key, Error> {
+    while !attributes.rest().starts_with("p=") {
+        attributes.field()?;
+    }
+    let proof = attributes.key('p')?;
+    if attributes.rest().is_empty() { Ok(proof) } else { Err(attributes.error("bytes after its end")) }
+}

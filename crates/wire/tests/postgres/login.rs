@@ -1,0 +1,381 @@
+//! Client and server in one room: who gets in, who does not, and what is never said in the clear.
+
+use std::sync::Arc;
+
+use ciphertoll_wire::{
+    Phase, Secret, Step,
+    postgres::{
+        AuthMethod, Bound, ChannelBinding, Connect, Encryption, Error, Fault, Login, Severity,
+        server::{self, Authentication, Report, TlsAnswer},
+    },
+    scram::{Binding, ServerFirst, Verifier},
+};
+
+use crate::fake_server::{
+    Auth, CANCEL_KEY, END_POINT, FakeServer, PASSWORD, Passed, USER, join, scram, welcome,
+};
+
+fn login(password: &str, encryption: Encryption) -> Login {
+    Login {
+        user: USER.to_owned(),
+        password: Secret::new(password.as_bytes().to_vec()),
+        database: None,
+        encryption,
+        channel_binding: ChannelBinding::Disabled,
+    }
+}
+
+fn bound(password: &str, encryption: Encryption) -> Login {
+    Login { channel_binding: ChannelBinding::Required, ..login(password, encryption) }
+}
+
+fn connect(login: Login) -> Connect {
+    Connect::new(Arc::new(login))
+}
+
+fn try_login(login: Login, mut server: FakeServer) -> (Result<AuthMethod, Error>, Passed) {
+    let mut client = connect(login);
+    let (end, passed) = join(&mut client, &mut server, usize::MAX);
+    assert_eq!(client.server().is_some(), end.is_ok());
+    (end.map(|()| client.server().expect("it is known at the end").auth), passed)
+}
+
+/// Steps over these bytes, the first of which come when the client has spoken, to the first error.
+fn first_error(client: &mut Connect, bytes: &[u8]) -> Error {
+    let mut out = Vec::new();
+    let mut input = &b""[..];
+    for _ in 0..20 {
+        match client.step(&mut input, &mut out) {
+            Err(error) => return error,
+            Ok(Step::NeedInput) => input = bytes,
+            Ok(_) => {}
+        }
+    }
+    panic!("no error");
+}
+
+/// What a client that has authenticated in no way makes of these messages.
+fn refusal(messages: impl FnOnce(&mut Vec<u8>)) -> Error {
+    let mut bytes = Vec::new();
+    messages(&mut bytes);
+    first_error(&mut connect(login(PASSWORD, Encryption::Plain)), &bytes)
+}
+
+fn request(out: &mut Vec<u8>, request: &Authentication<'_>) {
+    server::write_authentication(out, request).unwrap();
+}
+
+#[test]
+fn every_method_lets_the_right_password_in() {
+    let scrams = |channel_binding| AuthMethod::Scram { iterations: 16, channel_binding };
+    for encryption in [Encryption::Plain, Encryption::Tls, Encryption::DirectTls] {
+        for (auth, expected) in
+            [(Auth::Trust, AuthMethod::None), (Auth::Md5, AuthMethod::Md5), (scram(), scrams(Bound::Nothing))]
+        {
+            let (method, _) = try_login(login(PASSWORD, encryption), FakeServer::new(auth));
+            assert_eq!(method, Ok(expected));
+        }
+    }
+    let (method, passed) = try_login(login(PASSWORD, Encryption::Tls), FakeServer::new(Auth::Cleartext));
+    assert_eq!(method, Ok(AuthMethod::Cleartext));
+    assert!(passed.encrypted.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes()));
+}
+
+#[test]
+fn wrong_password_is_the_servers_word() {
+    for auth in [Auth::Cleartext, Auth::Md5, scram()] {
+        let (end, _) = try_login(login("wrong", Encryption::Tls), FakeServer::new(auth));
+        let error = end.unwrap_err();
+        assert!(
+            matches!(&error, Error::Server { severity: Severity::Fatal, sqlstate, .. } if sqlstate == "28P01"),
+            "{error}"
+        );
+        assert_eq!(error.fault(), Fault::Server);
+        assert!(!error.to_string().contains("wrong"));
+    }
+}
+
+#[test]
+fn the_server_is_known_at_the_end() {
+    let mut login = login(PASSWORD, Encryption::Plain);
+    login.database = Some("orders".to_owned());
+    let (mut client, mut server) = (connect(login), FakeServer::new(scram()));
+    let (end, passed) = join(&mut client, &mut server, usize::MAX);
+    assert_eq!(end, Ok(()));
+    assert_eq!(passed.steps, [Step::Phase(Phase::Auth), Step::Phase(Phase::Ready), Step::Done]);
+    let info = client.server().unwrap();
+    assert_eq!((info.version.as_str(), info.process_id), ("17.2", 42));
+    assert_eq!(info.cancel_key.expose(), CANCEL_KEY);
+    assert!(format!("{info:?}").contains("cancel_key: CancelKey(..)"));
+    let expected = [
+        ("user", USER),
+        ("database", "orders"),
+        ("client_encoding", "UTF8"),
+        ("application_name", "ciphertoll"),
+    ];
+    assert!(server.startup.iter().map(|(name, value)| (name.as_str(), value.as_str())).eq(expected));
+}
+
+#[test]
+fn tls_login_sends_no_name_before_tls() {
+    let (end, passed) = try_login(login(PASSWORD, Encryption::Tls), FakeServer::new(scram()));
+    assert!(end.is_ok());
+    assert_eq!(passed.plain, [0, 0, 0, 8, 4, 210, 22, 47], "an SSLRequest and nothing else comes first");
+    assert_eq!(passed.steps[..2], [Step::Phase(Phase::TlsRequest), Step::StartTls]);
+    let (end, passed) = try_login(login(PASSWORD, Encryption::DirectTls), FakeServer::new(scram()));
+    assert!(end.is_ok() && passed.plain.is_empty());
+    assert_eq!(passed.steps[..2], [Step::StartTls, Step::Phase(Phase::Auth)]);
+}
+
+#[test]
+fn passwords_are_never_sent_but_in_tls() {
+    for auth in [Auth::Cleartext, Auth::Md5, scram()] {
+        let clear = matches!(auth, Auth::Cleartext);
+        let (end, passed) = try_login(login(PASSWORD, Encryption::Plain), FakeServer::new(auth));
+        assert_eq!(end.err(), clear.then_some(Error::PasswordInPlain));
+        assert!(!passed.plain.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes()));
+    }
+}
+
+#[test]
+fn tls_is_never_given_up() {
+    let mut server = FakeServer::new(Auth::Trust);
+    server.tls = TlsAnswer::No;
+    let mut client = connect(login(PASSWORD, Encryption::Tls));
+    assert_eq!(join(&mut client, &mut server, 1).0, Err(Error::TlsNotOffered));
+    let mut out = Vec::new();
+    assert_eq!(client.step(&mut &b""[..], &mut out), Err(Error::NotReset), "an error is final");
+    assert!(out.is_empty());
+}
+
+#[test]
+fn an_error_before_tls_is_not_passed_on() {
+    let mut bytes = Vec::new();
+    let report = Report { severity: Severity::Fatal, sqlstate: *b"28000", message: b"send money" };
+    server::write_error(&mut bytes, &report).unwrap();
+    let error = first_error(&mut connect(login(PASSWORD, Encryption::Tls)), &bytes);
+    assert_eq!(error, Error::ErrorBeforeTls);
+    let error = first_error(&mut connect(login(PASSWORD, Encryption::Tls)), b"HTTP/1.1 400");
+    assert!(matches!(error, Error::Protocol { .. }), "{error}");
+}
+
+#[test]
+fn plaintext_never_crosses_into_tls() {
+    let mut injected = Vec::new();
+    welcome(&mut injected);
+    // With the answer's byte, before the handshake, and after it.
+    for arrival in 0..3 {
+        let mut client = connect(login(PASSWORD, Encryption::Tls));
+        let mut out = Vec::new();
+        assert_eq!(client.step(&mut &b""[..], &mut out), Ok(Step::NeedInput));
+        let sent = out.len();
+        let yes_and_more = [b"S", injected.as_slice()].concat();
+        let mut input = if arrival == 0 { yes_and_more.as_slice() } else { b"S" };
+        for step in &[Step::Phase(Phase::TlsRequest), Step::StartTls][..arrival] {
+            assert_eq!(client.step(&mut input, &mut out).as_ref(), Ok(step));
+        }
+        if arrival > 0 {
+            input = &injected;
+        }
+        let error = client.step(&mut input, &mut out).unwrap_err();
+        assert!(matches!(error, Error::Protocol { .. }), "{error}");
+        assert_eq!(out.len(), sent, "nothing more is sent");
+    }
+    let mut client = connect(login(PASSWORD, Encryption::DirectTls));
+    assert!(client.step(&mut injected.as_slice(), &mut Vec::new()).is_err());
+}
+
+#[test]
+fn channel_binding_is_the_same_on_both_sides_or_fails() {
+    let server = |end_point| {
+        let mut server = FakeServer::new(scram());
+        server.end_point = end_point;
+        server
+    };
+    for encryption in [Encryption::Tls, Encryption::DirectTls] {
+        let (method, _) = try_login(bound(PASSWORD, encryption), server(Some(END_POINT)));
+        let expected = AuthMethod::Scram { iterations: 16, channel_binding: Bound::ServerEndPoint };
+        assert_eq!(method, Ok(expected));
+        // Somebody between the two has a certificate of his own.
+        let (method, _) = try_login(bound(PASSWORD, encryption), server(Some(b"another")));
+        assert!(matches!(method, Err(Error::Server { .. })), "{method:?}");
+    }
+    // Without it, a server that offers it is content.
+    let (method, _) = try_login(login(PASSWORD, Encryption::Tls), server(Some(END_POINT)));
+    assert_eq!(method, Ok(AuthMethod::Scram { iterations: 16, channel_binding: Bound::Nothing }));
+}
+
+#[test]
+fn required_channel_binding_is_never_given_up() {
+    for auth in [scram(), Auth::Trust, Auth::Md5, Auth::Cleartext] {
+        let (end, passed) = try_login(bound(PASSWORD, Encryption::Tls), FakeServer::new(auth));
+        assert_eq!(end, Err(Error::ChannelBindingNotOffered));
+        let startup_bytes = usize::from(passed.encrypted[3]);
+        assert_eq!(passed.encrypted.len(), startup_bytes, "no password message was sent");
+    }
+    let error = first_error(&mut connect(bound(PASSWORD, Encryption::Plain)), b"");
+    assert_eq!((&error, error.fault()), (&Error::NotBound, Fault::Caller));
+    // The hash is not handed over.
+    let mut client = connect(bound(PASSWORD, Encryption::DirectTls));
+    let mut bytes = Vec::new();
+    request(&mut bytes, &Authentication::Sasl { mechanisms: vec![b"SCRAM-SHA-256-PLUS"] });
+    assert_eq!(first_error(&mut client, &bytes), Error::NotBound);
+}
+
+#[test]
+fn other_methods_are_named_and_get_no_answer() {
+    let unsupported = |method: &str| Error::UnsupportedAuth { method: method.to_owned() };
+    assert_eq!(refusal(|out| request(out, &Authentication::Other(7))), unsupported("GSSAPI"));
+    assert_eq!(refusal(|out| request(out, &Authentication::Other(99))), unsupported("number 99"));
+    let mechanisms = vec![&b"SCRAM-SHA-256-PLUS"[..], b"OAUTHBEARER"];
+    let error = refusal(|out| request(out, &Authentication::Sasl { mechanisms }));
+    assert_eq!(error, unsupported("SCRAM-SHA-256-PLUS, OAUTHBEARER"));
+}
+
+#[test]
+fn a_server_must_prove_that_it_knows_the_password() {
+    // It says welcome instead of its challenge, or instead of its signature.
+    let sasl = Authentication::Sasl { mechanisms: vec![b"SCRAM-SHA-256"] };
+    let error = refusal(|out| {
+        request(out, &sasl);
+        welcome(out);
+    });
+    assert_eq!(error, Error::ServerSignature);
+    let wrong = [&b"v="[..], &[b'A'; 43], b"="].concat();
+    for last in [Authentication::Ok, Authentication::SaslFinal(&wrong)] {
+        let mut client = connect(login(PASSWORD, Encryption::Plain));
+        let (mut out, mut bytes) = (Vec::new(), Vec::new());
+        request(&mut bytes, &sasl);
+        client.step(&mut bytes.as_slice(), &mut out).unwrap();
+        let first = &out[out.windows(3).position(|window| window == b"n,,").unwrap()..];
+        let verifier = Verifier::of(b"another", 1).unwrap();
+        let mechanism = Binding::None.mechanism();
+        let server_first = ServerFirst::answer(&verifier, mechanism, Binding::None, first).unwrap();
+        bytes.clear();
+        request(&mut bytes, &Authentication::SaslContinue(server_first.message()));
+        request(&mut bytes, &last);
+        assert_eq!(client.step(&mut bytes.as_slice(), &mut out), Err(Error::ServerSignature));
+        assert!(client.server().is_none());
+    }
+}
+
+#[test]
+fn requests_out_of_order_are_refused() {
+    let md5 = Authentication::Md5 { salt: *b"salt" };
+    for requests in [
+        &[Authentication::SaslContinue(b"r=x")][..],
+        &[Authentication::SaslFinal(b"v=x")],
+        &[md5.clone(), md5.clone()],
+        &[md5.clone(), Authentication::Sasl { mechanisms: vec![b"SCRAM-SHA-256"] }],
+        &[Authentication::Sasl { mechanisms: vec![b"SCRAM-SHA-256"] }, md5],
+    ] {
+        let error = refusal(|out| requests.iter().for_each(|one| request(out, one)));
+        assert!(matches!(error, Error::Protocol { .. }), "{requests:?}: {error}");
+    }
+}
+
+#[test]
+fn messages_that_do_not_belong_there_are_refused() {
+    for (kind, payload) in
+        [(b'Z', &b"I"[..]), (b'S', b"a\0b\0"), (b'K', &[0; 8]), (b'T', &[0; 2]), (b'x', b"")]
+    {
+        let error = refusal(|out| server::write_message(out, kind, payload).unwrap());
+        assert!(matches!(error, Error::Protocol { message: "answer to the login", .. }), "{error}");
+    }
+    for (kind, payload) in [
+        (b'R', &[0; 4][..]),
+        (b'D', b"\0\0"),
+        (b'Z', b"X"),
+        (b'Z', b"II"),
+        (b'S', b"a\0"),
+        (b'K', b"\0"),
+        (b'K', &[0; 261]),
+    ] {
+        let error = refusal(|out| {
+            request(out, &Authentication::Ok);
+            server::write_message(out, kind, payload).unwrap();
+        });
+        assert!(matches!(error, Error::Protocol { .. }), "{kind}: {error}");
+    }
+}
+
+#[test]
+fn an_error_after_the_consent_is_the_servers_word() {
+    let error = refusal(|out| {
+        request(out, &Authentication::Ok);
+        let message = b"database \"x\" does not exist\x1b[2J";
+        let report = Report { severity: Severity::Fatal, sqlstate: *b"3D000", message };
+        server::write_error(out, &report).unwrap();
+    });
+    assert!(matches!(&error, Error::Server { sqlstate, .. } if sqlstate == "3D000"));
+    assert!(!error.to_string().contains(char::is_control), "{error:?}");
+}
+
+#[test]
+fn older_versions_may_be_negotiated_but_there_is_none() {
+    let ok = |version| {
+        let mut client = connect(login(PASSWORD, Encryption::Plain));
+        let mut bytes = Vec::new();
+        server::write_negotiate_protocol_version(&mut bytes, version, &[]).unwrap();
+        welcome(&mut bytes);
+        client.step(&mut bytes.as_slice(), &mut Vec::new())
+    };
+    assert_eq!(ok(3 << 16), Ok(Step::Phase(Phase::Auth)));
+    assert_eq!(ok(0), Ok(Step::Phase(Phase::Auth)));
+    assert!(matches!(ok(3 << 16 | 2), Err(Error::Protocol { .. })));
+    let error = refusal(|out| {
+        server::write_negotiate_protocol_version(out, 3 << 16, &[b"_pq_.x"]).unwrap();
+    });
+    assert!(matches!(error, Error::Protocol { reason: "options that were not asked for", .. }));
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_before_anything_is() {
+    let mut broken = login(PASSWORD, Encryption::Tls);
+    broken.user = "a\0b".to_owned();
+    let mut out = Vec::new();
+    let error = connect(broken).step(&mut &b""[..], &mut out);
+    assert_eq!(error, Err(Error::InvalidLogin { field: "user" }));
+    let mut broken = login(PASSWORD, Encryption::Plain);
+    broken.database = Some("\0".to_owned());
+    let error = connect(broken).step(&mut &b""[..], &mut out);
+    assert_eq!(error, Err(Error::InvalidLogin { field: "database" }));
+    assert!(out.is_empty());
+    let (end, _) = try_login(login("a\0b", Encryption::Tls), FakeServer::new(Auth::Cleartext));
+    assert_eq!(end, Err(Error::InvalidLogin { field: "password" }));
+}
+
+#[test]
+fn lengths_are_bounded() {
+    let too_large = Error::MessageTooLarge { length: 0x1_0001, limit: 0x1_0000 };
+    assert_eq!(refusal(|out| out.extend_from_slice(b"R\0\x01\0\x05")), too_large);
+    for impossible in [&b"R\0\0\0\x03"[..], b"R\xff\xff\xff\xff", b"R\x80\0\0\0"] {
+        let error = refusal(|out| out.extend_from_slice(impossible));
+        assert!(matches!(error, Error::Protocol { reason: "an impossible length", .. }), "{error}");
+    }
+}
+
+#[test]
+fn any_portions_give_the_same_login() {
+    for auth in [Auth::Trust, Auth::Md5, Auth::Cleartext, scram()] {
+        let mut whole = None;
+        for size in [usize::MAX, 1, 2, 3, 7, 100] {
+            let mut client = connect(login(PASSWORD, Encryption::Tls));
+            let (end, passed) = join(&mut client, &mut FakeServer::new(auth.clone()), size);
+            assert_eq!(end, Ok(()));
+            let first = whole.get_or_insert(passed.steps.clone());
+            assert_eq!(*first, passed.steps);
+        }
+    }
+}
+
+#[test]
+fn what_follows_the_login_is_left_alone() {
+    let mut bytes = Vec::new();
+    welcome(&mut bytes);
+    bytes.extend_from_slice(b"next");
+    let mut client = connect(login(PASSWORD, Encryption::Plain));
+    let mut input = bytes.as_slice();
+    while client.step(&mut input, &mut Vec::new()).unwrap() != Step::Done {}
+    assert_eq!(input, b"next");
+}

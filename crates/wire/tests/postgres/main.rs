@@ -1,0 +1,15 @@
+//! The PostgreSQL machines joined in memory, on recorded bytes, and on bytes nobody would send; SCRAM likewise.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
+
+mod answers;
+mod arbitrary;
+#[path = "../wire/chunks.rs"]
+mod chunks;
+mod copy;
+mod fake_server;
+mod login;
+mod recorded;
+mod round_trip;
+mod scram;
+mod session;

@@ -1,0 +1,145 @@
+//! An account of a server, with any of the plugins: what it says to a client's proof.
+
+use std::sync::OnceLock;
+
+use ciphertoll_wire::{
+    Secret,
+    mysql::{
+        Plugin,
+        caching_sha2::{CachedPassword, FULL, KEY_WANTED, RsaKey},
+        clear_password, ed25519,
+        native_password::StoredPassword,
+        parsec::{self, ExtSalt},
+    },
+};
+
+/// The greeting's nonce, and that of `MySQL`'s plugins where another is asked for, so that proofs differ.
+pub(crate) const NONCE: [u8; 20] = *b"abcdefghijklmnopqrst";
+const SWITCH_NONCE: &[u8; 20] = b"ABCDEFGHIJKLMNOPQRST";
+/// Of MariaDB's plugins. It ends in a NUL, which belongs to it.
+const LONG_NONCE: &[u8; 32] = b"0123456789abcdefghijklmnopqrstu\0";
+const SALT: &[u8] = b"eighteen bytes....";
+
+/// How an account authenticates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Native,
+    CachingSha2(Cache),
+    Ed25519,
+    Parsec { exponent: u8 },
+    Clear,
+}
+
+/// Whether the server's cache has the account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cache {
+    Hit,
+    Miss,
+}
+
+pub(crate) struct Account {
+    way: Way,
+    password: Vec<u8>,
+    nonce: [u8; 20],
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Proof,
+    /// The salt has been sent.
+    Signature,
+    /// The password is expected, in the clear or sealed.
+    Password,
+}
+
+/// What the server says next.
+pub(crate) enum Say {
+    Ok,
+    Deny,
+    /// `caching_sha2_password` is content, which is followed by an OK.
+    FastOk,
+    /// With the `0x01` of `AuthMoreData`.
+    More(Vec<u8>),
+    /// Without it, as MariaDB does.
+    Bare(Vec<u8>),
+}
+
+/// Made once: it takes a while.
+fn rsa_key() -> &'static RsaKey {
+    static KEY: OnceLock<RsaKey> = OnceLock::new();
+    KEY.get_or_init(|| RsaKey::generate().expect("OpenSSL makes a key"))
+}
+
+impl Account {
+    pub(crate) fn new(way: Way, password: &[u8]) -> Self {
+        Self { way, password: password.to_vec(), nonce: NONCE, stage: Stage::Proof }
+    }
+
+    pub(crate) fn plugin(&self) -> &'static [u8] {
+        match self.way {
+            Way::Native => Plugin::NativePassword.name(),
+            Way::CachingSha2(_) => Plugin::CachingSha2Password.name(),
+            Way::Ed25519 => Plugin::Ed25519.name(),
+            Way::Parsec { .. } => Plugin::Parsec.name(),
+            Way::Clear => clear_password::NAME,
+        }
+    }
+
+    /// The data of a request to switch to the plugin; what comes back must answer it.
+    pub(crate) fn challenge(&mut self) -> &'static [u8] {
+        match self.way {
+            Way::Native | Way::CachingSha2(_) => {
+                self.nonce = *SWITCH_NONCE;
+                b"ABCDEFGHIJKLMNOPQRST\0"
+            }
+            Way::Ed25519 | Way::Parsec { .. } => LONG_NONCE,
+            Way::Clear => b"",
+        }
+    }
+
+    pub(crate) fn hear(&mut self, message: &[u8]) -> Say {
+        match (self.way, self.stage) {
+            (Way::Native | Way::CachingSha2(_), Stage::Proof) if self.password.is_empty() => {
+                verdict(message.is_empty())
+            }
+            (Way::Native, _) => verdict(StoredPassword::of(&self.password).accepts(&self.nonce, message)),
+            (Way::CachingSha2(cache), Stage::Proof) => self.hear_sha2(cache, message),
+            (Way::CachingSha2(_), _) if message == [KEY_WANTED] => {
+                Say::More(rsa_key().public_pem().expect("OpenSSL writes a key"))
+            }
+            (Way::CachingSha2(_), _) => {
+                let sealed = rsa_key().open(&self.nonce, message);
+                let password = sealed.as_ref().map(Secret::expose).or(clear_password::parse(message));
+                verdict(password == Some(&self.password))
+            }
+            (Way::Ed25519, _) => verdict(ed25519::StoredKey::of(&self.password).accepts(LONG_NONCE, message)),
+            (Way::Parsec { exponent }, Stage::Proof) => {
+                assert!(message.is_empty(), "the client asks for the salt");
+                self.stage = Stage::Signature;
+                let mut payload = Vec::new();
+                ExtSalt { exponent, salt: SALT }.encode(&mut payload);
+                Say::Bare(payload)
+            }
+            (Way::Parsec { exponent }, _) => {
+                let stored = parsec::StoredKey::of(&self.password, &ExtSalt { exponent, salt: SALT });
+                verdict(stored.expect("OpenSSL makes a key").accepts(LONG_NONCE, message))
+            }
+            (Way::Clear, _) => verdict(clear_password::parse(message) == Some(&self.password)),
+        }
+    }
+
+    fn hear_sha2(&mut self, cache: Cache, message: &[u8]) -> Say {
+        let accepted = CachedPassword::of(&self.password).accepts(&self.nonce, message);
+        if cache == Cache::Hit && accepted {
+            return Say::FastOk;
+        }
+        // A wrong proof is no proof that the password is wrong: the cache may be old.
+        self.stage = Stage::Password;
+        Say::More(vec![FULL])
+    }
+}
+
+fn verdict(accepted: bool) -> Say {
+    if accepted { Say::Ok } else { Say::Deny }
+}

@@ -1,0 +1,57 @@
+//! A hostile client's bytes as its proof, for every plugin, and a server's salt; nobody gets in without the password.
+#![no_main]
+
+use std::sync::OnceLock;
+
+use ciphertoll_wire::mysql::{
+    caching_sha2::{CachedPassword, RsaKey},
+    clear_password, ed25519,
+    native_password::StoredPassword,
+    parsec::{self, ExtSalt},
+    server,
+};
+use libfuzzer_sys::fuzz_target;
+
+const PASSWORD: &[u8] = b"correct horse";
+const NONCE: &[u8; 20] = b"abcdefghijklmnopqrst";
+const LONG_NONCE: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
+const SALT: ExtSalt<'static> = ExtSalt { exponent: 0, salt: b"eighteen bytes...." };
+
+/// What is slow to make.
+struct Stored {
+    rsa: RsaKey,
+    ed25519: ed25519::StoredKey,
+    parsec: parsec::StoredKey,
+}
+
+fn stored() -> &'static Stored {
+    static STORED: OnceLock<Stored> = OnceLock::new();
+    STORED.get_or_init(|| Stored {
+        rsa: RsaKey::generate().expect("OpenSSL makes a key"),
+        ed25519: ed25519::StoredKey::of(PASSWORD),
+        parsec: parsec::StoredKey::of(PASSWORD, &SALT).expect("OpenSSL makes a key"),
+    })
+}
+
+fuzz_target!(|data: &[u8]| {
+    let stored = stored();
+    assert!(!StoredPassword::of(PASSWORD).accepts(NONCE, data));
+    assert!(!CachedPassword::of(PASSWORD).accepts(NONCE, data));
+    assert!(!stored.ed25519.accepts(LONG_NONCE, data));
+    assert!(!stored.parsec.accepts(LONG_NONCE, data));
+    assert!(stored.rsa.open(NONCE, data).is_none_or(|password| password.expose() != PASSWORD));
+    if let Some(password) = clear_password::parse(data) {
+        assert_eq!(password.len() + 1, data.len());
+    }
+    if let Ok(salt) = ExtSalt::parse(data) {
+        let mut payload = Vec::new();
+        salt.encode(&mut payload);
+        assert_eq!(payload, data);
+        assert!(salt.iterations() <= 8192);
+    }
+    let mut input = data;
+    match server::read_auth_response(&mut input, 3) {
+        Ok(Some(payload)) => assert_eq!(payload.len() + 4 + input.len(), data.len()),
+        Ok(None) | Err(_) => assert_eq!(input.len(), data.len()),
+    }
+});

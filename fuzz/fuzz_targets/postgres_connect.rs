@@ -1,0 +1,78 @@
+//! A hostile server's bytes into a client's login.
+//!
+//! Input: one byte of choices, then portions, each with its length in one byte before it.
+#![no_main]
+
+use std::sync::Arc;
+
+use ciphertoll_wire::{
+    Phase, Secret, Step,
+    postgres::{ChannelBinding, Connect, Encryption, Error, Login},
+};
+use libfuzzer_sys::fuzz_target;
+
+const PASSWORD: &[u8] = b"correct horse";
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choices, mut data)) = data.split_first() else { return };
+    // Key derivation of many iterations is what a client must do, and would be all that the fuzzer does.
+    if asks_for_many_iterations(data) {
+        return;
+    }
+    let encryption =
+        [Encryption::Plain, Encryption::Tls, Encryption::DirectTls][usize::from(choices & 3) % 3];
+    let bind = choices & 4 != 0 && encryption != Encryption::Plain;
+    let mut connect = Connect::new(Arc::new(Login {
+        user: "toll".to_owned(),
+        password: Secret::new(PASSWORD.to_vec()),
+        database: (choices & 8 != 0).then(|| "orders".to_owned()),
+        encryption,
+        channel_binding: if bind { ChannelBinding::Required } else { ChannelBinding::Disabled },
+    }));
+    let (mut received, mut out) = (Vec::new(), Vec::new());
+    let mut encrypted = false;
+    loop {
+        let mut input = received.as_slice();
+        let step = connect.step(&mut input, &mut out);
+        let unread = input.len();
+        received.drain(..received.len() - unread);
+        assert!(encrypted || !out.windows(PASSWORD.len()).any(|window| window == PASSWORD));
+        match step {
+            Err(_) => {
+                assert_eq!(connect.step(&mut &b""[..], &mut out), Err(Error::NotReset));
+                return;
+            }
+            Ok(Step::Done) => {
+                assert!(connect.server().is_some());
+                return;
+            }
+            Ok(Step::StartTls) => {
+                assert!(received.is_empty() && !encrypted);
+                encrypted = true;
+                out.clear();
+                connect.bind_channel(b"hash");
+            }
+            Ok(Step::Phase(phase)) => {
+                assert!(phase == Phase::TlsRequest || encrypted == (encryption != Encryption::Plain));
+                // Only a server that knows the password can bind, and this one's bytes were chosen beforehand.
+                assert!(phase != Phase::Auth || !bind);
+            }
+            Ok(Step::NeedInput) => {
+                let Some((&length, rest)) = data.split_first() else { return };
+                let (portion, rest) = rest.split_at(rest.len().min(usize::from(length)));
+                received.extend_from_slice(portion);
+                data = rest;
+            }
+        }
+    }
+});
+
+fn asks_for_many_iterations(mut data: &[u8]) -> bool {
+    let mut all = Vec::new();
+    while let Some((&length, rest)) = data.split_first() {
+        let (portion, rest) = rest.split_at(rest.len().min(usize::from(length)));
+        all.extend_from_slice(portion);
+        data = rest;
+    }
+    all.windows(4).any(|window| window.starts_with(b"i=") && window[2..].iter().all(u8::is_ascii_digit))
+}

@@ -1,0 +1,67 @@
+//! A hostile server's bytes as the answer to a command, at once and in portions, which must come to the same.
+//!
+//! Input: one byte for the number of answers, one byte for the portions' size, then the answers.
+#![no_main]
+
+use ciphertoll_wire::postgres::{
+    CopyInReader, CopyOutReader, Error, PrepareReader, Response, ResponseReader, RowsReader,
+};
+use libfuzzer_sys::fuzz_target;
+
+const LIMIT_BYTES: usize = 1 << 16;
+
+fuzz_target!(|data: &[u8]| {
+    let &[answers, size, ref bytes @ ..] = data else { return };
+    let size = usize::from(size).max(1);
+
+    let new = || ResponseReader::pipelined(u32::from(answers % 4));
+    let (mut whole, mut portions) = (new(), new());
+    let several = whole.step(&mut &*bytes);
+    assert_eq!(several, feed(bytes, size, |input| portions.step(input)));
+
+    let counted = ResponseReader::new().step(&mut &*bytes);
+    let new = || RowsReader::new(LIMIT_BYTES);
+    let (mut whole, mut portions) = (new(), new());
+    let collected = whole.step(&mut &*bytes);
+    assert_eq!(collected, feed(bytes, size, |input| portions.step(input)));
+    assert_eq!(whole.notices(), portions.notices());
+    if let (Ok(Response::Done(rows)), Ok(Response::Done(summary))) = (&collected, &counted) {
+        // The data of a COPY are counted, but are not rows.
+        assert!(summary.rows >= rows.len() as u64 && summary.notices >= whole.notices().len() as u64);
+    }
+
+    let new = PrepareReader::new;
+    let (mut whole, mut portions) = (new(), new());
+    assert_eq!(whole.step(&mut &*bytes), feed(bytes, size, |input| portions.step(input)));
+
+    let new = CopyInReader::new;
+    let (mut whole, mut portions) = (new(), new());
+    assert_eq!(whole.step(&mut &*bytes), feed(bytes, size, |input| portions.step(input)));
+
+    let new = || (CopyOutReader::new(), Vec::new());
+    let ((mut whole, mut at_once), (mut portions, mut in_portions)) = (new(), new());
+    let copied = whole.step(&mut &*bytes, |piece| at_once.extend_from_slice(piece));
+    let fed = feed(bytes, size, |input| portions.step(input, |piece| in_portions.extend_from_slice(piece)));
+    assert_eq!((&copied, at_once), (&fed, in_portions));
+});
+
+fn feed<T>(
+    bytes: &[u8],
+    size: usize,
+    mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, Error>,
+) -> Result<Response<T>, Error> {
+    let mut received = Vec::new();
+    // Nothing has come yet: a reader of no answers has ended.
+    for portion in std::iter::once(&b""[..]).chain(bytes.chunks(size)) {
+        received.extend_from_slice(portion);
+        let mut input = received.as_slice();
+        match step(&mut input)? {
+            Response::NeedInput => {
+                let unread = input.len();
+                received.drain(..received.len() - unread);
+            }
+            done @ Response::Done(_) => return Ok(done),
+        }
+    }
+    Ok(Response::NeedInput)
+}

@@ -1,0 +1,48 @@
+//! A hostile peer's bytes into both roles of SCRAM, and into the parser of verifiers: nobody gets in who does not know
+//! the password.
+//!
+//! Input: one byte that says who is hostile, then the peer's two messages with a NUL between them.
+#![no_main]
+
+use ciphertoll_wire::scram::{Binding, ClientFirst, Mechanism, ServerFirst, Verifier};
+use libfuzzer_sys::fuzz_target;
+
+const PASSWORD: &[u8] = b"correct horse";
+const NONCE: &str = "abc";
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&role, data)) = data.split_first() else { return };
+    let mut messages = data.splitn(2, |&byte| byte == 0);
+    let (Some(first), last) = (messages.next(), messages.next().unwrap_or_default()) else { return };
+    let binding = if role & 4 == 0 { Binding::None } else { Binding::ServerEndPoint(b"hash") };
+    match role & 3 {
+        0 => {
+            // Many iterations would be all that the fuzzer does.
+            if first
+                .windows(4)
+                .any(|window| window.starts_with(b"i=") && window[2..].iter().all(u8::is_ascii_digit))
+            {
+                return;
+            }
+            let client = ClientFirst::with_nonce("toll", binding, NONCE);
+            if let Ok(client) = client.answer(PASSWORD, first) {
+                assert!(!client.message().windows(PASSWORD.len()).any(|window| window == PASSWORD));
+                assert!(client.verify(last).is_err());
+            }
+        }
+        1 => {
+            let verifier = Verifier::with_salt(PASSWORD, 1, b"salt").expect("OpenSSL has SHA-256");
+            let mechanism = if role & 8 == 0 { Mechanism::Sha256 } else { Mechanism::Sha256Plus };
+            if let Ok(server) = ServerFirst::with_nonce(&verifier, mechanism, binding, first, NONCE) {
+                assert!(server.judge(last).is_err());
+            }
+        }
+        _ => {
+            let Ok(text) = std::str::from_utf8(data) else { return };
+            if let Ok(verifier) = Verifier::parse(text) {
+                let printed = verifier.text();
+                assert_eq!(Verifier::parse(&printed).expect("it was printed").text(), printed);
+            }
+        }
+    }
+});
