@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use ciphertoll_lab::MariaDb;
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
-    Clients, Ctx, Endpoint, LoadMessage, Statement, TlsSpec, TlsVersion, TrialResult, TrialSpec,
+    Auth, Clients, Ctx, Endpoint, Engine, LoadMessage, Statement, TlsSpec, TlsVersion, TrialResult, TrialSpec,
 };
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -146,6 +146,8 @@ fn native(arm: Arm, place: &Place<'_>) -> Result<Sample> {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u16);
     let nanos = |seconds: f64| Duration::from_secs_f64(seconds).as_nanos() as u64;
     let spec = TrialSpec {
+        engine: Engine::MariaDb,
+        auth: Auth::Native,
         endpoint: if arm.route == Route::Unix { server.unix_endpoint() } else { server.tcp_endpoint() },
         user: server.user().to_owned(),
         password_file: server.password_file().to_owned(),

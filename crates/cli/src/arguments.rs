@@ -35,11 +35,13 @@ pub(crate) enum Command {
 const RUN_EXAMPLES: &str = "\
 Examples:
   ciphertoll run
-      plain against TLS 1.3 and 1.2 on the server found here: connects and point selects
+      plain against TLS 1.3 and 1.2 on the servers found here: connects and point selects
   ciphertoll run --path plain,unix,tls1.3-p256 --workload connect --clients 1,8 --blocks 10
       every combination of the levels listed, ten paired blocks
   ciphertoll run --server mariadb=/opt/mariadb-11.4 --ctx per-connect,shared --json > toll.json
       another build; who builds the TLS context as a factor; JSON on stdout
+  ciphertoll run --server postgres --auth trust,scram-4096,md5 --path plain --baseline auth=trust
+      what authentication costs
   ciphertoll run --size full --dry-run --format toml > nightly.toml
       write down what would be asked; `ciphertoll run nightly.toml` asks it";
 
@@ -97,13 +99,13 @@ pub(crate) struct RunArguments {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Factors (each takes a comma list of levels)")]
 pub(crate) struct FactorArguments {
-    /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, mariadb-10.11, lts:mariadb=/opt/mariadb
+    /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, postgres-15, lts:mariadb=/opt/mariadb
     #[arg(long, value_name = "SERVER", value_delimiter = ',')]
     pub(crate) server: Option<Vec<ServerLevel>>,
     /// plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     pub(crate) path: Option<Vec<Path>>,
-    /// native
+    /// trust, native (MariaDB), scram-4096, scram-1, md5 (PostgreSQL); each engine's own default if absent
     #[arg(long, value_name = "AUTH", value_delimiter = ',')]
     pub(crate) auth: Option<Vec<Auth>>,
     /// Who builds the client's TLS context: per-connect, shared, per-connect-systemca

@@ -24,7 +24,7 @@ pub(crate) fn spec(arguments: &RunArguments) -> Result<Spec, Failure> {
             grids: vec![Grid::default()],
             ..Spec::quick(&[])
         },
-        None => Spec::quick(&[ServerLevel::of(Engine::MariaDb)]),
+        None => Spec::quick(&servers_here()),
     };
     for grid in &mut spec.grids {
         arguments.factors.override_levels(grid);
@@ -39,6 +39,13 @@ pub(crate) fn spec(arguments: &RunArguments) -> Result<Spec, Failure> {
     spec.baseline = arguments.baseline.clone().or(spec.baseline);
     spec.validate()?;
     Ok(spec)
+}
+
+/// The newest build of every engine that is here. Where none is, the run says of each how to get it.
+fn servers_here() -> Vec<ServerLevel> {
+    let all = Engine::ALL.map(ServerLevel::of);
+    let found: Vec<_> = all.iter().filter(|level| ciphertoll_lab::find(level).is_ok()).cloned().collect();
+    if found.is_empty() { all.to_vec() } else { found }
 }
 
 /// The seed asked for, or a fresh one, small enough to type.
@@ -72,7 +79,7 @@ impl FactorArguments {
         let Self { server, path, auth, ctx, driver, link, at_rest, workload, clients, scale } = self;
         replace(&mut grid.server, server.as_ref());
         replace(&mut grid.path, path.as_ref());
-        replace(&mut grid.auth, auth.as_ref());
+        grid.auth = auth.clone().or(grid.auth.take());
         replace(&mut grid.ctx, ctx.as_ref());
         replace(&mut grid.driver, driver.as_ref());
         replace(&mut grid.link, link.as_ref());

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Cell, ConnectionUse, Flag, Leg, LegCount, Link, Metric, Observation, TrialResult, VoidReason,
+    Auth, Cell, ConnectionUse, Engine, Flag, Leg, LegCount, Link, Metric, Observation, TrialResult,
+    VoidReason,
 };
 
 use crate::bench::Measured;
@@ -57,6 +58,7 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     }
     for LegCount { leg, .. } in &load.legs {
         negotiated_as_planned(cell, leg)?;
+        authenticated_as_planned(cell, leg)?;
     }
     let pooled = cell.workload.connection_use() == ConnectionUse::Pooled;
     if pooled && ratio(server.buffer_misses, load.operations) > MAX_BUFFER_MISSES {
@@ -88,6 +90,21 @@ fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
         ),
     };
     if planned == observed { Ok(()) } else { Err(VoidReason::Negotiated { planned, observed }) }
+}
+
+/// What the server really asked for, on every connection. A driver that cannot tell says nothing.
+fn authenticated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
+    let planned = match (cell.treatment.server.engine, cell.treatment.auth) {
+        // There, trust is an account whose password is empty.
+        (Engine::MariaDb, Auth::Trust) => "empty".to_owned(),
+        (_, auth) => auth.to_string(),
+    };
+    match &leg.auth {
+        Some(observed) if *observed != planned => {
+            Err(VoidReason::Authenticated { planned, observed: observed.clone() })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {

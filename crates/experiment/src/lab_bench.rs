@@ -1,10 +1,11 @@
 //! The real bench: private servers of the lab, a load process per trial.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::accounting::Ports;
-use ciphertoll_lab::{Lab, MariaDb, MemoryPeak, Sample, SampleDifference, Start, Template};
+use ciphertoll_lab::{CpuMeter, Lab, MemoryPeak, Sample, SampleDifference, Server, Start, Template};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
     Arm, Cell, Clients, Ctx, Environment, Event, ExitCode, Fault, LoadMessage, Path, Plan, Scale, ServerKey,
@@ -47,7 +48,7 @@ struct Instance {
     name: String,
     build: ciphertoll_lab::Build,
     template: Template,
-    server: MariaDb,
+    server: Server,
 }
 
 impl LabBench {
@@ -103,6 +104,17 @@ impl LabBench {
         Start { build, template, name, key: ServerKey::P256, log, preferred_port: None }
     }
 
+    /// The machine, and what its servers' CPU was read from.
+    fn environment(&self) -> Environment {
+        let clocks: BTreeSet<&str> =
+            self.instances.iter().map(|instance| instance.server.cpu_meter().label()).collect();
+        let mut environment = ciphertoll_lab::environment::environment();
+        if !clocks.is_empty() {
+            environment.cpu_accounting = clocks.into_iter().collect::<Vec<_>>().join(" and ");
+        }
+        environment
+    }
+
     /// A server that died in a voided trial is started afresh for the next.
     fn revive(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
         let instance = self.instance(cell)?;
@@ -146,13 +158,14 @@ impl Bench for LabBench {
         self.lab = Some(lab);
         match last_failure {
             Some(error) if self.instances.is_empty() => Err(bench_error(error)),
-            _ => Ok(ciphertoll_lab::environment::environment()),
+            _ => Ok(self.environment()),
         }
     }
 
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
         self.revive(cell, emit)?;
         let server = &mut self.instance(cell)?.server;
+        server.prepare_auth(cell.treatment.auth).map_err(|error| control_failed(server, error))?;
         let Some(tls) = cell.treatment.path.as_tls() else { return Ok(()) };
         server.install_certificate(tls.key).map_err(|error| control_failed(server, error))
     }
@@ -164,13 +177,13 @@ impl Bench for LabBench {
         let interrupt = self.interrupt.clone();
         let instance = self.instance(request.cell)?;
         let spec = trial_spec(request, &instance.server, injected_delay.unwrap_or_default());
-        let pid = instance.server.pid();
+        let clocks = Clocks::of(&instance.server);
         let misses_before =
             instance.server.buffer_misses().map_err(|error| control_failed(&mut instance.server, error))?;
         let load = LoadProcess::start(&program, &spec).map_err(load_failed)?;
         let lab = self.lab.as_ref().ok_or_else(|| TrialError::Fatal(internal("no lab".to_owned())))?;
         note_in_ledger(lab, &load, &program).map_err(|error| fatal(error.into()))?;
-        let measured = observe(load, pid, &interrupt);
+        let measured = observe(load, &clocks, &interrupt);
         let server = &mut self.instance(request.cell)?.server;
         let survived = match &measured {
             Ok(measured) if measured.load.errors.is_empty() => server.check_alive(),
@@ -201,8 +214,21 @@ impl Bench for LabBench {
     }
 }
 
+/// Where a server's CPU and memory are read.
+struct Clocks {
+    cpu: CpuMeter,
+    /// Absent where the server is many processes: the sum of their peaks is nobody's peak.
+    memory: Option<i32>,
+}
+
+impl Clocks {
+    fn of(server: &Server) -> Self {
+        Self { cpu: server.cpu_meter(), memory: server.memory_pid() }
+    }
+}
+
 /// Waits for the trial, takes the server's and the machine's clocks at both edges of the window.
-fn observe(mut load: LoadProcess, pid: i32, interrupt: &Interrupt) -> Result<Measured, TrialError> {
+fn observe(mut load: LoadProcess, clocks: &Clocks, interrupt: &Interrupt) -> Result<Measured, TrialError> {
     let mut opened = None;
     let mut window = None;
     loop {
@@ -212,10 +238,12 @@ fn observe(mut load: LoadProcess, pid: i32, interrupt: &Interrupt) -> Result<Mea
         match load.next_message(PATIENCE).map_err(load_failed)? {
             None => {}
             Some(LoadMessage::WindowOpened) => {
-                MemoryPeak::begin(pid);
-                opened = Sample::take(pid).ok();
+                clocks.memory.map(MemoryPeak::begin);
+                opened = Sample::take(&clocks.cpu).ok();
             }
-            Some(LoadMessage::WindowClosed) => window = opened.and_then(|opened| close_window(pid, &opened)),
+            Some(LoadMessage::WindowClosed) => {
+                window = opened.and_then(|opened| close_window(clocks, &opened));
+            }
             Some(LoadMessage::Finished(result)) => return measured(*result, window.as_ref()),
             Some(LoadMessage::Failed { message, .. }) => {
                 return Err(TrialError::Void(VoidReason::LoadFailed { message }));
@@ -231,11 +259,11 @@ struct Window {
     time_wait_sockets: u64,
 }
 
-fn close_window(pid: i32, opened: &Sample) -> Option<Window> {
-    let used = Sample::take(pid).ok()?.since(opened);
+fn close_window(clocks: &Clocks, opened: &Sample) -> Option<Window> {
+    let used = Sample::take(&clocks.cpu).ok()?.since(opened);
     Some(Window {
         used,
-        rss_peak_bytes: MemoryPeak::read_bytes(pid).ok(),
+        rss_peak_bytes: clocks.memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
         time_wait_sockets: Ports::read().map_or(0, |ports| u64::from(ports.in_time_wait)),
     })
 }
@@ -257,7 +285,7 @@ fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, Tria
     Ok(Measured { load, server, machine })
 }
 
-fn trial_spec(request: &TrialRequest<'_>, server: &MariaDb, injected_delay: Duration) -> TrialSpec {
+fn trial_spec(request: &TrialRequest<'_>, server: &Server, injected_delay: Duration) -> TrialSpec {
     let TrialRequest { cell, timing, seed, .. } = request;
     let tls = cell.treatment.path.as_tls().map(|tls| TlsSpec {
         version: tls.version,
@@ -265,13 +293,16 @@ fn trial_spec(request: &TrialRequest<'_>, server: &MariaDb, injected_delay: Dura
         server_name: server.server_name().to_owned(),
         ctx: cell.treatment.ctx.unwrap_or(Ctx::PerConnect),
     });
+    let account = server.account(cell.treatment.auth);
     TrialSpec {
+        engine: cell.treatment.server.engine,
+        auth: cell.treatment.auth,
         endpoint: match cell.treatment.path {
             Path::Unix => server.unix_endpoint(),
             Path::Plain | Path::Tls(_) => server.tcp_endpoint(),
         },
-        user: server.user().to_owned(),
-        password_file: server.password_file().to_owned(),
+        user: account.user,
+        password_file: account.password_file,
         database: Some(server.database().to_owned()),
         tls,
         statement: match cell.workload {
@@ -346,7 +377,7 @@ fn sweep(emit: &mut Emit<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn ready(level: &ServerLevel, server: &MariaDb, began: Instant) -> Event {
+fn ready(level: &ServerLevel, server: &Server, began: Instant) -> Event {
     Event::ServerReady {
         server: level.short_name(),
         version: server.version().to_owned(),
@@ -381,7 +412,7 @@ fn load_failed(error: ciphertoll_load::Error) -> TrialError {
 }
 
 /// A control connection that failed because the server died voids the trial only.
-fn control_failed(server: &mut MariaDb, error: ciphertoll_lab::Error) -> TrialError {
+fn control_failed(server: &mut Server, error: ciphertoll_lab::Error) -> TrialError {
     match server.check_survived() {
         Err(died) => server_died(&died),
         Ok(()) => fatal(error),

@@ -182,6 +182,7 @@ fn leg(cell: &Cell) -> Leg {
         key: tls.map(|tls| tls.key.label().to_owned()),
         resumed: tls.map(|_| false),
         hello_retry: tls.map(|_| false),
+        auth: None,
         library: tls.map(|_| "openssl".to_owned()),
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use crate::cgroup::{self, Cgroup};
 use crate::error::{Context, Error};
 
 /// Where the roles' CPU times come from, for [`ciphertoll_model::Environment::cpu_accounting`].
@@ -23,6 +24,27 @@ const NS_PER_S: u64 = 1_000_000_000;
 pub struct CpuClock {
     clock: ClockId,
     pid: i32,
+}
+
+/// What a server's CPU time is read from.
+#[derive(Clone, Debug)]
+pub enum CpuMeter {
+    /// The CPU-time clock of its one process.
+    Process {
+        /// Which.
+        pid: i32,
+    },
+    /// The control group that all its processes are in.
+    Cgroup {
+        /// The group's directory.
+        path: PathBuf,
+    },
+    /// Its first process and the children of that: clocks of those that live, and ticks of 10 ms of those
+    /// that have ended.
+    Tree {
+        /// The first process.
+        pid: i32,
+    },
 }
 
 /// Readings taken together at one moment.
@@ -87,10 +109,67 @@ impl CpuClock {
     }
 }
 
+impl CpuMeter {
+    /// Of a server that is one process.
+    pub fn of_process(pid: i32) -> Self {
+        Self::Process { pid }
+    }
+
+    pub(crate) fn of_cgroup(cgroup: &Cgroup) -> Self {
+        Self::Cgroup { path: cgroup.path().to_owned() }
+    }
+
+    pub(crate) fn of_tree(pid: i32) -> Self {
+        Self::Tree { pid }
+    }
+
+    /// Where the times come from, in words.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Process { .. } => CPU_ACCOUNTING,
+            Self::Cgroup { .. } => "cgroup cpu.stat",
+            Self::Tree { .. } => "process CPU-time clocks, and ticks of 10 ms of children that ended",
+        }
+    }
+
+    /// CPU time so far.
+    pub fn read_ns(&self) -> Result<u64, Error> {
+        match self {
+            Self::Process { pid } => CpuClock::of(*pid)?.read_ns(),
+            Self::Cgroup { path } => cgroup::read_cpu_ns(path),
+            Self::Tree { pid } => tree_ns(*pid),
+        }
+    }
+}
+
+/// A child that ends between the two readings counts twice for a moment; one that ends before is in the
+/// parent's count already.
+fn tree_ns(pid: i32) -> Result<u64, Error> {
+    let path = proc(pid, &format!("task/{pid}/children"));
+    let children = fs::read_to_string(&path).context("read", &path)?;
+    let living = children.split_ascii_whitespace().filter_map(|child| child.parse().ok());
+    let living_ns: u64 = living.filter_map(|child| CpuClock::of(child).ok()?.read_ns().ok()).sum();
+    let path = proc(pid, "stat");
+    let stat = fs::read_to_string(&path).context("read", &path)?;
+    let ended_ticks = ended_children_ticks(&stat).ok_or_else(|| unexpected(&path))?;
+    let ended_ns = ended_ticks * (NS_PER_S / ticks_per_s());
+    Ok(CpuClock::of(pid)?.read_ns()? + living_ns + ended_ns)
+}
+
+/// Fields 16 and 17 of `/proc/PID/stat`; counted from the last `)`, since a program's name may hold
+/// anything.
+fn ended_children_ticks(stat: &str) -> Option<u64> {
+    const FIELDS_BEFORE: usize = 13;
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_ascii_whitespace().skip(FIELDS_BEFORE);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
 impl Sample {
-    /// Reads the clocks of the server with `pid` and of the machine.
-    pub fn take(pid: i32) -> Result<Self, Error> {
-        let server_cpu_ns = CpuClock::of(pid)?.read_ns()?;
+    /// Reads the server's and the machine's clocks.
+    pub fn take(server: &CpuMeter) -> Result<Self, Error> {
+        let server_cpu_ns = server.read_ns()?;
         let machine = MachineTimes::read()?;
         Ok(Self {
             at: Instant::now(),
@@ -212,10 +291,19 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_counts_children_that_ended() {
+        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 30 12 20 0";
+        assert_eq!(ended_children_ticks(stat), Some(42));
+        assert_eq!(ended_children_ticks("7 (a) S 1"), None);
+        let tree = CpuMeter::of_tree(own_pid());
+        assert!(tree.read_ns().unwrap() >= CpuClock::of(own_pid()).unwrap().read_ns().unwrap() / 2);
+    }
+
+    #[test]
     fn a_sample_moves_on() {
-        let before = Sample::take(own_pid()).unwrap();
+        let before = Sample::take(&CpuMeter::of_process(own_pid())).unwrap();
         burn(Duration::from_millis(50));
-        let difference = Sample::take(own_pid()).unwrap().since(&before);
+        let difference = Sample::take(&CpuMeter::of_process(own_pid())).unwrap().since(&before);
         assert!(difference.elapsed >= Duration::from_millis(50));
         assert!(difference.server_cpu_ns > 0);
     }
@@ -240,7 +328,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let pid = child.id().cast_signed();
-        assert!(Sample::take(pid).is_err());
+        assert!(Sample::take(&CpuMeter::of_process(pid)).is_err());
         assert!(MemoryPeak::read_bytes(pid).is_err());
     }
 }

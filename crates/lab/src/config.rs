@@ -1,15 +1,18 @@
-//! A private `my.cnf`: everything a server of the lab is told, in a file that only it can read.
+//! A private configuration file: everything a server of the lab is told, in a file that only it can read.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::Clients;
+use ciphertoll_model::{Clients, Engine};
 
 use crate::find::Build;
+use crate::postgres::identity_map;
 
 /// Churning clients do not wait for the server to be done with the last connection: many times as
 /// many as there are clients may still be on their way out.
-const CONNECTIONS: u16 = Clients::MAX * 16;
+const MARIADB_CONNECTIONS: u16 = Clients::MAX * 16;
+/// A closed connection's process is gone soon, but not before the next connect may come.
+const POSTGRES_CONNECTIONS: u16 = Clients::MAX * 4;
 /// Threads that wait for the next connection.
 const CACHED_THREADS: u16 = Clients::MAX + 50;
 /// Of the socket; the kernel cuts it to `net.core.somaxconn`.
@@ -22,8 +25,9 @@ pub(crate) struct Config<'a> {
     /// Where the server may put sockets and temporary files.
     pub(crate) run: &'a Path,
     pub(crate) network: Network,
-    /// Statements to be run before the first login.
-    pub(crate) init_file: Option<&'a Path>,
+    /// MariaDB: statements that make the accounts, run before the first login. `PostgreSQL`: who may log
+    /// in and how.
+    pub(crate) access: Option<&'a Path>,
 }
 
 /// Whether and how a server listens beside its unix socket.
@@ -34,9 +38,15 @@ pub(crate) enum Network {
     Loopback { port: u16, tls: PathBuf },
 }
 
+/// Names the socket of a `PostgreSQL` server that does not listen for TCP.
+const NO_PORT: u16 = 5432;
+
 /// Where the unix socket is.
-pub(crate) fn socket_path(run: &Path) -> PathBuf {
-    run.join("socket")
+pub(crate) fn socket_path(engine: Engine, run: &Path, port: u16) -> PathBuf {
+    match engine {
+        Engine::MariaDb => run.join("socket"),
+        Engine::Postgres => run.join(format!(".s.PGSQL.{port}")),
+    }
 }
 
 /// File names within a directory of TLS files.
@@ -47,8 +57,37 @@ pub(crate) const KEY_FILE: &str = "key.pem";
 impl Config<'_> {
     /// The file's text.
     pub(crate) fn text(&self) -> String {
+        match self.build.engine {
+            Engine::MariaDb => self.mariadb_text(),
+            Engine::Postgres => self.postgres_text(),
+        }
+    }
+
+    /// The server's arguments, with this text in `file`.
+    pub(crate) fn arguments(&self, file: &Path) -> Vec<String> {
+        let option = match self.build.engine {
+            // It must be the first, or the system's own configuration is read too.
+            Engine::MariaDb => "defaults-file",
+            Engine::Postgres => "config-file",
+        };
+        vec![format!("--{option}={}", file.display())]
+    }
+
+    /// Its unix socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        socket_path(self.build.engine, self.run, self.port())
+    }
+
+    fn port(&self) -> u16 {
+        match self.network {
+            Network::SocketOnly => NO_PORT,
+            Network::Loopback { port, .. } => port,
+        }
+    }
+
+    fn mariadb_text(&self) -> String {
         let mut text = String::from("[mariadbd]\n");
-        for (name, value) in self.options() {
+        for (name, value) in self.mariadb_options() {
             // Writing to a string cannot fail.
             let _ = match value {
                 Some(value) => writeln!(text, "{name}={value}"),
@@ -58,20 +97,58 @@ impl Config<'_> {
         text
     }
 
-    fn options(&self) -> Vec<(&'static str, Option<String>)> {
+    fn postgres_text(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in self.postgres_options() {
+            let value = value.replace('\\', "\\\\").replace('\'', "''");
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{name} = '{value}'");
+        }
+        text
+    }
+
+    fn postgres_options(&self) -> Vec<(&'static str, String)> {
+        let path = |path: &Path| path.display().to_string();
+        let own_rules = self.data.join("pg_hba.conf");
+        let access = self.access.unwrap_or(&own_rules);
+        let mut options = vec![
+            ("data_directory", path(self.data)),
+            ("hba_file", path(access)),
+            ("ident_file", path(&identity_map(access))),
+            ("unix_socket_directories", path(self.run)),
+            ("external_pid_file", path(&self.run.join("pid"))),
+            ("port", self.port().to_string()),
+            ("max_connections", POSTGRES_CONNECTIONS.to_string()),
+            ("shared_buffers", "128MB".to_owned()),
+            ("password_encryption", "scram-sha-256".to_owned()),
+        ];
+        match &self.network {
+            Network::SocketOnly => options.push(("listen_addresses", String::new())),
+            Network::Loopback { tls, .. } => options.extend([
+                ("listen_addresses", "127.0.0.1".to_owned()),
+                ("ssl", "on".to_owned()),
+                ("ssl_cert_file", path(&tls.join(CERTIFICATE_FILE))),
+                ("ssl_key_file", path(&tls.join(KEY_FILE))),
+                ("ssl_min_protocol_version", "TLSv1.2".to_owned()),
+            ]),
+        }
+        options
+    }
+
+    fn mariadb_options(&self) -> Vec<(&'static str, Option<String>)> {
         let path = |path: &Path| Some(path.display().to_string());
         let mut options = vec![
             ("basedir", path(&self.build.base_directory)),
             ("datadir", path(self.data)),
             ("tmpdir", path(self.run)),
-            ("socket", path(&socket_path(self.run))),
+            ("socket", path(&self.socket())),
             ("pid-file", path(&self.run.join("pid"))),
             ("skip-name-resolve", None),
             ("skip-log-bin", None),
             // Never tells anybody that it ran, never reads what it was not asked to.
             ("loose-feedback", Some("OFF".to_owned())),
             ("local-infile", Some("OFF".to_owned())),
-            ("max_connections", Some(CONNECTIONS.to_string())),
+            ("max_connections", Some(MARIADB_CONNECTIONS.to_string())),
             ("thread_cache_size", Some(CACHED_THREADS.to_string())),
             ("back_log", Some(BACKLOG.to_string())),
             ("performance_schema", Some("OFF".to_owned())),
@@ -80,8 +157,8 @@ impl Config<'_> {
             ("innodb_buffer_pool_dump_at_shutdown", Some("OFF".to_owned())),
             ("innodb_buffer_pool_load_at_startup", Some("OFF".to_owned())),
         ];
-        if let Some(init_file) = self.init_file {
-            options.push(("init-file", path(init_file)));
+        if let Some(access) = self.access {
+            options.push(("init-file", path(access)));
         }
         match &self.network {
             Network::SocketOnly => options.push(("skip-networking", None)),

@@ -7,14 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Address, blocking::Client};
-use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::{Login, Transport};
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::{Secret, mysql, postgres};
 
 use crate::error::Error;
 use crate::spawn::Child;
 
 /// Between two tries to log in; the kernel gives no event for "the server is ready".
-const RETRY_AFTER: Duration = Duration::from_millis(3);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(3);
 /// How soon the server's death is noticed while waiting for it.
 const DEATH_CHECK: Duration = Duration::from_millis(10);
 
@@ -22,18 +22,31 @@ const DEATH_CHECK: Duration = Duration::from_millis(10);
 #[derive(Clone)]
 pub(crate) struct Control {
     address: Address,
-    login: Arc<Login>,
+    login: Login,
 }
 
 impl Control {
-    pub(crate) fn new(socket: &Path, user: &str, password: Secret) -> Self {
-        let login = Login { transport: Transport::UnixSocket, ..Login::new(user, password) };
-        Self { address: Address::Unix(socket.to_owned()), login: Arc::new(login) }
+    pub(crate) fn mariadb(socket: &Path, user: &str, password: Secret) -> Self {
+        let login =
+            mysql::Login { transport: mysql::Transport::UnixSocket, ..mysql::Login::new(user, password) };
+        Self { address: Address::Unix(socket.to_owned()), login: Login::MySql(Arc::new(login)) }
+    }
+
+    /// Without a password: the server asks the kernel who we are.
+    pub(crate) fn postgres(socket: &Path, user: &str, database: &str) -> Self {
+        let login = postgres::Login {
+            user: user.to_owned(),
+            password: Secret::new(Vec::new()),
+            database: Some(database.to_owned()),
+            encryption: postgres::Encryption::Plain,
+            channel_binding: postgres::ChannelBinding::Disabled,
+        };
+        Self { address: Address::Unix(socket.to_owned()), login: Login::Postgres(Arc::new(login)) }
     }
 
     /// A connection for a few statements. None is kept open, so that none is there while a trial runs.
     pub(crate) fn connect(&self) -> Result<Client, Error> {
-        let connected = Client::connect(&self.address, Arc::clone(&self.login), None);
+        let connected = Client::connect(&self.address, self.login.clone(), None);
         connected.map_err(|source| Error::Control { doing: "log in to the server", source })
     }
 
@@ -76,7 +89,7 @@ impl Control {
     }
 }
 
-/// Runs one statement on a connection of its own.
+/// Runs one statement.
 pub(crate) fn execute(client: &mut Client, doing: &'static str, sql: &str) -> Result<(), Error> {
     client.execute(sql).map_err(|source| Error::Control { doing, source })
 }
@@ -88,6 +101,7 @@ pub(crate) fn query(client: &mut Client, doing: &'static str, sql: &str) -> Resu
     Ok(rows.into_iter().map(|row| row.into_iter().map(text).collect()).collect())
 }
 
-fn close(client: Client) -> Result<(), Error> {
+/// Logs out.
+pub(crate) fn close(client: Client) -> Result<(), Error> {
     client.close().map_err(|source| Error::Control { doing: "log out", source })
 }

@@ -82,6 +82,23 @@ pub enum Error {
     /// The server does not tell what every server of its kind counts.
     #[error("the server does not tell its {0}")]
     NoCounter(&'static str),
+    /// No server of this engine can be logged in to like that.
+    #[error("cannot make an account for {auth}: {reason}")]
+    NoSuchAuth {
+        /// The authentication asked for.
+        auth: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A server was asked to read its files again and has not.
+    #[error("the server has not read its configuration again within {limit:?}")]
+    NotReloaded {
+        /// The deadline.
+        limit: Duration,
+    },
+    /// A password could not be turned into what a server stores of it.
+    #[error("cannot make a verifier: {0}")]
+    Verifier(#[from] ciphertoll_wire::scram::Error),
     /// Files, locks and the ledger.
     #[error(transparent)]
     Record(#[from] ciphertoll_record::Error),
@@ -92,14 +109,18 @@ impl Error {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::ServerMissing { .. } | Self::Program { .. } => ExitCode::NothingRan,
-            Self::Died { .. } | Self::TooSlow { .. } | Self::NoCounter(_) => ExitCode::ServerRefused,
+            Self::Died { .. }
+            | Self::TooSlow { .. }
+            | Self::NoCounter(_)
+            | Self::NoSuchAuth { .. }
+            | Self::NotReloaded { .. } => ExitCode::ServerRefused,
             Self::PortsTaken { .. } | Self::NoServerUser(_) => ExitCode::HostResource,
             Self::Control { source, .. } => match source.fault() {
                 ciphertoll_net::Fault::Server | ciphertoll_net::Fault::Tls => ExitCode::ServerRefused,
                 ciphertoll_net::Fault::Host => ExitCode::HostResource,
                 ciphertoll_net::Fault::Caller => ExitCode::Internal,
             },
-            Self::Certificate(_) | Self::Exec { .. } => ExitCode::Internal,
+            Self::Certificate(_) | Self::Exec { .. } | Self::Verifier(_) => ExitCode::Internal,
             Self::Record(error) => error.exit_code(),
         }
     }

@@ -1,5 +1,6 @@
 //! Builds of servers on this machine: where they are, and which version they say they are.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,10 +10,14 @@ use crate::error::Error;
 
 const HOW_TO_GET_MARIADB: &str = "install it (Debian and Ubuntu: the package mariadb-server-core) \
      or name its directory: mariadb=/opt/mariadb";
-const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
-const INSTALL_NAMES: [&str; 2] = ["mariadb-install-db", "mysql_install_db"];
+const HOW_TO_GET_POSTGRES: &str = "install it (Debian and Ubuntu: the package postgresql or postgresql-15) \
+     or name its directory: postgres=/opt/pgsql";
+const MARIADB_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
+const MARIADB_INSTALL_NAMES: [&str; 2] = ["mariadb-install-db", "mysql_install_db"];
+const POSTGRES_NAMES: [&str; 1] = ["postgres"];
+const POSTGRES_INSTALL_NAMES: [&str; 1] = ["initdb"];
 /// Where distributions and tarballs put servers; most of these are not on an ordinary user's PATH.
-const SYSTEM_DIRECTORIES: [&str; 8] = [
+const SYSTEM_DIRECTORIES: [&str; 9] = [
     "/usr/sbin",
     "/usr/libexec",
     "/usr/bin",
@@ -21,7 +26,11 @@ const SYSTEM_DIRECTORIES: [&str; 8] = [
     "/usr/local/bin",
     "/usr/local/mariadb/bin",
     "/usr/local/mysql/bin",
+    "/usr/local/pgsql/bin",
 ];
+/// Where packages put versions of `PostgreSQL` side by side: parent, beginning of the name, directory below.
+const VERSIONED_DIRECTORIES: [(&str, &str, &str); 2] =
+    [("/usr/lib/postgresql", "", "bin"), ("/usr", "pgsql-", "bin")];
 
 /// A server that is installed here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,18 +47,42 @@ pub struct Build {
     pub base_directory: PathBuf,
 }
 
-/// The newest build that is what `level` asks for.
-pub fn find(level: &ServerLevel) -> Result<Build, Error> {
-    match level.engine {
-        Engine::MariaDb => find_mariadb(level),
-    }
+/// How builds of one engine are recognised.
+struct Kind {
+    server_names: &'static [&'static str],
+    install_names: &'static [&'static str],
+    /// Directories of the installer, below what the server is installed under.
+    install_directories: &'static [&'static str],
+    version: fn(&Path) -> Option<String>,
+    how_to_get: &'static str,
 }
 
-fn find_mariadb(level: &ServerLevel) -> Result<Build, Error> {
+const MARIADB: Kind = Kind {
+    server_names: &MARIADB_NAMES,
+    install_names: &MARIADB_INSTALL_NAMES,
+    install_directories: &["bin", "scripts", "sbin"],
+    version: mariadb_version,
+    how_to_get: HOW_TO_GET_MARIADB,
+};
+
+const POSTGRES: Kind = Kind {
+    server_names: &POSTGRES_NAMES,
+    install_names: &POSTGRES_INSTALL_NAMES,
+    install_directories: &["bin"],
+    version: postgres_version,
+    how_to_get: HOW_TO_GET_POSTGRES,
+};
+
+/// The newest build that is what `level` asks for.
+pub fn find(level: &ServerLevel) -> Result<Build, Error> {
+    let kind = match level.engine {
+        Engine::MariaDb => &MARIADB,
+        Engine::Postgres => &POSTGRES,
+    };
     let directories = directories(level.directory.as_deref());
-    let found: Vec<(PathBuf, String)> = programs(&directories, &SERVER_NAMES)
+    let found: Vec<(PathBuf, String)> = programs(&directories, kind.server_names)
         .into_iter()
-        .filter_map(|program| mariadb_version(&program).map(|version| (program, version)))
+        .filter_map(|program| (kind.version)(&program).map(|version| (program, version)))
         .collect();
     let accepted = found.iter().filter(|(_, version)| level.accepts_version(version));
     let newest = accepted.max_by_key(|(_, version)| version_numbers(version));
@@ -62,11 +95,11 @@ fn find_mariadb(level: &ServerLevel) -> Result<Build, Error> {
             } else {
                 format!(" (only {})", versions.join(", "))
             },
-            how_to_get: HOW_TO_GET_MARIADB,
+            how_to_get: kind.how_to_get,
         });
     };
     let base_directory = base_of(&server_program);
-    let install_program = install_program(&server_program, &base_directory)?;
+    let install_program = install_program(kind, &server_program, &base_directory)?;
     Ok(Build { engine: level.engine, version, server_program, install_program, base_directory })
 }
 
@@ -78,7 +111,15 @@ fn directories(named: Option<&Path>) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // A relative entry would run whatever lies in the present directory.
     let on_path = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
-    on_path.chain(SYSTEM_DIRECTORIES.iter().map(PathBuf::from)).collect()
+    on_path.chain(SYSTEM_DIRECTORIES.iter().map(PathBuf::from)).chain(versioned_directories()).collect()
+}
+
+fn versioned_directories() -> impl Iterator<Item = PathBuf> {
+    VERSIONED_DIRECTORIES.into_iter().flat_map(|(parent, beginning, below)| {
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        let named = entries.filter(move |entry| entry.file_name().to_string_lossy().starts_with(beginning));
+        named.map(move |entry| entry.path().join(below))
+    })
 }
 
 /// The programs of these names, each once, however many links lead to it.
@@ -99,15 +140,29 @@ fn programs(directories: &[PathBuf], names: &[&str]) -> Vec<PathBuf> {
 
 /// `10.11.19`, if the program says that it is MariaDB.
 fn mariadb_version(program: &Path) -> Option<String> {
-    let output = Command::new(program).args(["--no-defaults", "--version"]).output().ok()?;
-    parse_version(&String::from_utf8_lossy(&output.stdout))
+    parse_mariadb_version(&output(program, &["--no-defaults", "--version"])?)
 }
 
-fn parse_version(text: &str) -> Option<String> {
+/// `15.18`, if the program says that it is `PostgreSQL`.
+fn postgres_version(program: &Path) -> Option<String> {
+    parse_postgres_version(&output(program, &["--version"])?)
+}
+
+fn output(program: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn parse_mariadb_version(text: &str) -> Option<String> {
     let (_, after) = text.split_once("Ver ")?;
     let word = after.split_ascii_whitespace().next()?;
     let (version, rest) = word.split_once('-')?;
     rest.contains("MariaDB").then(|| version.to_owned())
+}
+
+fn parse_postgres_version(text: &str) -> Option<String> {
+    let version = text.strip_prefix("postgres (PostgreSQL) ")?.split_ascii_whitespace().next()?;
+    version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
 }
 
 fn version_numbers(version: &str) -> Vec<u32> {
@@ -120,11 +175,16 @@ fn base_of(program: &Path) -> PathBuf {
     base.to_owned()
 }
 
-fn install_program(server: &Path, base: &Path) -> Result<PathBuf, Error> {
-    let directories: Vec<PathBuf> = ["bin", "scripts", "sbin"].iter().map(|part| base.join(part)).collect();
-    programs(&directories, &INSTALL_NAMES).into_iter().next().ok_or_else(|| Error::Program {
+fn install_program(kind: &Kind, server: &Path, base: &Path) -> Result<PathBuf, Error> {
+    let directories: Vec<PathBuf> = kind.install_directories.iter().map(|part| base.join(part)).collect();
+    programs(&directories, kind.install_names).into_iter().next().ok_or_else(|| Error::Program {
         program: server.to_owned(),
-        reason: format!("there is no {} under {}; {HOW_TO_GET_MARIADB}", INSTALL_NAMES[0], base.display()),
+        reason: format!(
+            "there is no {} under {}; {}",
+            kind.install_names[0],
+            base.display(),
+            kind.how_to_get
+        ),
     })
 }
 
@@ -135,9 +195,21 @@ mod tests {
     #[test]
     fn versions_are_read_from_mariadb_only() {
         let debian = "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)\n";
-        assert_eq!(parse_version(debian).as_deref(), Some("10.11.19"));
-        assert_eq!(parse_version("/usr/sbin/mysqld  Ver 8.0.33 for Linux on x86_64 (MySQL Community)"), None);
-        assert_eq!(parse_version(""), None);
+        assert_eq!(parse_mariadb_version(debian).as_deref(), Some("10.11.19"));
+        assert_eq!(
+            parse_mariadb_version("/usr/sbin/mysqld  Ver 8.0.33 for Linux on x86_64 (MySQL Community)"),
+            None
+        );
+        assert_eq!(parse_mariadb_version(""), None);
+    }
+
+    #[test]
+    fn versions_are_read_from_postgres_only() {
+        let debian = "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n";
+        assert_eq!(parse_postgres_version(debian).as_deref(), Some("15.18"));
+        assert_eq!(parse_postgres_version("postgres (PostgreSQL) 18.0\n").as_deref(), Some("18.0"));
+        assert_eq!(parse_postgres_version("postgres (Other) 15.1\n"), None);
+        assert_eq!(parse_postgres_version("psql (PostgreSQL) 15.18\n"), None);
     }
 
     #[test]
@@ -151,6 +223,9 @@ mod tests {
         let level: ServerLevel = "mariadb-99.9".parse().unwrap();
         let error = find(&level).unwrap_err().to_string();
         assert!(error.contains("mariadb-99.9") && error.contains("mariadb-server-core"), "{error}");
+        let level: ServerLevel = "postgres-99.9".parse().unwrap();
+        let error = find(&level).unwrap_err().to_string();
+        assert!(error.contains("postgresql-15") && error.contains("postgres=/opt/pgsql"), "{error}");
         let empty = tempfile::tempdir().unwrap();
         let level =
             ServerLevel { directory: Some(empty.path().to_owned()), ..ServerLevel::of(Engine::MariaDb) };

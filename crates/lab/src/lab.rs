@@ -9,8 +9,8 @@ use ciphertoll_record::{Scratch, scratch_root};
 use crate::certificates::Authority;
 use crate::error::Error;
 use crate::find::Build;
-use crate::mariadb::{MariaDb, Start};
 use crate::process::Surroundings;
+use crate::server::{Server, Start};
 use crate::template::{self, Template};
 use crate::user::RunAs;
 
@@ -53,8 +53,8 @@ impl Lab {
     }
 
     /// Starts a server; it is ready when this returns. To be called on the main thread.
-    pub fn start(&self, start: &Start<'_>) -> Result<MariaDb, Error> {
-        MariaDb::start(self, start)
+    pub fn start(&self, start: &Start<'_>) -> Result<Server, Error> {
+        Server::start(self, start)
     }
 
     /// The scratch directory. It goes when the lab and all its servers are dropped.

@@ -1,11 +1,12 @@
 //! Servers, certificates and accounting: everything real that a run stands on.
 //!
 //! A [`Lab`] holds what all servers of a run share. A [`Build`] is found, a [`Template`] is made of it
-//! once and kept, and a [`MariaDb`] is started on a copy of the template. Every process is started by
+//! once and kept, and a [`Server`] is started on a copy of the template. Every process is started by
 //! way of [`spawn`], every effect is in the scratch directory's ledger first.
 
 pub mod accounting;
 pub mod certificates;
+mod cgroup;
 mod config;
 mod control;
 pub mod environment;
@@ -14,20 +15,24 @@ mod files;
 pub mod find;
 mod hex;
 mod lab;
-pub mod mariadb;
+mod mariadb;
 mod port;
+mod postgres;
 mod process;
 mod rows;
+pub mod server;
 pub mod spawn;
 pub mod template;
 pub mod user;
 
-pub use accounting::{CpuClock, MemoryPeak, Sample, SampleDifference};
+pub use accounting::{CpuClock, CpuMeter, MemoryPeak, Sample, SampleDifference};
 pub use certificates::{Authority, Certificate};
 pub use error::Error;
 pub use find::{Build, find};
 pub use lab::Lab;
-pub use mariadb::{MariaDb, Start};
+/// The name that callers knew before there were other engines.
+pub use server::Server as MariaDb;
+pub use server::{Account, Server, Start};
 pub use spawn::{Child, EXEC_COMMAND, ExecRequest, Launch, run_exec_helper};
 pub use template::Template;
 pub use user::{RunAs, ServerUser};

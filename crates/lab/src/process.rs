@@ -1,10 +1,14 @@
-//! A MariaDB process, for a template or for a run: started on a data directory, waited for, stopped.
+//! A server's process, for a template or for a run: started on a data directory, waited for, stopped.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ciphertoll_model::Engine;
 use ciphertoll_record::{Ended, Scratch};
+use nix::sys::signal::Signal;
 
+use crate::accounting::CpuMeter;
+use crate::cgroup::Cgroup;
 use crate::config::Config;
 use crate::control::Control;
 use crate::error::Error;
@@ -17,6 +21,9 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 /// Writing out what is dirty may take a while on a slow disk.
 const STOP_GRACE: Duration = Duration::from_secs(30);
 
+/// The postmaster kills what is left of its children after five seconds.
+const ABORT_GRACE: Duration = Duration::from_secs(7);
+
 /// What starting a process takes, beside what the server is told.
 pub(crate) struct Surroundings<'a> {
     pub(crate) scratch: &'a Scratch,
@@ -27,6 +34,9 @@ pub(crate) struct Surroundings<'a> {
 /// A running server.
 pub(crate) struct ServerProcess {
     pub(crate) child: Child,
+    engine: Engine,
+    /// Of a server that is many processes, where one can be made. Dropped after the child.
+    cgroup: Option<Cgroup>,
 }
 
 impl ServerProcess {
@@ -44,20 +54,48 @@ impl ServerProcess {
         let launch = Launch {
             what,
             program: config.build.server_program.clone(),
-            // It must be the first, or the system's own configuration is read too.
-            arguments: vec![format!("--defaults-file={}", config_file.display())],
+            arguments: config.arguments(config_file),
             environment: [].into(),
             directory: config.data.to_owned(),
             run_as: surroundings.run_as,
             log,
         };
-        let mut child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;
-        control.wait_until_ready(&mut child, START_LIMIT)?;
-        Ok(Self { child })
+        let child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;
+        let engine = config.build.engine;
+        let cgroup = match engine {
+            Engine::MariaDb => None,
+            // Before it forks: children stay where they were born.
+            Engine::Postgres => Cgroup::around(child.pid()),
+        };
+        let mut process = Self { child, engine, cgroup };
+        control.wait_until_ready(&mut process.child, START_LIMIT)?;
+        Ok(process)
     }
 
     /// Shuts the server down in an orderly way, if it lets itself.
     pub(crate) fn stop(&mut self) -> Result<Ended, Error> {
-        self.child.stop(STOP_GRACE)
+        match self.engine {
+            Engine::MariaDb => self.child.stop(STOP_GRACE),
+            // To SIGTERM it would wait for its clients.
+            Engine::Postgres => self.child.stop_by(Signal::SIGINT, STOP_GRACE),
+        }
+    }
+
+    /// What its CPU time is read from.
+    pub(crate) fn cpu_meter(&self) -> CpuMeter {
+        match (self.engine, &self.cgroup) {
+            (Engine::MariaDb, _) => CpuMeter::of_process(self.child.pid()),
+            (Engine::Postgres, Some(cgroup)) => CpuMeter::of_cgroup(cgroup),
+            (Engine::Postgres, None) => CpuMeter::of_tree(self.child.pid()),
+        }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Killed at once, a postmaster would leave shared memory behind.
+        if self.engine == Engine::Postgres && self.child.ended().is_none() {
+            let _ = self.child.stop_by(Signal::SIGQUIT, ABORT_GRACE);
+        }
     }
 }

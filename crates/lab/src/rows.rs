@@ -5,17 +5,18 @@ use std::fmt::Write;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// The schema that sysbench looks for.
+/// The schema, or database, that sysbench looks for.
 pub(crate) const SCHEMA: &str = "sbtest";
 /// As `oltp_common.lua` of sysbench 1.0 makes it.
-pub(crate) const CREATE_TABLE: &str = "CREATE TABLE sbtest.sbtest1 (id INTEGER NOT NULL AUTO_INCREMENT, \
+pub(crate) const CREATE_MARIADB_TABLE: &str = "CREATE TABLE sbtest1 (id INTEGER NOT NULL AUTO_INCREMENT, \
      k INTEGER DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, pad CHAR(60) DEFAULT '' NOT NULL, \
      PRIMARY KEY (id)) ENGINE = innodb";
+/// The same for `PostgreSQL`.
+pub(crate) const CREATE_POSTGRES_TABLE: &str = "CREATE TABLE sbtest1 (id SERIAL, \
+     k INTEGER DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, pad CHAR(60) DEFAULT '' NOT NULL, \
+     PRIMARY KEY (id))";
 /// Made after the rows: one sorted pass instead of a random write for each.
-pub(crate) const CREATE_INDEX: &str = "CREATE INDEX k_1 ON sbtest.sbtest1 (k)";
-
-/// Touches every page of the rows.
-pub(crate) const READ_ALL: &str = "SELECT SUM(LENGTH(c)) FROM sbtest.sbtest1 FORCE INDEX (PRIMARY)";
+pub(crate) const CREATE_INDEX: &str = "CREATE INDEX k_1 ON sbtest1 (k)";
 
 /// Rows of one statement: about 200 kB, well below the server's limit for a packet.
 const BATCH: u32 = 1_000;
@@ -31,7 +32,7 @@ pub(crate) fn inserts(rows: u32) -> impl Iterator<Item = (String, u32)> {
     let mut random = StdRng::seed_from_u64(SEED);
     (0..rows).step_by(BATCH as usize).map(move |start| {
         let end = start.saturating_add(BATCH).min(rows);
-        let mut statement = String::from("INSERT INTO sbtest.sbtest1 (k, c, pad) VALUES");
+        let mut statement = String::from("INSERT INTO sbtest1 (k, c, pad) VALUES");
         for row in start..end {
             let separator = if row == start { ' ' } else { ',' };
             let k = random.random_range(1..=rows);

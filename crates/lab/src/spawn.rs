@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ciphertoll_record::{Effect, Ended, ProcessIdentity, Scratch};
 use nix::sys::prctl;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Pid, getppid, setgid, setgroups, setuid};
 use serde::{Deserialize, Serialize};
@@ -171,6 +171,18 @@ impl Child {
         Ok(ended)
     }
 
+    /// Ends it as [`Self::stop`] does, but asks with another signal first.
+    pub fn stop_by(&mut self, signal: Signal, grace: Duration) -> Result<Ended, Error> {
+        // Until it is reaped its id cannot mean anybody else.
+        if self.ended().is_none()
+            && kill(Pid::from_raw(self.identity.pid), signal).is_ok()
+            && self.wait(grace)?.is_some()
+        {
+            return Ok(Ended::Terminated);
+        }
+        self.stop(Duration::ZERO)
+    }
+
     /// That it ended although it should not have, with what its log says.
     pub fn died(&self, status: ExitStatus) -> Error {
         Error::Died { what: self.what.clone(), status: status.to_string(), log_end: self.log_end() }
@@ -264,5 +276,5 @@ fn open_log(path: &Path) -> Result<File, Error> {
 }
 
 fn tells_of_error(line: &str) -> bool {
-    ["[ERROR]", "rror:", "cannot", "FATAL"].iter().any(|word| line.contains(word))
+    ["[ERROR]", "rror:", "cannot", "FATAL", "PANIC"].iter().any(|word| line.contains(word))
 }

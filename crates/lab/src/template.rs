@@ -11,19 +11,20 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{Scale, ServerLevel};
+use ciphertoll_model::{Engine, Scale, ServerLevel};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
 use sha1::{Digest, Sha1};
 
-use crate::config::{Config, Network, socket_path};
+use crate::config::{Config, Network};
 use crate::control::{self, Control};
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY};
 use crate::find::Build;
 use crate::hex::hex;
+use crate::postgres::{self, CONTROL_ROLE};
 use crate::process::{ServerProcess, Surroundings};
 use crate::rows;
 use crate::spawn::{Child, Launch};
@@ -147,12 +148,22 @@ fn construct(
     progress(&format!("{name}: making an empty data directory"));
     install(surroundings, build, &data, &run, place.join("install.log"))?;
     progress(&format!("{name}: loading {} rows", scale.rows()));
-    let control = Control::new(&socket_path(&run), "root", Secret::new(Vec::new()));
-    let config = Config { build, data: &data, run: &run, network: Network::SocketOnly, init_file: None };
-    let (config_file, log) = (place.join("my.cnf"), place.join("server.log"));
+    let config = Config { build, data: &data, run: &run, network: Network::SocketOnly, access: None };
+    let control = match build.engine {
+        Engine::MariaDb => Control::mariadb(&config.socket(), "root", Secret::new(Vec::new())),
+        Engine::Postgres => Control::postgres(&config.socket(), CONTROL_ROLE, "postgres"),
+    };
+    let (config_file, log) = (place.join("server.conf"), place.join("server.log"));
     let what = format!("{name} (making a template)");
     let mut server = ServerProcess::start(surroundings, what, &config, &config_file, log, &control)?;
-    load(&mut control.connect()?, &name, scale, progress)?;
+    match build.engine {
+        Engine::MariaDb => load_mariadb(&mut control.connect()?, &name, scale, progress)?,
+        Engine::Postgres => {
+            create_schema(&mut control.connect()?)?;
+            let control = Control::postgres(&config.socket(), CONTROL_ROLE, rows::SCHEMA);
+            load_postgres(&mut control.connect()?, &name, scale, progress)?;
+        }
+    }
     server.stop()?;
     Ok(data)
 }
@@ -164,23 +175,14 @@ fn install(
     run: &Path,
     log: PathBuf,
 ) -> Result<(), Error> {
-    let mut arguments = vec!["--no-defaults".to_owned()];
-    // The script knows where its own distribution put things, but only when it is not told anything.
-    if build.base_directory != Path::new("/usr") {
-        arguments.push(format!("--basedir={}", build.base_directory.display()));
-    }
-    arguments.extend([
-        format!("--datadir={}", data.display()),
-        format!("--tmpdir={}", run.display()),
-        "--skip-test-db".to_owned(),
-        "--skip-name-resolve".to_owned(),
-        "--auth-root-authentication-method=normal".to_owned(),
-        // Else it gives up on machines whose own name does not resolve.
-        "--force".to_owned(),
-    ]);
+    let arguments = match build.engine {
+        Engine::MariaDb => mariadb_install_arguments(build, data, run),
+        Engine::Postgres => postgres_install_arguments(data),
+    };
+    let program = build.install_program.clone();
     let launch = Launch {
-        what: "mariadb-install-db".to_owned(),
-        program: build.install_program.clone(),
+        what: program.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        program,
         arguments,
         environment: BTreeMap::new(),
         directory: data.to_owned(),
@@ -195,9 +197,73 @@ fn install(
     }
 }
 
-fn load(client: &mut Client, name: &str, scale: Scale, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
-    control::execute(client, "make the schema", &format!("CREATE DATABASE {}", rows::SCHEMA))?;
-    control::execute(client, "make the table", rows::CREATE_TABLE)?;
+fn mariadb_install_arguments(build: &Build, data: &Path, run: &Path) -> Vec<String> {
+    let mut arguments = vec!["--no-defaults".to_owned()];
+    // The script knows where its own distribution put things, but only when it is not told anything.
+    if build.base_directory != Path::new("/usr") {
+        arguments.push(format!("--basedir={}", build.base_directory.display()));
+    }
+    arguments.extend([
+        format!("--datadir={}", data.display()),
+        format!("--tmpdir={}", run.display()),
+        "--skip-test-db".to_owned(),
+        "--skip-name-resolve".to_owned(),
+        "--auth-root-authentication-method=normal".to_owned(),
+        // Else it gives up on machines whose own name does not resolve.
+        "--force".to_owned(),
+    ]);
+    arguments
+}
+
+/// Its access rules let in everybody who reaches the socket, which is in a private directory; servers
+/// that are started on a copy have rules of their own.
+fn postgres_install_arguments(data: &Path) -> Vec<String> {
+    vec![
+        format!("--pgdata={}", data.display()),
+        format!("--username={CONTROL_ROLE}"),
+        "--no-sync".to_owned(),
+        "--encoding=UTF8".to_owned(),
+        "--locale=C".to_owned(),
+        "--auth=trust".to_owned(),
+    ]
+}
+
+fn create_schema(client: &mut Client) -> Result<(), Error> {
+    control::execute(client, "make the schema", &format!("CREATE DATABASE {}", rows::SCHEMA))
+}
+
+fn load_mariadb(
+    client: &mut Client,
+    name: &str,
+    scale: Scale,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(), Error> {
+    create_schema(client)?;
+    control::execute(client, "enter the schema", &format!("USE {}", rows::SCHEMA))?;
+    control::execute(client, "make the table", rows::CREATE_MARIADB_TABLE)?;
+    insert(client, name, scale, progress)?;
+    drop_accounts(client)
+}
+
+fn load_postgres(
+    client: &mut Client,
+    name: &str,
+    scale: Scale,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(), Error> {
+    control::execute(client, "make the table", rows::CREATE_POSTGRES_TABLE)?;
+    insert(client, name, scale, progress)?;
+    postgres::make_group(client)?;
+    control::execute(client, "count the rows", "VACUUM ANALYZE sbtest1")?;
+    control::execute(client, "write everything out", "CHECKPOINT")
+}
+
+fn insert(
+    client: &mut Client,
+    name: &str,
+    scale: Scale,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(), Error> {
     let mut told = Instant::now();
     for (statement, done) in rows::inserts(scale.rows()) {
         control::execute(client, "load rows", &statement)?;
@@ -206,8 +272,7 @@ fn load(client: &mut Client, name: &str, scale: Scale, progress: &mut dyn FnMut(
             progress(&format!("{name}: {done} of {} rows", scale.rows()));
         }
     }
-    control::execute(client, "make the index", rows::CREATE_INDEX)?;
-    drop_accounts(client)
+    control::execute(client, "make the index", rows::CREATE_INDEX)
 }
 
 /// The accounts of a fresh data directory have no passwords. The one that owns the views of `sys` is

@@ -6,7 +6,7 @@ use ciphertoll_model::Statement;
 use ciphertoll_net::{
     Connected, Connecting, Dialer, Error, Phase, Progress, Reactor, Readiness, SourceAddresses,
 };
-use ciphertoll_wire::mysql::{ResponseKind, ResponseReader, command};
+use ciphertoll_wire::session::{ResponseKind, ResponseReader};
 
 use crate::injection::spin;
 use crate::recorder::{Legs, Recorder};
@@ -85,9 +85,9 @@ impl ChurnClient {
         if *churn.statement == Statement::Connect {
             return Ok(Some(connected));
         }
-        command::encode_query(connected.channel.output(), QUERY)?;
+        connected.server.encode_query(connected.channel.output(), QUERY)?;
         connected.channel.send()?;
-        let reader = ResponseReader::new(ResponseKind::Text, connected.server.capabilities);
+        let reader = connected.server.response_reader(ResponseKind::Text);
         self.state = State::Querying(Box::new(Querying { connected, reader }));
         Ok(None)
     }
@@ -110,9 +110,9 @@ impl ChurnClient {
 
 /// Ends the operation: what was negotiated is noted, goodbye is said, nothing is waited for.
 fn close(mut connected: Connected, churn: &mut Churn<'_>, recorder: &mut Recorder) -> Result<(), Error> {
-    churn.legs.count(connected.channel.negotiated());
+    churn.legs.count(&connected);
     let mut stopwatch = connected.stopwatch;
-    command::encode_quit(connected.channel.output());
+    connected.server.encode_goodbye(connected.channel.output());
     connected.channel.close()?;
     spin(churn.injected_delay);
     stopwatch.lap(Phase::Close);

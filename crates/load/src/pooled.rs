@@ -3,12 +3,15 @@
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Connected, Connecting, Dialer, Error, Progress, Reactor, Readiness};
-use ciphertoll_wire::mysql::{Param, PrepareReader, ResponseKind, ResponseReader, command};
+use ciphertoll_wire::session::{PrepareReader, Prepared, ResponseKind, ResponseReader, ServerInfo, Value};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use crate::injection::spin;
 use crate::recorder::{Legs, Recorder};
+
+/// The number of a connection's one prepared statement.
+const STATEMENT: u32 = 1;
 
 /// A client that keeps its connection and repeats one prepared statement.
 pub(crate) struct PooledClient {
@@ -33,8 +36,9 @@ struct Preparing {
 
 struct Selecting {
     channel: Channel,
+    server: ServerInfo,
     reader: ResponseReader,
-    statement_id: u32,
+    prepared: Prepared,
     began: Instant,
 }
 
@@ -104,7 +108,7 @@ impl PooledClient {
     /// Says goodbye.
     pub(crate) fn close(self) {
         if let State::Waiting(mut selecting) | State::Selecting(mut selecting) = self.state {
-            command::encode_quit(selecting.channel.output());
+            selecting.server.encode_goodbye(selecting.channel.output());
             // The window is over: a server that has gone meanwhile costs the trial nothing.
             let _ = selecting.channel.close();
         }
@@ -113,10 +117,10 @@ impl PooledClient {
 
 impl Preparing {
     fn begin(mut connected: Connected, pool: &mut Pool<'_>) -> Result<State, Error> {
-        pool.legs.count(connected.channel.negotiated());
-        command::encode_prepare(connected.channel.output(), &pool.sql)?;
+        pool.legs.count(&connected);
+        connected.server.encode_prepare(connected.channel.output(), STATEMENT, &pool.sql)?;
         connected.channel.send()?;
-        let reader = PrepareReader::new(connected.server.capabilities);
+        let reader = connected.server.prepare_reader(STATEMENT);
         Ok(State::Preparing(Box::new(Self { connected, reader })))
     }
 
@@ -126,9 +130,10 @@ impl Preparing {
         Ok(match prepared {
             None => State::Preparing(self),
             Some(prepared) => State::Waiting(Box::new(Selecting {
-                reader: ResponseReader::new(ResponseKind::Binary, self.connected.server.capabilities),
+                reader: self.connected.server.response_reader(ResponseKind::Binary),
                 channel: self.connected.channel,
-                statement_id: prepared.statement_id,
+                server: self.connected.server,
+                prepared,
                 began: Instant::now(),
             })),
         })
@@ -138,7 +143,8 @@ impl Preparing {
 impl Selecting {
     fn select(&mut self, began: Instant, pool: &mut Pool<'_>) -> Result<(), Error> {
         let id = pool.random.random_range(1..=pool.rows);
-        command::encode_execute(self.channel.output(), self.statement_id, &[Param::I64(i64::from(id))])?;
+        let key = [Value::I64(i64::from(id))];
+        self.server.encode_execute(self.channel.output(), &self.prepared, &key)?;
         self.began = began;
         self.channel.send()?;
         Ok(())

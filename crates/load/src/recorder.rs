@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ciphertoll_model::{ErrorCount, LatencySummary, Leg, LegCount, Phase, TrialResult};
-use ciphertoll_net::{PhaseTimes, tls};
+use ciphertoll_net::{Connected, PhaseTimes, tls};
+use ciphertoll_wire::session::ServerInfo;
+use ciphertoll_wire::{mysql, postgres};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 
@@ -18,20 +20,48 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 /// Distinct error messages kept; a storm of them says no more than its beginning.
 const MAX_MESSAGES: usize = 16;
 
-/// What connections negotiated (`None`: no TLS), and how many of them.
+/// What connections agreed on, and how many of them.
 #[derive(Default)]
-pub(crate) struct Legs(Vec<(Option<tls::Negotiated>, u64)>);
+pub(crate) struct Legs(Vec<(Agreed, u64)>);
+
+/// What client and server agreed on.
+#[derive(PartialEq)]
+struct Agreed {
+    /// `None`: no TLS.
+    tls: Option<tls::Negotiated>,
+    auth: AuthMethod,
+}
+
+/// What the server asked for. Compared on every connect, so that it is no text yet.
+#[derive(Clone, Copy, PartialEq)]
+enum AuthMethod {
+    MySql(mysql::AuthMethod),
+    Postgres(postgres::AuthMethod),
+}
 
 impl Legs {
     /// Counts a connection. All are counted, warm-up included: a gate looks at every one.
-    pub(crate) fn count(&mut self, negotiated: Option<tls::Negotiated>) {
-        self.add(negotiated, 1);
+    pub(crate) fn count(&mut self, connected: &Connected) {
+        let auth = match &connected.server {
+            ServerInfo::MySql(server) => AuthMethod::MySql(server.auth),
+            ServerInfo::Postgres(server) => AuthMethod::Postgres(server.auth),
+        };
+        self.add(Agreed { tls: connected.channel.negotiated(), auth }, 1);
     }
 
-    fn add(&mut self, negotiated: Option<tls::Negotiated>, connections: u64) {
-        match self.0.iter_mut().find(|(known, _)| *known == negotiated) {
+    fn add(&mut self, agreed: Agreed, connections: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == agreed) {
             Some((_, count)) => *count += connections,
-            None => self.0.push((negotiated, connections)),
+            None => self.0.push((agreed, connections)),
+        }
+    }
+}
+
+impl AuthMethod {
+    fn label(self) -> String {
+        match self {
+            Self::MySql(method) => method.label().to_owned(),
+            Self::Postgres(method) => method.label(),
         }
     }
 }
@@ -152,7 +182,7 @@ impl Recorder {
                 .legs
                 .0
                 .iter()
-                .map(|(leg, count)| LegCount { leg: leg_of(leg.as_ref()), connections: *count })
+                .map(|(agreed, count)| LegCount { leg: leg_of(agreed), connections: *count })
                 .collect(),
             client_cpu_ns: 0,
             client_rss_peak_bytes: 0,
@@ -184,7 +214,8 @@ fn encode_histogram(histogram: &Histogram<u64>) -> String {
     }
 }
 
-fn leg_of(negotiated: Option<&tls::Negotiated>) -> Leg {
+fn leg_of(agreed: &Agreed) -> Leg {
+    let negotiated = agreed.tls.as_ref();
     Leg {
         from: "client".to_owned(),
         to: "server".to_owned(),
@@ -194,6 +225,7 @@ fn leg_of(negotiated: Option<&tls::Negotiated>) -> Leg {
         key: negotiated.map(|tls| tls.key.clone().into_owned()),
         resumed: negotiated.map(|tls| tls.resumed),
         hello_retry: negotiated.map(|tls| tls.hello_retry),
+        auth: Some(agreed.auth.label()),
         library: negotiated.map(|_| "openssl".to_owned()),
     }
 }
@@ -206,6 +238,7 @@ fn model_phase(phase: ciphertoll_net::Phase) -> Phase {
         ciphertoll_net::Phase::TlsRequest => Phase::TlsRequest,
         ciphertoll_net::Phase::TlsHandshake => Phase::TlsHandshake,
         ciphertoll_net::Phase::Auth => Phase::Auth,
+        ciphertoll_net::Phase::Ready => Phase::Ready,
         ciphertoll_net::Phase::FirstQuery => Phase::FirstQuery,
         ciphertoll_net::Phase::Close => Phase::Close,
     }

@@ -3,32 +3,57 @@
 use std::fs;
 use std::sync::Arc;
 
-use ciphertoll_model::{Ctx, Endpoint, TlsSpec, TlsVersion, TrialSpec};
+use ciphertoll_model::{Auth, ChannelBinding, Ctx, Endpoint, Engine, TlsSpec, TlsVersion, TrialSpec};
 use ciphertoll_net::tls::{Context, PeerName, Settings, TrustAnchors, Version};
 use ciphertoll_net::{Address, ContextSource, Dialer, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::{self, Encryption, Login};
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::{mysql, postgres};
 
 use crate::Error;
 
 /// What every client of the trial dials with.
 pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
     let password = fs::read(&spec.password_file).map_err(Error::io("cannot read the password file"))?;
-    let login = Login {
-        database: spec.database.clone(),
-        encryption: if spec.tls.is_some() { Encryption::Tls } else { Encryption::Plain },
-        transport: match &spec.endpoint {
-            Endpoint::Tcp(_) => mysql::Transport::Tcp,
-            Endpoint::Unix(_) => mysql::Transport::UnixSocket,
-        },
-        ..Login::new(&spec.user, Secret::new(password))
-    };
+    let login = login(spec, Secret::new(password));
     let address = match &spec.endpoint {
         Endpoint::Tcp(address) => Address::Tcp(*address),
         Endpoint::Unix(path) => Address::Unix(path.clone()),
     };
     let tls = spec.tls.as_ref().map(context_source).transpose()?;
-    Ok(Dialer { address, login: Arc::new(login), tls, transport: Transport::NonBlocking })
+    Ok(Dialer { address, login, tls, transport: Transport::NonBlocking })
+}
+
+fn login(spec: &TrialSpec, password: Secret) -> Login {
+    match spec.engine {
+        Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
+            database: spec.database.clone(),
+            encryption: match &spec.tls {
+                Some(_) => mysql::Encryption::Tls,
+                None => mysql::Encryption::Plain,
+            },
+            transport: match &spec.endpoint {
+                Endpoint::Tcp(_) => mysql::Transport::Tcp,
+                Endpoint::Unix(_) => mysql::Transport::UnixSocket,
+            },
+            ..mysql::Login::new(&spec.user, password)
+        })),
+        Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+            user: spec.user.clone(),
+            password,
+            database: spec.database.clone(),
+            encryption: match &spec.tls {
+                Some(_) => postgres::Encryption::Tls,
+                None => postgres::Encryption::Plain,
+            },
+            channel_binding: match spec.auth {
+                Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. } => {
+                    postgres::ChannelBinding::Required
+                }
+                _ => postgres::ChannelBinding::Disabled,
+            },
+        })),
+    }
 }
 
 /// Local ports that the trial's connects can choose from; absent where they use none.
@@ -57,6 +82,7 @@ fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
             Ctx::PerConnect | Ctx::Shared => TrustAnchors::File(file),
         },
         peer: PeerName::from(tls.server_name.as_str()),
+        identity: None,
     };
     Ok(match tls.ctx {
         Ctx::Shared => ContextSource::Shared(Context::build(&settings)?),

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{Statement, TrialSpec};
+use ciphertoll_model::{Engine, Statement, TrialSpec};
 use ciphertoll_net::{Dialer, Reactor, SourceAddresses};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -77,7 +77,7 @@ fn run_pool(job: &Job<'_>, table: &str, rows: u32, start: &StartLine) -> Result<
     let mut reactor = Reactor::new()?;
     let mut pool = Pool {
         dialer: job.dialer,
-        sql: format!("SELECT c FROM {table} WHERE id = ?"),
+        sql: point_select(job.spec.engine, table),
         rows,
         random: Pcg64Mcg::seed_from_u64(job.spec.seed.wrapping_add(u64::from(job.lane))),
         injected_delay: Duration::from_nanos(job.spec.injected_delay_ns),
@@ -98,6 +98,14 @@ fn run_pool(job: &Job<'_>, table: &str, rows: u32, start: &StartLine) -> Result<
     clients.into_iter().for_each(PooledClient::close);
     recorder.legs(pool.legs);
     Ok(Some(recorder))
+}
+
+fn point_select(engine: Engine, table: &str) -> String {
+    let parameter = match engine {
+        Engine::MariaDb => "?",
+        Engine::Postgres => "$1",
+    };
+    format!("SELECT c FROM {table} WHERE id = {parameter}")
 }
 
 /// Connects all clients and prepares their statements.

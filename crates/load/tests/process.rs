@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_load::{Error, LoadProcess, decode_histogram, run_load_process};
 use ciphertoll_model::{
-    Clients, Ctx, Endpoint, Fault, LoadMessage, Statement, TlsSpec, TlsVersion, TrialResult, TrialSpec,
+    Auth, Clients, Ctx, Endpoint, Engine, Fault, LoadMessage, Statement, TlsSpec, TlsVersion, TrialResult,
+    TrialSpec,
 };
 use tempfile::TempDir;
 
@@ -57,6 +58,8 @@ fn spec(directory: &Path) -> TrialSpec {
     let password_file = directory.join("password");
     fs::write(&password_file, "hunter2").unwrap();
     TrialSpec {
+        engine: Engine::MariaDb,
+        auth: Auth::Native,
         endpoint: Endpoint::Tcp(free.local_addr().unwrap()),
         user: "toll".to_owned(),
         password_file,

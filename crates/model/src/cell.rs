@@ -73,6 +73,12 @@ impl Cell {
         CellId(self.to_string())
     }
 
+    /// Why no server could do this, if so; the rest, the servers themselves must tell.
+    pub fn impossibility(&self) -> Option<String> {
+        let Treatment { server, path, auth, .. } = &self.treatment;
+        auth.impossible(server.engine, *path)
+    }
+
     /// Why this cell says nothing that another does not say already, if so.
     pub fn redundancy(&self, first_ctx: Ctx) -> Option<&'static str> {
         let ctx = self.treatment.ctx?;

@@ -168,6 +168,14 @@ pub enum VoidReason {
         /// What was seen.
         observed: String,
     },
+    /// Another authentication than the level's.
+    #[error("authenticated by {observed} where the level says {planned}")]
+    Authenticated {
+        /// What the level says.
+        planned: String,
+        /// What the server asked for.
+        observed: String,
+    },
     /// An operation failed.
     #[error("{count} operations failed: {message}")]
     OperationErrors {

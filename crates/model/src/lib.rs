@@ -18,8 +18,8 @@ pub use environment::{CryptoInstruction, Environment};
 pub use event::{Ending, Event, Flag, LookDecision, Observation, Stamped, VoidReason};
 pub use exit::ExitCode;
 pub use factor::{
-    AtRest, Auth, Clients, ConnectionUse, Ctx, Driver, Engine, Factor, LevelError, Link, Path, Scale,
-    ServerKey, ServerLevel, TlsPath, TlsVersion, Workload,
+    AtRest, Auth, ChannelBinding, Clients, ConnectionUse, Ctx, Driver, Engine, Factor, Iterations,
+    LevelError, Link, Path, Scale, ServerKey, ServerLevel, TlsPath, TlsVersion, Workload,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{Baseline, Block, Margins, Plan, Stratum, Timing, Verdicts, Visit};

@@ -88,6 +88,8 @@ metrics! {
     PhaseNsTlsHandshake = "phase_ns_tls_handshake", Nanoseconds, "TLS handshake";
     /// Mean of authentication.
     PhaseNsAuth = "phase_ns_auth", Nanoseconds, "authentication";
+    /// Mean of authenticated to ready for commands.
+    PhaseNsReady = "phase_ns_ready", Nanoseconds, "ready";
     /// Mean of the first query of a fresh connection.
     PhaseNsFirstQuery = "phase_ns_first_query", Nanoseconds, "first query";
     /// Mean of the orderly close.
@@ -117,6 +119,7 @@ impl Metric {
             Phase::TlsRequest => Self::PhaseNsTlsRequest,
             Phase::TlsHandshake => Self::PhaseNsTlsHandshake,
             Phase::Auth => Self::PhaseNsAuth,
+            Phase::Ready => Self::PhaseNsReady,
             Phase::FirstQuery => Self::PhaseNsFirstQuery,
             Phase::Close => Self::PhaseNsClose,
         }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Arm, Cell, Skipped, Treatment};
 use crate::duration::Span;
-use crate::factor::{Ctx, Factor, Path, ServerLevel};
+use crate::factor::{Auth, Ctx, Factor, Path, ServerLevel};
 use crate::spec::{Grid, Size, Spec, SpecError};
 
 /// The most blocks a run may take; the last look.
@@ -35,6 +35,9 @@ pub struct Plan {
     pub seed: u64,
     /// What everything is compared with.
     pub baseline: Baseline,
+    /// What cells are compared with besides: authentications with one of them, beside paths with plain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub also: Option<Baseline>,
     /// Every cell, in the order of reports; visits name them by index.
     pub cells: Vec<Cell>,
     /// Cells that share a baseline cell.
@@ -63,6 +66,8 @@ pub enum Baseline {
     Path(Path),
     /// A server.
     Server(ServerLevel),
+    /// An authentication.
+    Auth(Auth),
     /// A way to build the TLS context.
     Ctx(Ctx),
 }
@@ -74,6 +79,16 @@ pub struct Stratum {
     pub baseline: usize,
     /// Indices of the cells compared.
     pub treatments: Vec<usize>,
+    /// Whose levels are compared, where it is not the baseline's factor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<Factor>,
+}
+
+impl Stratum {
+    /// Whether it compares `cell`, or compares with it.
+    pub fn has(&self, cell: usize) -> bool {
+        self.baseline == cell || self.treatments.contains(&cell)
+    }
 }
 
 /// One visit to every cell, in random order.
@@ -128,7 +143,8 @@ impl Plan {
         spec.validate()?;
         let (cells, skipped) = cells_of(&spec.grids);
         let baseline = baseline_of(spec, &cells)?;
-        let strata = strata_of(&cells, &baseline);
+        let also = also_of(&baseline, &cells);
+        let strata = strata_of(&cells, &baseline, also.as_ref());
         let count = spec.blocks.unwrap_or_else(|| spec.size.blocks());
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut blocks = vec![calibration(cells.len())];
@@ -138,6 +154,7 @@ impl Plan {
             name: spec.name.clone(),
             seed,
             baseline,
+            also,
             cells,
             strata,
             skipped,
@@ -205,6 +222,7 @@ impl Baseline {
         match self {
             Self::Path(_) => Factor::Path,
             Self::Server(_) => Factor::Server,
+            Self::Auth(_) => Factor::Auth,
             Self::Ctx(_) => Factor::Ctx,
         }
     }
@@ -215,6 +233,7 @@ impl Baseline {
         match factor {
             "path" => level.parse().map(Self::Path).map_err(unusable),
             "server" => level.parse().map(Self::Server).map_err(unusable),
+            "auth" => level.parse().map(Self::Auth).map_err(unusable),
             "ctx" => level.parse().map(Self::Ctx).map_err(unusable),
             _ => Err(SpecError::Baseline(text.to_owned())),
         }
@@ -224,6 +243,7 @@ impl Baseline {
         match self {
             Self::Path(path) => cell.treatment.path == *path,
             Self::Server(server) => cell.treatment.server == *server,
+            Self::Auth(auth) => cell.treatment.auth == *auth,
             Self::Ctx(ctx) => cell.treatment.ctx == Some(*ctx),
         }
     }
@@ -234,6 +254,7 @@ impl Baseline {
         match self {
             Self::Path(path) => counterpart.treatment.path = *path,
             Self::Server(server) => counterpart.treatment.server = server.clone(),
+            Self::Auth(auth) => counterpart.treatment.auth = *auth,
             Self::Ctx(ctx) => counterpart.treatment.ctx = cell.treatment.ctx.map(|_| *ctx),
         }
         counterpart.normalised()
@@ -245,6 +266,7 @@ impl fmt::Display for Baseline {
         match self {
             Self::Path(path) => write!(formatter, "path={path}"),
             Self::Server(server) => write!(formatter, "server={server}"),
+            Self::Auth(auth) => write!(formatter, "auth={auth}"),
             Self::Ctx(ctx) => write!(formatter, "ctx={ctx}"),
         }
     }
@@ -255,8 +277,9 @@ fn cells_of(grids: &[Grid]) -> (Vec<Cell>, Vec<Skipped>) {
     let mut skipped: Vec<Skipped> = Vec::new();
     for grid in grids {
         for cell in combinations(grid) {
-            if let Some(reason) = cell.redundancy(grid.ctx[0]) {
-                let skip = Skipped { id: cell.to_string(), reason: reason.to_owned() };
+            let redundancy = || cell.redundancy(grid.ctx[0]).map(ToOwned::to_owned);
+            if let Some(reason) = cell.impossibility().or_else(redundancy) {
+                let skip = Skipped { id: cell.to_string(), reason };
                 if !skipped.contains(&skip) {
                     skipped.push(skip);
                 }
@@ -292,7 +315,8 @@ fn combinations(grid: &Grid) -> impl Iterator<Item = Cell> {
 
 fn treatments(grid: &Grid, server: &ServerLevel) -> Vec<Treatment> {
     let mut treatments = Vec::new();
-    for &auth in &grid.auth {
+    let default_auth = [Auth::default_of(server.engine)];
+    for &auth in grid.auth.as_deref().unwrap_or(&default_auth) {
         for &driver in &grid.driver {
             for &link in &grid.link {
                 for &at_rest in &grid.at_rest {
@@ -328,14 +352,39 @@ fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
     }
 }
 
+/// Where paths are compared, and some server is logged in to in several ways, these are compared, too.
+fn also_of(baseline: &Baseline, cells: &[Cell]) -> Option<Baseline> {
+    let Baseline::Path(_) = baseline else { return None };
+    let differs = |cell: &&Cell| {
+        let server = &cell.treatment.server;
+        cells
+            .iter()
+            .any(|other| other.treatment.server == *server && other.treatment.auth != cell.treatment.auth)
+    };
+    let mut auths = cells.iter().filter(differs).map(|cell| cell.treatment.auth);
+    let first = auths.next()?;
+    Some(Baseline::Auth(if auths.any(|auth| auth == Auth::Trust) { Auth::Trust } else { first }))
+}
+
 /// Groups cells by the cell they are compared with. A cell whose counterpart is not measured is a
-/// stratum of its own: measured, compared with nothing.
-fn strata_of(cells: &[Cell], baseline: &Baseline) -> Vec<Stratum> {
+/// stratum of its own: measured, compared with nothing, unless it is in a comparison of the second kind.
+fn strata_of(cells: &[Cell], baseline: &Baseline, also: Option<&Baseline>) -> Vec<Stratum> {
+    let mut strata = grouped(cells, baseline, None);
+    let Some(also) = also else { return strata };
+    let mut others = grouped(cells, also, Some(also.factor()));
+    others.retain(|stratum| !stratum.treatments.is_empty());
+    let compared = |cell: usize| others.iter().any(|stratum| stratum.has(cell));
+    strata.retain(|stratum| !stratum.treatments.is_empty() || !compared(stratum.baseline));
+    strata.append(&mut others);
+    strata
+}
+
+fn grouped(cells: &[Cell], baseline: &Baseline, factor: Option<Factor>) -> Vec<Stratum> {
     let mut strata: Vec<Stratum> = Vec::new();
     for (index, cell) in cells.iter().enumerate() {
         let against = compared_with(cell, cells, baseline).unwrap_or(index);
         let position = strata.iter().position(|stratum| stratum.baseline == against).unwrap_or_else(|| {
-            strata.push(Stratum { baseline: against, treatments: Vec::new() });
+            strata.push(Stratum { baseline: against, treatments: Vec::new(), factor });
             strata.len() - 1
         });
         if against != index {
@@ -362,16 +411,32 @@ fn calibration(cells: usize) -> Block {
 }
 
 /// Strata in random order and, within each, its cells and the baseline's second copy in random
-/// order: what is compared stays close in time.
+/// order: what is compared stays close in time. Strata that share a cell are visited as one, so that
+/// none is visited twice.
 fn shuffled_block(number: u32, strata: &[Stratum], random: &mut Pcg64Mcg) -> Block {
-    let mut order: Vec<&Stratum> = strata.iter().collect();
+    let mut order = groups_of(strata);
     order.shuffle(random);
-    let visits = order.into_iter().flat_map(|stratum| {
-        let baseline = [Arm::Main, Arm::Repeat].map(|arm| Visit { cell: stratum.baseline, arm });
-        let treatments = stratum.treatments.iter().map(|&cell| Visit { cell, arm: Arm::Main });
-        let mut visits: Vec<Visit> = baseline.into_iter().chain(treatments).collect();
+    let visits = order.into_iter().flat_map(|mut visits| {
         visits.shuffle(random);
         visits
     });
     Block { number, visits: visits.collect() }
+}
+
+/// The visits of strata that have cells in common.
+fn groups_of(strata: &[Stratum]) -> Vec<Vec<Visit>> {
+    let mut groups: Vec<Vec<Visit>> = Vec::new();
+    for stratum in strata {
+        let baseline = [Arm::Main, Arm::Repeat].map(|arm| Visit { cell: stratum.baseline, arm });
+        let treatments = stratum.treatments.iter().map(|&cell| Visit { cell, arm: Arm::Main });
+        let mut visits: Vec<Visit> = baseline.into_iter().chain(treatments).collect();
+        let shares = |group: &Vec<Visit>| group.iter().any(|visit| stratum.has(visit.cell));
+        for group in groups.extract_if(.., |group| shares(group)).collect::<Vec<_>>() {
+            let missing: Vec<Visit> = visits.into_iter().filter(|visit| !group.contains(visit)).collect();
+            visits = group;
+            visits.extend(missing);
+        }
+        groups.push(visits);
+    }
+    groups
 }

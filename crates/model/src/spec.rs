@@ -48,8 +48,9 @@ pub struct Grid {
     pub server: Vec<ServerLevel>,
     /// Levels of *path*.
     pub path: Vec<Path>,
-    /// Levels of *auth*.
-    pub auth: Vec<Auth>,
+    /// Levels of *auth*; each engine's own default where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Vec<Auth>>,
     /// Levels of *ctx*.
     pub ctx: Vec<Ctx>,
     /// Levels of *driver*.
@@ -109,7 +110,7 @@ impl Default for Grid {
         Self {
             server: vec![ServerLevel::of(Engine::MariaDb)],
             path: vec![Path::Plain, Path::tls(TlsVersion::Tls13, ServerKey::P256)],
-            auth: vec![Auth::Native],
+            auth: None,
             ctx: vec![Ctx::PerConnect],
             driver: vec![Driver::Native],
             link: vec![Link::Local],
@@ -127,7 +128,7 @@ impl Grid {
         let lengths = [
             (Factor::Server, self.server.len()),
             (Factor::Path, self.path.len()),
-            (Factor::Auth, self.auth.len()),
+            (Factor::Auth, self.auth.as_ref().map_or(1, Vec::len)),
             (Factor::Ctx, self.ctx.len()),
             (Factor::Driver, self.driver.len()),
             (Factor::Link, self.link.len()),
@@ -153,7 +154,7 @@ pub enum SpecError {
     #[error("nothing to measure: no [[grid]]")]
     NoGrid,
     /// The baseline is not `FACTOR=LEVEL`, or its factor cannot be one.
-    #[error("baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, ctx")]
+    #[error("baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx")]
     Baseline(String),
     /// The baseline's factor is known, its level is not.
     #[error("baseline: {0}")]
@@ -208,7 +209,12 @@ impl Spec {
             budget: None,
             seed: None,
             baseline: None,
-            grids: vec![grid(Workload::Connect, 1), grid(Workload::PointSelect, 8)],
+            grids: vec![
+                grid(Workload::Connect, 1),
+                // What logging in costs, beside what TLS costs.
+                Grid { path: vec![Path::Plain], auth: Some(vec![Auth::Trust]), ..grid(Workload::Connect, 1) },
+                grid(Workload::PointSelect, 8),
+            ],
         }
     }
 

@@ -8,13 +8,17 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::factor::{Clients, Ctx, TlsVersion};
+use crate::factor::{Auth, Clients, Ctx, Engine, TlsVersion};
 
 /// Everything a load process needs for one trial. Carries no secret, only the file that holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialSpec {
+    /// Whose protocol is spoken.
+    pub engine: Engine,
     /// Where the server listens.
     pub endpoint: Endpoint,
+    /// How the client proves who it is.
+    pub auth: Auth,
     /// The user to log in as.
     pub user: String,
     /// A file, 0600, whose whole content is the password.
@@ -182,6 +186,8 @@ pub enum Phase {
     TlsHandshake,
     /// Login to the server's OK.
     Auth,
+    /// The server's OK to its being ready for commands, where it says so apart.
+    Ready,
     /// The first query, where the operation has one.
     FirstQuery,
     /// The orderly close.
@@ -190,13 +196,14 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in the order in which they happen.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TcpConnect,
         Self::ServerGreeting,
         Self::TlsContext,
         Self::TlsRequest,
         Self::TlsHandshake,
         Self::Auth,
+        Self::Ready,
         Self::FirstQuery,
         Self::Close,
     ];
@@ -227,6 +234,9 @@ pub struct Leg {
     /// Whether a HelloRetryRequest cost a round trip more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hello_retry: Option<bool>,
+    /// How the client proved who it is: what the server really asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<String>,
     /// The client's TLS library.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,

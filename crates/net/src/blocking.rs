@@ -1,9 +1,9 @@
 //! The blocking driver: control connections, readiness checks, `doctor`.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use ciphertoll_wire::mysql::{Login, Row, RowsReader, ServerInfo, command};
+use ciphertoll_wire::postgres;
+use ciphertoll_wire::session::{Login, Response, Row, ServerInfo};
 
 use crate::channel::Channel;
 use crate::connecting::{Connected, ContextSource, Dialer, Progress};
@@ -21,7 +21,7 @@ pub struct Client {
 
 impl Client {
     /// Connects and logs in.
-    pub fn connect(address: &Address, login: Arc<Login>, tls: Option<&tls::Context>) -> Result<Self, Error> {
+    pub fn connect(address: &Address, login: Login, tls: Option<&tls::Context>) -> Result<Self, Error> {
         let dialer = Dialer {
             address: address.clone(),
             login,
@@ -51,17 +51,31 @@ impl Client {
 
     /// Runs a statement and returns its rows, of all result sets.
     pub fn query(&mut self, sql: &str) -> Result<Vec<Row>, Error> {
-        command::encode_query(self.channel.output(), sql)?;
+        self.server.encode_query(self.channel.output(), sql)?;
         self.channel.send()?;
-        let mut reader = RowsReader::new(self.server.capabilities, RESULT_LIMIT_BYTES);
-        let deadline = Deadline::from_now();
-        loop {
-            deadline.check()?;
-            let rows = self.channel.read_response(Readiness::Readable, |input| reader.step(input))?;
-            if let Some(rows) = rows {
-                return Ok(rows);
-            }
+        let mut reader = self.server.rows_reader(RESULT_LIMIT_BYTES);
+        self.await_response(|input| reader.step(input))
+    }
+
+    /// Runs a PostgreSQL `COPY … FROM STDIN` with data that may be cut anywhere, and returns how many rows they made.
+    /// To MySQL no statement is such a COPY. After an error of the server's the connection awaits the next statement.
+    pub fn copy_in(&mut self, sql: &str, data: impl IntoIterator<Item = Vec<u8>>) -> Result<u64, Error> {
+        if let ServerInfo::MySql(_) = self.server {
+            return Err(postgres::Error::NotACopy.into());
         }
+        postgres::command::encode_query(self.channel.output(), sql)?;
+        self.channel.send()?;
+        let mut begin = postgres::CopyInReader::new();
+        self.await_response(|input| begin.step(input))?;
+        // A server that has refused reads on and drops what comes, so that its error can wait for the end.
+        for chunk in data {
+            postgres::command::encode_copy_data(self.channel.output(), &chunk)?;
+            self.channel.send()?;
+        }
+        postgres::command::encode_copy_done(self.channel.output());
+        self.channel.send()?;
+        let mut reader = postgres::ResponseReader::new();
+        Ok(self.await_response(|input| reader.step(input))?.affected_rows)
     }
 
     /// Runs a statement and drops what it returns.
@@ -78,8 +92,27 @@ impl Client {
 
     /// Says goodbye and closes.
     pub fn close(mut self) -> Result<(), Error> {
-        command::encode_quit(self.channel.output());
+        self.server.encode_goodbye(self.channel.output());
         self.channel.close()
+    }
+
+    fn await_response<T, E: Into<Error>>(
+        &mut self,
+        mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, E>,
+    ) -> Result<T, Error> {
+        // What has come with the answer before is not told of again: a COPY may fail as soon as it has begun.
+        if !self.channel.input().is_empty()
+            && let Response::Done(value) = self.channel.digest(&mut step)?
+        {
+            return Ok(value);
+        }
+        let deadline = Deadline::from_now();
+        loop {
+            deadline.check()?;
+            if let Some(value) = self.channel.read_response(Readiness::Readable, &mut step)? {
+                return Ok(value);
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use ciphertoll_wire::mysql::{self, Response};
+use ciphertoll_wire::session::Response;
 
 use crate::buffer::Buffer;
 use crate::socket::Socket;
@@ -119,10 +119,10 @@ impl Channel {
 
     /// Sends what is left to send, then receives until `step` has its answer or the socket is empty.
     /// `None`: the answer is not complete; a blocking channel returns none only if interrupted.
-    pub fn read_response<T>(
+    pub fn read_response<T, E: Into<Error>>(
         &mut self,
         readiness: Readiness,
-        mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, mysql::Error>,
+        mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, E>,
     ) -> Result<Option<T>, Error> {
         // One edge may tell of both, room to send and bytes to receive: no other comes for the first.
         self.send()?;
@@ -135,13 +135,7 @@ impl Channel {
                 return Err(Error::Closed);
             }
             self.decrypt()?;
-            let mut input = self.input();
-            let before = input.len();
-            let response = step(&mut input);
-            let consumed = before - input.len();
-            // Also what made an error: after the server's refusal the connection awaits the next command.
-            self.consume(consumed);
-            if let Response::Done(value) = response? {
+            if let Response::Done(value) = self.digest(&mut step)? {
                 return Ok(Some(value));
             }
             let go_on = match received {
@@ -153,6 +147,21 @@ impl Channel {
                 return Ok(None);
             }
         }
+    }
+
+    /// Lets `step` take from what was received.
+    #[inline]
+    pub(crate) fn digest<T, E: Into<Error>>(
+        &mut self,
+        step: &mut impl FnMut(&mut &[u8]) -> Result<Response<T>, E>,
+    ) -> Result<Response<T>, Error> {
+        let mut input = self.input();
+        let before = input.len();
+        let response = step(&mut input);
+        let consumed = before - input.len();
+        // Also what made an error: after the server's refusal the connection awaits the next command.
+        self.consume(consumed);
+        response.map_err(Into::into)
     }
 
     /// What TLS agreed on, where there is TLS.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::mysql::{Connect, Encryption, Login, ServerInfo};
+use ciphertoll_wire::session::{Connect, Login, ServerInfo};
 use ciphertoll_wire::{Phase as WirePhase, Step};
 
 use crate::channel::{Channel, Received};
@@ -18,7 +18,7 @@ pub struct Dialer {
     /// Where to.
     pub address: Address,
     /// Who.
-    pub login: Arc<Login>,
+    pub login: Login,
     /// TLS, where the login wants it.
     pub tls: Option<ContextSource>,
     /// Whether calls wait.
@@ -37,7 +37,9 @@ pub enum ContextSource {
 /// A connect that is under way.
 pub struct Connecting {
     channel: Channel,
-    machine: Connect,
+    login: Login,
+    /// Boxed, as a connect is moved with every event and its machine is large.
+    machine: Box<Connect>,
     tls: Option<ContextSource>,
     context: Option<Context>,
     stage: Stage,
@@ -65,6 +67,8 @@ pub enum Progress {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     TcpConnect,
+    /// The machine has not made its first step.
+    Opening,
     Protocol,
     TlsHandshake,
 }
@@ -79,19 +83,20 @@ enum Advance {
 impl Dialer {
     /// Begins a connect; `sources` spreads loopback connects over source addresses.
     pub fn dial(&self, sources: Option<&mut SourceAddresses>) -> Result<Connecting, Error> {
-        debug_assert_eq!(self.tls.is_some(), self.login.encryption == Encryption::Tls);
+        debug_assert_eq!(self.tls.is_some(), self.login.uses_tls());
         let mut stopwatch = Stopwatch::start();
         let (socket, connection) = Socket::connect(&self.address, self.transport, sources)?;
         let stage = match connection {
             Connection::Established => {
                 stopwatch.lap(Phase::TcpConnect);
-                Stage::Protocol
+                Stage::Opening
             }
             Connection::InProgress => Stage::TcpConnect,
         };
         Ok(Connecting {
             channel: Channel::new(socket),
-            machine: Connect::new(Arc::clone(&self.login)),
+            login: self.login.clone(),
+            machine: Box::new(Connect::new(&self.login)),
             tls: self.tls.clone(),
             context: None,
             stage,
@@ -117,7 +122,13 @@ impl Connecting {
         if self.stage == Stage::TcpConnect {
             self.channel.socket.take_error().map_err(Error::socket("cannot connect"))?;
             self.stopwatch.lap(Phase::TcpConnect);
+            self.stage = Stage::Opening;
+        }
+        if self.stage == Stage::Opening {
             self.stage = Stage::Protocol;
+            // In PostgreSQL the client speaks first: nothing would come that waited for it. In MySQL this asks for the
+            // greeting.
+            self.digest()?;
         }
         self.channel.send()?;
         if readiness == Readiness::Writable {
@@ -144,7 +155,7 @@ impl Connecting {
         loop {
             let advance = match self.stage {
                 Stage::TlsHandshake => self.step_handshake()?,
-                Stage::TcpConnect | Stage::Protocol => self.step_protocol()?,
+                Stage::TcpConnect | Stage::Opening | Stage::Protocol => self.step_protocol()?,
             };
             match advance {
                 Advance::Continue => {}
@@ -181,8 +192,8 @@ impl Connecting {
                 self.send()?;
                 self.stopwatch.lap(Phase::TlsRequest);
             }
-            // MySQL's OK ends both; PostgreSQL will tell them apart.
-            WirePhase::Auth | WirePhase::Ready => self.stopwatch.lap(Phase::Auth),
+            WirePhase::Auth => self.stopwatch.lap(Phase::Auth),
+            WirePhase::Ready => self.stopwatch.lap(Phase::Ready),
         }
         Ok(Advance::Continue)
     }
@@ -201,10 +212,14 @@ impl Connecting {
     }
 
     fn start_tls(&mut self) -> Result<Advance, Error> {
+        // Where the server has not greeted, this is the first that is known of it.
+        if self.context.is_none() {
+            self.build_context()?;
+        }
         let Some(context) = self.context.take() else {
             return Err(Error::TlsSettings("no TLS context was given".to_owned()));
         };
-        self.channel.session = Some(context.session()?);
+        self.channel.session = Some(context.session(self.login.alpn())?);
         self.stage = Stage::TlsHandshake;
         Ok(Advance::Continue)
     }
@@ -218,6 +233,13 @@ impl Connecting {
             Handshake::NeedInput => sent.map(|_| Advance::AwaitPeer),
             Handshake::Done => {
                 sent?;
+                let Some(session) = &self.channel.session else { return Ok(Advance::Continue) };
+                if let Some(protocol) = self.login.alpn() {
+                    session.expect_alpn(protocol)?;
+                }
+                if self.login.binds_channel() {
+                    self.machine.bind_channel(&session.server_end_point()?);
+                }
                 self.stopwatch.lap(Phase::TlsHandshake);
                 self.stage = Stage::Protocol;
                 Ok(Advance::Continue)
@@ -230,7 +252,7 @@ impl Connecting {
     }
 
     fn finish(self) -> Result<Progress, Error> {
-        let server = self.machine.server().cloned().ok_or(Error::Closed)?;
+        let server = self.machine.server().ok_or(Error::Closed)?;
         Ok(Progress::Done(Connected { channel: self.channel, server, stopwatch: self.stopwatch }))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ciphertoll_wire::mysql;
+use ciphertoll_wire::{mysql, postgres, session};
 
 /// A connection that failed.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum Error {
     TlsSettings(String),
     /// The database's protocol, or the server's refusal in it.
     #[error(transparent)]
-    Protocol(#[from] mysql::Error),
+    Protocol(#[from] session::Error),
 }
 
 /// Who can do something about an [`Error`].
@@ -68,10 +68,22 @@ impl Error {
             Self::Tls(_) => Fault::Tls,
             Self::TlsSettings(_) => Fault::Caller,
             Self::Protocol(error) => match error.fault() {
-                mysql::Fault::Server | mysql::Fault::Peer => Fault::Server,
-                mysql::Fault::Caller => Fault::Caller,
+                session::Fault::Server | session::Fault::Peer => Fault::Server,
+                session::Fault::Caller => Fault::Caller,
             },
         }
+    }
+}
+
+impl From<mysql::Error> for Error {
+    fn from(error: mysql::Error) -> Self {
+        Self::Protocol(error.into())
+    }
+}
+
+impl From<postgres::Error> for Error {
+    fn from(error: postgres::Error) -> Self {
+        Self::Protocol(error.into())
     }
 }
 

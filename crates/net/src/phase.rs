@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub enum Phase {
     /// `socket()` to connected.
     TcpConnect,
-    /// Connected to the server's greeting.
+    /// Connected to the server's greeting, in a protocol where the server speaks first.
     ServerGreeting,
     /// Building the client's TLS context; no time passes where it is shared.
     TlsContext,
@@ -15,8 +15,10 @@ pub enum Phase {
     TlsRequest,
     /// The TLS handshake, verification included.
     TlsHandshake,
-    /// Login to the server's OK.
+    /// Login to the server's consent.
     Auth,
+    /// Consent to the server's word that it awaits commands, where the protocol tells them apart.
+    Ready,
     /// The first query.
     FirstQuery,
     /// The orderly close.
@@ -25,13 +27,14 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in the order in which they happen.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TcpConnect,
         Self::ServerGreeting,
         Self::TlsContext,
         Self::TlsRequest,
         Self::TlsHandshake,
         Self::Auth,
+        Self::Ready,
         Self::FirstQuery,
         Self::Close,
     ];

@@ -6,7 +6,7 @@ use ciphertoll_model::{
     AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, Leg, Link, Margins, Metric, Path,
     SCHEMA_VERSION, Skipped, Workload,
 };
-use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, Toll, Verdict, VoidedTrial};
+use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
@@ -46,6 +46,22 @@ pub struct Document {
     pub skipped: Vec<Skipped>,
     /// Every cell of the plan that was not skipped.
     pub cells: Vec<CellDocument>,
+    /// Comparisons beside those with the baseline: authentications, where paths are what is compared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<AlsoDocument>,
+}
+
+/// A comparison beside those with the baseline.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct AlsoDocument {
+    /// `FACTOR=LEVEL` of the cell compared with.
+    pub baseline: String,
+    /// Id of that cell.
+    pub compared_with: CellId,
+    /// Id of the cell compared.
+    pub id: CellId,
+    /// The one ÷ the other.
+    pub toll: BTreeMap<Metric, TollDocument>,
 }
 
 /// A cell for machines.
@@ -238,9 +254,25 @@ impl From<&RunReport<'_>> for Document {
             margins: plan.margins,
             noise_floor: noise_floor.collect(),
             cells: measured.map(|cell| cell_document(report, cell)).collect(),
+            also: also(report),
             skipped,
         }
     }
+}
+
+fn also(report: &RunReport<'_>) -> Vec<AlsoDocument> {
+    let Some(baseline) = &report.plan.also else { return Vec::new() };
+    let of_stratum = |stratum: &StratumAnalysis| {
+        let compared_with = stratum.baseline.clone();
+        let document = move |cell: &CellAnalysis| AlsoDocument {
+            baseline: baseline.to_string(),
+            compared_with: compared_with.clone(),
+            id: cell.id.clone(),
+            toll: tolls(&cell.tolls),
+        };
+        stratum.also_compared.iter().map(document).collect::<Vec<_>>()
+    };
+    report.analysis.strata.iter().flat_map(of_stratum).collect()
 }
 
 fn cell_document(report: &RunReport<'_>, analysed: &CellAnalysis) -> CellDocument {

@@ -1,6 +1,6 @@
 //! What cells and strata are called: only by what tells them apart.
 
-use ciphertoll_model::{Cell, Factor, Metric, Plan, ServerLevel, Stratum};
+use ciphertoll_model::{Auth, Cell, Factor, Metric, Plan, ServerLevel, Stratum, Treatment};
 use ciphertoll_stats::{Role, headline_metrics};
 
 use crate::RunReport;
@@ -18,7 +18,8 @@ pub(crate) fn row_factors(plan: &Plan, stratum: &Stratum) -> Vec<Factor> {
         .chain([&stratum.baseline])
         .filter_map(|&index| plan.cells.get(index))
         .collect();
-    let varies = |factor: &Factor| *factor == plan.baseline.factor() || differ(&cells, *factor);
+    let compared = stratum.factor.unwrap_or_else(|| plan.baseline.factor());
+    let varies = |factor: &Factor| *factor == compared || differ(&cells, *factor);
     Factor::ALL.into_iter().filter(varies).collect()
 }
 
@@ -44,6 +45,9 @@ pub(crate) fn context(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<St
             && !rows.contains(factor)
             && differ(&cells, *factor)
     };
+    // What every account has unless told otherwise goes without saying.
+    let Treatment { auth, server, .. } = &baseline.treatment;
+    let usual = |factor: &Factor| *factor == Factor::Auth && *auth == Auth::default_of(server.engine);
     let named = |factor: Factor| {
         let level = level(baseline, factor)?;
         Some(if matches!(factor, Factor::Server | Factor::Path) {
@@ -52,7 +56,7 @@ pub(crate) fn context(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<St
             format!("{} {level}", factor.label())
         })
     };
-    Factor::ALL.into_iter().filter(tells_apart).filter_map(named).collect()
+    Factor::ALL.into_iter().filter(|factor| tells_apart(factor) && !usual(factor)).filter_map(named).collect()
 }
 
 /// `connect at 1 client, mariadb-10.11, scale 1000`.
@@ -74,9 +78,10 @@ pub(crate) fn server(report: &RunReport<'_>, server: &ServerLevel) -> String {
     }
 }
 
-/// `10.11.19` of `10.11.19-MariaDB-0+deb12u1`: the packager's part stays in the JSON.
+/// `10.11.19` of `10.11.19-MariaDB-0+deb12u1`, `15.18` of `15.18 (Debian 15.18-0+deb12u1)`: the packager's
+/// part stays in the JSON.
 fn number_of(version: &str) -> &str {
-    version.split_once('-').map_or(version, |(number, _)| number)
+    version.split(['-', ' ']).next().unwrap_or(version)
 }
 
 /// The baseline's name in a column's heading.

@@ -135,6 +135,9 @@ pub enum Doubt {
 pub struct StratumAnalysis {
     /// Id of its baseline cell.
     pub baseline: CellId,
+    /// Where authentications are compared beside paths: the cells compared, with their tolls here, since
+    /// a cell has other tolls among the paths. Empty elsewhere.
+    pub also_compared: Vec<CellAnalysis>,
     /// The baseline's second copy ÷ the baseline, by metric: what it differs from 1 by is noise.
     pub repeat: BTreeMap<Metric, Toll>,
     /// Upper 95 % limit of |A/A|, as a share, by metric: claims below it are not made.

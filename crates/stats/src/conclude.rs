@@ -15,11 +15,22 @@ pub fn analyse(plan: &Plan, events: &[Stamped]) -> Analysis {
     let trials = Trials::of(plan, events);
     let judged: Vec<Judged> =
         plan.strata.iter().map(|stratum| judge_stratum(plan, stratum, &trials)).collect();
-    let cells = (0..plan.cells.len()).map(|cell| cell_analysis(plan, cell, &trials, &judged)).collect();
-    let strata = plan.strata.iter().zip(judged).map(|(stratum, judged)| StratumAnalysis {
+    let cells = (0..plan.cells.len())
+        .map(|cell| analyse_cell(plan, cell, &Place::of(plan, cell), &trials, &judged))
+        .collect();
+    let also_compared = |index: usize, stratum: &Stratum| {
+        let treatments = stratum.treatments.iter().enumerate().filter(|_| stratum.factor.is_some());
+        let place = |(position, &cell)| {
+            let place = Place { stratum: index, baseline: stratum.baseline, treatment: Some(position) };
+            analyse_cell(plan, cell, &place, &trials, &judged)
+        };
+        treatments.map(place).collect()
+    };
+    let strata = plan.strata.iter().enumerate().map(|(index, stratum)| StratumAnalysis {
         baseline: plan.cells[stratum.baseline].id(),
-        repeat: judged.repeat,
-        noise_floor: judged.noise_floor,
+        also_compared: also_compared(index, stratum),
+        repeat: judged[index].repeat.clone(),
+        noise_floor: judged[index].noise_floor.clone(),
     });
     Analysis {
         confidence_level: CONFIDENCE,
@@ -60,8 +71,13 @@ fn judge_stratum(plan: &Plan, stratum: &Stratum, trials: &Trials<'_>) -> Judged 
     judge(&repeat, &treatments, &Rules { headline, margins: plan.margins, verdicts: plan.verdicts })
 }
 
-fn cell_analysis(plan: &Plan, cell: usize, trials: &Trials<'_>, judged: &[Judged]) -> CellAnalysis {
-    let place = Place::of(plan, cell);
+fn analyse_cell(
+    plan: &Plan,
+    cell: usize,
+    place: &Place,
+    trials: &Trials<'_>,
+    judged: &[Judged],
+) -> CellAnalysis {
     // The baseline is paired with itself, so that one rule says which blocks count.
     let pairs = trials.pairs(main(cell), main(place.baseline));
     CellAnalysis {
@@ -88,14 +104,12 @@ struct Place {
 }
 
 impl Place {
+    /// In the first stratum that has it: those of the plan's own baseline come before the others.
     fn of(plan: &Plan, cell: usize) -> Self {
-        let as_treatment = plan.strata.iter().enumerate().find_map(|(stratum, members)| {
-            let position = members.treatments.iter().position(|treatment| *treatment == cell)?;
-            Some(Self { stratum, baseline: members.baseline, treatment: Some(position) })
-        });
-        // A plan puts each cell in one stratum: what is no treatment is a baseline.
-        let stratum = plan.strata.iter().position(|stratum| stratum.baseline == cell);
-        as_treatment.unwrap_or(Self { stratum: stratum.unwrap_or_default(), baseline: cell, treatment: None })
+        let stratum = plan.strata.iter().position(|stratum| stratum.has(cell)).unwrap_or_default();
+        let members = &plan.strata[stratum];
+        let treatment = members.treatments.iter().position(|treatment| *treatment == cell);
+        Self { stratum, baseline: treatment.map_or(cell, |_| members.baseline), treatment }
     }
 
     fn tolls(&self, judged: &[Judged]) -> BTreeMap<Metric, Toll> {

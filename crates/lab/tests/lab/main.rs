@@ -1,7 +1,8 @@
-//! The lab against real processes and, where this machine has it, a real MariaDB.
+//! The lab against real processes and, where this machine has it, real servers.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
 mod common;
 mod mariadb;
+mod postgres;
 mod spawn;

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::{Build, Error, Lab, MariaDb, Sample, Start, Template, find};
-use ciphertoll_model::{Endpoint, Engine, Scale, ServerKey, ServerLevel};
+use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Template, find};
+use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::{Encryption, Login};
+use ciphertoll_wire::mysql::{self, Encryption};
+use ciphertoll_wire::session::Login;
 
 use crate::common;
 
@@ -36,12 +37,12 @@ impl Fixture {
         Some(Self { lab, build, place })
     }
 
-    fn start(&self, preferred_port: Option<u16>) -> Result<MariaDb, Error> {
+    fn start(&self, preferred_port: Option<u16>) -> Result<Server, Error> {
         let template = self.lab.template(&self.build, scale(), &mut |_| {})?;
         self.start_on(&template, preferred_port)
     }
 
-    fn start_on(&self, template: &Template, preferred_port: Option<u16>) -> Result<MariaDb, Error> {
+    fn start_on(&self, template: &Template, preferred_port: Option<u16>) -> Result<Server, Error> {
         self.lab.start(&Start {
             build: &self.build,
             template,
@@ -63,12 +64,13 @@ fn scale() -> Scale {
     ROWS.to_string().parse().unwrap()
 }
 
-fn login(server: &MariaDb, encryption: Encryption) -> Arc<Login> {
-    Arc::new(Login {
+fn login(server: &Server, encryption: Encryption) -> Login {
+    let password = Secret::new(fs::read(server.password_file()).unwrap());
+    Login::MySql(Arc::new(mysql::Login {
         database: Some(server.database().to_owned()),
         encryption,
-        ..Login::new(server.user(), Secret::new(fs::read(server.password_file()).unwrap()))
-    })
+        ..mysql::Login::new(server.user(), password)
+    }))
 }
 
 fn address(endpoint: Endpoint) -> Address {
@@ -78,11 +80,12 @@ fn address(endpoint: Endpoint) -> Address {
     }
 }
 
-fn connect_tls(server: &MariaDb, version: tls::Version) -> tls::Negotiated {
+fn connect_tls(server: &Server, version: tls::Version) -> tls::Negotiated {
     let settings = tls::Settings {
         version,
         anchors: tls::TrustAnchors::File(server.ca_file()),
         peer: server.server_name().into(),
+        identity: None,
     };
     let context = tls::Context::build(&settings).unwrap();
     let endpoint = address(server.tcp_endpoint());
@@ -131,6 +134,24 @@ fn a_server_serves_every_path_and_leaves_nothing() {
 }
 
 #[test]
+fn an_account_without_a_password_is_made_when_asked_for() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mut server = fixture.start(None).unwrap();
+    server.prepare_auth(Auth::Trust).unwrap();
+    server.prepare_auth(Auth::Trust).unwrap();
+    let account = server.account(Auth::Trust);
+    let password = Secret::new(fs::read(account.password_file).unwrap());
+    let login = mysql::Login {
+        database: Some(server.database().to_owned()),
+        ..mysql::Login::new(account.user, password)
+    };
+    let endpoint = address(server.tcp_endpoint());
+    let mut client = Client::connect(&endpoint, Login::MySql(Arc::new(login)), None).unwrap();
+    assert_eq!(client.query_text("SELECT COUNT(*) FROM sbtest1").unwrap().unwrap(), ROWS.to_string());
+    assert!(matches!(server.prepare_auth(Auth::Md5), Err(Error::NoSuchAuth { .. })));
+}
+
+#[test]
 fn settings_are_those_that_differ_and_name_no_scratch_file() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None).unwrap();
@@ -145,10 +166,13 @@ fn settings_are_those_that_differ_and_name_no_scratch_file() {
 fn nobody_logs_in_without_the_password() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None).unwrap();
-    for user in ["root", "ciphertoll", "mariadb.sys", ""] {
+    for user in ["root", "ciphertoll", "ciphertoll_control", "ciphertoll_trust", "mariadb.sys", ""] {
         for endpoint in [server.tcp_endpoint(), server.unix_endpoint()] {
-            let login = Login::new(user, Secret::new(Vec::new()));
-            assert!(Client::connect(&address(endpoint), Arc::new(login), None).is_err(), "{user}");
+            let login = mysql::Login::new(user, Secret::new(Vec::new()));
+            assert!(
+                Client::connect(&address(endpoint), Login::MySql(Arc::new(login)), None).is_err(),
+                "{user}"
+            );
         }
     }
     let mut client =
@@ -231,11 +255,11 @@ fn a_server_that_cannot_start_says_why_at_once() {
 fn a_servers_cpu_time_covers_connections_that_ended() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None).unwrap();
-    let before = Sample::take(server.pid()).unwrap();
+    let before = Sample::take(&server.cpu_meter()).unwrap();
     for _ in 0..20 {
         connect_tls(&server, tls::Version::Tls13);
     }
-    let difference = Sample::take(server.pid()).unwrap().since(&before);
+    let difference = Sample::take(&server.cpu_meter()).unwrap().since(&before);
     assert!(difference.server_cpu_ns > 20 * 100_000, "a handshake takes more than 0.1 ms: {difference:?}");
     assert!(difference.server_cpu_ns < difference.elapsed.as_nanos() as u64 * 4);
 }

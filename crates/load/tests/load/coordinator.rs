@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ciphertoll_load::{Error, LoadProcess};
-use ciphertoll_model::{Clients, Endpoint, Fault, LoadMessage, Statement, TrialSpec};
+use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Fault, LoadMessage, Statement, TrialSpec};
 use tempfile::TempDir;
 
 /// A load process that says nothing for longer has hung.
@@ -19,6 +19,8 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn spec() -> TrialSpec {
     TrialSpec {
+        engine: Engine::MariaDb,
+        auth: Auth::Native,
         endpoint: Endpoint::Unix(PathBuf::from("/nowhere")),
         user: "toll".to_owned(),
         password_file: PathBuf::from("/nowhere"),

@@ -1,12 +1,14 @@
 //! Factors and their levels. One grammar for all: `LEVEL = NAME ('+' KEY ['=' VALUE])*`; names
 //! are closed sets matched whole, and parser and printer are inverse (property-tested).
 
+mod auth;
 mod path;
 mod plain;
 mod server;
 
+pub use auth::{Auth, ChannelBinding, Iterations};
 pub use path::{Path, ServerKey, TlsPath, TlsVersion};
-pub use plain::{AtRest, Auth, Clients, ConnectionUse, Ctx, Driver, Link, Scale, Workload};
+pub use plain::{AtRest, Clients, ConnectionUse, Ctx, Driver, Link, Scale, Workload};
 pub use server::{Engine, ServerLevel};
 
 use std::fmt;
@@ -131,11 +133,7 @@ pub(crate) fn match_name<T: Copy>(
     if let Some((name, modifier)) = text.split_once('+')
         && all.iter().any(|&level| label(level) == name)
     {
-        return Err(LevelError::UnknownModifier {
-            factor: factor.label(),
-            name: name.to_owned(),
-            modifier: modifier.to_owned(),
-        });
+        return Err(unknown_modifier(factor, name, modifier));
     }
     let known: Vec<String> = all.iter().map(|&level| label(level)).collect();
     Err(LevelError::UnknownName {
@@ -144,6 +142,20 @@ pub(crate) fn match_name<T: Copy>(
         nearest: nearest(text, known.iter().cloned()),
         known,
     })
+}
+
+/// A level's name and its modifiers.
+pub(crate) fn split_modifiers(text: &str) -> (&str, std::str::Split<'_, char>) {
+    let mut parts = text.split('+');
+    (parts.next().unwrap_or_default(), parts)
+}
+
+pub(crate) fn unknown_modifier(factor: Factor, name: &str, modifier: &str) -> LevelError {
+    LevelError::UnknownModifier {
+        factor: factor.label(),
+        name: name.to_owned(),
+        modifier: modifier.to_owned(),
+    }
 }
 
 /// The closest of `names` to `text` by Jaro–Winkler similarity, if it is at all close.

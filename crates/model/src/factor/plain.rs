@@ -41,14 +41,6 @@ macro_rules! named_levels {
 }
 
 named_levels! {
-    /// How the client proves who it is: equal in every arm of a contrast.
-    Auth of Auth {
-        /// `mysql_native_password`.
-        Native = "native",
-    }
-}
-
-named_levels! {
     /// Who builds the client's TLS context, and when. It can cost more than the handshake.
     Ctx of Ctx {
         /// A new context with one CA file for each connect: what libmysqlclient and libpq do.

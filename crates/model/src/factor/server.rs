@@ -11,16 +11,19 @@ use super::{Factor, LevelError, as_text, match_name};
 pub enum Engine {
     /// MariaDB Server.
     MariaDb,
+    /// `PostgreSQL`.
+    Postgres,
 }
 
 impl Engine {
     /// Every engine.
-    pub const ALL: [Self; 1] = [Self::MariaDb];
+    pub const ALL: [Self; 2] = [Self::MariaDb, Self::Postgres];
 
     /// As on the command line.
     pub fn label(self) -> &'static str {
         match self {
             Self::MariaDb => "mariadb",
+            Self::Postgres => "postgres",
         }
     }
 
@@ -28,7 +31,22 @@ impl Engine {
     pub fn display_name(self) -> &'static str {
         match self {
             Self::MariaDb => "MariaDB",
+            Self::Postgres => "PostgreSQL",
         }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.label())
+    }
+}
+
+impl FromStr for Engine {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        match_name(Factor::Server, text, &Self::ALL, |engine| engine.label().to_owned())
     }
 }
 
@@ -104,7 +122,7 @@ impl FromStr for ServerLevel {
             Some((engine, version)) => (engine, Some(version_number(version, text)?)),
             None => (rest, None),
         };
-        let engine = match_name(Factor::Server, engine, &Engine::ALL, |engine| engine.label().to_owned())?;
+        let engine = engine.parse()?;
         Ok(Self { label, engine, version, directory })
     }
 }
@@ -133,4 +151,4 @@ fn out_of_range(text: &str, expected: &'static str) -> LevelError {
     LevelError::OutOfRange { factor: Factor::Server.label(), text: text.to_owned(), expected }
 }
 
-as_text!(ServerLevel);
+as_text!(ServerLevel, Engine);

@@ -90,8 +90,12 @@ fn that_is_not_measured() {
 #[test]
 fn that_is_none() {
     let table = [
-        ("plain", "baseline \"plain\" is not FACTOR=LEVEL, with FACTOR one of server, path, ctx"),
-        ("auth=native", "baseline \"auth=native\" is not FACTOR=LEVEL, with FACTOR one of server, path, ctx"),
+        ("plain", "baseline \"plain\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx"),
+        (
+            "link=local",
+            "baseline \"link=local\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx",
+        ),
+        ("auth=nativ", "baseline: unknown auth \"nativ\"; did you mean \"native\"?"),
         ("path=plian", "baseline: unknown path \"plian\"; did you mean \"plain\"?"),
         ("ctx=", "baseline: unknown ctx \"\"; it is one of: per-connect, shared, per-connect-systemca"),
     ];

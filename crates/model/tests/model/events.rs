@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ciphertoll_model::{
-    Arm, CellId, Ctx, Ending, Endpoint, Environment, ErrorCount, Event, Fault, Flag, LatencySummary, Leg,
-    LegCount, LoadMessage, LookDecision, Metric, Observation, Phase, Skipped, Stamped, Statement, TlsSpec,
-    TlsVersion, TrialResult, TrialSpec, VoidReason,
+    Arm, Auth, CellId, Ctx, Ending, Endpoint, Engine, Environment, ErrorCount, Event, Fault, Flag,
+    LatencySummary, Leg, LegCount, LoadMessage, LookDecision, Metric, Observation, Phase, Skipped, Stamped,
+    Statement, TlsSpec, TlsVersion, TrialResult, TrialSpec, VoidReason,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -44,6 +44,7 @@ fn leg() -> impl Strategy<Value = LegCount> {
                 tls_version,
                 suite,
                 key: group.clone(),
+                auth: group.clone(),
                 library: group.clone(),
                 group,
                 resumed,
@@ -83,6 +84,8 @@ fn void_reason() -> impl Strategy<Value = VoidReason> {
             .prop_map(|(planned, observed)| VoidReason::Negotiated { planned, observed }),
         (any::<u64>(), any::<String>())
             .prop_map(|(count, message)| VoidReason::OperationErrors { count, message }),
+        (any::<String>(), any::<String>())
+            .prop_map(|(planned, observed)| VoidReason::Authenticated { planned, observed }),
         any::<String>().prop_map(|message| VoidReason::LoadFailed { message }),
         any::<String>().prop_map(|message| VoidReason::ServerDied { message }),
         any::<u64>().prop_map(|count| VoidReason::BufferMisses { count }),
@@ -185,6 +188,8 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
     let numbers = any::<[u64; 4]>();
     (endpoint, texts, option::of(tls), load, numbers).prop_map(
         |(endpoint, (user, database), tls, (statement, clients, threads), numbers)| TrialSpec {
+            engine: Engine::ALL[threads as usize % Engine::ALL.len()],
+            auth: Auth::ALL[threads as usize % Auth::ALL.len()],
             endpoint,
             password_file: user.clone().into(),
             user,

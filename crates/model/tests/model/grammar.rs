@@ -97,7 +97,8 @@ fn names() {
         }
     }
     all(&Path::ALL);
-    all(Auth::ALL);
+    all(&Auth::ALL);
+    all(&["scram-7+plus".parse::<Auth>().unwrap()]);
     all(Ctx::ALL);
     all(Driver::ALL);
     all(Link::ALL);

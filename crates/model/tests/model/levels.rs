@@ -72,7 +72,7 @@ pub(crate) fn grid() -> impl Strategy<Value = Grid> {
     (treatment, load).prop_map(|((server, path, ctx), (workload, clients, scale))| Grid {
         server,
         path,
-        auth: vec![Auth::Native],
+        auth: Some(vec![Auth::Native]),
         ctx,
         driver: vec![Driver::Native],
         link: vec![Link::Local],

@@ -51,7 +51,8 @@ fn of_names() {
 #[test]
 fn of_servers() {
     tells::<ServerLevel>("maria", "unknown server \"maria\"; did you mean \"mariadb\"?");
-    tells::<ServerLevel>("postgres", "unknown server \"postgres\"; it is one of: mariadb");
+    tells::<ServerLevel>("postgre", "unknown server \"postgre\"; did you mean \"postgres\"?");
+    tells::<ServerLevel>("oracle", "unknown server \"oracle\"; it is one of: mariadb, postgres");
     tells::<ServerLevel>(
         "mariadb-ten",
         "server \"mariadb-ten\" is out of range: a version such as 10.11 after -",

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use ciphertoll_model::plan::{LOOKS, MIN_BLOCKS_FOR_VERDICTS};
 use ciphertoll_model::{
-    Arm, AtRest, Auth, Cell, Driver, Grid, Link, Plan, SCHEMA_VERSION, Spec, Stratum, Treatment, Verdicts,
+    Arm, AtRest, Auth, Cell, Driver, Factor, Grid, Link, Path, Plan, SCHEMA_VERSION, Spec, Stratum,
+    Treatment, Verdicts,
 };
 use proptest::prelude::*;
 
@@ -215,10 +216,37 @@ proptest! {
 /// Not by chance: with 24 visits the chance that two of ten blocks agree is nil.
 #[test]
 fn blocks_differ_in_their_order() {
-    let grid = Grid { path: ciphertoll_model::Path::ALL.to_vec(), ..Grid::default() };
+    let grid = Grid { path: Path::ALL.to_vec(), ..Grid::default() };
     let spec = Spec { blocks: Some(10), grids: vec![grid], ..Spec::quick(&[]) };
     let plan = Plan::new(&spec, 3).unwrap();
     for (index, block) in plan.blocks.iter().enumerate() {
         assert!(plan.blocks[..index].iter().all(|earlier| earlier.visits != block.visits));
     }
+}
+
+#[test]
+fn ways_to_log_in_are_compared_beside_paths() {
+    let grid = Grid { auth: Some(vec![Auth::Native, Auth::Trust]), ..Grid::default() };
+    let only_plain = Grid { path: vec![Path::Plain], auth: Some(vec![Auth::Trust]), ..Grid::default() };
+    for (grids, strata) in [(vec![grid], 4), (vec![Grid::default(), only_plain], 2)] {
+        let plan = Plan::new(&Spec { grids, ..one(Vec::new()) }, 1).unwrap();
+        assert_eq!(plan.also.as_ref().unwrap().to_string(), "auth=trust");
+        assert_eq!(plan.strata.len(), strata);
+        let compared = plan.strata.iter().filter(|stratum| stratum.factor == Some(Factor::Auth));
+        for stratum in compared {
+            assert_eq!(plan.cells[stratum.baseline].treatment.auth, Auth::Trust);
+            assert_eq!(plan.cells[stratum.treatments[0]].treatment.auth, Auth::Native);
+        }
+        for block in &plan.blocks[1..] {
+            let distinct: BTreeSet<_> = block.visits.iter().map(|visit| (visit.cell, visit.arm)).collect();
+            assert_eq!(distinct.len(), block.visits.len(), "no cell is visited twice");
+            let baselines = plan.strata.iter().map(|stratum| (stratum.baseline, Arm::Repeat));
+            assert!(baselines.collect::<BTreeSet<_>>().is_subset(&distinct));
+        }
+    }
+    assert_eq!(Plan::new(&one(vec![Grid::default()]), 1).unwrap().also, None);
+}
+
+fn one(grids: Vec<Grid>) -> Spec {
+    Spec { grids, ..Spec::quick(&[]) }
 }

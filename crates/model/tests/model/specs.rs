@@ -51,6 +51,7 @@ fn quick_measures_connects_and_reads() {
     mariadb/plain/native/-/native/local/none/connect/1/10000
     mariadb/tls1.3-p256/native/per-connect/native/local/none/connect/1/10000
     mariadb/tls1.2-p256/native/per-connect/native/local/none/connect/1/10000
+    mariadb/plain/trust/-/native/local/none/connect/1/10000
     mariadb/plain/native/-/native/local/none/point-select/8/10000
     mariadb/tls1.3-p256/native/per-connect/native/local/none/point-select/8/10000
     mariadb/tls1.2-p256/native/per-connect/native/local/none/point-select/8/10000

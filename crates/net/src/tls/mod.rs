@@ -46,6 +46,17 @@ pub struct Settings {
     pub anchors: TrustAnchors,
     /// The name.
     pub peer: PeerName,
+    /// The client's own certificate, where the server asks for one.
+    pub identity: Option<Identity>,
+}
+
+/// A client's certificate and its key, in PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate, followed by those that lead to an authority the server trusts.
+    pub certificate_file: PathBuf,
+    /// Its private key, not encrypted.
+    pub key_file: PathBuf,
 }
 
 /// What client and server agreed on, as observed on one connection.

@@ -6,18 +6,21 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use ciphertoll_wire::tls::{FlightObserver, NamedGroup};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
 use openssl::pkey::Id;
 use openssl::ssl::{
-    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslStream, SslVerifyMode, SslVersion,
+    ErrorCode, Ssl, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslStream, SslVerifyMode,
+    SslVersion,
 };
 use openssl::x509::verify::X509CheckFlags;
 use openssl::x509::{X509Ref, X509VerifyResult};
 
-use super::{Negotiated, PeerName, Settings, TrustAnchors, Version};
+use super::{Identity, Negotiated, PeerName, Settings, TrustAnchors, Version};
 use crate::Error;
 use crate::buffer::Buffer;
 
-/// A client's TLS context: trusted authorities and the one version offered.
+/// A client's TLS context: trusted authorities, the one version offered and the client's certificate.
 #[derive(Clone)]
 pub struct Context {
     inner: SslContext,
@@ -47,7 +50,7 @@ struct Memory {
 }
 
 impl Context {
-    /// Builds a context: reads the authorities, sets the version.
+    /// Builds a context: reads the authorities and the client's certificate, sets the version.
     pub fn build(settings: &Settings) -> Result<Self, Error> {
         let mut builder = SslContextBuilder::new(SslMethod::tls_client()).map_err(settings_error)?;
         let version = match settings.version {
@@ -64,11 +67,18 @@ impl Context {
                 builder.set_default_verify_paths().map_err(settings_error)?;
             }
         }
+        if let Some(identity) = &settings.identity {
+            load_identity(&mut builder, identity)?;
+        }
         Ok(Self { inner: builder.build(), peer: settings.peer.clone(), version: settings.version })
     }
 
-    pub(crate) fn session(&self) -> Result<Session, Error> {
+    /// TLS for one connection; `alpn` is the one protocol to offer.
+    pub(crate) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
         let mut ssl = Ssl::new(&self.inner).map_err(settings_error)?;
+        if let Some(protocol) = alpn {
+            ssl.set_alpn_protos(&alpn_list(protocol)?).map_err(settings_error)?;
+        }
         match &self.peer {
             PeerName::Dns(name) => {
                 if name.contains('\0') {
@@ -162,6 +172,35 @@ impl Session {
         })
     }
 
+    /// Fails unless the server has chosen this protocol: one that knows no ALPN may speak another (RFC 7301).
+    pub(crate) fn expect_alpn(&self, protocol: &[u8]) -> Result<(), Error> {
+        if self.stream.ssl().selected_alpn_protocol() == Some(protocol) {
+            return Ok(());
+        }
+        Err(Error::Tls("the server has not chosen the protocol that was offered in ALPN".to_owned()))
+    }
+
+    /// The hash of the server's certificate that logins are bound to (`tls-server-end-point`, RFC 5929, 4.1).
+    pub(crate) fn server_end_point(&self) -> Result<Vec<u8>, Error> {
+        let certificate = self.stream.ssl().peer_certificate();
+        let certificate = certificate
+            .ok_or_else(|| Error::Tls("there is no certificate to bind the login to".to_owned()))?;
+        let signature = certificate.signature_algorithm().object().nid().signature_algorithms();
+        let digest = match signature.map(|signature| signature.digest) {
+            // What is too weak for a signature is replaced.
+            Some(Nid::MD5 | Nid::SHA1) => Some(MessageDigest::sha256()),
+            Some(digest) => MessageDigest::from_nid(digest),
+            None => None,
+        };
+        let digest = digest.ok_or_else(|| {
+            Error::Tls(
+                "the certificate's signature has no digest of its own to bind the login with".to_owned(),
+            )
+        })?;
+        let hash = certificate.digest(digest).map_err(|error| Error::Tls(first_line(&error)))?;
+        Ok(hash.to_vec())
+    }
+
     /// OpenSSL's reason in one line; the verifier's where it was the certificate.
     fn explain(&self, error: &openssl::ssl::Error) -> Error {
         let verified = self.stream.ssl().verify_result();
@@ -220,6 +259,30 @@ fn load_ca(builder: &mut SslContextBuilder, file: &Path) -> Result<(), Error> {
     builder
         .set_ca_file(file)
         .map_err(|error| Error::TlsSettings(format!("CA file {}: {}", file.display(), first_line(&error))))
+}
+
+fn load_identity(builder: &mut SslContextBuilder, identity: &Identity) -> Result<(), Error> {
+    let Identity { certificate_file, key_file } = identity;
+    let cannot_use = |what: &'static str, file: &Path| {
+        let file = file.display().to_string();
+        move |error: openssl::error::ErrorStack| {
+            Error::TlsSettings(format!("{what} {file}: {}", first_line(&error)))
+        }
+    };
+    builder
+        .set_certificate_chain_file(certificate_file)
+        .map_err(cannot_use("client certificate", certificate_file))?;
+    builder
+        .set_private_key_file(key_file, SslFiletype::PEM)
+        .and_then(|()| builder.check_private_key())
+        .map_err(cannot_use("client key", key_file))
+}
+
+/// One protocol as ALPN lists them: each after its length.
+fn alpn_list(protocol: &[u8]) -> Result<Vec<u8>, Error> {
+    let length = u8::try_from(protocol.len())
+        .map_err(|_| Error::TlsSettings("the protocol's name is too long for ALPN".to_owned()))?;
+    Ok([&[length], protocol].concat())
 }
 
 /// `p256`, `rsa2048`; an algorithm without a name here is shown by OpenSSL's number.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ciphertoll_net::tls::{PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_net::tls::{Identity, PeerName, Settings, TrustAnchors, Version};
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
@@ -11,7 +11,7 @@ use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
-use openssl::ssl::{SslAcceptor, SslMethod, SslVersion};
+use openssl::ssl::{SslAcceptor, SslAcceptorBuilder, SslMethod, SslVersion};
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
 use tempfile::TempDir;
@@ -77,11 +77,21 @@ impl Authority {
 
     /// A client that trusts this authority and expects `localhost`.
     pub(crate) fn settings(&self, version: Version) -> Settings {
-        Settings { version, anchors: TrustAnchors::File(self.file()), peer: PeerName::from("localhost") }
+        Settings {
+            version,
+            anchors: TrustAnchors::File(self.file()),
+            peer: PeerName::from("localhost"),
+            identity: None,
+        }
     }
 
     /// A server with a fresh certificate of this authority.
     pub(crate) fn acceptor(&self, tls: ServerTls) -> SslAcceptor {
+        self.acceptor_builder(tls).build()
+    }
+
+    /// The same, before it is finished.
+    pub(crate) fn acceptor_builder(&self, tls: ServerTls) -> SslAcceptorBuilder {
         let key = tls.key.generate();
         let certificate = self.issue(&key, tls.validity);
         let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
@@ -92,7 +102,18 @@ impl Authority {
             builder.set_min_proto_version(Some(version)).unwrap();
             builder.set_max_proto_version(Some(version)).unwrap();
         }
-        builder.build()
+        builder
+    }
+
+    /// A client's certificate of this authority.
+    pub(crate) fn identity(&self) -> Identity {
+        let key = Key::P256.generate();
+        let certificate = self.issue(&key, Validity::Now);
+        let file = |name| self.directory.path().join(name);
+        let identity = Identity { certificate_file: file("client.pem"), key_file: file("client.key") };
+        fs::write(&identity.certificate_file, certificate.to_pem().unwrap()).unwrap();
+        fs::write(&identity.key_file, key.private_key_to_pem_pkcs8().unwrap()).unwrap();
+        identity
     }
 
     fn issue(&self, key: &PKey<Private>, validity: Validity) -> X509 {

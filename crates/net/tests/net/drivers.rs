@@ -13,7 +13,8 @@ use ciphertoll_net::{
     SourceAddresses, Transport,
 };
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::{Encryption, Login, Row, RowsReader, ServerInfo, command};
+use ciphertoll_wire::mysql::{self, Encryption, Row};
+use ciphertoll_wire::session::{Login, ServerInfo};
 
 /// No wait of any test is longer; what is still not there then has been lost.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -129,7 +130,7 @@ impl Connection {
         match self {
             Self::Blocking(client) => client.close(),
             Self::Loop(mut client) => {
-                command::encode_quit(client.channel.output());
+                client.server.encode_goodbye(client.channel.output());
                 client.channel.close()
             }
         }
@@ -155,12 +156,12 @@ impl LoopClient {
     }
 
     pub(crate) fn send_query(&mut self, sql: &str) -> Result<(), Error> {
-        command::encode_query(self.channel.output(), sql)?;
+        self.server.encode_query(self.channel.output(), sql)?;
         self.channel.send().map(|_| ())
     }
 
     pub(crate) fn read_rows(&mut self) -> Result<Vec<Row>, Error> {
-        let mut reader = RowsReader::new(self.server.capabilities, RESULT_LIMIT_BYTES);
+        let mut reader = self.server.rows_reader(RESULT_LIMIT_BYTES);
         let deadline = Instant::now() + PATIENCE;
         loop {
             for readiness in readiness(&mut self.reactor, deadline)? {
@@ -186,12 +187,12 @@ pub(crate) fn dialer(address: &Address, tls: Option<ContextSource>) -> Dialer {
     Dialer { address: address.clone(), login: login(encryption), tls, transport: Transport::NonBlocking }
 }
 
-fn login(encryption: Encryption) -> Arc<Login> {
-    Arc::new(Login {
+fn login(encryption: Encryption) -> Login {
+    Login::MySql(Arc::new(mysql::Login {
         database: Some(DATABASE.to_owned()),
         encryption,
-        ..Login::new(USER, Secret::new(PASSWORD.to_vec()))
-    })
+        ..mysql::Login::new(USER, Secret::new(PASSWORD.to_vec()))
+    }))
 }
 
 /// What `work` returns, if it returns in time.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use ciphertoll_net::tls::Version;
 use ciphertoll_net::{Address, Error, Fault};
-use ciphertoll_wire::mysql;
+use ciphertoll_wire::{mysql, session};
 use tempfile::TempDir;
 
 use crate::certificates::{Authority, ServerTls};
@@ -25,8 +25,9 @@ fn one_statement(listener: &Listener) -> (Option<String>, Goodbye) {
 
 fn logs_in_and_queries(driver: Driver, server: Server<(Option<String>, Goodbye)>) {
     let connection = driver.connect_plain(&server.address).unwrap();
-    assert_eq!(connection.server().version, "10.11.19-MariaDB");
-    assert_eq!(connection.server().connection_id, 42);
+    let session::ServerInfo::MySql(info) = connection.server() else { panic!("another protocol") };
+    assert_eq!(info.version, "10.11.19-MariaDB");
+    assert_eq!(info.connection_id, 42);
     assert_eq!(connection.negotiated(), None);
     let (connection, rows) = connection.query("SELECT a, b FROM t");
     assert_eq!(rows.unwrap(), [row("one"), row("")]);
@@ -77,7 +78,9 @@ fn tls_over_a_unix_socket() {
 
 #[track_caller]
 fn expect_server_error(error: &Error, expected: u16) {
-    let Error::Protocol(mysql::Error::Server { code, .. }) = error else { panic!("{error:?}") };
+    let Error::Protocol(session::Error::MySql(mysql::Error::Server { code, .. })) = error else {
+        panic!("{error:?}")
+    };
     assert_eq!(*code, expected);
     assert_eq!(error.fault(), Fault::Server);
 }

@@ -9,6 +9,8 @@ mod endings;
 mod login;
 mod negotiated;
 mod phases;
+mod postgres;
+mod postgres_server;
 mod refused;
 mod results;
 mod server;

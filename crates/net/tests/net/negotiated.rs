@@ -87,7 +87,7 @@ fn a_shared_context_does_not_resume_unasked() {
         for _ in 0..3 {
             let mut client = LoopClient::connect(&dialer, None).unwrap();
             assert!(!client.channel.negotiated().unwrap().resumed);
-            ciphertoll_wire::mysql::command::encode_quit(client.channel.output());
+            client.server.encode_goodbye(client.channel.output());
             client.channel.close().unwrap();
         }
         assert_eq!(server.join(), [false; 3]);

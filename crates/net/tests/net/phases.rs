@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::tls::{Context, Version};
 use ciphertoll_net::{ContextSource, Phase, PhaseTimes, Stopwatch};
-use ciphertoll_wire::mysql::command;
 
 use crate::certificates::{Authority, ServerTls};
 use crate::drivers::{LoopClient, dialer};
@@ -19,7 +18,7 @@ fn connect(authority: &Authority, tls: Option<ContextSource>) -> (PhaseTimes, Du
     let began = Instant::now();
     let mut client = LoopClient::connect(&dialer, None).unwrap();
     let took = began.elapsed();
-    command::encode_quit(client.channel.output());
+    client.server.encode_goodbye(client.channel.output());
     client.channel.close().unwrap();
     assert_eq!(server.join(), Goodbye::Orderly);
     (client.phases, took)

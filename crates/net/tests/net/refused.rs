@@ -5,6 +5,7 @@ use std::fs;
 use ciphertoll_net::tls::{PeerName, Settings, TrustAnchors, Version};
 use ciphertoll_net::{Error, Fault};
 use ciphertoll_wire::mysql::{self, Capabilities};
+use ciphertoll_wire::session;
 use openssl::ssl::SslVersion;
 
 use crate::certificates::{Authority, ServerTls, Validity};
@@ -110,7 +111,10 @@ fn no_tls_is_never_replaced_by_plaintext() {
             peer.read_to_end()
         });
         let error = driver.refusal(&server.address, Some(&authority.settings(Version::Tls13)));
-        assert!(matches!(error, Error::Protocol(mysql::Error::TlsNotOffered)), "{error:?}");
+        assert!(
+            matches!(error, Error::Protocol(session::Error::MySql(mysql::Error::TlsNotOffered))),
+            "{error:?}"
+        );
         assert_eq!(error.fault(), Fault::Server);
         assert_eq!(server.join(), b"", "{driver:?} answered");
     }
@@ -129,7 +133,10 @@ fn plaintext_with_the_greeting() {
             peer.read_to_end()
         });
         let error = driver.refusal(&server.address, Some(&authority.settings(Version::Tls13)));
-        assert!(matches!(error, Error::Protocol(mysql::Error::Protocol { .. })), "{error:?}");
+        assert!(
+            matches!(error, Error::Protocol(session::Error::MySql(mysql::Error::Protocol { .. }))),
+            "{error:?}"
+        );
         assert_eq!(error.fault(), Fault::Server);
         assert_eq!(server.join(), b"", "{driver:?} answered");
     }

@@ -300,6 +300,22 @@ impl Peer {
         }
     }
 
+    /// Appends what comes next, in plaintext; nothing at the end.
+    pub(crate) fn read_more(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        let mut piece = [0; 4096];
+        let count = self.plaintext().read(&mut piece)?;
+        into.extend_from_slice(&piece[..count]);
+        Ok(count)
+    }
+
+    fn plaintext(&mut self) -> &mut dyn Read {
+        match &mut self.stream {
+            Stream::Plain(wire) => wire,
+            Stream::Tls(stream) => stream,
+            Stream::Gone => panic!("there is no stream"),
+        }
+    }
+
     /// A close alert, over TLS, then the end of this direction. A client may have gone before either.
     pub(crate) fn finish(&mut self) {
         if let Stream::Tls(stream) = &mut self.stream {
@@ -354,11 +370,7 @@ impl Peer {
 
     /// One packet with its header and not a byte more: what follows may be TLS.
     fn read_packet(&mut self) -> io::Result<Vec<u8>> {
-        let stream: &mut dyn Read = match &mut self.stream {
-            Stream::Plain(wire) => wire,
-            Stream::Tls(stream) => stream,
-            Stream::Gone => panic!("there is no stream"),
-        };
+        let stream = self.plaintext();
         let mut packet = vec![0; 4];
         stream.read_exact(&mut packet)?;
         let length = u32::from_le_bytes([packet[0], packet[1], packet[2], 0]) as usize;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ciphertoll_net::SourceAddresses;
-use ciphertoll_wire::mysql::command;
 
 use crate::drivers::{LoopClient, dialer};
 use crate::server::Server;
@@ -23,7 +22,7 @@ fn seen_from(connects: usize, mut sources: Option<SourceAddresses>) -> Vec<IpAdd
     let dialer = dialer(&server.address, None);
     for _ in 0..connects {
         let mut client = LoopClient::connect(&dialer, sources.as_mut()).unwrap();
-        command::encode_quit(client.channel.output());
+        client.server.encode_goodbye(client.channel.output());
         client.channel.close().unwrap();
     }
     server.join()

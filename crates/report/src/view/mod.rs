@@ -236,7 +236,10 @@ fn strata<'a>(report: &'a RunReport<'a>) -> Vec<StratumView<'a>> {
             plan: stratum,
             analysis: analysed,
             baseline: find(plan, stratum.baseline)?,
-            treatments: stratum.treatments.iter().filter_map(|&index| find(plan, index)).collect(),
+            treatments: match stratum.factor {
+                Some(_) => analysed.also_compared.iter().collect(),
+                None => stratum.treatments.iter().filter_map(|&index| find(plan, index)).collect(),
+            },
             rows: names::row_factors(plan, stratum),
         })
     };

@@ -48,6 +48,7 @@ fn heading(phase: Phase) -> &'static str {
         Phase::TlsRequest => "TLS\nrequest",
         Phase::TlsHandshake => "TLS\nhandshake",
         Phase::Auth => "auth",
+        Phase::Ready => "ready",
         Phase::FirstQuery => "first\nquery",
         Phase::Close => "close",
     }

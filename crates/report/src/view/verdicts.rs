@@ -17,6 +17,7 @@ pub(super) fn title(report: &RunReport<'_>) -> String {
         Baseline::Server(server) => {
             format!("What the server changes here: {servers}, compared with {}", server.short_name())
         }
+        Baseline::Auth(auth) => format!("What authentication costs here: {servers}, compared with {auth}"),
         Baseline::Ctx(ctx) => format!("What the TLS context costs here: {servers}, compared with {ctx}"),
     }
 }

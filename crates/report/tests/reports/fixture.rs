@@ -225,6 +225,18 @@ fn measured(spec: &Spec, blocks: u32) -> Run {
     };
     let stratum = |stratum: &ciphertoll_model::Stratum| StratumAnalysis {
         baseline: plan.cells[stratum.baseline].id(),
+        also_compared: stratum
+            .treatments
+            .iter()
+            .filter(|_| stratum.factor.is_some())
+            .map(|&index| {
+                let mut compared = cell((index, &plan.cells[index]));
+                compared.role = Role::Treatment;
+                toll(&mut compared, Metric::LatencyNsMean, 1.214, 0.021, Some(Verdict::Differs));
+                toll(&mut compared, Metric::CpuUsPerOpTotal, 1.182, 0.018, Some(Verdict::Differs));
+                compared
+            })
+            .collect(),
         repeat: BTreeMap::new(),
         noise_floor: [
             (Metric::RatePerS, 0.018),
@@ -320,6 +332,7 @@ fn leg(path: Path, connections: u64) -> LegCount {
         key: some("p256"),
         resumed: path.as_tls().map(|_| false),
         hello_retry: path.as_tls().map(|_| false),
+        auth: None,
         library: some("OpenSSL 3.0.16"),
     };
     LegCount { leg, connections }

@@ -163,6 +163,7 @@ fn legs_are_summed_and_flags_counted_by_trial() {
         key: None,
         resumed: Some(false),
         hello_retry: Some(false),
+        auth: None,
         library: None,
     };
     let mut events = Vec::new();

@@ -1,0 +1,89 @@
+//! A control group (cgroup v2) around a server that is many processes: it counts the CPU time of all of
+//! them, ended ones included, to the microsecond.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{Context, Error};
+
+const NS_PER_US: u64 = 1_000;
+/// A group can be removed when its last process is reaped.
+const REMOVE_LIMIT: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_millis(3);
+
+/// A group below our own. Its processes are killed, and it is removed, when dropped.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// A new group with the process `pid` in it; none where we may not make one.
+    pub(crate) fn around(pid: i32) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = own_directory(&mounts, &own)?.join(format!("ciphertoll-{}-{pid}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        let cgroup = Self { path };
+        fs::write(cgroup.path.join("cgroup.procs"), pid.to_string()).ok()?;
+        read_cpu_ns(&cgroup.path).is_ok().then_some(cgroup)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Since Linux 5.14; before, the server's processes end by themselves when their first one has.
+        let _ = fs::write(self.path.join("cgroup.kill"), "1");
+        let deadline = Instant::now() + REMOVE_LIMIT;
+        while fs::remove_dir(&self.path).is_err() && self.path.exists() && Instant::now() < deadline {
+            thread::sleep(RETRY_AFTER);
+        }
+    }
+}
+
+/// CPU time of the group at `path` so far.
+pub(crate) fn read_cpu_ns(path: &Path) -> Result<u64, Error> {
+    let path = path.join("cpu.stat");
+    let text = fs::read_to_string(&path).context("read", &path)?;
+    let usage_us = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<u64>().ok());
+    let usage_us = usage_us.ok_or_else(|| std::io::Error::other("unexpected contents"));
+    Ok(usage_us.context("understand", &path)? * NS_PER_US)
+}
+
+/// The directory of our own group, of `/proc/self/mountinfo` and `/proc/self/cgroup`.
+fn own_directory(mounts: &str, own: &str) -> Option<PathBuf> {
+    let group = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let (root, mount_point) = mounts.lines().find_map(|line| {
+        let (fields, file_system) = line.split_once(" - ")?;
+        let mut fields = fields.split(' ').skip(3);
+        let is_cgroup = file_system.starts_with("cgroup2 ");
+        is_cgroup.then(|| Some((fields.next()?, fields.next()?))).flatten()
+    })?;
+    let below = Path::new(group).strip_prefix(root).ok()?;
+    // Above the mount there is nothing for us.
+    let inside = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    inside.then(|| Path::new(mount_point).join(below))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_group_is_found_below_its_mount() {
+        let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+             41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+        let found = |own| own_directory(mounts, own);
+        assert_eq!(found("1:cpu:/\n0::/\n").unwrap(), Path::new("/sys/fs/cgroup/unified"));
+        assert_eq!(found("0::/user.slice/a\n").unwrap(), Path::new("/sys/fs/cgroup/unified/user.slice/a"));
+        assert_eq!(found("0::/../outside\n"), None);
+        assert_eq!(found("1:cpu:/\n"), None);
+        assert_eq!(own_directory("", "0::/\n"), None);
+    }
+}

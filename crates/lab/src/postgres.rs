@@ -1,0 +1,233 @@
+//! What only `PostgreSQL` does: its roles, its counters, how it is asked.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ciphertoll_model::Auth;
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::{Secret, scram};
+use nix::unistd::{User, geteuid};
+use openssl::hash::{MessageDigest, hash};
+
+use crate::control::{self, Control, RETRY_AFTER};
+use crate::error::Error;
+use crate::files::{self, PRIVATE_FILE};
+use crate::hex::hex;
+use crate::rows;
+use crate::server::{About, Place};
+use crate::user::RunAs;
+
+/// The superuser of control connections. Only the user who runs us is let in as it, by the unix socket.
+pub(crate) const CONTROL_ROLE: &str = "ciphertoll";
+/// The role for [`Auth::default_of`].
+pub(crate) const DEFAULT_ROLE: &str = "toll_scram_4096";
+/// Group of the roles that log in with SCRAM: a rule for each would have to know all iteration counts.
+pub(crate) const SCRAM_GROUP: &str = "toll_scram";
+const MD5_ROLE: &str = "toll_md5";
+const TRUST_ROLE: &str = "toll_trust";
+/// What the log of a server says that could not have its port.
+pub(crate) const PORT_TAKEN: &[&str] = &["could not create any TCP/IP sockets", "could not bind"];
+
+/// A reload takes milliseconds; on a loaded machine, some more.
+const RELOAD_LIMIT: Duration = Duration::from_secs(10);
+/// How long connections that were closed may take to end and to hand over their counts.
+const ENDING_LIMIT: Duration = Duration::from_secs(1);
+
+/// Writes who may log in and how; the next file beside it maps our own user to the control role.
+pub(crate) fn write_access_rules(place: &Place, owner: RunAs) -> Result<PathBuf, Error> {
+    let path = place.root.join("pg_hba.conf");
+    files::write(&path, access_rules().as_bytes(), PRIVATE_FILE, owner)?;
+    let user = User::from_uid(geteuid()).ok().flatten();
+    let name = user.map(|user| user.name).ok_or_else(|| {
+        Error::NoServerUser(format!("PostgreSQL knows users by name, and ours ({}) has none", geteuid()))
+    })?;
+    let map = format!("lab \"{}\" {CONTROL_ROLE}\n", name.replace('"', "\"\""));
+    files::write(&identity_map(&path), map.as_bytes(), PRIVATE_FILE, owner)?;
+    Ok(path)
+}
+
+/// The map of users beside the access rules.
+pub(crate) fn identity_map(access_rules: &Path) -> PathBuf {
+    access_rules.with_file_name("pg_ident.conf")
+}
+
+/// Rules for roles that are not there let nobody in.
+fn access_rules() -> String {
+    let mut rules = format!("local all {CONTROL_ROLE} peer map=lab\n");
+    let scram = format!("+{SCRAM_GROUP}");
+    for (role, method) in [(TRUST_ROLE, "trust"), (MD5_ROLE, "md5"), (scram.as_str(), "scram-sha-256")] {
+        for origin in
+            [format!("local {} {role}", rows::SCHEMA), format!("host {} {role} 127.0.0.0/8", rows::SCHEMA)]
+        {
+            // Writing to a string cannot fail.
+            let _ = writeln!(rules, "{origin} {method}");
+        }
+    }
+    rules
+}
+
+/// The role that clients with this authentication log in as.
+pub(crate) fn role_name(auth: Auth) -> String {
+    match auth {
+        Auth::Trust => TRUST_ROLE.to_owned(),
+        Auth::Md5 => MD5_ROLE.to_owned(),
+        // Whether the proof is bound is for the client to say.
+        Auth::Scram { iterations, .. } => format!("{SCRAM_GROUP}_{}", iterations.number()),
+        Auth::Native => "toll_native".to_owned(),
+    }
+}
+
+/// Makes the role for `auth`. The password itself is in no statement, only what the server stores of it.
+pub(crate) fn make_role(control: &Control, auth: Auth, password: &Secret) -> Result<(), Error> {
+    let role = role_name(auth);
+    let options = match auth {
+        Auth::Trust => String::new(),
+        Auth::Md5 => format!("PASSWORD '{}'", md5_verifier(password, &role)?),
+        Auth::Scram { iterations, .. } => {
+            let verifier = scram::Verifier::of(password.expose(), iterations.number())?.text();
+            format!("PASSWORD '{}' IN ROLE {SCRAM_GROUP}", verifier.as_str())
+        }
+        Auth::Native => {
+            let reason = "PostgreSQL does not have it; it is MariaDB's".to_owned();
+            return Err(Error::NoSuchAuth { auth: auth.to_string(), reason });
+        }
+    };
+    let mut client = control.connect()?;
+    // One transaction: a role that could log in but not read would not be made again.
+    let statements = format!(
+        "CREATE ROLE {role} LOGIN {options}; GRANT ALL ON SCHEMA public TO {role}; \
+         GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; \
+         GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}"
+    );
+    control::execute(&mut client, "make a role", &statements)
+}
+
+fn md5_verifier(password: &Secret, role: &str) -> Result<String, Error> {
+    let digest = hash(MessageDigest::md5(), &[password.expose(), role.as_bytes()].concat())?;
+    Ok(format!("md5{}", hex(&digest)))
+}
+
+/// Makes the server read its files again, and waits until a new connection says that it has. A new one,
+/// as the first process has then done all of it: connections that are there read them by themselves.
+pub(crate) fn reload_certificate(control: &Control) -> Result<(), Error> {
+    let doing = "make the server read its certificate";
+    let loaded = |client: &mut Client| control::query(client, doing, "SELECT pg_conf_load_time()");
+    let mut client = control.connect()?;
+    let before = loaded(&mut client)?;
+    control::execute(&mut client, doing, "SELECT pg_reload_conf()")?;
+    let deadline = Instant::now() + RELOAD_LIMIT;
+    while loaded(&mut control.connect()?)? == before {
+        if Instant::now() >= deadline {
+            return Err(Error::NotReloaded { limit: RELOAD_LIMIT });
+        }
+        thread::sleep(RETRY_AFTER);
+    }
+    Ok(())
+}
+
+/// Reads table and indexes until none of their pages comes from outside the buffers any more, or a pass
+/// brings no fewer than the one before. By the indexes: a sequential scan of a large table uses a few
+/// buffers over and over and leaves the rest as they were.
+pub(crate) fn prewarm(control: &Control) -> Result<(), Error> {
+    let doing = "read all rows once";
+    let mut client = control.connect()?;
+    for setting in ["enable_seqscan", "enable_bitmapscan", "max_parallel_workers_per_gather"] {
+        control::execute(&mut client, doing, &format!("SET {setting} = 0"))?;
+    }
+    let mut fewest = u64::MAX;
+    loop {
+        let before = misses(&mut client)?;
+        control::execute(&mut client, doing, "SELECT sum(length(c)) FROM sbtest1 WHERE id >= 0")?;
+        control::execute(&mut client, doing, "SELECT sum(k) FROM sbtest1 WHERE k >= 0")?;
+        let misses = misses(&mut client)?.saturating_sub(before);
+        if misses == 0 || misses >= fewest {
+            return Ok(());
+        }
+        fewest = misses;
+    }
+}
+
+/// Connections hand their counts over when they end at the latest, so those that were closed just now
+/// are awaited.
+pub(crate) fn buffer_misses(control: &Control) -> Result<u64, Error> {
+    let others = "SELECT count(*) FROM pg_stat_activity \
+         WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let mut client = control.connect()?;
+    let deadline = Instant::now() + ENDING_LIMIT;
+    while number(&mut client, others, "pg_stat_activity")? > 0 && Instant::now() < deadline {
+        thread::sleep(RETRY_AFTER);
+    }
+    misses(&mut client)
+}
+
+fn misses(client: &mut Client) -> Result<u64, Error> {
+    const FORCES_FLUSH: u64 = 150_000;
+    let doing = "read the server's counters";
+    let version = number(client, "SHOW server_version_num", "server_version_num")?;
+    // Else a connection keeps its counts to itself for a second or more.
+    if version >= FORCES_FLUSH {
+        control::execute(client, doing, "SELECT pg_stat_force_next_flush()")?;
+    }
+    let reads = "SELECT coalesce(sum(heap_blks_read + coalesce(idx_blks_read, 0)), 0)::bigint \
+         FROM pg_statio_user_tables";
+    number(client, reads, "heap_blks_read and idx_blks_read")
+}
+
+fn number(client: &mut Client, sql: &str, counter: &'static str) -> Result<u64, Error> {
+    let rows = control::query(client, "read the server's counters", sql)?;
+    let value = rows.into_iter().flatten().next().and_then(|value| value.parse().ok());
+    value.ok_or(Error::NoCounter(counter))
+}
+
+/// What the server says of itself; paths are left out of the settings.
+pub(crate) fn ask(control: &Control) -> Result<About, Error> {
+    let doing = "ask the server about itself";
+    let mut client = control.connect()?;
+    let identity = "SELECT current_setting('server_version'), current_setting('ssl_library')";
+    let mut identity = control::query(&mut client, doing, identity)?.into_iter().flatten();
+    let version = identity.next().unwrap_or_default();
+    let tls_library = identity.next().filter(|library| !library.is_empty());
+    let changed = "SELECT name, current_setting(name) FROM pg_settings \
+         WHERE source IN ('configuration file', 'command line')";
+    let rows = control::query(&mut client, doing, changed)?;
+    let pairs = rows.into_iter().filter_map(|row| <[String; 2]>::try_from(row).ok());
+    let settings =
+        pairs.filter(|[_, value]| !value.starts_with('/')).map(|[name, value]| (name, value)).collect();
+    Ok(About { version, tls_library, settings })
+}
+
+/// Makes what every role of ours needs, while the template is made.
+pub(crate) fn make_group(client: &mut Client) -> Result<(), Error> {
+    control::execute(client, "make a group of roles", &format!("CREATE ROLE {SCRAM_GROUP} NOLOGIN"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_roles_for_clients_may_come_by_tcp() {
+        let rules = access_rules();
+        assert_eq!(rules.lines().count(), 7);
+        let by_tcp: Vec<&str> = rules.lines().filter(|rule| rule.starts_with("host")).collect();
+        assert!(by_tcp.iter().all(|rule| rule.contains("toll_") && rule.contains("127.0.0.0/8")), "{rules}");
+        assert!(rules.starts_with("local all ciphertoll peer map=lab\n"), "{rules}");
+    }
+
+    #[test]
+    fn roles_are_named_by_what_the_server_stores() {
+        let default = Auth::default_of(ciphertoll_model::Engine::Postgres);
+        assert_eq!(role_name(default), DEFAULT_ROLE);
+        let bound: Auth = "scram-4096+plus".parse().unwrap();
+        assert_eq!(role_name(bound), DEFAULT_ROLE);
+    }
+
+    #[test]
+    fn md5_is_of_password_and_role() {
+        // SELECT 'md5' || md5('hunter2' || 'toll_md5')
+        let verifier = md5_verifier(&Secret::new(b"hunter2".to_vec()), MD5_ROLE).unwrap();
+        assert_eq!(verifier, "md56a2dce1e6482e3e0cebe523840fc25cf");
+    }
+}

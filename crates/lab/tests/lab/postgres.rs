@@ -1,0 +1,198 @@
+//! A real `PostgreSQL`, started, used over every path, and gone without a trace.
+
+use std::fs;
+use std::sync::Arc;
+
+use ciphertoll_lab::{Build, Lab, Sample, Server, Start, find};
+use ciphertoll_model::{Auth, ChannelBinding, Endpoint, Engine, Scale, ServerKey, ServerLevel};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_net::{Address, tls};
+use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_wire::postgres::{self, Encryption};
+use ciphertoll_wire::{Secret, session::Login};
+
+use crate::common;
+
+const ROWS: u32 = 1_500;
+
+struct Fixture {
+    // Dropped in this order: the servers' files lie in the scratch directory, that in the place.
+    lab: Lab,
+    build: Build,
+    place: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Option<Self> {
+        let build = installed()?;
+        let place = common::place();
+        // Templates are shared by all tests and kept between runs, as users' are.
+        let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
+        let lab = Lab::open_in(common::helper(), &place.path().join("scratch"), cache.into())
+            .expect("a lab of our own");
+        Some(Self { lab, build, place })
+    }
+
+    fn start(&self, preferred_port: Option<u16>) -> Server {
+        let scale: Scale = ROWS.to_string().parse().expect("a scale");
+        let template = self.lab.template(&self.build, scale, &mut |_| {}).expect("a template is made");
+        let start = Start {
+            build: &self.build,
+            template: &template,
+            name: "p1",
+            key: ServerKey::P256,
+            log: self.place.path().join("postgres.log"),
+            preferred_port,
+        };
+        self.lab.start(&start).expect("the server starts")
+    }
+}
+
+/// The `PostgreSQL` of this machine, or a printed reason to skip.
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+fn installed() -> Option<Build> {
+    find(&ServerLevel::of(Engine::Postgres)).inspect_err(|error| eprintln!("skipped: {error}")).ok()
+}
+
+fn auth(text: &str) -> Auth {
+    text.parse().expect("a level of auth")
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Unix,
+    Plain,
+    Tls,
+}
+
+fn connect(
+    server: &Server,
+    auth: Auth,
+    way: Way,
+    password: Option<&[u8]>,
+) -> Result<Client, ciphertoll_net::Error> {
+    let account = server.account(auth);
+    let stored = fs::read(&account.password_file).expect("the password is readable");
+    let binds = matches!(auth, Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. });
+    let login = postgres::Login {
+        user: account.user,
+        password: Secret::new(password.map_or(stored, <[u8]>::to_vec)),
+        database: Some(server.database().to_owned()),
+        encryption: if matches!(way, Way::Tls) { Encryption::Tls } else { Encryption::Plain },
+        channel_binding: if binds {
+            postgres::ChannelBinding::Required
+        } else {
+            postgres::ChannelBinding::Disabled
+        },
+    };
+    let endpoint = if matches!(way, Way::Unix) { server.unix_endpoint() } else { server.tcp_endpoint() };
+    let address = match endpoint {
+        Endpoint::Tcp(address) => Address::Tcp(address),
+        Endpoint::Unix(path) => Address::Unix(path),
+    };
+    let context = matches!(way, Way::Tls).then(|| {
+        let settings = tls::Settings {
+            version: tls::Version::Tls13,
+            anchors: tls::TrustAnchors::File(server.ca_file()),
+            peer: server.server_name().into(),
+            identity: None,
+        };
+        tls::Context::build(&settings).expect("a TLS context")
+    });
+    Client::connect(&address, Login::Postgres(Arc::new(login)), context.as_ref())
+}
+
+#[test]
+fn a_server_serves_every_path_and_leaves_nothing() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mut server = fixture.start(None);
+    assert!(server.is_alive());
+    assert!(server.version().starts_with(&fixture.build.version), "{}", server.version());
+    assert_eq!(server.tls_library(), Some("OpenSSL"));
+    assert_eq!(server.settings()["shared_buffers"], "128MB");
+    let default = Auth::default_of(Engine::Postgres);
+    assert_eq!(server.account(default).user, server.user());
+    for way in [Way::Unix, Way::Plain, Way::Tls] {
+        let mut client = connect(&server, default, way, None).unwrap();
+        let rows = client.query_text("SELECT count(*) FROM sbtest1").unwrap();
+        assert_eq!(rows.unwrap(), ROWS.to_string());
+        assert!(client.query("SELECT * FROM pg_authid").is_err(), "no rights beyond the tables");
+    }
+    for (key, label) in
+        [(ServerKey::P256, "p256"), (ServerKey::Rsa2048, "rsa2048"), (ServerKey::P256, "p256")]
+    {
+        server.install_certificate(key).unwrap();
+        let client = connect(&server, default, Way::Tls, None).unwrap();
+        assert_eq!(client.negotiated().unwrap().key, label);
+    }
+    let identity = ProcessIdentity::of(server.pid()).unwrap();
+    assert_eq!(server.stop().unwrap(), Ended::Terminated);
+    assert!(!identity.is_alive());
+    let scratch = fixture.lab.scratch().path().to_owned();
+    assert!(!scratch.join("p1").exists());
+    drop(fixture.lab);
+    assert!(!scratch.exists());
+}
+
+#[test]
+fn every_auth_logs_in_as_it_says_and_with_the_password_only() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mut server = fixture.start(None);
+    for text in ["trust", "md5", "scram-1", "scram-4096", "scram-4096+plus"] {
+        let auth = auth(text);
+        server.prepare_auth(auth).unwrap();
+        server.prepare_auth(auth).unwrap();
+        for way in [Way::Unix, Way::Plain, Way::Tls] {
+            if auth.to_string().ends_with("+plus") && !matches!(way, Way::Tls) {
+                continue;
+            }
+            let mut client = connect(&server, auth, way, None).unwrap();
+            assert_eq!(client.server().auth_label(), text);
+            assert!(client.query_text("SELECT c FROM sbtest1 WHERE id = 1").unwrap().is_some());
+            let refused = connect(&server, auth, way, Some(b"wrong")).is_err();
+            assert_eq!(refused, auth != Auth::Trust, "{text}");
+        }
+    }
+    let error = server.prepare_auth(Auth::Native).unwrap_err().to_string();
+    assert!(error.contains("native"), "{error}");
+    let password = fs::read_to_string(server.password_file()).unwrap();
+    let log = fs::read_to_string(fixture.place.path().join("postgres.log")).unwrap();
+    assert!(password.len() >= 24 && !log.contains(&password));
+}
+
+#[test]
+fn rows_that_were_read_before_are_cached() {
+    let Some(fixture) = Fixture::new() else { return };
+    let server = fixture.start(None);
+    server.prewarm().unwrap();
+    let misses = server.buffer_misses().unwrap();
+    assert!(misses > 0, "a fresh server has read its table from outside");
+    let mut client = connect(&server, Auth::default_of(Engine::Postgres), Way::Unix, None).unwrap();
+    client.execute("SELECT sum(length(pad)) FROM sbtest1").unwrap();
+    client.close().unwrap();
+    assert_eq!(server.buffer_misses().unwrap(), misses);
+}
+
+#[test]
+fn a_servers_cpu_time_covers_processes_that_ended() {
+    let Some(fixture) = Fixture::new() else { return };
+    let server = fixture.start(None);
+    let meter = server.cpu_meter();
+    let before = Sample::take(&meter).unwrap();
+    for _ in 0..20 {
+        connect(&server, Auth::default_of(Engine::Postgres), Way::Tls, None).unwrap().close().unwrap();
+    }
+    let difference = Sample::take(&meter).unwrap().since(&before);
+    assert!(difference.server_cpu_ns > 20 * 500_000, "a login takes more than 0.5 ms: {difference:?}");
+    assert!(server.memory_pid().is_none());
+}
+
+#[test]
+fn a_taken_port_is_left_to_its_owner() {
+    let Some(fixture) = Fixture::new() else { return };
+    let holder = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let taken = holder.local_addr().unwrap().port();
+    let server = fixture.start(Some(taken));
+    let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
+    assert_ne!(address.port(), taken);
+}
