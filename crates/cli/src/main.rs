@@ -13,6 +13,7 @@ mod progress;
 mod report;
 mod request;
 mod run;
+mod servers;
 
 use std::io::Write;
 use std::process;
@@ -42,6 +43,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Report(arguments) => report::report(&arguments),
+        Command::Servers(arguments) => servers::servers(&arguments),
         Command::Schema => print_document(&ciphertoll_report::json_schema()),
     }
 }

@@ -17,7 +17,55 @@ pub enum Error {
         /// What was found instead, or nothing.
         found: String,
         /// How to get one.
-        how_to_get: &'static str,
+        how_to_get: String,
+    },
+    /// The program that fetches builds is missing.
+    #[error(
+        "fetching {name} takes {client}, which is not on the PATH; install it (Debian and Ubuntu: the package {package})"
+    )]
+    ClientMissing {
+        /// What was to be fetched.
+        name: String,
+        /// The program.
+        client: &'static str,
+        /// The package that has it.
+        package: &'static str,
+    },
+    /// The program that fetches builds failed.
+    #[error("cannot fetch {name}: {client} ended ({status}) and said: {said} (all of it: {})", log.display())]
+    Download {
+        /// What was to be fetched.
+        name: String,
+        /// The program.
+        client: &'static str,
+        /// How it ended.
+        status: String,
+        /// What it said of the reason.
+        said: String,
+        /// Where its output is.
+        log: PathBuf,
+    },
+    /// What was fetched is not what this version of ciphertoll was made for.
+    #[error(
+        "{file} was fetched, but is not the file expected, and was removed: its SHA-256 is {found}, not {expected}; if that comes again, remove it from {client}'s own repository, too"
+    )]
+    Checksum {
+        /// The file's name.
+        file: String,
+        /// The SHA-256 that it should have had.
+        expected: &'static str,
+        /// The SHA-256 that it had.
+        found: String,
+        /// The program that fetched it.
+        client: &'static str,
+    },
+    /// What was fetched could not be unpacked.
+    #[error("cannot unpack {}: {reason}", archive.display())]
+    Unpack {
+        /// The archive.
+        archive: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// A program that a build needs is missing or does not run.
     #[error("{} does not work: {reason}", program.display())]
@@ -114,7 +162,12 @@ impl Error {
             | Self::NoCounter(_)
             | Self::NoSuchAuth { .. }
             | Self::NotReloaded { .. } => ExitCode::ServerRefused,
-            Self::PortsTaken { .. } | Self::NoServerUser(_) => ExitCode::HostResource,
+            Self::PortsTaken { .. }
+            | Self::NoServerUser(_)
+            | Self::ClientMissing { .. }
+            | Self::Download { .. }
+            | Self::Checksum { .. }
+            | Self::Unpack { .. } => ExitCode::HostResource,
             Self::Control { source, .. } => match source.fault() {
                 ciphertoll_net::Fault::Server | ciphertoll_net::Fault::Tls => ExitCode::ServerRefused,
                 ciphertoll_net::Fault::Host => ExitCode::HostResource,

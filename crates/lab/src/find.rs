@@ -1,12 +1,15 @@
 //! Builds of servers on this machine: where they are, and which version they say they are.
 
+use std::cmp::Reverse;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ciphertoll_model::{Engine, ServerLevel};
 
 use crate::error::Error;
+use crate::fetch::{self, Fetchable};
 
 const HOW_TO_GET_MARIADB: &str = "install it (Debian and Ubuntu: the package mariadb-server-core) \
      or name its directory: mariadb=/opt/mariadb";
@@ -54,6 +57,8 @@ struct Kind {
     /// Directories of the installer, below what the server is installed under.
     install_directories: &'static [&'static str],
     version: fn(&Path) -> Option<String>,
+    /// Parts of a version that name a series: `10.11`, `18`.
+    series_parts: usize,
     how_to_get: &'static str,
 }
 
@@ -62,6 +67,7 @@ const MARIADB: Kind = Kind {
     install_names: &MARIADB_INSTALL_NAMES,
     install_directories: &["bin", "scripts", "sbin"],
     version: mariadb_version,
+    series_parts: 2,
     how_to_get: HOW_TO_GET_MARIADB,
 };
 
@@ -70,37 +76,163 @@ const POSTGRES: Kind = Kind {
     install_names: &POSTGRES_INSTALL_NAMES,
     install_directories: &["bin"],
     version: postgres_version,
+    series_parts: 1,
     how_to_get: HOW_TO_GET_POSTGRES,
 };
 
-/// The newest build that is what `level` asks for.
+/// Where a build came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Somebody installed it.
+    Installed,
+    /// [`crate::fetch`] did.
+    Fetched,
+}
+
+impl Build {
+    /// Where it came from.
+    pub fn origin(&self) -> Origin {
+        if fetch::is_fetched(&self.server_program) { Origin::Fetched } else { Origin::Installed }
+    }
+
+    /// The shortest level with a version that finds this build and no other: `postgres-18`.
+    pub fn level(&self) -> ServerLevel {
+        let series: Vec<&str> = self.version.split('.').take(kind(self.engine).series_parts).collect();
+        let of =
+            |version: &str| ServerLevel { version: Some(version.to_owned()), ..ServerLevel::of(self.engine) };
+        let levels = [of(&series.join(".")), of(&self.version)];
+        let finds_this = |level: &ServerLevel| find(level).is_ok_and(|found| found == *self);
+        levels.into_iter().find(finds_this).unwrap_or_else(|| ServerLevel {
+            directory: Some(self.base_directory.clone()),
+            ..ServerLevel::of(self.engine)
+        })
+    }
+
+    /// The TLS library that the program names: `OpenSSL 3`. None where it names none that we know, as then
+    /// only the running server can tell.
+    pub fn tls_library(&self) -> Option<String> {
+        /// Symbols apart, no server is larger.
+        const MAX_BYTES: u64 = 256 << 20;
+        let mut program = Vec::new();
+        fs::File::open(&self.server_program).ok()?.take(MAX_BYTES).read_to_end(&mut program).ok()?;
+        tls_library_in(&program)
+    }
+}
+
+/// The newest build that is what `level` asks for. One that was fetched counts only where a version is
+/// asked for that nobody installed: what is fetched must not change what `postgres` means.
 pub fn find(level: &ServerLevel) -> Result<Build, Error> {
-    let kind = match level.engine {
+    let kind = kind(level.engine);
+    let installed = candidates(kind, &directories(level.directory.as_deref()));
+    let fetched = match level.directory {
+        None => candidates(kind, &fetched_directories()),
+        Some(_) => Vec::new(),
+    };
+    let newest = newest(level, &installed).or_else(|| level.version.as_ref().and(newest(level, &fetched)));
+    match newest {
+        Some(candidate) => build(level.engine, candidate.clone()),
+        None => Err(missing(level, &installed, &fetched)),
+    }
+}
+
+/// Every build of `engine` that a level without a directory can ask for, the newest first.
+pub fn installed(engine: Engine) -> Vec<Build> {
+    let places: Vec<PathBuf> = directories(None).into_iter().chain(fetched_directories()).collect();
+    let candidates = candidates(kind(engine), &places).into_iter();
+    // One without its installer cannot be started.
+    let mut builds: Vec<Build> = candidates.filter_map(|candidate| build(engine, candidate).ok()).collect();
+    builds.sort_by_cached_key(|build| Reverse(version_numbers(&build.version)));
+    builds
+}
+
+/// How somebody gets a server of `engine` by hand.
+pub fn how_to_install(engine: Engine) -> &'static str {
+    kind(engine).how_to_get
+}
+
+/// A server and the version that it says it is.
+type Candidate = (PathBuf, String);
+
+fn kind(engine: Engine) -> &'static Kind {
+    match engine {
         Engine::MariaDb => &MARIADB,
         Engine::Postgres => &POSTGRES,
-    };
-    let directories = directories(level.directory.as_deref());
-    let found: Vec<(PathBuf, String)> = programs(&directories, kind.server_names)
+    }
+}
+
+fn candidates(kind: &Kind, directories: &[PathBuf]) -> Vec<Candidate> {
+    programs(directories, kind.server_names)
         .into_iter()
         .filter_map(|program| (kind.version)(&program).map(|version| (program, version)))
-        .collect();
-    let accepted = found.iter().filter(|(_, version)| level.accepts_version(version));
-    let newest = accepted.max_by_key(|(_, version)| version_numbers(version));
-    let Some((server_program, version)) = newest.cloned() else {
-        let versions: Vec<&str> = found.iter().map(|(_, version)| version.as_str()).collect();
-        return Err(Error::ServerMissing {
-            wanted: level.to_string(),
-            found: if versions.is_empty() {
-                String::new()
-            } else {
-                format!(" (only {})", versions.join(", "))
-            },
-            how_to_get: kind.how_to_get,
-        });
-    };
+        .collect()
+}
+
+fn newest<'found>(level: &ServerLevel, candidates: &'found [Candidate]) -> Option<&'found Candidate> {
+    let accepted = candidates.iter().filter(|(_, version)| level.accepts_version(version));
+    accepted.max_by_key(|(_, version)| version_numbers(version))
+}
+
+fn build(engine: Engine, (server_program, version): Candidate) -> Result<Build, Error> {
     let base_directory = base_of(&server_program);
-    let install_program = install_program(kind, &server_program, &base_directory)?;
-    Ok(Build { engine: level.engine, version, server_program, install_program, base_directory })
+    let install_program = install_program(kind(engine), &server_program, &base_directory)?;
+    Ok(Build { engine, version, server_program, install_program, base_directory })
+}
+
+fn missing(level: &ServerLevel, installed: &[Candidate], fetched: &[Candidate]) -> Error {
+    let versions = |candidates: &[Candidate]| {
+        candidates.iter().map(|(_, version)| version.clone()).collect::<Vec<_>>().join(", ")
+    };
+    let found = match (installed, fetched) {
+        ([], []) => String::new(),
+        ([], fetched) if level.version.is_none() => {
+            format!(" but {}, fetched, which must be asked for with the version", versions(fetched))
+        }
+        _ => format!(" (only {})", versions(&[installed, fetched].concat())),
+    };
+    let by_hand = kind(level.engine).how_to_get;
+    let how_to_get = match Fetchable::for_level(level) {
+        Some(Fetchable { name, .. }) if level.version.is_some() => {
+            format!("fetch it by `ciphertoll servers fetch {name}`, or {by_hand}")
+        }
+        Some(Fetchable { name, .. }) if fetched.is_empty() => {
+            format!("{by_hand}, or fetch one by `ciphertoll servers fetch {name}` and ask for {name}")
+        }
+        _ => by_hand.to_owned(),
+    };
+    Error::ServerMissing { wanted: level.to_string(), found, how_to_get }
+}
+
+fn fetched_directories() -> Vec<PathBuf> {
+    fetch::directories().iter().map(|directory| directory.join("bin")).collect()
+}
+
+/// What a program is linked to has its name in it, and so has what was linked into it.
+fn tls_library_in(program: &[u8]) -> Option<String> {
+    const SHARED_OPENSSL: &str = "libssl.so.";
+    if let Some(version) = digits_after(program, SHARED_OPENSSL) {
+        return Some(format!("OpenSSL {version}"));
+    }
+    if let Some(version) =
+        digits_after(program, "wolfSSL ").or_else(|| digits_after(program, "libwolfssl.so."))
+    {
+        return Some(format!("wolfSSL {version}"));
+    }
+    digits_after(program, "OpenSSL ").map(|version| format!("OpenSSL {version}"))
+}
+
+/// The number, perhaps with dots, after the first `name` that has one.
+fn digits_after(program: &[u8], name: &str) -> Option<String> {
+    const LONGEST: usize = 12;
+    let name = name.as_bytes();
+    let after = program.windows(name.len()).enumerate().filter(|(_, window)| *window == name);
+    after.map(|(start, _)| &program[start + name.len()..]).find_map(|rest| {
+        let part = |byte: &&u8| byte.is_ascii_digit() || **byte == b'.';
+        let number: String =
+            rest.iter().take(LONGEST).take_while(part).map(|byte| char::from(*byte)).collect();
+        number
+            .starts_with(|first: char| first.is_ascii_digit())
+            .then(|| number.trim_end_matches('.').to_owned())
+    })
 }
 
 /// Where to look: the directory that was named and nowhere else, or PATH and the usual places.
@@ -216,6 +348,48 @@ mod tests {
     fn newer_is_by_number_not_by_letter() {
         assert!(version_numbers("10.11.2") > version_numbers("10.6.19"));
         assert!(version_numbers("11.4.1") > version_numbers("10.11.19"));
+    }
+
+    #[test]
+    fn the_tls_library_is_the_one_that_the_program_names() {
+        let of = |text: &str| tls_library_in(text.as_bytes());
+        assert_eq!(of("\0libz.so.1\0libssl.so.3\0OpenSSL 3.0.2 15 Mar 2022").as_deref(), Some("OpenSSL 3"));
+        assert_eq!(of("libssl.so.1.1\0").as_deref(), Some("OpenSSL 1.1"));
+        assert_eq!(of("wolfSSL error\0wolfSSL 5.7.2\0OpenSSL 1.1").as_deref(), Some("wolfSSL 5.7.2"));
+        assert_eq!(of("needs OpenSSL or\0OpenSSL 3.0.2 15").as_deref(), Some("OpenSSL 3.0.2"));
+        assert_eq!(of("libssl.so.x OpenSSL").as_deref(), None);
+    }
+
+    #[test]
+    fn every_build_found_is_asked_for_by_its_level() {
+        for engine in Engine::ALL {
+            let builds = installed(engine);
+            assert!(builds.is_sorted_by_key(|build| Reverse(version_numbers(&build.version))));
+            for build in builds {
+                assert_eq!(find(&build.level()).unwrap(), build, "{}", build.level());
+            }
+            if let Ok(build) = find(&ServerLevel::of(engine)) {
+                assert_eq!(build.origin(), Origin::Installed, "what is fetched must be asked for");
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_be_fetched_is_offered() {
+        let told = |level: &str, fetched: &[Candidate]| {
+            missing(&level.parse().unwrap(), &[("/usr".into(), "15.18".to_owned())], fetched).to_string()
+        };
+        let command = "`ciphertoll servers fetch postgres-18`";
+        for level in ["postgres-18", "postgres-18.6", "new:postgres-18"] {
+            assert!(told(level, &[]).contains(&format!("(only 15.18); fetch it by {command}")), "{level}");
+        }
+        for level in ["postgres-17", "postgres-18.6.1", "postgres-18=/opt", "mariadb-11.4"] {
+            assert!(!told(level, &[]).contains("fetch"), "{level}");
+        }
+        let bare = ServerLevel::of(Engine::Postgres);
+        assert!(missing(&bare, &[], &[]).to_string().contains(command));
+        let fetched = missing(&bare, &[], &[("/cache".into(), "18.6".to_owned())]).to_string();
+        assert!(fetched.contains("but 18.6, fetched") && !fetched.contains(command), "{fetched}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod config;
 mod control;
 pub mod environment;
 pub mod error;
+pub mod fetch;
 mod files;
 pub mod find;
 mod hex;
@@ -28,7 +29,8 @@ pub mod user;
 pub use accounting::{CpuClock, CpuMeter, MemoryPeak, Sample, SampleDifference};
 pub use certificates::{Authority, Certificate};
 pub use error::Error;
-pub use find::{Build, find};
+pub use fetch::{FETCHABLE, Fetchable};
+pub use find::{Build, Origin, find, installed};
 pub use lab::Lab;
 /// The name that callers knew before there were other engines.
 pub use server::Server as MariaDb;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use sha1::{Digest, Sha1};
 use crate::config::{Config, Network};
 use crate::control::{self, Control};
 use crate::error::{Context, Error};
-use crate::files::{self, PRIVATE_DIRECTORY};
+use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
 use crate::find::Build;
 use crate::hex::hex;
 use crate::postgres::{self, CONTROL_ROLE};
@@ -84,7 +84,7 @@ pub(crate) fn prepare(
 }
 
 /// Only we may write to the cache: a server would run on whatever data lie there.
-fn make_cache(cache: &Path) -> Result<(), Error> {
+pub(crate) fn make_cache(cache: &Path) -> Result<(), Error> {
     if let Some(parent) = cache.parent() {
         fs::create_dir_all(parent).context("make", parent)?;
     }
@@ -95,7 +95,7 @@ fn make_cache(cache: &Path) -> Result<(), Error> {
 }
 
 /// `path` with something after its name.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -112,12 +112,14 @@ fn key(build: &Build, scale: Scale) -> Result<String, Error> {
 }
 
 /// One build at a time; a second run waits and then finds the template made.
-fn lock(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Flock<File>, Error> {
+pub(crate) fn lock(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Flock<File>, Error> {
     let file = File::options()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
+        // Whoever can open it could hold it for ever.
+        .mode(PRIVATE_FILE)
         .open(path)
         .context("open", path)?;
     let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {

@@ -226,7 +226,7 @@ fn leg_of(agreed: &Agreed) -> Leg {
         resumed: negotiated.map(|tls| tls.resumed),
         hello_retry: negotiated.map(|tls| tls.hello_retry),
         auth: Some(agreed.auth.label()),
-        library: negotiated.map(|_| "openssl".to_owned()),
+        library: negotiated.map(|tls| tls.library.label().to_owned()),
     }
 }
 

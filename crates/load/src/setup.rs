@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use ciphertoll_model::{Auth, ChannelBinding, Ctx, Endpoint, Engine, TlsSpec, TlsVersion, TrialSpec};
-use ciphertoll_net::tls::{Context, PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_net::tls::{Context, Library, PeerName, Settings, TrustAnchors, Version};
 use ciphertoll_net::{Address, ContextSource, Dialer, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
@@ -73,6 +73,7 @@ pub(crate) fn usable_ports(spec: &TrialSpec) -> Option<u64> {
 fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
     let file = tls.ca_file.clone();
     let settings = Settings {
+        library: Library::OpenSsl,
         version: match tls.version {
             TlsVersion::Tls12 => Version::Tls12,
             TlsVersion::Tls13 => Version::Tls13,

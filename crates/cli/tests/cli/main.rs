@@ -3,5 +3,6 @@
 
 mod end_to_end;
 mod faults;
+mod servers;
 mod support;
 mod wrong_input;

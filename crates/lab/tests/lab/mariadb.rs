@@ -82,6 +82,7 @@ fn address(endpoint: Endpoint) -> Address {
 
 fn connect_tls(server: &Server, version: tls::Version) -> tls::Negotiated {
     let settings = tls::Settings {
+        library: tls::Library::OpenSsl,
         version,
         anchors: tls::TrustAnchors::File(server.ca_file()),
         peer: server.server_name().into(),

@@ -24,7 +24,12 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Option<Self> {
-        let build = installed()?;
+        Self::of(&ServerLevel::of(Engine::Postgres))
+    }
+
+    /// On the build that `level` asks for, where it is here.
+    fn of(level: &ServerLevel) -> Option<Self> {
+        let build = installed(level)?;
         let place = common::place();
         // Templates are shared by all tests and kept between runs, as users' are.
         let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
@@ -50,8 +55,8 @@ impl Fixture {
 
 /// The `PostgreSQL` of this machine, or a printed reason to skip.
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
-fn installed() -> Option<Build> {
-    find(&ServerLevel::of(Engine::Postgres)).inspect_err(|error| eprintln!("skipped: {error}")).ok()
+fn installed(level: &ServerLevel) -> Option<Build> {
+    find(level).inspect_err(|error| eprintln!("skipped: {error}")).ok()
 }
 
 fn auth(text: &str) -> Auth {
@@ -63,6 +68,18 @@ enum Way {
     Unix,
     Plain,
     Tls,
+    /// TLS from the first byte, since version 17.
+    DirectTls,
+}
+
+impl Way {
+    fn encryption(self) -> Encryption {
+        match self {
+            Self::Unix | Self::Plain => Encryption::Plain,
+            Self::Tls => Encryption::Tls,
+            Self::DirectTls => Encryption::DirectTls,
+        }
+    }
 }
 
 fn connect(
@@ -78,7 +95,7 @@ fn connect(
         user: account.user,
         password: Secret::new(password.map_or(stored, <[u8]>::to_vec)),
         database: Some(server.database().to_owned()),
-        encryption: if matches!(way, Way::Tls) { Encryption::Tls } else { Encryption::Plain },
+        encryption: way.encryption(),
         channel_binding: if binds {
             postgres::ChannelBinding::Required
         } else {
@@ -90,8 +107,9 @@ fn connect(
         Endpoint::Tcp(address) => Address::Tcp(address),
         Endpoint::Unix(path) => Address::Unix(path),
     };
-    let context = matches!(way, Way::Tls).then(|| {
+    let context = matches!(way, Way::Tls | Way::DirectTls).then(|| {
         let settings = tls::Settings {
+            library: tls::Library::OpenSsl,
             version: tls::Version::Tls13,
             anchors: tls::TrustAnchors::File(server.ca_file()),
             peer: server.server_name().into(),
@@ -195,4 +213,21 @@ fn a_taken_port_is_left_to_its_owner() {
     let server = fixture.start(Some(taken));
     let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
     assert_ne!(address.port(), taken);
+}
+
+#[test]
+fn a_fetched_build_serves_tls_from_the_first_byte_too() {
+    let level: ServerLevel = "postgres-18".parse().unwrap();
+    let Some(fixture) = Fixture::of(&level) else { return };
+    let server = fixture.start(None);
+    assert!(server.version().starts_with("18."), "{}", server.version());
+    for way in [Way::Unix, Way::Plain, Way::Tls, Way::DirectTls] {
+        let mut client = connect(&server, Auth::default_of(Engine::Postgres), way, None).unwrap();
+        let rows = client.query_text("SELECT count(*) FROM sbtest1").unwrap();
+        assert_eq!(rows.unwrap(), ROWS.to_string());
+        let encrypted = client.negotiated().is_some();
+        assert_eq!(encrypted, way.encryption() != Encryption::Plain);
+        let ssl = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+        assert_eq!(client.query_text(ssl).unwrap().unwrap(), if encrypted { "t" } else { "f" });
+    }
 }

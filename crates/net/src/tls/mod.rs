@@ -1,14 +1,33 @@
 //! TLS behind one face, bytes in and bytes out, so that the same buffers and the same readiness
 //! loop serve encrypted and plain connections.
+//!
+//! There are two libraries because what encryption costs is partly the library's doing: OpenSSL is what most
+//! drivers use, rustls is what drivers in Rust use, and a toll that both have is not an accident of one.
 
+mod certificate;
+mod memory;
 mod openssl;
+mod rustls;
+mod session;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-pub use self::openssl::{Context, Session};
-pub(crate) use self::openssl::{Decrypted, Filled, Handshake};
+use crate::Error;
+
+pub use self::session::Context;
+pub(crate) use self::session::{Decrypted, Filled, Handshake, Session};
+
+/// Who does TLS for the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Library {
+    /// The system's OpenSSL.
+    #[default]
+    OpenSsl,
+    /// rustls, with the cryptography of ring.
+    Rustls,
+}
 
 /// The version a client offers; it offers one only, so that nothing is negotiated down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +59,8 @@ pub enum PeerName {
 /// How a client does TLS. Certificate and name are always verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// Who does it.
+    pub library: Library,
     /// The one version offered.
     pub version: Version,
     /// The authorities.
@@ -62,6 +83,8 @@ pub struct Identity {
 /// What client and server agreed on, as observed on one connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Negotiated {
+    /// Who did TLS for the client.
+    pub library: Library,
     /// `tls1.3`.
     pub version: &'static str,
     /// The suite's IANA name.
@@ -74,6 +97,19 @@ pub struct Negotiated {
     pub resumed: bool,
     /// Whether the server asked for another key share first: one round trip more.
     pub hello_retry: bool,
+}
+
+impl Library {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::OpenSsl, Self::Rustls];
+
+    /// As in reports: `openssl`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::OpenSsl => "openssl",
+            Self::Rustls => "rustls",
+        }
+    }
 }
 
 impl From<&str> for PeerName {
@@ -90,4 +126,10 @@ impl Version {
             Self::Tls13 => "tls1.3",
         }
     }
+}
+
+/// How long a protocol's name is; ALPN has one byte for that (RFC 7301, 3.1).
+fn alpn_length(protocol: &[u8]) -> Result<u8, Error> {
+    u8::try_from(protocol.len())
+        .map_err(|_| Error::TlsSettings("the protocol's name is too long for ALPN".to_owned()))
 }

@@ -1,8 +1,8 @@
 //! TLS by the system's OpenSSL, over memory: what the socket brought goes in, what it shall carry
-//! comes out. One `recv` takes a whole record, header and all.
+//! comes out.
 
 use std::borrow::Cow;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 
 use ciphertoll_wire::tls::{FlightObserver, NamedGroup};
@@ -16,42 +16,29 @@ use openssl::ssl::{
 use openssl::x509::verify::X509CheckFlags;
 use openssl::x509::{X509Ref, X509VerifyResult};
 
-use super::{Identity, Negotiated, PeerName, Settings, TrustAnchors, Version};
+use super::memory::Memory;
+use super::session::{Decrypted, Filled, Handshake};
+use super::{
+    Identity, Library, Negotiated, PeerName, Settings, TrustAnchors, Version, alpn_length, certificate,
+};
 use crate::Error;
 use crate::buffer::Buffer;
 
-/// A client's TLS context: trusted authorities, the one version offered and the client's certificate.
 #[derive(Clone)]
-pub struct Context {
+pub(super) struct Context {
     inner: SslContext,
     peer: PeerName,
     version: Version,
 }
 
-/// TLS on one connection.
-pub struct Session {
+pub(super) struct Session {
     stream: SslStream<Memory>,
     observer: FlightObserver,
     version: Version,
 }
 
-/// Whether a handshake has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handshake {
-    Done,
-    NeedInput,
-}
-
-/// What OpenSSL takes for its socket.
-#[derive(Default)]
-struct Memory {
-    incoming: Buffer,
-    outgoing: Vec<u8>,
-}
-
 impl Context {
-    /// Builds a context: reads the authorities and the client's certificate, sets the version.
-    pub fn build(settings: &Settings) -> Result<Self, Error> {
+    pub(super) fn build(settings: &Settings) -> Result<Self, Error> {
         let mut builder = SslContextBuilder::new(SslMethod::tls_client()).map_err(settings_error)?;
         let version = match settings.version {
             Version::Tls12 => SslVersion::TLS1_2,
@@ -73,11 +60,10 @@ impl Context {
         Ok(Self { inner: builder.build(), peer: settings.peer.clone(), version: settings.version })
     }
 
-    /// TLS for one connection; `alpn` is the one protocol to offer.
-    pub(crate) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
+    pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
         let mut ssl = Ssl::new(&self.inner).map_err(settings_error)?;
         if let Some(protocol) = alpn {
-            ssl.set_alpn_protos(&alpn_list(protocol)?).map_err(settings_error)?;
+            ssl.set_alpn_protos(&[&[alpn_length(protocol)?], protocol].concat()).map_err(settings_error)?;
         }
         match &self.peer {
             PeerName::Dns(name) => {
@@ -96,25 +82,20 @@ impl Context {
 }
 
 impl Session {
-    /// Reads once from `socket`; 0 at its end.
-    pub(crate) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
+    pub(super) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
         let memory = self.stream.get_mut();
-        let space = memory.incoming.space();
-        let room = space.len();
-        let bytes = socket.read(space)?;
+        let (filled, new) = memory.fill(socket)?;
         if !self.observer.finished() {
-            self.observer.feed(&space[..bytes]);
+            self.observer.feed(new);
         }
-        memory.incoming.filled(bytes);
-        Ok(Filled { bytes, room })
+        Ok(filled)
     }
 
-    /// What is to be sent.
-    pub(crate) fn outgoing(&mut self) -> &mut Vec<u8> {
+    pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
         &mut self.stream.get_mut().outgoing
     }
 
-    pub(crate) fn handshake(&mut self) -> Result<Handshake, Error> {
+    pub(super) fn handshake(&mut self) -> Result<Handshake, Error> {
         match self.stream.connect() {
             Ok(()) => Ok(Handshake::Done),
             Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Handshake::NeedInput),
@@ -122,8 +103,7 @@ impl Session {
         }
     }
 
-    /// Decrypts all there is.
-    pub(crate) fn decrypt(&mut self, into: &mut Buffer) -> Result<Decrypted, Error> {
+    pub(super) fn decrypt(&mut self, into: &mut Buffer) -> Result<Decrypted, Error> {
         loop {
             if self.stream.get_ref().incoming.is_empty() && self.stream.ssl().pending() == 0 {
                 return Ok(Decrypted::All);
@@ -137,7 +117,7 @@ impl Session {
         }
     }
 
-    pub(crate) fn encrypt(&mut self, plain: &[u8]) -> Result<(), Error> {
+    pub(super) fn encrypt(&mut self, plain: &[u8]) -> Result<(), Error> {
         let mut left = plain;
         while !left.is_empty() {
             let bytes = self.stream.ssl_write(left).map_err(|error| self.explain(&error))?;
@@ -146,19 +126,18 @@ impl Session {
         Ok(())
     }
 
-    /// Says goodbye; the answer is not waited for.
-    pub(crate) fn close_notify(&mut self) {
+    pub(super) fn close_notify(&mut self) {
         // A session that is beyond saying goodbye is closed all the same.
         let _ = self.stream.shutdown();
     }
 
-    /// What was agreed on; `None` before the handshake has ended.
-    pub fn negotiated(&self) -> Option<Negotiated> {
+    pub(super) fn negotiated(&self) -> Option<Negotiated> {
         let ssl = self.stream.ssl();
         let suite = ssl.current_cipher()?;
         let flight = self.observer.flight();
         let certificate = ssl.peer_certificate()?;
         Some(Negotiated {
+            library: Library::OpenSsl,
             version: match ssl.version2() {
                 Some(SslVersion::TLS1_3) => Version::Tls13.label(),
                 Some(SslVersion::TLS1_2) => Version::Tls12.label(),
@@ -172,19 +151,13 @@ impl Session {
         })
     }
 
-    /// Fails unless the server has chosen this protocol: one that knows no ALPN may speak another (RFC 7301).
-    pub(crate) fn expect_alpn(&self, protocol: &[u8]) -> Result<(), Error> {
-        if self.stream.ssl().selected_alpn_protocol() == Some(protocol) {
-            return Ok(());
-        }
-        Err(Error::Tls("the server has not chosen the protocol that was offered in ALPN".to_owned()))
+    pub(super) fn alpn(&self) -> Option<&[u8]> {
+        self.stream.ssl().selected_alpn_protocol()
     }
 
-    /// The hash of the server's certificate that logins are bound to (`tls-server-end-point`, RFC 5929, 4.1).
-    pub(crate) fn server_end_point(&self) -> Result<Vec<u8>, Error> {
+    pub(super) fn server_end_point(&self) -> Result<Vec<u8>, Error> {
         let certificate = self.stream.ssl().peer_certificate();
-        let certificate = certificate
-            .ok_or_else(|| Error::Tls("there is no certificate to bind the login to".to_owned()))?;
+        let certificate = certificate.ok_or_else(certificate::absent)?;
         let signature = certificate.signature_algorithm().object().nid().signature_algorithms();
         let digest = match signature.map(|signature| signature.digest) {
             // What is too weak for a signature is replaced.
@@ -192,11 +165,7 @@ impl Session {
             Some(digest) => MessageDigest::from_nid(digest),
             None => None,
         };
-        let digest = digest.ok_or_else(|| {
-            Error::Tls(
-                "the certificate's signature has no digest of its own to bind the login with".to_owned(),
-            )
-        })?;
+        let digest = digest.ok_or_else(certificate::signed_without_digest)?;
         let hash = certificate.digest(digest).map_err(|error| Error::Tls(first_line(&error)))?;
         Ok(hash.to_vec())
     }
@@ -218,40 +187,6 @@ impl Session {
             Some(reason) => Error::Tls(format!("{reason} (offered {})", self.version.label())),
             None => Error::Tls(error.to_string()),
         }
-    }
-}
-
-/// What one read brought, and how much it could have brought.
-#[derive(Clone, Copy)]
-pub(crate) struct Filled {
-    pub(crate) bytes: usize,
-    pub(crate) room: usize,
-}
-
-/// Whether more can come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decrypted {
-    All,
-    Closed,
-}
-
-impl Read for Memory {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.incoming.is_empty() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        self.incoming.read(into)
-    }
-}
-
-impl Write for Memory {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.outgoing.extend_from_slice(from);
-        Ok(from.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -278,37 +213,17 @@ fn load_identity(builder: &mut SslContextBuilder, identity: &Identity) -> Result
         .map_err(cannot_use("client key", key_file))
 }
 
-/// One protocol as ALPN lists them: each after its length.
-fn alpn_list(protocol: &[u8]) -> Result<Vec<u8>, Error> {
-    let length = u8::try_from(protocol.len())
-        .map_err(|_| Error::TlsSettings("the protocol's name is too long for ALPN".to_owned()))?;
-    Ok([&[length], protocol].concat())
-}
-
 /// `p256`, `rsa2048`; an algorithm without a name here is shown by OpenSSL's number.
-fn key_label(certificate: &X509Ref) -> Option<Cow<'static, str>> {
-    let key = certificate.public_key().ok()?;
+fn key_label(x509: &X509Ref) -> Option<Cow<'static, str>> {
+    let key = x509.public_key().ok()?;
     Some(match key.id() {
         Id::RSA if key.bits() == 2048 => "rsa2048".into(),
         Id::RSA => format!("rsa{}", key.bits()).into(),
-        Id::EC => curve_label(&certificate.to_der().ok()?).into(),
+        // Asking OpenSSL 3 for the curve takes 15 µs, as it converts the whole key: too much for every connect.
+        Id::EC => certificate::curve_label(&x509.to_der().ok()?).into(),
         Id::ED25519 => "ed25519".into(),
         other => format!("key type {}", other.as_raw()).into(),
     })
-}
-
-/// The curve by its object identifier, which follows that of elliptic-curve keys (RFC 5480, 2.1).
-/// Asking OpenSSL 3 for it takes 15 µs, as it converts the whole key: too much for every connect.
-fn curve_label(certificate_der: &[u8]) -> &'static str {
-    const EC_PUBLIC_KEY: &[u8] = &[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
-    const CURVES: [(&[u8], &str); 3] = [
-        (&[0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07], "p256"),
-        (&[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22], "p384"),
-        (&[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23], "p521"),
-    ];
-    let at = certificate_der.windows(EC_PUBLIC_KEY.len()).position(|window| window == EC_PUBLIC_KEY);
-    let curve = at.map_or(&[][..], |at| &certificate_der[at + EC_PUBLIC_KEY.len()..]);
-    CURVES.iter().find(|(oid, _)| curve.starts_with(oid)).map_or("other curve", |(_, label)| label)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ciphertoll_net::tls::{Identity, PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_net::tls::{Identity, Library, PeerName, Settings, TrustAnchors, Version};
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
@@ -33,6 +33,32 @@ pub(crate) enum Validity {
     Now,
     Expired,
     NotYet,
+}
+
+/// What a client does TLS with, and which version of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) library: Library,
+    pub(crate) version: Version,
+}
+
+impl Offer {
+    pub(crate) const OPENSSL_1_2: Self = Self { library: Library::OpenSsl, version: Version::Tls12 };
+    pub(crate) const OPENSSL_1_3: Self = Self { library: Library::OpenSsl, version: Version::Tls13 };
+    pub(crate) const RUSTLS_1_2: Self = Self { library: Library::Rustls, version: Version::Tls12 };
+    pub(crate) const RUSTLS_1_3: Self = Self { library: Library::Rustls, version: Version::Tls13 };
+    pub(crate) const ALL: [Self; 4] =
+        [Self::OPENSSL_1_2, Self::OPENSSL_1_3, Self::RUSTLS_1_2, Self::RUSTLS_1_3];
+    /// One for each library.
+    pub(crate) const ONE_EACH: [Self; 2] = [Self::OPENSSL_1_3, Self::RUSTLS_1_3];
+    /// And no TLS.
+    pub(crate) const ALL_AND_PLAIN: [Option<Self>; 5] = [
+        None,
+        Some(Self::OPENSSL_1_2),
+        Some(Self::OPENSSL_1_3),
+        Some(Self::RUSTLS_1_2),
+        Some(Self::RUSTLS_1_3),
+    ];
 }
 
 /// How a server does TLS. Its certificate names `localhost` and 127.0.0.1.
@@ -76,9 +102,10 @@ impl Authority {
     }
 
     /// A client that trusts this authority and expects `localhost`.
-    pub(crate) fn settings(&self, version: Version) -> Settings {
+    pub(crate) fn settings(&self, offer: Offer) -> Settings {
         Settings {
-            version,
+            library: offer.library,
+            version: offer.version,
             anchors: TrustAnchors::File(self.file()),
             peer: PeerName::from("localhost"),
             identity: None,

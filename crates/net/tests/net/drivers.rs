@@ -113,14 +113,15 @@ impl Connection {
     }
 
     /// Runs a statement; gives the connection back, so that another can follow.
-    pub(crate) fn query(self, sql: &'static str) -> (Self, Result<Vec<Row>, Error>) {
+    pub(crate) fn query(self, sql: impl Into<String>) -> (Self, Result<Vec<Row>, Error>) {
+        let sql = sql.into();
         match self {
             Self::Blocking(mut client) => within(move || {
-                let rows = client.query(sql);
+                let rows = client.query(&sql);
                 (Self::Blocking(client), rows)
             }),
             Self::Loop(mut client) => {
-                let rows = client.send_query(sql).and_then(|()| client.read_rows());
+                let rows = client.send_query(&sql).and_then(|()| client.read_rows());
                 (Self::Loop(client), rows)
             }
         }

@@ -3,11 +3,11 @@
 use std::io::{self, Read, Write};
 use std::sync::mpsc;
 
-use ciphertoll_net::tls::{Context, Version};
+use ciphertoll_net::tls::Context;
 use ciphertoll_net::{ContextSource, Error, Sent};
 use ciphertoll_wire::mysql::{Row, command};
 
-use crate::certificates::{Authority, ServerTls};
+use crate::certificates::{Authority, Offer, ServerTls};
 use crate::drivers::{LoopClient, PATIENCE, dialer};
 use crate::server::{Server, Socket};
 
@@ -23,9 +23,9 @@ fn rows(bytes: usize) -> Vec<Row> {
 }
 
 /// The client looks only after the answer and the end have both arrived: one edge for the two.
-fn answer_and_end(version: Option<Version>, bytes: usize, answer: Answer) -> Result<Vec<Row>, Error> {
+fn answer_and_end(offer: Option<Offer>, bytes: usize, answer: Answer) -> Result<Vec<Row>, Error> {
     let authority = Authority::new();
-    let acceptor = version.map(|_| authority.acceptor(ServerTls::default()));
+    let acceptor = offer.map(|_| authority.acceptor(ServerTls::default()));
     let (sent, all_sent) = mpsc::channel();
     let server = Server::tcp(move |listener| {
         let mut peer = listener.accept().log_in(acceptor.as_ref());
@@ -36,8 +36,7 @@ fn answer_and_end(version: Option<Version>, bytes: usize, answer: Answer) -> Res
         sent.send(()).unwrap();
         peer.read_to_end();
     });
-    let tls =
-        version.map(|version| ContextSource::Shared(Context::build(&authority.settings(version)).unwrap()));
+    let tls = offer.map(|offer| ContextSource::Shared(Context::build(&authority.settings(offer)).unwrap()));
     let mut client = LoopClient::connect(&dialer(&server.address, tls), None).unwrap();
     client.send_query("SELECT").unwrap();
     all_sent.recv_timeout(PATIENCE).unwrap();
@@ -49,13 +48,13 @@ fn answer_and_end(version: Option<Version>, bytes: usize, answer: Answer) -> Res
 
 #[test]
 fn an_answer_and_the_end_in_one_edge() {
-    for version in [None, Some(Version::Tls12), Some(Version::Tls13)] {
+    for offer in Offer::ALL_AND_PLAIN {
         // Less than a buffer, just about one, and several.
         for bytes in [1, 18 * 1024, 60_000] {
-            let answer = answer_and_end(version, bytes, Answer::Whole);
-            assert_eq!(answer.unwrap(), rows(bytes), "{version:?}");
-            let answer = answer_and_end(version, bytes, Answer::Half);
-            assert!(matches!(answer, Err(Error::Closed)), "{version:?}: {answer:?}");
+            let answer = answer_and_end(offer, bytes, Answer::Whole);
+            assert_eq!(answer.unwrap(), rows(bytes), "{offer:?}");
+            let answer = answer_and_end(offer, bytes, Answer::Half);
+            assert!(matches!(answer, Err(Error::Closed)), "{offer:?}: {answer:?}");
         }
     }
 }
@@ -63,16 +62,16 @@ fn an_answer_and_the_end_in_one_edge() {
 /// The end of the login and the end of the connection in one edge: the login has succeeded.
 #[test]
 fn an_ok_and_the_end_in_one_edge() {
-    for version in [None, Some(Version::Tls12), Some(Version::Tls13)] {
+    for offer in Offer::ALL_AND_PLAIN {
         let authority = Authority::new();
-        let acceptor = version.map(|_| authority.acceptor(ServerTls::default()));
+        let acceptor = offer.map(|_| authority.acceptor(ServerTls::default()));
         let server = Server::tcp(move |listener| {
             let mut peer = listener.accept().log_in(acceptor.as_ref());
             peer.finish();
             peer.read_to_end();
         });
-        let tls = version
-            .map(|version| ContextSource::Shared(Context::build(&authority.settings(version)).unwrap()));
+        let tls =
+            offer.map(|offer| ContextSource::Shared(Context::build(&authority.settings(offer)).unwrap()));
         let client = LoopClient::connect(&dialer(&server.address, tls), None).unwrap();
         drop(client);
         server.join();

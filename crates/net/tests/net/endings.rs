@@ -2,10 +2,9 @@
 
 use std::io;
 
-use ciphertoll_net::tls::Version;
 use ciphertoll_net::{Address, Error, Fault};
 
-use crate::certificates::{Authority, ServerTls};
+use crate::certificates::{Authority, Offer, ServerTls};
 use crate::drivers::Driver;
 use crate::server::{OFFERED, Server, greeting};
 
@@ -81,14 +80,16 @@ fn after_the_login() {
 fn after_the_request_for_tls() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        let server = Server::tcp(|listener| {
-            let mut peer = listener.accept();
-            peer.greet();
-            peer.await_tls_request();
-        });
-        let error = driver.refusal(&server.address, Some(&authority.settings(Version::Tls13)));
-        expect_end(driver, &error);
-        server.join();
+        for offer in Offer::ONE_EACH {
+            let server = Server::tcp(|listener| {
+                let mut peer = listener.accept();
+                peer.greet();
+                peer.await_tls_request();
+            });
+            let error = driver.refusal(&server.address, Some(&authority.settings(offer)));
+            expect_end(driver, &error);
+            server.join();
+        }
     }
 }
 
@@ -96,7 +97,7 @@ fn after_the_request_for_tls() {
 fn in_the_handshake() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        for version in [Version::Tls12, Version::Tls13] {
+        for offer in Offer::ALL {
             for length in 0..RECORD_BEGUN.len() {
                 let server = Server::tcp(move |listener| {
                     let mut peer = listener.accept();
@@ -106,7 +107,7 @@ fn in_the_handshake() {
                     peer.send(&RECORD_BEGUN[..length]);
                     peer.cut();
                 });
-                let error = driver.refusal(&server.address, Some(&authority.settings(version)));
+                let error = driver.refusal(&server.address, Some(&authority.settings(offer)));
                 expect_closed(driver, &error);
                 server.join();
             }
@@ -149,11 +150,11 @@ fn server_that_ends_after_the_tls_login(
 fn after_the_login_over_tls() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        for version in [Version::Tls12, Version::Tls13] {
+        for offer in Offer::ALL {
             for end in [End::CloseAlert, End::Truncation] {
                 for answer in [&[][..], &[7, 0, 0, 3, 0]] {
                     let (address, server) = server_that_ends_after_the_tls_login(&authority, answer, end);
-                    let error = driver.refusal(&address, Some(&authority.settings(version)));
+                    let error = driver.refusal(&address, Some(&authority.settings(offer)));
                     expect_closed(driver, &error);
                     server.join();
                 }
@@ -166,8 +167,8 @@ fn after_the_login_over_tls() {
 fn in_the_middle_of_a_result() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        for tls in [false, true] {
-            let acceptor = tls.then(|| authority.acceptor(ServerTls::default()));
+        for offer in [None, Some(Offer::OPENSSL_1_3), Some(Offer::RUSTLS_1_3)] {
+            let acceptor = offer.map(|_| authority.acceptor(ServerTls::default()));
             let server = Server::tcp(move |listener| {
                 let mut peer = listener.accept().log_in(acceptor.as_ref());
                 peer.next_query();
@@ -175,10 +176,9 @@ fn in_the_middle_of_a_result() {
                 peer.send(&answer[..answer.len() / 2]);
                 peer.finish();
             });
-            let connection = if tls {
-                driver.connect_tls(&server.address, &authority.settings(Version::Tls13)).unwrap()
-            } else {
-                driver.connect_plain(&server.address).unwrap()
+            let connection = match offer {
+                Some(offer) => driver.connect_tls(&server.address, &authority.settings(offer)).unwrap(),
+                None => driver.connect_plain(&server.address).unwrap(),
             };
             let (_, rows) = connection.query("SELECT");
             expect_closed(driver, &rows.unwrap_err());

@@ -2,12 +2,11 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-use ciphertoll_net::tls::Version;
 use ciphertoll_net::{Address, Error, Fault};
 use ciphertoll_wire::{mysql, session};
 use tempfile::TempDir;
 
-use crate::certificates::{Authority, ServerTls};
+use crate::certificates::{Authority, Offer, ServerTls};
 use crate::drivers::Driver;
 use crate::server::{Goodbye, Listener, Server, err};
 
@@ -53,12 +52,12 @@ fn plain_over_a_unix_socket() {
 fn tls_ends_with_a_close_alert() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        for version in [Version::Tls12, Version::Tls13] {
+        for offer in Offer::ALL {
             let acceptor = authority.acceptor(ServerTls::default());
             let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
-            let connection = driver.connect_tls(&server.address, &authority.settings(version)).unwrap();
+            let connection = driver.connect_tls(&server.address, &authority.settings(offer)).unwrap();
             connection.close().unwrap();
-            assert_eq!(server.join(), Goodbye::Orderly, "{driver:?} {version:?}");
+            assert_eq!(server.join(), Goodbye::Orderly, "{driver:?} {offer:?}");
         }
     }
 }
@@ -67,12 +66,14 @@ fn tls_ends_with_a_close_alert() {
 fn tls_over_a_unix_socket() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        let acceptor = authority.acceptor(ServerTls::default());
-        let server = Server::unix(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
-        let connection = driver.connect_tls(&server.address, &authority.settings(Version::Tls13)).unwrap();
-        assert!(connection.negotiated().is_some());
-        connection.close().unwrap();
-        assert_eq!(server.join(), Goodbye::Orderly);
+        for offer in Offer::ONE_EACH {
+            let acceptor = authority.acceptor(ServerTls::default());
+            let server = Server::unix(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
+            let connection = driver.connect_tls(&server.address, &authority.settings(offer)).unwrap();
+            assert_eq!(connection.negotiated().unwrap().library, offer.library);
+            connection.close().unwrap();
+            assert_eq!(server.join(), Goodbye::Orderly, "{offer:?}");
+        }
     }
 }
 
@@ -89,9 +90,7 @@ fn expect_server_error(error: &Error, expected: u16) {
 fn a_wrong_password_is_the_servers_refusal() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        for settings in
-            [None, Some(authority.settings(Version::Tls12)), Some(authority.settings(Version::Tls13))]
-        {
+        for settings in Offer::ALL_AND_PLAIN.map(|offer| offer.map(|offer| authority.settings(offer))) {
             let acceptor = settings.is_some().then(|| authority.acceptor(ServerTls::default()));
             let server = Server::tcp(move |listener| {
                 let mut peer = listener.accept();

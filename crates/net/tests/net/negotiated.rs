@@ -1,21 +1,25 @@
 //! What was agreed on is what is reported, connection by connection.
 
 use ciphertoll_net::ContextSource;
-use ciphertoll_net::tls::{Context, Negotiated, PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_net::tls::{Context, Library, Negotiated, PeerName, Settings, TrustAnchors, Version};
 use openssl::ssl::{NameType, SslVersion};
 
-use crate::certificates::{Authority, Key, ServerTls};
+use crate::certificates::{Authority, Key, Offer, ServerTls};
 use crate::drivers::{Driver, LoopClient, dialer};
-use crate::server::Server;
+use crate::server::{Goodbye, Server};
 
-fn negotiate(driver: Driver, authority: &Authority, tls: ServerTls, version: Version) -> Negotiated {
+fn negotiate(driver: Driver, authority: &Authority, tls: ServerTls, offer: Offer) -> Negotiated {
     let acceptor = authority.acceptor(tls);
     let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
-    let connection = driver.connect_tls(&server.address, &authority.settings(version)).unwrap();
+    let connection = driver.connect_tls(&server.address, &authority.settings(offer)).unwrap();
     let negotiated = connection.negotiated().unwrap();
     connection.close().unwrap();
     server.join();
     negotiated
+}
+
+fn drivers_and_libraries() -> impl Iterator<Item = (Driver, Library)> {
+    Driver::ALL.into_iter().flat_map(|driver| Library::ALL.map(|library| (driver, library)))
 }
 
 #[test]
@@ -30,9 +34,10 @@ fn version_suite_group_and_key() {
         (Version::Tls13, Key::Ed25519, "tls1.3", "TLS_AES_256_GCM_SHA384", "ed25519"),
     ];
     for (offered, key, version, suite, key_label) in suites {
-        for driver in Driver::ALL {
+        for (driver, library) in drivers_and_libraries() {
             let tls = ServerTls { key, groups: "X25519", ..ServerTls::default() };
             let expected = Negotiated {
+                library,
                 version,
                 suite,
                 group: Some("x25519".into()),
@@ -40,7 +45,8 @@ fn version_suite_group_and_key() {
                 resumed: false,
                 hello_retry: false,
             };
-            assert_eq!(negotiate(driver, &authority, tls, offered), expected, "{driver:?}");
+            let offer = Offer { library, version: offered };
+            assert_eq!(negotiate(driver, &authority, tls, offer), expected, "{driver:?}");
         }
     }
 }
@@ -49,11 +55,11 @@ fn version_suite_group_and_key() {
 fn a_server_with_p256_only_costs_tls_1_3_a_retry() {
     let authority = Authority::new();
     let tls = ServerTls { groups: "P-256", ..ServerTls::default() };
-    for driver in Driver::ALL {
+    for (driver, library) in drivers_and_libraries() {
         for (version, hello_retry) in [(Version::Tls13, true), (Version::Tls12, false)] {
-            let negotiated = negotiate(driver, &authority, tls, version);
-            assert_eq!(negotiated.group.as_deref(), Some("p256"), "{version:?}");
-            assert_eq!(negotiated.hello_retry, hello_retry, "{version:?}");
+            let negotiated = negotiate(driver, &authority, tls, Offer { library, version });
+            assert_eq!(negotiated.group.as_deref(), Some("p256"), "{library:?} {version:?}");
+            assert_eq!(negotiated.hello_retry, hello_retry, "{library:?} {version:?}");
         }
     }
 }
@@ -61,10 +67,11 @@ fn a_server_with_p256_only_costs_tls_1_3_a_retry() {
 #[test]
 fn a_server_with_one_version_is_taken_where_it_is_the_one_offered() {
     let authority = Authority::new();
-    for driver in Driver::ALL {
+    for (driver, library) in drivers_and_libraries() {
         for (version, only) in [(Version::Tls12, SslVersion::TLS1_2), (Version::Tls13, SslVersion::TLS1_3)] {
             let tls = ServerTls { only: Some(only), ..ServerTls::default() };
-            assert_eq!(negotiate(driver, &authority, tls, version).version, version.label());
+            let negotiated = negotiate(driver, &authority, tls, Offer { library, version });
+            assert_eq!(negotiated.version, version.label());
         }
     }
 }
@@ -72,7 +79,7 @@ fn a_server_with_one_version_is_taken_where_it_is_the_one_offered() {
 #[test]
 fn a_shared_context_does_not_resume_unasked() {
     let authority = Authority::new();
-    for version in [Version::Tls12, Version::Tls13] {
+    for offer in Offer::ALL {
         let acceptor = authority.acceptor(ServerTls::default());
         let server = Server::tcp(move |listener| {
             [(); 3].map(|()| {
@@ -82,7 +89,7 @@ fn a_shared_context_does_not_resume_unasked() {
                 reused
             })
         });
-        let context = Context::build(&authority.settings(version)).unwrap();
+        let context = Context::build(&authority.settings(offer)).unwrap();
         let dialer = dialer(&server.address, Some(ContextSource::Shared(context)));
         for _ in 0..3 {
             let mut client = LoopClient::connect(&dialer, None).unwrap();
@@ -90,7 +97,7 @@ fn a_shared_context_does_not_resume_unasked() {
             client.server.encode_goodbye(client.channel.output());
             client.channel.close().unwrap();
         }
-        assert_eq!(server.join(), [false; 3]);
+        assert_eq!(server.join(), [false; 3], "{offer:?}");
     }
 }
 
@@ -99,7 +106,7 @@ fn a_shared_context_does_not_resume_unasked() {
 fn a_host_name_is_sent_and_an_address_is_not() {
     let authority = Authority::new();
     for (peer, expected) in [("localhost", Some("localhost")), ("127.0.0.1", None)] {
-        for driver in Driver::ALL {
+        for (driver, library) in drivers_and_libraries() {
             let acceptor = authority.acceptor(ServerTls::default());
             let server = Server::tcp(move |listener| {
                 let peer = listener.accept().log_in(Some(&acceptor));
@@ -107,7 +114,8 @@ fn a_host_name_is_sent_and_an_address_is_not() {
                 peer.goodbye();
                 name
             });
-            let settings = Settings { peer: PeerName::from(peer), ..authority.settings(Version::Tls13) };
+            let offer = Offer { library, version: Version::Tls13 };
+            let settings = Settings { peer: PeerName::from(peer), ..authority.settings(offer) };
             driver.connect_tls(&server.address, &settings).unwrap().close().unwrap();
             assert_eq!(server.join().as_deref(), expected);
         }
@@ -117,10 +125,12 @@ fn a_host_name_is_sent_and_an_address_is_not() {
 #[test]
 fn the_systems_authorities_come_on_top() {
     let authority = Authority::new();
-    let acceptor = authority.acceptor(ServerTls::default());
-    let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
-    let anchors = TrustAnchors::FileAndSystem(authority.file());
-    let settings = Settings { anchors, ..authority.settings(Version::Tls13) };
-    Driver::Loop.connect_tls(&server.address, &settings).unwrap().close().unwrap();
-    server.join();
+    for offer in Offer::ONE_EACH {
+        let acceptor = authority.acceptor(ServerTls::default());
+        let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
+        let anchors = TrustAnchors::FileAndSystem(authority.file());
+        let settings = Settings { anchors, ..authority.settings(offer) };
+        Driver::Loop.connect_tls(&server.address, &settings).unwrap().close().unwrap();
+        assert_eq!(server.join(), Goodbye::Orderly, "{offer:?}");
+    }
 }

@@ -1,12 +1,13 @@
 //! A connect's phases: each where it belongs, and no moment lost between them.
 
+use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::tls::{Context, Version};
-use ciphertoll_net::{ContextSource, Phase, PhaseTimes, Stopwatch};
+use ciphertoll_net::tls::Context;
+use ciphertoll_net::{ContextSource, Error, Phase, PhaseTimes, Stopwatch};
 
-use crate::certificates::{Authority, ServerTls};
+use crate::certificates::{Authority, Offer, ServerTls};
 use crate::drivers::{LoopClient, dialer};
 use crate::server::{Goodbye, Server};
 
@@ -42,8 +43,8 @@ fn of_a_plain_connect() {
 #[test]
 fn a_context_costs_time_only_where_each_connect_builds_one() {
     let authority = Authority::new();
-    for version in [Version::Tls12, Version::Tls13] {
-        let settings = authority.settings(version);
+    for offer in Offer::ALL {
+        let settings = authority.settings(offer);
         let shared = ContextSource::Shared(Context::build(&settings).unwrap());
         let with_tls =
             [Phase::TcpConnect, Phase::ServerGreeting, Phase::TlsRequest, Phase::TlsHandshake, Phase::Auth];
@@ -52,6 +53,28 @@ fn a_context_costs_time_only_where_each_connect_builds_one() {
         let mut with_context = with_tls.to_vec();
         with_context.insert(2, Phase::TlsContext);
         expect_phases(connect(&authority, Some(per_connect)), &with_context);
+    }
+}
+
+/// A context that were kept would not notice that its authorities are gone.
+#[test]
+fn a_context_of_each_connect_reads_its_files_again() {
+    for offer in Offer::ALL {
+        let authority = Authority::new();
+        let source = || ContextSource::PerConnect(Arc::new(authority.settings(offer)));
+        let kept = source();
+        connect(&authority, Some(kept.clone()));
+        fs::remove_file(authority.file()).unwrap();
+        for source in [kept, source()] {
+            let server = Server::tcp(|listener| {
+                let mut peer = listener.accept();
+                peer.greet();
+                peer.read_to_end()
+            });
+            let outcome = LoopClient::connect(&dialer(&server.address, Some(source)), None);
+            assert!(matches!(outcome, Err(Error::TlsSettings(_))), "{offer:?}");
+            assert_eq!(server.join(), b"", "{offer:?}: something was sent");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::tls::{Context, Settings, Version};
+use ciphertoll_net::tls::{Context, Settings};
 use ciphertoll_net::{Address, ContextSource, Dialer, Error, Phase, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::server::TlsAnswer;
@@ -12,7 +12,7 @@ use ciphertoll_wire::scram::Mechanism;
 use ciphertoll_wire::session::{self, Login, ServerInfo};
 use openssl::ssl::{AlpnError, SslVerifyMode, select_next_proto};
 
-use crate::certificates::{Authority, ServerTls};
+use crate::certificates::{Authority, Offer, ServerTls};
 use crate::drivers::{DATABASE, LoopClient, PASSWORD, USER};
 use crate::postgres_server::{PostgresPeer, Proof, REFUSED_ROW, Tls};
 use crate::server::Server;
@@ -94,9 +94,9 @@ fn over_a_unix_socket() {
 fn tls_on_request() {
     let authority = Authority::new();
     let login = login(Encryption::Tls, ChannelBinding::Disabled);
-    for version in [Version::Tls12, Version::Tls13] {
+    for offer in Offer::ALL {
         let tls = Tls::Requested(authority.acceptor(ServerTls::default()));
-        let settings = authority.settings(version);
+        let settings = authority.settings(offer);
         let phases = works(tls, Proof::Scram(Mechanism::Sha256), &login, Some(&settings), "scram-4096");
         let expected = [
             Phase::TcpConnect,
@@ -114,39 +114,45 @@ fn tls_on_request() {
 fn logins_bound_to_the_servers_certificate() {
     let authority = Authority::new();
     let login = login(Encryption::Tls, ChannelBinding::Required);
-    let tls = Tls::Requested(authority.acceptor(ServerTls::default()));
-    let settings = authority.settings(Version::Tls13);
-    works(tls, Proof::Scram(Mechanism::Sha256Plus), &login, Some(&settings), "scram-4096+plus");
+    for offer in Offer::ALL {
+        let tls = Tls::Requested(authority.acceptor(ServerTls::default()));
+        let settings = authority.settings(offer);
+        works(tls, Proof::Scram(Mechanism::Sha256Plus), &login, Some(&settings), "scram-4096+plus");
+    }
 }
 
 #[test]
 fn direct_tls_names_the_protocol() {
     let authority = Authority::new();
     let login = login(Encryption::DirectTls, ChannelBinding::Disabled);
-    let settings = authority.settings(Version::Tls13);
-    let phases = works(alpn_server(&authority), Proof::Trust, &login, Some(&settings), "trust");
     let expected = [Phase::TcpConnect, Phase::TlsContext, Phase::TlsHandshake, Phase::Auth, Phase::Ready];
-    assert_eq!(phases, expected);
+    for offer in Offer::ALL {
+        let settings = authority.settings(offer);
+        let phases = works(alpn_server(&authority), Proof::Trust, &login, Some(&settings), "trust");
+        assert_eq!(phases, expected);
+    }
 }
 
 /// What answers without ALPN may not be PostgreSQL at all.
 #[test]
 fn direct_tls_without_alpn_is_refused() {
     let authority = Authority::new();
-    let acceptor = authority.acceptor(ServerTls::default());
-    let server = Server::tcp(move |listener| {
-        let mut peer = listener.accept();
-        peer.start_tls(&acceptor).unwrap();
-        let mut plaintext = Vec::new();
-        // The client leaves without an alert, which is an error to OpenSSL.
-        while peer.read_more(&mut plaintext).is_ok_and(|bytes| bytes > 0) {}
-        plaintext
-    });
-    let login = login(Encryption::DirectTls, ChannelBinding::Disabled);
-    let settings = authority.settings(Version::Tls13);
-    let outcome = LoopClient::connect(&dialer(&server.address, login, Some(&settings)), None);
-    assert!(matches!(outcome, Err(Error::Tls(reason)) if reason.contains("ALPN")));
-    assert_eq!(server.join(), b"", "the login was sent");
+    for offer in Offer::ALL {
+        let acceptor = authority.acceptor(ServerTls::default());
+        let server = Server::tcp(move |listener| {
+            let mut peer = listener.accept();
+            peer.start_tls(&acceptor).unwrap();
+            let mut plaintext = Vec::new();
+            // The client leaves without an alert, which is an error to OpenSSL.
+            while peer.read_more(&mut plaintext).is_ok_and(|bytes| bytes > 0) {}
+            plaintext
+        });
+        let login = login(Encryption::DirectTls, ChannelBinding::Disabled);
+        let settings = authority.settings(offer);
+        let outcome = LoopClient::connect(&dialer(&server.address, login, Some(&settings)), None);
+        assert!(matches!(outcome, Err(Error::Tls(reason)) if reason.contains("ALPN")), "{offer:?}");
+        assert_eq!(server.join(), b"", "the login was sent");
+    }
 }
 
 #[test]
@@ -158,7 +164,7 @@ fn tls_refused_is_an_error() {
     });
     let authority = Authority::new();
     let login = login(Encryption::Tls, ChannelBinding::Disabled);
-    let settings = authority.settings(Version::Tls13);
+    let settings = authority.settings(Offer::OPENSSL_1_3);
     let outcome = LoopClient::connect(&dialer(&server.address, login, Some(&settings)), None);
     let Err(Error::Protocol(error)) = outcome else { panic!("goes on without TLS") };
     assert_eq!(error, session::Error::Postgres(postgres::Error::TlsNotOffered));
@@ -168,12 +174,14 @@ fn tls_refused_is_an_error() {
 #[test]
 fn a_client_shows_its_certificate() {
     let authority = Authority::new();
-    let mut builder = authority.acceptor_builder(ServerTls::default());
-    builder.set_ca_file(authority.file()).unwrap();
-    builder.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
     let login = login(Encryption::Tls, ChannelBinding::Disabled);
-    let settings = Settings { identity: Some(authority.identity()), ..authority.settings(Version::Tls13) };
-    works(Tls::Requested(builder.build()), Proof::Trust, &login, Some(&settings), "trust");
+    for offer in Offer::ALL {
+        let mut builder = authority.acceptor_builder(ServerTls::default());
+        builder.set_ca_file(authority.file()).unwrap();
+        builder.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
+        let settings = Settings { identity: Some(authority.identity()), ..authority.settings(offer) };
+        works(Tls::Requested(builder.build()), Proof::Trust, &login, Some(&settings), "trust");
+    }
 }
 
 #[test]

@@ -1,18 +1,17 @@
 //! Servers that a client must not take, and that it never takes in plaintext instead.
 
 use std::fs;
+use std::path::Path;
 
-use ciphertoll_net::tls::{PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_net::tls::{Context, Identity, Library, PeerName, Settings, TrustAnchors, Version};
 use ciphertoll_net::{Error, Fault};
 use ciphertoll_wire::mysql::{self, Capabilities};
 use ciphertoll_wire::session;
 use openssl::ssl::SslVersion;
 
-use crate::certificates::{Authority, ServerTls, Validity};
+use crate::certificates::{Authority, Offer, ServerTls, Validity};
 use crate::drivers::{Driver, USER};
 use crate::server::{OFFERED, Server, greeting};
-
-const VERSIONS: [Version; 2] = [Version::Tls12, Version::Tls13];
 
 /// Why the client refused, and why the server thinks that it did.
 fn refuse(driver: Driver, authority: &Authority, tls: ServerTls, settings: &Settings) -> (String, String) {
@@ -40,11 +39,12 @@ fn expect_certificate(outcome: (String, String), reason: &str, alert: &str) {
 fn certificates_of_another_authority() {
     let (theirs, ours) = (Authority::new(), Authority::new());
     for driver in Driver::ALL {
-        for version in VERSIONS {
-            let outcome = refuse(driver, &theirs, ServerTls::default(), &ours.settings(version));
+        for offer in Offer::ALL {
+            let outcome = refuse(driver, &theirs, ServerTls::default(), &ours.settings(offer));
             // Both are called the same: it is the signature that does not fit.
             let (message, servers_view) = outcome;
             assert!(message.contains("certificate does not verify"), "{message}");
+            assert!(message.contains("certificate signature failure"), "{message}");
             assert!(servers_view.contains("alert"), "{servers_view}");
         }
     }
@@ -60,9 +60,9 @@ fn certificates_for_another_name() {
         ("::1", "IP address mismatch"),
     ];
     for driver in Driver::ALL {
-        for version in VERSIONS {
+        for offer in Offer::ALL {
             for (name, reason) in names {
-                let settings = Settings { peer: PeerName::from(name), ..authority.settings(version) };
+                let settings = Settings { peer: PeerName::from(name), ..authority.settings(offer) };
                 let outcome = refuse(driver, &authority, ServerTls::default(), &settings);
                 expect_certificate(outcome, reason, "bad certificate");
             }
@@ -78,10 +78,12 @@ fn certificates_out_of_their_time() {
         (Validity::NotYet, "certificate is not yet valid", "bad certificate"),
     ];
     for driver in Driver::ALL {
-        for version in VERSIONS {
+        for offer in Offer::ALL {
             for (validity, reason, alert) in times {
+                // To rustls both are the same alert, which is as good (RFC 8446, 6.2).
+                let alert = if offer.library == Library::Rustls { "certificate expired" } else { alert };
                 let tls = ServerTls { validity, ..ServerTls::default() };
-                let outcome = refuse(driver, &authority, tls, &authority.settings(version));
+                let outcome = refuse(driver, &authority, tls, &authority.settings(offer));
                 expect_certificate(outcome, reason, alert);
             }
         }
@@ -92,11 +94,15 @@ fn certificates_out_of_their_time() {
 fn another_version_than_the_one_offered() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        for (only, offered) in [(SslVersion::TLS1_2, Version::Tls13), (SslVersion::TLS1_3, Version::Tls12)] {
+        for offer in Offer::ALL {
+            let only = match offer.version {
+                Version::Tls12 => SslVersion::TLS1_3,
+                Version::Tls13 => SslVersion::TLS1_2,
+            };
             let tls = ServerTls { only: Some(only), ..ServerTls::default() };
-            let (message, _) = refuse(driver, &authority, tls, &authority.settings(offered));
+            let (message, _) = refuse(driver, &authority, tls, &authority.settings(offer));
             assert!(message.contains("protocol version"), "{message}");
-            assert!(message.contains(offered.label()), "{message}");
+            assert!(message.contains(offer.version.label()), "{message}");
         }
     }
 }
@@ -105,18 +111,20 @@ fn another_version_than_the_one_offered() {
 fn no_tls_is_never_replaced_by_plaintext() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        let server = Server::tcp(|listener| {
-            let mut peer = listener.accept();
-            peer.greet_offering(OFFERED.without(Capabilities::SSL));
-            peer.read_to_end()
-        });
-        let error = driver.refusal(&server.address, Some(&authority.settings(Version::Tls13)));
-        assert!(
-            matches!(error, Error::Protocol(session::Error::MySql(mysql::Error::TlsNotOffered))),
-            "{error:?}"
-        );
-        assert_eq!(error.fault(), Fault::Server);
-        assert_eq!(server.join(), b"", "{driver:?} answered");
+        for offer in Offer::ONE_EACH {
+            let server = Server::tcp(|listener| {
+                let mut peer = listener.accept();
+                peer.greet_offering(OFFERED.without(Capabilities::SSL));
+                peer.read_to_end()
+            });
+            let error = driver.refusal(&server.address, Some(&authority.settings(offer)));
+            assert!(
+                matches!(error, Error::Protocol(session::Error::MySql(mysql::Error::TlsNotOffered))),
+                "{error:?}"
+            );
+            assert_eq!(error.fault(), Fault::Server);
+            assert_eq!(server.join(), b"", "{driver:?} answered");
+        }
     }
 }
 
@@ -125,20 +133,22 @@ fn no_tls_is_never_replaced_by_plaintext() {
 fn plaintext_with_the_greeting() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        let server = Server::tcp(|listener| {
-            let mut peer = listener.accept();
-            let mut bytes = greeting(OFFERED);
-            bytes.extend_from_slice(&[7, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0]);
-            peer.send(&bytes);
-            peer.read_to_end()
-        });
-        let error = driver.refusal(&server.address, Some(&authority.settings(Version::Tls13)));
-        assert!(
-            matches!(error, Error::Protocol(session::Error::MySql(mysql::Error::Protocol { .. }))),
-            "{error:?}"
-        );
-        assert_eq!(error.fault(), Fault::Server);
-        assert_eq!(server.join(), b"", "{driver:?} answered");
+        for offer in Offer::ONE_EACH {
+            let server = Server::tcp(|listener| {
+                let mut peer = listener.accept();
+                let mut bytes = greeting(OFFERED);
+                bytes.extend_from_slice(&[7, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0]);
+                peer.send(&bytes);
+                peer.read_to_end()
+            });
+            let error = driver.refusal(&server.address, Some(&authority.settings(offer)));
+            assert!(
+                matches!(error, Error::Protocol(session::Error::MySql(mysql::Error::Protocol { .. }))),
+                "{error:?}"
+            );
+            assert_eq!(error.fault(), Fault::Server);
+            assert_eq!(server.join(), b"", "{driver:?} answered");
+        }
     }
 }
 
@@ -146,7 +156,7 @@ fn plaintext_with_the_greeting() {
 fn plaintext_in_place_of_the_handshake() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        for version in VERSIONS {
+        for offer in Offer::ALL {
             let server = Server::tcp(|listener| {
                 let mut peer = listener.accept();
                 peer.greet();
@@ -155,7 +165,7 @@ fn plaintext_in_place_of_the_handshake() {
                 peer.send(&[7, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0]);
                 peer.read_to_end()
             });
-            let error = driver.refusal(&server.address, Some(&authority.settings(version)));
+            let error = driver.refusal(&server.address, Some(&authority.settings(offer)));
             assert!(matches!(error, Error::Tls(_)), "{error:?}");
             let sent = server.join();
             let login = sent.windows(USER.len()).any(|bytes| bytes == USER.as_bytes());
@@ -171,13 +181,35 @@ fn settings_that_are_none() {
     let garbage = authority.file().with_file_name("garbage.pem");
     fs::write(&garbage, "no certificate").unwrap();
     let missing = authority.file().with_file_name("missing.pem");
-    for file in [garbage, missing] {
-        let anchors = TrustAnchors::File(file.clone());
-        let settings = Settings { anchors, ..authority.settings(Version::Tls13) };
-        let error = ciphertoll_net::tls::Context::build(&settings).map(|_| ()).unwrap_err();
-        assert_eq!(error.fault(), Fault::Caller);
-        assert!(error.to_string().contains(&file.display().to_string()), "{error}");
+    for offer in Offer::ALL {
+        for file in [&garbage, &missing] {
+            let anchors = TrustAnchors::File(file.clone());
+            expect_unusable(file, &Settings { anchors, ..authority.settings(offer) });
+            let identity = Some(Identity { certificate_file: file.clone(), ..authority.identity() });
+            expect_unusable(file, &Settings { identity, ..authority.settings(offer) });
+            let identity = Some(Identity { key_file: file.clone(), ..authority.identity() });
+            expect_unusable(file, &Settings { identity, ..authority.settings(offer) });
+        }
     }
+}
+
+/// The key of another certificate.
+#[test]
+fn an_identity_that_does_not_match() {
+    let authority = Authority::new();
+    let elsewhere = Authority::new();
+    let key_file = elsewhere.identity().key_file;
+    for offer in Offer::ALL {
+        let identity = Identity { key_file: key_file.clone(), ..authority.identity() };
+        expect_unusable(&key_file, &Settings { identity: Some(identity), ..authority.settings(offer) });
+    }
+}
+
+#[track_caller]
+fn expect_unusable(file: &Path, settings: &Settings) {
+    let error = Context::build(settings).map(|_| ()).unwrap_err();
+    assert_eq!(error.fault(), Fault::Caller);
+    assert!(error.to_string().contains(&file.display().to_string()), "{error}");
 }
 
 /// An empty name would switch the check of names off, were it taken.
@@ -185,19 +217,21 @@ fn settings_that_are_none() {
 fn names_that_are_none() {
     let authority = Authority::new();
     for driver in Driver::ALL {
-        for name in ["", "local\0host"] {
-            let server = Server::tcp(|listener| {
-                let mut peer = listener.accept();
-                peer.greet();
-                peer.await_tls_request();
-                peer.read_to_end()
-            });
-            let peer = PeerName::Dns(name.to_owned());
-            let settings = Settings { peer, ..authority.settings(Version::Tls13) };
-            let error = driver.refusal(&server.address, Some(&settings));
-            assert!(matches!(error, Error::TlsSettings(_)), "{error:?}");
-            assert_eq!(error.fault(), Fault::Caller);
-            server.join();
+        for offer in Offer::ONE_EACH {
+            for name in ["", "local\0host"] {
+                let server = Server::tcp(|listener| {
+                    let mut peer = listener.accept();
+                    peer.greet();
+                    peer.await_tls_request();
+                    peer.read_to_end()
+                });
+                let peer = PeerName::Dns(name.to_owned());
+                let settings = Settings { peer, ..authority.settings(offer) };
+                let error = driver.refusal(&server.address, Some(&settings));
+                assert!(matches!(error, Error::TlsSettings(_)), "{error:?}");
+                assert_eq!(error.fault(), Fault::Caller);
+                server.join();
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// A room and the rooms it may use. A new crate needs a row here, and in the design.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("model", &[]),
     ("presets", &["model"]),
     ("record", &["model"]),
@@ -25,14 +25,16 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("tde", &[]),
     ("tde-preload", &["tde"]),
     ("bench", &["model", "record", "stats", "lab", "load", "experiment"]),
+    ("oracles", &["model", "wire", "net", "lab"]),
     ("tidy", &[]),
 ];
 
 /// Uses every room but `FORBIDDEN_TO_ALL`'s.
 const TOP: &str = "cli";
 
-/// Nothing may depend on these, not even a test: one is the top, the other interposes libc in whoever links it.
-const FORBIDDEN_TO_ALL: [&str; 2] = [TOP, "tde-preload"];
+/// Nothing may depend on these, not even a test: one is the top, one interposes libc in whoever links it, and one brings
+/// an async runtime.
+const FORBIDDEN_TO_ALL: [&str; 3] = [TOP, "tde-preload", "oracles"];
 
 #[test]
 fn dependencies_follow_the_arrows() {

@@ -28,6 +28,8 @@ pub(crate) struct Session {
     stderr: Vec<String>,
     events: Vec<Value>,
     scratch: Option<PathBuf>,
+    /// The ledger as it was last read: it goes with the run's end, which may come before the test looks.
+    noted: Vec<Noted>,
     deadline: Instant,
 }
 
@@ -59,7 +61,17 @@ impl Session {
         let stdout = read_all(child.stdout.take().expect("stdout is piped"));
         let lines = read_lines(child.stderr.take().expect("stderr is piped"));
         let deadline = Instant::now() + PATIENCE;
-        Self { child, identity, stdout, lines, stderr: vec![], events: vec![], scratch: None, deadline }
+        Self {
+            child,
+            identity,
+            stdout,
+            lines,
+            stderr: vec![],
+            events: vec![],
+            scratch: None,
+            noted: Vec::new(),
+            deadline,
+        }
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -106,7 +118,7 @@ impl Session {
 
     /// Every process that the ledger names so far, oldest first.
     pub(crate) fn processes(&mut self) -> Vec<Noted> {
-        let ledger = fs::read_to_string(self.scratch().join(LEDGER)).expect("the ledger of a run on its way");
+        let Ok(ledger) = fs::read_to_string(self.scratch().join(LEDGER)) else { return self.noted.clone() };
         let whole = &ledger[..ledger.rfind('\n').map_or(0, |end| end + 1)];
         let effects = whole.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
         let processes = effects.filter(|effect| effect["effect"] == "process");
@@ -114,7 +126,8 @@ impl Session {
             identity: serde_json::from_value(effect.clone()).expect("a process id and its start time"),
             what: effect["what"].as_str().unwrap_or_default().to_owned(),
         });
-        noted.collect()
+        self.noted = noted.collect();
+        self.noted.clone()
     }
 
     /// Identities of every process that the ledger names so far.

@@ -1,0 +1,160 @@
+//! `servers`: what is here, what could be, and how to get it.
+
+use std::fmt::Write;
+
+use ciphertoll_lab::{Build, FETCHABLE, Fetchable, Origin};
+use ciphertoll_model::{Engine, ExitCode};
+use serde_json::json;
+
+use crate::arguments::{ServersArguments, ServersCommand};
+use crate::failure::Failure;
+use crate::print_document;
+use crate::progress::tell;
+
+pub(crate) fn servers(arguments: &ServersArguments) -> Result<ExitCode, Failure> {
+    if let Some(ServersCommand::Fetch { name }) = &arguments.command {
+        return fetch(name);
+    }
+    let builds: Vec<Build> = Engine::ALL.into_iter().flat_map(ciphertoll_lab::installed).collect();
+    if arguments.json {
+        let code = if builds.is_empty() { ExitCode::NothingRan } else { ExitCode::Done };
+        return print_document(&document(&builds)?).map(|_| code);
+    }
+    if builds.is_empty() {
+        return Err(Failure::new(ExitCode::NothingRan, none()));
+    }
+    print_document(&listing(&builds))
+}
+
+fn fetch(fetchable: &Fetchable) -> Result<ExitCode, Failure> {
+    let build =
+        fetchable.fetch(&mut tell).map_err(|error| Failure::new(error.exit_code(), error.to_string()))?;
+    print_document(&format!(
+        "{} is here: {} {} ({}) in {}; use it by: ciphertoll run --server {}",
+        fetchable.name,
+        build.engine.display_name(),
+        build.version,
+        tls(&build),
+        build.base_directory.display(),
+        build.level(),
+    ))
+}
+
+fn tls(build: &Build) -> String {
+    build.tls_library().unwrap_or_else(|| "TLS unknown".to_owned())
+}
+
+/// What is not here and could be.
+fn absent() -> impl Iterator<Item = &'static Fetchable> {
+    FETCHABLE.iter().filter(|fetchable| !fetchable.is_here())
+}
+
+fn command(fetchable: &Fetchable) -> String {
+    format!("ciphertoll servers fetch {}", fetchable.name)
+}
+
+fn megabytes(fetchable: &Fetchable) -> u64 {
+    fetchable.download_bytes().div_ceil(1_000_000)
+}
+
+/// The table, and below it what can be fetched.
+fn listing(builds: &[Build]) -> String {
+    let head = ["engine", "version", "TLS", "level", "directory"].map(str::to_owned);
+    let rows = builds.iter().map(|build| {
+        [
+            build.engine.display_name().to_owned(),
+            build.version.clone(),
+            tls(build),
+            format!("--server {}", build.level()),
+            build.base_directory.display().to_string(),
+        ]
+    });
+    let mut text = columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    let mut heading = "\nnot here, but can be fetched:\n";
+    for fetchable in absent() {
+        let Fetchable { name, engine, version, licence, .. } = fetchable;
+        let (engine, size, command) = (engine.display_name(), megabytes(fetchable), command(fetchable));
+        // Writing to a string cannot fail.
+        let _ =
+            writeln!(text, "{heading}  {name} ({engine} {version}, {size} MB, licence {licence}): {command}");
+        heading = "";
+    }
+    text
+}
+
+/// Rows of cells, each column as wide as its widest cell, none with spaces at its end.
+fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// The one line where no server is here.
+fn none() -> String {
+    let mut line = "no server is here".to_owned();
+    for engine in Engine::ALL {
+        // Writing to a string cannot fail.
+        let _ = write!(line, "; {}: {}", engine.display_name(), ciphertoll_lab::find::how_to_install(engine));
+    }
+    for fetchable in absent() {
+        let _ = write!(line, "; or fetch one: {}", command(fetchable));
+    }
+    line
+}
+
+fn document(builds: &[Build]) -> Result<String, Failure> {
+    let servers: Vec<_> = builds
+        .iter()
+        .map(|build| {
+            json!({
+                "engine": build.engine.label(),
+                "version": build.version,
+                "tls_library": build.tls_library(),
+                "directory": build.base_directory.display().to_string(),
+                "fetched": build.origin() == Origin::Fetched,
+                "level": build.level().to_string(),
+            })
+        })
+        .collect();
+    let fetchable: Vec<_> = FETCHABLE
+        .iter()
+        .map(|fetchable| {
+            json!({
+                "name": fetchable.name,
+                "engine": fetchable.engine.label(),
+                "version": fetchable.version,
+                "licence": fetchable.licence,
+                "download_bytes": fetchable.download_bytes(),
+                "here": fetchable.is_here(),
+                "command": command(fetchable),
+            })
+        })
+        .collect();
+    serde_json::to_string_pretty(&json!({ "servers": servers, "fetchable": fetchable }))
+        .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_they_must_be() {
+        let rows = [["engine", "v"], ["MariaDB", "10.11"], ["ü", ""]].map(|row| row.map(str::to_owned));
+        assert_eq!(columns(&rows), "engine   v\nMariaDB  10.11\nü\n");
+    }
+
+    #[test]
+    fn where_no_server_is_the_ways_to_get_one_are_told() {
+        let line = none();
+        for part in ["mariadb-server-core", "postgresql", "mariadb=/opt/mariadb"] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert!(!line.contains('\n'));
+    }
+}

@@ -1,0 +1,255 @@
+//! What is read from a certificate itself (RFC 5280, 4.1), for want of a library that tells.
+
+use std::borrow::Cow;
+
+use ring::digest::{self, SHA256, SHA384, SHA512};
+
+use crate::Error;
+
+const INTEGER: u8 = 0x02;
+const BIT_STRING: u8 = 0x03;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const SEQUENCE: u8 = 0x30;
+/// The version's tag; version 1 has none.
+const EXPLICIT_0: u8 = 0xa0;
+
+/// The digest that logins are bound with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Digest {
+    Sha256,
+    Sha384,
+    Sha512,
+}
+
+/// A public key's algorithm (RFC 3279, 2.3; RFC 5480, 2.1; RFC 8410, 3) and the bits.
+struct PublicKey<'a> {
+    algorithm: &'a [u8],
+    /// What follows the algorithm's identifier: a curve, for one.
+    parameters: &'a [u8],
+    bits: &'a [u8],
+}
+
+impl Digest {
+    pub(super) fn of(self, bytes: &[u8]) -> Vec<u8> {
+        let algorithm = match self {
+            Self::Sha256 => &SHA256,
+            Self::Sha384 => &SHA384,
+            Self::Sha512 => &SHA512,
+        };
+        digest::digest(algorithm, bytes).as_ref().to_vec()
+    }
+}
+
+/// `p256`, `rsa2048`; `None` if this is no certificate.
+pub(super) fn key_label(certificate_der: &[u8]) -> Option<Cow<'static, str>> {
+    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
+    const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+    const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+    let key = public_key(certificate_der)?;
+    Some(match key.algorithm {
+        RSA => match modulus_bits(key.bits)? {
+            2048 => "rsa2048".into(),
+            bits => format!("rsa{bits}").into(),
+        },
+        EC => curve_of(&key).into(),
+        ED25519 => "ed25519".into(),
+        _ => "another key".into(),
+    })
+}
+
+/// The curve of an elliptic-curve key.
+pub(super) fn curve_label(certificate_der: &[u8]) -> &'static str {
+    public_key(certificate_der).map_or(OTHER_CURVE, |key| curve_of(&key))
+}
+
+/// The digest of the certificate's signature, by which logins are bound to it (RFC 5929, 4.1);
+/// `None` where the algorithm's identifier does not say which that is.
+pub(super) fn end_point_digest(certificate_der: &[u8]) -> Option<Digest> {
+    /// RFC 8017, A.2.4: the last byte tells the digest.
+    const PKCS1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
+    /// RFC 5758, 3.2.
+    const ECDSA_SHA2: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
+    const ECDSA_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
+    let mut certificate = certificate_der;
+    let mut content = expect(&mut certificate, SEQUENCE)?;
+    let _to_be_signed = expect(&mut content, SEQUENCE)?;
+    let mut signature = expect(&mut content, SEQUENCE)?;
+    let (last, family) = expect(&mut signature, OBJECT_IDENTIFIER)?.split_last()?;
+    match (family, last) {
+        // MD5 and SHA-1 are too weak: they are replaced.
+        (PKCS1, 4 | 5 | 11) | (ECDSA_SHA2, 2) | (ECDSA_SHA1, 1) => Some(Digest::Sha256),
+        (PKCS1, 12) | (ECDSA_SHA2, 3) => Some(Digest::Sha384),
+        (PKCS1, 13) | (ECDSA_SHA2, 4) => Some(Digest::Sha512),
+        _ => None,
+    }
+}
+
+pub(super) fn absent() -> Error {
+    Error::Tls("there is no certificate to bind the login to".to_owned())
+}
+
+pub(super) fn signed_without_digest() -> Error {
+    Error::Tls("the certificate's signature has no digest of its own to bind the login with".to_owned())
+}
+
+const OTHER_CURVE: &str = "other curve";
+
+fn curve_of(key: &PublicKey<'_>) -> &'static str {
+    const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+    const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
+    const P521: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x23];
+    let mut parameters = key.parameters;
+    match expect(&mut parameters, OBJECT_IDENTIFIER) {
+        Some(P256) => "p256",
+        Some(P384) => "p384",
+        Some(P521) => "p521",
+        _ => OTHER_CURVE,
+    }
+}
+
+fn public_key(certificate_der: &[u8]) -> Option<PublicKey<'_>> {
+    let mut certificate = certificate_der;
+    let mut content = expect(&mut certificate, SEQUENCE)?;
+    let mut fields = expect(&mut content, SEQUENCE)?;
+    if fields.first() == Some(&EXPLICIT_0) {
+        element(&mut fields)?;
+    }
+    expect(&mut fields, INTEGER)?;
+    // Signature's algorithm, issuer, validity, subject.
+    for _ in 0..4 {
+        expect(&mut fields, SEQUENCE)?;
+    }
+    let mut key = expect(&mut fields, SEQUENCE)?;
+    let mut parameters = expect(&mut key, SEQUENCE)?;
+    let algorithm = expect(&mut parameters, OBJECT_IDENTIFIER)?;
+    // The first byte counts the bits that are unused in the last; keys use them all.
+    let bits = expect(&mut key, BIT_STRING)?.get(1..)?;
+    Some(PublicKey { algorithm, parameters, bits })
+}
+
+/// Of an RSA key (RFC 8017, A.1.1).
+fn modulus_bits(mut key: &[u8]) -> Option<usize> {
+    let mut numbers = expect(&mut key, SEQUENCE)?;
+    let mut modulus = expect(&mut numbers, INTEGER)?;
+    while let [0, rest @ ..] = modulus {
+        modulus = rest;
+    }
+    let unused = modulus.first()?.leading_zeros();
+    Some(modulus.len() * 8 - unused as usize)
+}
+
+fn expect<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
+    let (found, content) = element(input)?;
+    (found == tag).then_some(content)
+}
+
+/// Takes a tag of one byte, a length and that many bytes (X.690, 8.1).
+fn element<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let (&[tag, first], mut rest) = input.split_first_chunk()?;
+    let mut length = usize::from(first);
+    if first & 0x80 != 0 {
+        // A certificate is sent in at most 2^24 bytes (RFC 8446, 4.4.2).
+        let count = usize::from(first & 0x7f);
+        if !(1..=3).contains(&count) {
+            return None;
+        }
+        let (bytes, after) = rest.split_at_checked(count)?;
+        length = bytes.iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
+        rest = after;
+    }
+    let (content, rest) = rest.split_at_checked(length)?;
+    *input = rest;
+    Some((tag, content))
+}
+
+#[cfg(test)]
+mod tests {
+    use openssl::asn1::Asn1Time;
+    use openssl::ec::{EcGroup, EcKey};
+    use openssl::hash::MessageDigest;
+    use openssl::nid::Nid;
+    use openssl::pkey::{PKey, Private};
+    use openssl::rsa::Rsa;
+    use openssl::x509::X509;
+
+    use super::*;
+
+    fn ec(curve: Nid) -> PKey<Private> {
+        let group = EcGroup::from_curve_name(curve).unwrap();
+        PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
+    }
+
+    fn rsa(bits: u32) -> PKey<Private> {
+        PKey::from_rsa(Rsa::generate(bits).unwrap()).unwrap()
+    }
+
+    fn signed(key: &PKey<Private>, digest: MessageDigest, version: i32) -> X509 {
+        let mut builder = X509::builder().unwrap();
+        builder.set_version(version).unwrap();
+        builder.set_pubkey(key).unwrap();
+        builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+        builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+        builder.sign(key, digest).unwrap();
+        builder.build()
+    }
+
+    #[test]
+    fn keys_by_name() {
+        let keys = [
+            (ec(Nid::X9_62_PRIME256V1), "p256"),
+            (ec(Nid::SECP384R1), "p384"),
+            (ec(Nid::SECP521R1), "p521"),
+            (ec(Nid::SECP256K1), "other curve"),
+            (rsa(2048), "rsa2048"),
+            (rsa(1031), "rsa1031"),
+        ];
+        for (key, label) in keys {
+            // Versions 1 and 3.
+            for version in [0, 2] {
+                let der = signed(&key, MessageDigest::sha256(), version).to_der().unwrap();
+                assert_eq!(key_label(&der).as_deref(), Some(label));
+            }
+        }
+        let ed25519 = PKey::generate_ed25519().unwrap();
+        let der = signed(&ed25519, MessageDigest::null(), 2).to_der().unwrap();
+        assert_eq!(key_label(&der).as_deref(), Some("ed25519"));
+        assert_eq!(end_point_digest(&der), None);
+    }
+
+    /// The digest is the signature's, and its value is what OpenSSL computes.
+    #[test]
+    fn digests_by_signature() {
+        let digests = [
+            (MessageDigest::sha1(), Digest::Sha256, MessageDigest::sha256()),
+            (MessageDigest::sha256(), Digest::Sha256, MessageDigest::sha256()),
+            (MessageDigest::sha384(), Digest::Sha384, MessageDigest::sha384()),
+            (MessageDigest::sha512(), Digest::Sha512, MessageDigest::sha512()),
+        ];
+        for key in [ec(Nid::X9_62_PRIME256V1), rsa(2048)] {
+            for (signature, expected, as_openssl) in digests {
+                let certificate = signed(&key, signature, 2);
+                let der = certificate.to_der().unwrap();
+                let digest = end_point_digest(&der);
+                assert_eq!(digest, Some(expected));
+                assert_eq!(expected.of(&der), certificate.digest(as_openssl).unwrap().to_vec());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_is_no_certificate() {
+        let der = signed(&rsa(2048), MessageDigest::sha256(), 2).to_der().unwrap();
+        for length in 0..der.len() {
+            assert_eq!(key_label(&der[..length]), None);
+            assert_eq!(end_point_digest(&der[..length]), None);
+        }
+    }
+
+    #[test]
+    fn lengths_beyond_the_bytes_are_refused() {
+        for length in [&[0x80][..], &[0x84, 0, 0, 0, 0], &[0x83, 0xff, 0xff, 0xff], &[0xff], &[5]] {
+            let bytes = [&[SEQUENCE], length].concat();
+            assert_eq!(key_label(&bytes), None, "{length:02x?}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! TLS by rustls, over memory: what the socket brought goes in, what it shall carry comes out.
+
+use std::io::{self, Read, Write};
+use std::mem;
+use std::path::Path;
+use std::sync::Arc;
+
+use ciphertoll_wire::tls::NamedGroup;
+use rustls::client::{Resumption, WantsClientCert};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    AlertDescription, CertificateError, CipherSuite, ClientConfig, ClientConnection, ConfigBuilder,
+    HandshakeKind, ProtocolVersion, RootCertStore,
+};
+
+use super::memory::Memory;
+use super::session::{Decrypted, Filled, Handshake};
+use super::{
+    Identity, Library, Negotiated, PeerName, Settings, TrustAnchors, Version, alpn_length, certificate,
+};
+use crate::Error;
+use crate::buffer::Buffer;
+
+#[derive(Clone)]
+pub(super) struct Context {
+    config: Arc<ClientConfig>,
+    peer: PeerName,
+    version: Version,
+}
+
+pub(super) struct Session {
+    /// Boxed once, as it is large and a channel is moved with every event.
+    connection: Box<ClientConnection>,
+    memory: Memory,
+    goodbye: Goodbye,
+    version: Version,
+}
+
+/// The peer's close alert, which may come with bytes that go before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Goodbye {
+    NotHeard,
+    /// And not told to the caller.
+    Heard,
+}
+
+impl Context {
+    pub(super) fn build(settings: &Settings) -> Result<Self, Error> {
+        let version = match settings.version {
+            Version::Tls12 => &TLS12,
+            Version::Tls13 => &TLS13,
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[version])
+            .map_err(settings_error)?
+            .with_root_certificates(authorities(&settings.anchors)?);
+        let mut config = match &settings.identity {
+            Some(identity) => with_identity(builder, identity)?,
+            None => builder.with_no_client_auth(),
+        };
+        // OpenSSL's clients do not resume unasked, either.
+        config.resumption = Resumption::disabled();
+        Ok(Self { config: Arc::new(config), peer: settings.peer.clone(), version: settings.version })
+    }
+
+    pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
+        let config = Arc::clone(&self.config);
+        let name = server_name(&self.peer)?;
+        let connection = match alpn {
+            Some(protocol) => {
+                alpn_length(protocol)?;
+                ClientConnection::new_with_alpn(config, name, vec![protocol.to_vec()])
+            }
+            None => ClientConnection::new(config, name),
+        };
+        Ok(Session {
+            connection: Box::new(connection.map_err(settings_error)?),
+            memory: Memory::default(),
+            goodbye: Goodbye::NotHeard,
+            version: self.version,
+        })
+    }
+}
+
+impl Session {
+    pub(super) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
+        self.memory.fill(socket).map(|(filled, _)| filled)
+    }
+
+    pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
+        &mut self.memory.outgoing
+    }
+
+    pub(super) fn handshake(&mut self) -> Result<Handshake, Error> {
+        loop {
+            self.put_out()?;
+            if !self.connection.is_handshaking() {
+                return Ok(Handshake::Done);
+            }
+            if self.memory.incoming.is_empty() {
+                return Ok(Handshake::NeedInput);
+            }
+            if let Err(error) = self.take_in() {
+                // The alert; that there is an error already is what the caller must hear.
+                let _ = self.put_out();
+                return Err(error);
+            }
+        }
+    }
+
+    pub(super) fn decrypt(&mut self, into: &mut Buffer) -> Result<Decrypted, Error> {
+        loop {
+            // The end of the handshake may have brought some, too.
+            self.take_plaintext(into)?;
+            if mem::replace(&mut self.goodbye, Goodbye::NotHeard) == Goodbye::Heard {
+                return Ok(Decrypted::Closed);
+            }
+            if self.memory.incoming.is_empty() {
+                // What the peer wants answered, as a change of keys, goes out with what is sent next.
+                return self.put_out().map(|()| Decrypted::All);
+            }
+            self.take_in()?;
+        }
+    }
+
+    pub(super) fn encrypt(&mut self, plain: &[u8]) -> Result<(), Error> {
+        let mut left = plain;
+        while !left.is_empty() {
+            // It takes what its own buffer has room for, and that is emptied each time.
+            let bytes = self.connection.writer().write(left).map_err(record_error)?;
+            if bytes == 0 {
+                return Err(Error::Tls("nothing more can be encrypted".to_owned()));
+            }
+            left = &left[bytes..];
+            self.put_out()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn close_notify(&mut self) {
+        self.connection.send_close_notify();
+        // A session that is beyond saying goodbye is closed all the same.
+        let _ = self.put_out();
+    }
+
+    pub(super) fn negotiated(&self) -> Option<Negotiated> {
+        let kind = self.connection.handshake_kind()?;
+        let [certificate, ..] = self.connection.peer_certificates()? else { return None };
+        let group = self.connection.negotiated_key_exchange_group();
+        Some(Negotiated {
+            library: Library::Rustls,
+            version: match self.connection.protocol_version() {
+                Some(ProtocolVersion::TLSv1_3) => Version::Tls13.label(),
+                Some(ProtocolVersion::TLSv1_2) => Version::Tls12.label(),
+                _ => "older than tls1.2",
+            },
+            suite: suite_label(self.connection.negotiated_cipher_suite()?.suite()),
+            group: group.map(|group| NamedGroup(u16::from(group.name())).label()),
+            key: certificate::key_label(certificate)?,
+            resumed: kind == HandshakeKind::Resumed,
+            hello_retry: kind == HandshakeKind::FullWithHelloRetryRequest,
+        })
+    }
+
+    pub(super) fn alpn(&self) -> Option<&[u8]> {
+        self.connection.alpn_protocol()
+    }
+
+    pub(super) fn server_end_point(&self) -> Result<Vec<u8>, Error> {
+        let certificate = self.connection.peer_certificates().and_then(<[_]>::first);
+        let certificate = certificate.ok_or_else(certificate::absent)?;
+        let digest =
+            certificate::end_point_digest(certificate).ok_or_else(certificate::signed_without_digest)?;
+        Ok(digest.of(certificate))
+    }
+
+    /// Gives rustls some of what came.
+    fn take_in(&mut self) -> Result<(), Error> {
+        self.connection.read_tls(&mut self.memory.incoming).map_err(record_error)?;
+        let state = self.connection.process_new_packets().map_err(|error| self.explain(&error))?;
+        if state.peer_has_closed() {
+            // Nothing that follows is the peer's.
+            self.memory.incoming.consume(self.memory.incoming.unread().len());
+            self.goodbye = Goodbye::Heard;
+        }
+        Ok(())
+    }
+
+    fn take_plaintext(&mut self, into: &mut Buffer) -> Result<(), Error> {
+        let mut reader = self.connection.reader();
+        loop {
+            match reader.read(into.space()) {
+                Ok(0) => return Ok(()),
+                Ok(bytes) => into.filled(bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(record_error(error)),
+            }
+        }
+    }
+
+    fn put_out(&mut self) -> Result<(), Error> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut self.memory.outgoing).map_err(record_error)?;
+        }
+        Ok(())
+    }
+
+    /// The reason in one line; the verifier's where it was the certificate.
+    fn explain(&self, error: &rustls::Error) -> Error {
+        let offered = self.version.label();
+        Error::Tls(match error {
+            rustls::Error::InvalidCertificate(error) => {
+                format!("the server's certificate does not verify: {}", verifier_reason(error))
+            }
+            rustls::Error::AlertReceived(alert) => {
+                format!("alert {} (offered {offered})", alert_words(*alert))
+            }
+            other => format!("{other} (offered {offered})"),
+        })
+    }
+}
+
+fn authorities(anchors: &TrustAnchors) -> Result<RootCertStore, Error> {
+    let (TrustAnchors::File(file) | TrustAnchors::FileAndSystem(file)) = anchors;
+    let cannot_use = |reason: String| Error::TlsSettings(format!("CA file {}: {reason}", file.display()));
+    let mut store = RootCertStore::empty();
+    for certificate in read_certificates(file).map_err(cannot_use)? {
+        store.add(certificate).map_err(|error| cannot_use(error.to_string()))?;
+    }
+    if matches!(anchors, TrustAnchors::FileAndSystem(_)) {
+        // As with OpenSSL, what of the system's is missing or does not parse is left out.
+        store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    Ok(store)
+}
+
+fn with_identity(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    identity: &Identity,
+) -> Result<ClientConfig, Error> {
+    let Identity { certificate_file, key_file } = identity;
+    let cannot_use = |what: &str, file: &Path, reason: String| {
+        Error::TlsSettings(format!("{what} {}: {reason}", file.display()))
+    };
+    let chain = read_certificates(certificate_file)
+        .map_err(|reason| cannot_use("client certificate", certificate_file, reason))?;
+    let cannot_use_key = |reason: String| cannot_use("client key", key_file, reason);
+    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| cannot_use_key(pem_reason(&error)))?;
+    builder.with_client_auth_cert(chain, key).map_err(|error| cannot_use_key(error.to_string()))
+}
+
+/// All in a PEM file, at least one.
+fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => Err("there is no certificate in it".to_owned()),
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(pem_reason(&error)),
+    }
+}
+
+fn pem_reason(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+fn server_name(peer: &PeerName) -> Result<ServerName<'static>, Error> {
+    match peer {
+        PeerName::Dns(name) => match DnsName::try_from(name.clone()) {
+            Ok(name) => Ok(name.into()),
+            Err(_) => Err(Error::TlsSettings(format!("the server's name {name:?} is none"))),
+        },
+        PeerName::Ip(address) => Ok(ServerName::from(*address)),
+    }
+}
+
+/// The suite's IANA name; rustls marks those of TLS 1.3 in a way of its own.
+fn suite_label(suite: CipherSuite) -> &'static str {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        other => other.as_str().unwrap_or("a suite without a name"),
+    }
+}
+
+/// In OpenSSL's words where both know the case, so that reports need not know the library.
+fn verifier_reason(error: &CertificateError) -> String {
+    let reason = match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "certificate has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "certificate is not yet valid"
+        }
+        CertificateError::NotValidForNameContext { expected: ServerName::IpAddress(_), .. } => {
+            "IP address mismatch"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "hostname mismatch"
+        }
+        CertificateError::UnknownIssuer => "unable to get local issuer certificate",
+        CertificateError::BadSignature => "certificate signature failure",
+        other => return other.to_string(),
+    };
+    reason.to_owned()
+}
+
+/// `protocol version` for `ProtocolVersion`.
+fn alert_words(alert: AlertDescription) -> String {
+    let name = format!("{alert:?}");
+    let mut words = String::with_capacity(name.len() + 4);
+    let mut after_lowercase = false;
+    for letter in name.chars() {
+        if letter.is_uppercase() && after_lowercase {
+            words.push(' ');
+        }
+        after_lowercase = letter.is_lowercase();
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+fn settings_error(error: rustls::Error) -> Error {
+    Error::TlsSettings(error.to_string())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+fn record_error(error: io::Error) -> Error {
+    Error::Tls(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_in_words() {
+        assert_eq!(alert_words(AlertDescription::ProtocolVersion), "protocol version");
+        assert_eq!(alert_words(AlertDescription::UnknownCA), "unknown ca");
+        assert_eq!(alert_words(AlertDescription::HandshakeFailure), "handshake failure");
+    }
+
+    #[test]
+    fn suites_have_their_iana_names() {
+        for suite in default_provider().cipher_suites {
+            let label = suite_label(suite.suite());
+            assert!(label.starts_with("TLS_"), "{label}");
+        }
+    }
+}

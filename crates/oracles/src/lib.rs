@@ -1,0 +1,1 @@
+//! Our clients held against independent drivers, on real servers; this crate is its tests.

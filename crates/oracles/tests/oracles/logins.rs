@@ -1,0 +1,77 @@
+//! Every authentication over every path: both log in, and neither with a wrong password.
+
+use ciphertoll_lab::Error;
+use ciphertoll_model::{Auth, ChannelBinding, Engine, Iterations, Path, ServerKey, TlsVersion};
+use ciphertoll_net::tls;
+
+use crate::answer::{Refusal, assert_same};
+use crate::site::{Site, TlsVisit, Visit};
+use crate::{oracle, ours, say};
+
+const PATHS: [Path; 4] = [
+    Path::Plain,
+    Path::Unix,
+    Path::tls(TlsVersion::Tls12, ServerKey::P256),
+    Path::tls(TlsVersion::Tls13, ServerKey::P256),
+];
+const BOUND: Auth =
+    Auth::Scram { iterations: Iterations::POSTGRES_DEFAULT, binding: ChannelBinding::ServerEndPoint };
+
+pub(crate) fn every_auth_over_every_path(site: &mut Site) {
+    let engine = site.server.engine();
+    let mut visits = 0;
+    for auth in Auth::ALL.into_iter().chain([BOUND]) {
+        match site.server.prepare_auth(auth) {
+            Ok(()) => {}
+            Err(error @ Error::NoSuchAuth { .. }) => {
+                say(&format!("skipped: {error}"));
+                continue;
+            }
+            Err(error) => panic!("{auth}: {error}"),
+        }
+        for path in PATHS {
+            match auth.impossible(engine, path) {
+                None => {
+                    for visit in with_each_library(&site.visit(path, auth)) {
+                        both_log_in(&visit, auth, path);
+                    }
+                    visits += 1;
+                }
+                Some(reason) => say(&format!("skipped: {auth} over {path}: {reason}")),
+            }
+        }
+    }
+    assert!(visits >= PATHS.len(), "the default authentication goes over every path");
+}
+
+/// The visit with each of our TLS libraries, or as it is where it has no TLS.
+fn with_each_library(visit: &Visit) -> Vec<Visit> {
+    let Some(tls) = &visit.tls else { return vec![visit.clone()] };
+    let with = |library| Visit { tls: Some(TlsVisit { library, ..tls.clone() }), ..visit.clone() };
+    tls::Library::ALL.into_iter().map(with).collect()
+}
+
+fn both_log_in(visit: &Visit, auth: Auth, path: Path) {
+    let what = format!("{auth} over {path}");
+    let mut client = ours::client(visit).unwrap_or_else(|refusal| panic!("ours, {what}: {refusal:?}"));
+    let mut oracle = oracle::connect(visit).unwrap_or_else(|refusal| panic!("oracle, {what}: {refusal:?}"));
+    for sql in ["SELECT 1", "SELECT current_user"] {
+        assert_same(&what, &ours::query(&mut client, sql), &oracle.query(sql));
+    }
+    assert_eq!(oracle.query("SELECT 1"), Ok(vec![vec![Some(b"1".to_vec())]]), "{what}");
+    // Ours says how it has logged in, and must have done what it was asked for.
+    let wanted = visit.tls.as_ref().map(|tls| tls.version.label());
+    assert_eq!(client.negotiated().map(|negotiated| negotiated.version), wanted, "{what}");
+    if visit.engine == Engine::Postgres {
+        assert_eq!(client.server().auth_label(), auth.to_string());
+    }
+    let wrong = Visit { password: b"wrong".to_vec(), ..visit.clone() };
+    let (ours, oracle) = (ours::client(&wrong).map(|_| ()), oracle::connect(&wrong).map(|_| ()));
+    assert_eq!(ours, oracle, "a wrong password, {what}");
+    // PostgreSQL's trust looks at no password.
+    let asked = visit.engine != Engine::Postgres || auth != Auth::Trust;
+    assert_eq!(
+        ours.as_ref().map_err(Refusal::is_about_the_password),
+        if asked { Err(true) } else { Ok(&()) }
+    );
+}

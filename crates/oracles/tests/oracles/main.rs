@@ -1,0 +1,95 @@
+//! Our clients beside independent drivers, on every server that this machine has: the same rows, the same refusals and
+//! the same logins.
+//!
+//! Each server is started once, and every case runs on it, all on the main thread: a server ends with the thread that
+//! started it.
+
+mod answer;
+mod fleet;
+mod logins;
+mod mysql;
+mod oracle;
+mod ours;
+mod postgres;
+mod samples;
+mod site;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use ciphertoll_lab::Build;
+use ciphertoll_model::Engine;
+
+use crate::fleet::Fleet;
+use crate::site::Site;
+
+/// Something to hold against an oracle; it panics where they differ.
+type Case = (&'static str, fn(&mut Site));
+
+/// On servers of every engine.
+const COMMON: [Case; 3] = [
+    ("logins: every authentication over every path", logins::every_auth_over_every_path),
+    ("samples: rows written by one are read by the other", samples::written_by_one_and_read_by_the_other),
+    ("samples: rows of many parameters", samples::many_parameters),
+];
+
+fn main() -> ExitCode {
+    let Some(filter) = filter(std::env::args().skip(1)) else { return ExitCode::SUCCESS };
+    let fleet = Fleet::new();
+    let (mut run, mut failed) = (0, Vec::new());
+    for build in fleet.builds() {
+        let cases = cases_of(build, &filter);
+        if cases.is_empty() {
+            continue;
+        }
+        let mut site = fleet.start(build);
+        for (name, case) in cases {
+            let passed = catch_unwind(AssertUnwindSafe(|| case(&mut site))).is_ok();
+            say(&format!("{} {}: {name} ... {}", build.engine, build.version, word(passed)));
+            run += 1;
+            if !passed {
+                failed.push(format!("{} {}: {name}", build.engine, build.version));
+            }
+        }
+        site.server.check_alive().expect("the server is there at the end");
+    }
+    say(&format!("{run} cases, {} failed", failed.len()));
+    for name in &failed {
+        say(&format!("failed: {name}"));
+    }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What a case's name must have in it; none where nothing is to be run. Cargo passes on what it tells every test binary:
+/// all but two of the options are for harnesses that do more than this one.
+fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
+    let mut filter = String::new();
+    for argument in arguments {
+        match argument.as_str() {
+            // There are no long cases, and nobody needs the list.
+            "--ignored" | "--list" => return None,
+            option if option.starts_with('-') => {}
+            _ => filter = argument,
+        }
+    }
+    Some(filter)
+}
+
+fn cases_of(build: &Build, filter: &str) -> Vec<Case> {
+    let own: &[Case] = match build.engine {
+        Engine::MariaDb => &mysql::CASES,
+        Engine::Postgres => &postgres::CASES,
+    };
+    let engine = build.engine.label();
+    let wanted = |(name, _): &Case| name.contains(filter) || engine.contains(filter);
+    own.iter().chain(&COMMON).copied().filter(wanted).collect()
+}
+
+fn word(passed: bool) -> &'static str {
+    if passed { "ok" } else { "FAILED" }
+}
+
+#[expect(clippy::print_stderr, reason = "what a test harness is for; stdout stays empty, as everywhere")]
+fn say(line: &str) {
+    eprintln!("{line}");
+}

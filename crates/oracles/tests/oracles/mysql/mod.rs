@@ -1,0 +1,27 @@
+//! What only MySQL's protocol has.
+
+mod refusals;
+mod rows;
+
+use crate::Case;
+use crate::oracle::{MySqlOracle, Oracle};
+use crate::site::Site;
+
+pub(crate) const CASES: [Case; 9] = [
+    ("rows: values of every type", rows::values_of_every_type),
+    ("rows: many of them", rows::many_rows),
+    ("rows: larger than a packet", rows::larger_than_a_packet),
+    ("rows: several results in one answer", rows::several_results),
+    ("rows: prepared statements", rows::prepared_statements),
+    ("rows: counts of rows changed", rows::counts_of_rows_changed),
+    ("refusals: of statements", refusals::of_statements),
+    ("refusals: in the middle of rows", refusals::in_the_middle_of_rows),
+    ("refusals: of logins", refusals::of_logins),
+];
+
+fn oracle(site: &Site) -> MySqlOracle {
+    match site.oracle() {
+        Oracle::MySql(oracle) => *oracle,
+        Oracle::Postgres(_) => unreachable!("another protocol's driver"),
+    }
+}

@@ -1,0 +1,83 @@
+//! The same refusals.
+
+use ciphertoll_model::{Auth, Path, ServerKey, TlsVersion};
+
+use crate::answer::{assert_refused, assert_same};
+use crate::oracle;
+use crate::ours::{self, Bare};
+use crate::site::{Site, Visit};
+
+use super::rows::create_many;
+
+/// An account that may have one connection.
+const LONELY: &str = "lonely";
+
+/// Statements and the SQL state that they are refused with.
+const REFUSED: [(&str, &str); 6] = [
+    ("SELEC 1", "42000"),
+    ("SELECT * FROM absent", "42S02"),
+    ("SELECT absent FROM refusing", "42S22"),
+    ("INSERT INTO refusing VALUES (1)", "23000"),
+    ("SELECT * FROM mysql.user", "42000"),
+    ("", "42000"),
+];
+
+pub(super) fn of_statements(site: &mut Site) {
+    site.prepare(&[
+        "DROP TABLE IF EXISTS refusing",
+        "CREATE TABLE refusing (id INT PRIMARY KEY)",
+        "INSERT INTO refusing VALUES (1)",
+    ]);
+    let mut client = ours::client(&site.plain()).expect("ours logs in");
+    let mut oracle = super::oracle(site);
+    let mut bare = Bare::connect(&site.plain());
+    for (sql, state) in REFUSED {
+        assert_refused(sql, state, ours::query(&mut client, sql), oracle.query(sql));
+        let prepared = bare.prepare(sql).and_then(|prepared| bare.execute(prepared, &[]));
+        assert_refused(sql, state, prepared, oracle.prepare(sql));
+        // Whoever was refused may go on.
+        assert_same("SELECT 1", &ours::query(&mut client, "SELECT 1"), &oracle.query("SELECT 1"));
+    }
+}
+
+pub(super) fn in_the_middle_of_rows(site: &mut Site) {
+    create_many(site);
+    let mut client = ours::client(&site.plain()).expect("ours logs in");
+    let mut oracle = site.oracle();
+    let sql = "SELECT 9223372036854775800 + id FROM many ORDER BY id";
+    assert_refused(sql, "22003", ours::query(&mut client, sql), oracle.query(sql));
+    assert_same("SELECT 1", &ours::query(&mut client, "SELECT 1"), &oracle.query("SELECT 1"));
+}
+
+pub(super) fn of_logins(site: &mut Site) {
+    let default = Auth::default_of(site.server.engine());
+    for path in [Path::Plain, Path::Unix, Path::tls(TlsVersion::Tls13, ServerKey::P256)] {
+        let visit = site.visit(path, default);
+        let wrong_password = Visit { password: b"wrong".to_vec(), ..visit.clone() };
+        let no_password = Visit { password: Vec::new(), ..visit.clone() };
+        let unknown_account = Visit { user: "absent".to_owned(), ..visit.clone() };
+        let unknown_database = Visit { database: "absent".to_owned(), ..visit };
+        for (what, state, visit) in [
+            ("a wrong password", "28000", wrong_password),
+            ("no password", "28000", no_password),
+            ("an unknown account", "28000", unknown_account),
+            ("a database that is not there", "42000", unknown_database),
+        ] {
+            assert_refused(what, state, ours::client(&visit), oracle::connect(&visit));
+        }
+    }
+    too_many_connections(site);
+}
+
+/// Of one account's: as many as the server itself allows are more than a test should open.
+fn too_many_connections(site: &Site) {
+    let mut control = ours::client(&site.control()).expect("the lab's own account logs in");
+    let create =
+        format!("CREATE OR REPLACE USER '{LONELY}'@'%' IDENTIFIED BY 'x' WITH MAX_USER_CONNECTIONS 1");
+    control.execute(&create).expect("it may make accounts");
+    control.execute(&format!("GRANT ALL ON sbtest.* TO '{LONELY}'@'%'")).expect("it may grant");
+    let visit = Visit { user: LONELY.to_owned(), password: b"x".to_vec(), ..site.plain() };
+    let first = oracle::connect(&visit).expect("one is allowed");
+    assert_refused("a second connection", "42000", ours::client(&visit), oracle::connect(&visit));
+    drop(first);
+}

@@ -1,0 +1,156 @@
+//! Our own clients: the blocking one, and the bare machines on a channel for what it does not do.
+
+use std::sync::Arc;
+
+use ciphertoll_model::ChannelBinding;
+use ciphertoll_net::blocking::Client;
+use ciphertoll_net::{
+    Address, Channel, Connected, ContextSource, Dialer, Error, Progress, Readiness, Transport, tls,
+};
+use ciphertoll_wire::session::{self, Login, Prepared, Response, ResponseKind, ServerInfo, Summary, Value};
+use ciphertoll_wire::{Secret, mysql, postgres};
+
+use crate::answer::{Answer, Refusal, Rows};
+use crate::site::{TlsVisit, Visit};
+
+/// Above the largest result of any case.
+const LIMIT_BYTES: usize = 256 * 1024 * 1024;
+
+/// A connection whose every step is ours to see.
+pub(crate) struct Bare {
+    pub(crate) channel: Channel,
+    pub(crate) server: ServerInfo,
+    statements: u32,
+}
+
+/// The blocking client.
+pub(crate) fn client(visit: &Visit) -> Answer<Client> {
+    let context = visit.tls.as_ref().map(context);
+    refused(Client::connect(&visit.address, login(visit), context.as_ref()))
+}
+
+/// A query of the blocking client's.
+pub(crate) fn query(client: &mut Client, sql: &str) -> Answer {
+    refused(client.query(sql))
+}
+
+/// The server's no. Any other error is one of ours, which no case expects.
+pub(crate) fn refused<T>(result: Result<T, Error>) -> Answer<T> {
+    result.map_err(|error| match error {
+        Error::Protocol(session::Error::MySql(mysql::Error::Server { code, sql_state, message })) => {
+            Refusal { code: code.to_string(), state: sql_state, message }
+        }
+        Error::Protocol(session::Error::Postgres(postgres::Error::Server {
+            severity,
+            sqlstate,
+            message,
+        })) => Refusal { code: severity.to_string(), state: sqlstate, message },
+        other => panic!("our client failed by itself: {other}"),
+    })
+}
+
+impl Bare {
+    pub(crate) fn connect(visit: &Visit) -> Self {
+        let tls = visit.tls.as_ref().map(|tls| ContextSource::Shared(context(tls)));
+        let address = visit.address.clone();
+        let dialer = Dialer { address, login: login(visit), tls, transport: Transport::Blocking };
+        let mut connecting = dialer.dial(None).expect("the server listens");
+        loop {
+            match connecting.advance(Readiness::Readable).expect("the login succeeds") {
+                Progress::Pending(pending) => connecting = pending,
+                Progress::Done(Connected { channel, server, .. }) => {
+                    return Self { channel, server, statements: 0 };
+                }
+            }
+        }
+    }
+
+    /// Rows larger than the blocking client's, which is for settings and counters.
+    pub(crate) fn query(&mut self, sql: &str) -> Answer {
+        self.server.encode_query(self.channel.output(), sql).expect("it can be written");
+        let mut reader = self.server.rows_reader(LIMIT_BYTES);
+        self.answer(|input| reader.step(input))
+    }
+
+    /// The counts of a query's answer.
+    pub(crate) fn count(&mut self, sql: &str) -> Answer<Summary> {
+        self.server.encode_query(self.channel.output(), sql).expect("it can be written");
+        let mut reader = self.server.response_reader(ResponseKind::Text);
+        self.answer(|input| reader.step(input))
+    }
+
+    pub(crate) fn prepare(&mut self, sql: &str) -> Answer<Prepared> {
+        self.statements += 1;
+        self.server.encode_prepare(self.channel.output(), self.statements, sql).expect("it can be written");
+        let mut reader = self.server.prepare_reader(self.statements);
+        self.answer(|input| reader.step(input))
+    }
+
+    /// The counts of a prepared statement's answer.
+    pub(crate) fn execute(&mut self, prepared: Prepared, params: &[Value<'_>]) -> Answer<Summary> {
+        self.server.encode_execute(self.channel.output(), &prepared, params).expect("it can be written");
+        let mut reader = self.server.response_reader(ResponseKind::Binary);
+        self.answer(|input| reader.step(input))
+    }
+
+    /// The rows of a prepared statement's answer. `PostgreSQL` only, which sends them as text.
+    pub(crate) fn execute_rows(&mut self, prepared: Prepared, params: &[Value<'_>]) -> Answer<Rows> {
+        self.server.encode_execute(self.channel.output(), &prepared, params).expect("it can be written");
+        let mut reader = self.server.rows_reader(LIMIT_BYTES);
+        self.answer(|input| reader.step(input))
+    }
+
+    /// Sends what is in the output and reads until `step` has its answer.
+    pub(crate) fn answer<T, E: Into<Error>>(
+        &mut self,
+        mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, E>,
+    ) -> Answer<T> {
+        loop {
+            match self.channel.read_response(Readiness::Readable, &mut step) {
+                Ok(None) => {}
+                Ok(Some(value)) => return Ok(value),
+                Err(error) => return refused(Err(error)),
+            }
+        }
+    }
+}
+
+fn login(visit: &Visit) -> Login {
+    let password = Secret::new(visit.password.clone());
+    let database = Some(visit.database.clone());
+    match visit.engine {
+        ciphertoll_model::Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
+            database,
+            encryption: if visit.tls.is_some() { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
+            transport: match visit.address {
+                Address::Tcp(_) => mysql::Transport::Tcp,
+                Address::Unix(_) => mysql::Transport::UnixSocket,
+            },
+            ..mysql::Login::new(&visit.user, password)
+        })),
+        ciphertoll_model::Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+            user: visit.user.clone(),
+            password,
+            database,
+            encryption: match visit.tls {
+                Some(_) => postgres::Encryption::Tls,
+                None => postgres::Encryption::Plain,
+            },
+            channel_binding: match visit.binding {
+                ChannelBinding::Unbound => postgres::ChannelBinding::Disabled,
+                ChannelBinding::ServerEndPoint => postgres::ChannelBinding::Required,
+            },
+        })),
+    }
+}
+
+fn context(visit: &TlsVisit) -> tls::Context {
+    let settings = tls::Settings {
+        library: visit.library,
+        version: visit.version,
+        anchors: tls::TrustAnchors::File(visit.ca_file.clone()),
+        peer: visit.peer.into(),
+        identity: None,
+    };
+    tls::Context::build(&settings).expect("a TLS context")
+}

@@ -1,0 +1,89 @@
+//! COPY in both directions: what one has written, both read.
+
+use std::fmt::Write;
+
+use ciphertoll_wire::postgres::CopyOutReader;
+
+use crate::answer::{Answer, assert_refused, assert_same};
+use crate::ours::{self, Bare};
+use crate::site::Site;
+
+const IN: &str = "COPY copied FROM STDIN";
+const OUT: &str = "COPY (SELECT * FROM copied ORDER BY id) TO STDOUT";
+const BINARY_OUT: &str = "COPY (SELECT * FROM copied ORDER BY id) TO STDOUT (FORMAT binary)";
+const ROWS: u64 = 5_000;
+/// Rows are cut anywhere.
+const PIECE_BYTES: usize = 777;
+
+pub(super) fn in_and_out(site: &mut Site) {
+    let mut client = ours::client(&site.plain()).expect("ours logs in");
+    let mut bare = Bare::connect(&site.plain());
+    let mut oracle = super::oracle(site);
+    let data = data();
+
+    create(site);
+    let pieces = data.chunks(PIECE_BYTES).map(<[u8]>::to_vec);
+    assert_eq!(ours::refused(client.copy_in(IN, pieces)), Ok(ROWS));
+    let rows = oracle.query("SELECT * FROM copied ORDER BY id");
+    assert_same("copied by ours", &bare.query("SELECT * FROM copied ORDER BY id"), &rows);
+    assert_eq!(oracle.copy_out(OUT).as_ref(), Ok(&data));
+    assert_eq!(copy_out(&mut bare, OUT).as_ref(), Ok(&data));
+    assert_eq!(copy_out(&mut bare, BINARY_OUT), oracle.copy_out(BINARY_OUT));
+
+    create(site);
+    assert_eq!(oracle.copy_in(IN, data), Ok(ROWS));
+    assert_same("copied by the oracle", &bare.query("SELECT * FROM copied ORDER BY id"), &rows);
+
+    create(site);
+    assert_eq!(copy_out(&mut bare, OUT), Ok(Vec::new()));
+    assert_eq!(ours::refused(client.copy_in(IN, [])), Ok(0));
+}
+
+pub(super) fn refused(site: &mut Site) {
+    create(site);
+    let mut client = ours::client(&site.plain()).expect("ours logs in");
+    let mut bare = Bare::connect(&site.plain());
+    let mut oracle = super::oracle(site);
+    let wrong = b"1\tone\nnot a number\ttwo\n";
+    let ours = ours::refused(client.copy_in(IN, [wrong.to_vec()]));
+    assert_refused("wrong data", "22P02", ours, oracle.copy_in(IN, wrong.to_vec()));
+    for (sql, state) in [("COPY absent FROM STDIN", "42P01"), ("COPY copied FRM STDIN", "42601")] {
+        let ours = ours::refused(client.copy_in(sql, []));
+        // Its connection is out of step once a COPY was refused before any data, as the next COPY shows.
+        let mut oracle = super::oracle(site);
+        assert_refused(sql, state, ours, oracle.copy_in(sql, Vec::new()));
+    }
+    // After some of the data.
+    let sql = "COPY (SELECT 1 / (5000 - n) FROM generate_series(1, 9000) n) TO STDOUT";
+    assert_refused(sql, "22012", copy_out(&mut bare, sql), oracle.copy_out(sql));
+    for answer in [ours::query(&mut client, "SELECT 1"), bare.query("SELECT 1")] {
+        assert_same("SELECT 1", &answer, &oracle.query("SELECT 1"));
+    }
+}
+
+fn create(site: &Site) {
+    site.prepare(&["DROP TABLE IF EXISTS copied", "CREATE TABLE copied (id INTEGER, word TEXT)"]);
+}
+
+/// Rows as COPY writes them.
+fn data() -> Vec<u8> {
+    let word = |n: u64| match n % 4 {
+        0 => "\\N".to_owned(),
+        1 => String::new(),
+        2 => "a\\tb\\nc\\\\d".to_owned(),
+        _ => "🦀".repeat((n % 50) as usize),
+    };
+    let mut data = String::new();
+    for n in 0..ROWS {
+        // Writing to a string cannot fail.
+        let _ = writeln!(data, "{n}\t{}", word(n));
+    }
+    data.into_bytes()
+}
+
+fn copy_out(bare: &mut Bare, sql: &str) -> Answer<Vec<u8>> {
+    bare.server.encode_query(bare.channel.output(), sql).expect("it can be written");
+    let (mut reader, mut data) = (CopyOutReader::new(), Vec::new());
+    bare.answer(|input| reader.step(input, |piece| data.extend_from_slice(piece)))?;
+    Ok(data)
+}

@@ -1,0 +1,29 @@
+//! What only PostgreSQL's protocol has.
+
+mod copies;
+mod refusals;
+mod rows;
+
+use crate::Case;
+use crate::oracle::{Oracle, PostgresOracle};
+use crate::site::Site;
+
+pub(crate) const CASES: [Case; 10] = [
+    ("rows: values of every type", rows::values_of_every_type),
+    ("rows: many of them, and large ones", rows::many_and_large_rows),
+    ("rows: several results in one answer", rows::several_results),
+    ("rows: prepared statements", rows::prepared_statements),
+    ("rows: counts of rows changed", rows::counts_of_rows_changed),
+    ("copies: in and out", copies::in_and_out),
+    ("copies: refused", copies::refused),
+    ("refusals: of statements", refusals::of_statements),
+    ("refusals: in the middle of rows", refusals::in_the_middle_of_rows),
+    ("refusals: of logins", refusals::of_logins),
+];
+
+fn oracle(site: &Site) -> PostgresOracle {
+    match site.oracle() {
+        Oracle::Postgres(oracle) => *oracle,
+        Oracle::MySql(_) => unreachable!("another protocol's driver"),
+    }
+}

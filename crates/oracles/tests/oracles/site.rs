@@ -1,0 +1,104 @@
+//! A running server, and the ways to visit it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use ciphertoll_lab::Server;
+use ciphertoll_model::{Auth, ChannelBinding, Endpoint, Engine, Path, TlsVersion};
+use ciphertoll_net::{Address, tls};
+
+use crate::answer::Answer;
+use crate::oracle::{self, Oracle};
+
+/// The lab's own accounts, let in by the unix socket only: they may make others.
+const MARIADB_CONTROL: &str = "ciphertoll_control";
+const POSTGRES_CONTROL: &str = "ciphertoll";
+
+/// A server and what the cases know of it.
+pub(crate) struct Site {
+    pub(crate) server: Server,
+}
+
+/// A login to be made, by ours or by an oracle.
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
+    pub(crate) engine: Engine,
+    pub(crate) address: Address,
+    pub(crate) user: String,
+    pub(crate) password: Vec<u8>,
+    pub(crate) database: String,
+    pub(crate) binding: ChannelBinding,
+    pub(crate) tls: Option<TlsVisit>,
+}
+
+/// How a visit is encrypted.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsVisit {
+    /// Ours alone; an oracle has its own.
+    pub(crate) library: tls::Library,
+    pub(crate) version: tls::Version,
+    pub(crate) ca_file: PathBuf,
+    pub(crate) peer: &'static str,
+}
+
+impl Site {
+    /// The default account's, unencrypted over TCP.
+    pub(crate) fn plain(&self) -> Visit {
+        self.visit(Path::Plain, Auth::default_of(self.server.engine()))
+    }
+
+    pub(crate) fn visit(&self, path: Path, auth: Auth) -> Visit {
+        let account = self.server.account(auth);
+        let endpoint = match path {
+            Path::Unix => self.server.unix_endpoint(),
+            Path::Plain | Path::Tls(_) => self.server.tcp_endpoint(),
+        };
+        let tls = path.as_tls().map(|path| TlsVisit {
+            library: tls::Library::OpenSsl,
+            version: match path.version {
+                TlsVersion::Tls12 => tls::Version::Tls12,
+                TlsVersion::Tls13 => tls::Version::Tls13,
+            },
+            ca_file: self.server.ca_file(),
+            peer: self.server.server_name(),
+        });
+        Visit {
+            engine: self.server.engine(),
+            address: match endpoint {
+                Endpoint::Tcp(address) => Address::Tcp(address),
+                Endpoint::Unix(path) => Address::Unix(path),
+            },
+            user: account.user,
+            password: fs::read(&account.password_file).expect("the password is ours to read"),
+            database: self.server.database().to_owned(),
+            binding: match auth {
+                Auth::Scram { binding, .. } => binding,
+                _ => ChannelBinding::Unbound,
+            },
+            tls,
+        }
+    }
+
+    /// As the one who may make accounts.
+    pub(crate) fn control(&self) -> Visit {
+        let user = match self.server.engine() {
+            Engine::MariaDb => MARIADB_CONTROL,
+            Engine::Postgres => POSTGRES_CONTROL,
+        };
+        Visit { user: user.to_owned(), ..self.visit(Path::Unix, Auth::default_of(self.server.engine())) }
+    }
+
+    /// An oracle on [`Self::plain`].
+    pub(crate) fn oracle(&self) -> Oracle {
+        oracle::connect(&self.plain()).expect("the oracle logs in")
+    }
+
+    /// Runs statements that need to succeed, as preparation.
+    pub(crate) fn prepare(&self, statements: &[&str]) {
+        let mut oracle = self.oracle();
+        for sql in statements {
+            let answer: Answer = oracle.query(sql);
+            answer.unwrap_or_else(|refusal| panic!("{sql}: {refusal:?}"));
+        }
+    }
+}
