@@ -66,6 +66,7 @@ struct peer_args {
     const char *user;
     const char *database;
     const char *ca;
+    const char *sql;
     enum peer_tls tls;
     double seconds;
     double warm_up;
@@ -93,6 +94,7 @@ enum peer_option {
     OPT_ROWS,
     OPT_DATABASE,
     OPT_QUERY,
+    OPT_SQL,
     OPT_MODE,
     OPT_TRIGGER,
     OPT_READ_AHEAD,
@@ -165,6 +167,7 @@ static inline void take_option(struct peer_args *args, int option, const char *v
     case OPT_ROWS: args->rows = (uint32_t)parse_whole("rows", value, 1, INT32_MAX); break;
     case OPT_DATABASE: args->database = value; break;
     case OPT_QUERY: args->query = true; break;
+    case OPT_SQL: args->sql = value; break;
     case OPT_MODE: args->mode = (enum peer_mode)parse_name("mode", value, modes, "epoll, threads"); break;
     case OPT_TRIGGER: args->trigger = (enum peer_trigger)parse_name("trigger", value, triggers, "edge, level"); break;
     case OPT_READ_AHEAD: args->read_ahead = parse_name("read-ahead", value, switches, "on, off") == 1; break;

@@ -26,6 +26,11 @@ pub struct Ratio {
 }
 
 impl Rounds {
+    /// Samples by arm, each arm's by round.
+    pub fn of(samples: Vec<Vec<Sample>>) -> Self {
+        Self { samples }
+    }
+
     /// Runs every arm `rounds` times, after one round that counts for nothing.
     pub fn run(
         arms: &[Arm],
@@ -63,6 +68,13 @@ impl Rounds {
         let summary = Summary::of(&logs)?;
         let interval = summary.interval(CONFIDENCE);
         Some(Ratio { value: summary.mean().exp(), low: interval.low.exp(), high: interval.high.exp() })
+    }
+}
+
+impl Ratio {
+    /// Whether the interval holds this value.
+    pub fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
     }
 }
 

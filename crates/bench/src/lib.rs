@@ -1,8 +1,14 @@
-//! Measures ciphertoll itself: its load generator beside its peers ([`arm`], [`interleave`]), its
-//! verdicts against known truths ([`truth`]).
+//! Measures ciphertoll itself: its load generator beside its peers ([`comparison`] lists them, [`arm`]
+//! runs one, [`interleave`] all in turn), whether it is light enough ([`goal`]), whether it tells the
+//! same as they do ([`agreement`]), whether a pause of the server shows ([`stall`]); its verdicts
+//! against known truths ([`truth`]).
 
+pub mod agreement;
 pub mod arm;
+pub mod comparison;
+pub mod goal;
 pub mod interleave;
+pub mod stall;
 pub mod truth;
 
 use std::path::{Path, PathBuf};

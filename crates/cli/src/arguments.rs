@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use ciphertoll_lab::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
-use ciphertoll_model::{AtRest, Auth, Clients, Ctx, Driver, Link, Path, Scale, ServerLevel, Size, Workload};
+use ciphertoll_model::{
+    AtRest, Auth, Clients, Ctx, Driver, Link, Pace, Path, Pin, Scale, ServerLevel, Size, Workload,
+};
 use ciphertoll_record::DEFAULT_RUNS;
 use clap::builder::styling::Styles;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -28,6 +30,8 @@ Exit codes: 0 done · 1 internal · 2 usage · 5 nothing could run · 6 done in 
 pub(crate) enum Command {
     /// Measure: starts private servers, compares paths in random paired blocks, gives verdicts
     Run(Box<RunArguments>),
+    /// Go on with a run that ended early
+    Resume(ResumeArguments),
     /// Show what a recorded run says
     Report(ReportArguments),
     /// List the servers that are here; fetch one that is not
@@ -46,6 +50,10 @@ Examples:
       another build; who builds the TLS context as a factor; JSON on stdout
   ciphertoll run --server postgres --auth trust,scram-4096,md5 --path plain --baseline auth=trust
       what authentication costs
+  ciphertoll run --server mariadb --workload oltp-read-write --clients 8 --pace 50%,70% --pin auto
+      transactions by a schedule, at shares of what plain can do: times from the intended start
+  ciphertoll run --server postgres --driver native,libpq,pgbench --workload select-only
+      the same through other people's code
   ciphertoll run --size full --dry-run --format toml > nightly.toml
       write down what would be asked; `ciphertoll run nightly.toml` asks it";
 
@@ -75,6 +83,9 @@ pub(crate) struct RunArguments {
     /// Seed of every random order; the same seed gives the same plan
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Method")]
     pub(crate) seed: Option<u64>,
+    /// Keep clients and servers on processors of their own: each side gets its half
+    #[arg(long, value_enum, value_name = "HOW", help_heading = "Method")]
+    pub(crate) pin: Option<PinArgument>,
     /// What everything is compared with [default: path=plain]
     #[arg(long, value_name = "FACTOR=LEVEL", help_heading = "Method")]
     pub(crate) baseline: Option<String>,
@@ -88,6 +99,13 @@ pub(crate) struct RunArguments {
     /// With --dry-run: a table, or the TOML that asks for the same
     #[arg(long, value_enum, requires = "dry_run", default_value = "table", help_heading = "Output")]
     pub(crate) format: PlanFormat,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
+}
+
+/// What a run shows while it is on its way, and in the end.
+#[derive(Args, Debug)]
+pub(crate) struct OutputArguments {
     /// Print the JSON document instead of the table
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
@@ -99,6 +117,27 @@ pub(crate) struct RunArguments {
     pub(crate) progress: ProgressFormat,
 }
 
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  ciphertoll resume
+      goes on with the newest run, be it that Ctrl-C, SIGKILL or a power cut ended it
+  ciphertoll resume 20261121T011500Z-quick-a3f1
+      goes on with that one: the same plan, in the same order, from the block that was cut short";
+
+/// The arguments of `resume`.
+#[derive(Args, Debug)]
+#[command(after_help = RESUME_EXAMPLES)]
+pub(crate) struct ResumeArguments {
+    /// A run's directory, its name, or `latest`
+    #[arg(value_name = "RUN", default_value = "latest")]
+    pub(crate) run: String,
+    /// Where run directories are looked for
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
+    pub(crate) run_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
+}
+
 /// Levels of factors; each takes a comma list.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Factors (each takes a comma list of levels)")]
@@ -106,16 +145,18 @@ pub(crate) struct FactorArguments {
     /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, postgres-15, lts:mariadb=/opt/mariadb
     #[arg(long, value_name = "SERVER", value_delimiter = ',')]
     pub(crate) server: Option<Vec<ServerLevel>>,
-    /// plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048
+    /// plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048; +direct (PostgreSQL 17
+    /// and later), +client=rustls
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     pub(crate) path: Option<Vec<Path>>,
-    /// trust, native (MariaDB), scram-4096, scram-1, md5 (PostgreSQL); each engine's own default if absent
+    /// trust, cert; native, ed25519, parsec (MariaDB); scram-N, scram-N+plus, md5 (PostgreSQL); each
+    /// engine's own default if absent
     #[arg(long, value_name = "AUTH", value_delimiter = ',')]
     pub(crate) auth: Option<Vec<Auth>>,
     /// Who builds the client's TLS context: per-connect, shared, per-connect-systemca
     #[arg(long, value_name = "CTX", value_delimiter = ',')]
     pub(crate) ctx: Option<Vec<Ctx>>,
-    /// native
+    /// native, libpq, libmariadb, pgbench, sysbench, mysqlslap, or one of your own: docs/drivers.md
     #[arg(long, value_name = "DRIVER", value_delimiter = ',')]
     pub(crate) driver: Option<Vec<Driver>>,
     /// local
@@ -124,15 +165,19 @@ pub(crate) struct FactorArguments {
     /// none
     #[arg(long, value_name = "LAYER", value_delimiter = ',')]
     pub(crate) at_rest: Option<Vec<AtRest>>,
-    /// connect, connect-query, point-select
+    /// connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only,
+    /// oltp-read-write, bulk-read+bytes=16k
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',')]
     pub(crate) workload: Option<Vec<Workload>>,
     /// 1 to 256
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) clients: Option<Vec<Clients>>,
-    /// Rows in the table that point selects read
+    /// Rows in the workload's largest table; pgbench's come in hundred thousands
     #[arg(long, value_name = "ROWS", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) scale: Option<Vec<Scale>>,
+    /// closed: each client waits for its answer; 500/s, or 50% of the baseline's capacity: by a schedule
+    #[arg(long, value_name = "PACE", value_delimiter = ',')]
+    pub(crate) pace: Option<Vec<Pace>>,
 }
 
 /// The arguments of `report`.
@@ -207,6 +252,24 @@ pub(crate) enum SizeArgument {
     Full,
 }
 
+/// `--pin`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum PinArgument {
+    /// Each side gets its half of the processors
+    Auto,
+    /// They share all of them
+    Off,
+}
+
+impl From<PinArgument> for Pin {
+    fn from(pin: PinArgument) -> Self {
+        match pin {
+            PinArgument::Auto => Self::Auto,
+            PinArgument::Off => Self::Off,
+        }
+    }
+}
+
 /// `--format` of a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlanFormat {
@@ -238,7 +301,7 @@ pub(crate) enum ProgressFormat {
     None,
 }
 
-impl RunArguments {
+impl OutputArguments {
     /// Whether stderr is for a person, who wants to read the plan and where the record is.
     pub(crate) fn tells_in_words(&self) -> bool {
         !self.quiet && matches!(self.progress, ProgressFormat::Auto | ProgressFormat::Plain)

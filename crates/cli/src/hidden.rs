@@ -13,6 +13,13 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
             Err(_) => ExitCode::FAILURE,
         });
     }
+    if command == ciphertoll_load::driver::DRIVE_COMMAND {
+        let rest: Vec<_> = arguments.collect();
+        return Some(match ciphertoll_load::driver::run_drive_process(&rest) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        });
+    }
     if command == ciphertoll_lab::EXEC_COMMAND {
         return Some(exec(arguments.next()));
     }

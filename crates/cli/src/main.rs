@@ -42,6 +42,7 @@ fn main() -> process::ExitCode {
 fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Resume(arguments) => run::resume(&arguments),
         Command::Report(arguments) => report::report(&arguments),
         Command::Servers(arguments) => servers::servers(&arguments),
         Command::Schema => print_document(&ciphertoll_report::json_schema()),

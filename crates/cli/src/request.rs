@@ -36,6 +36,7 @@ pub(crate) fn spec(arguments: &RunArguments) -> Result<Spec, Failure> {
     spec.trial_time = arguments.trial_time.or(spec.trial_time);
     spec.budget = arguments.budget.or(spec.budget);
     spec.seed = arguments.seed.or(spec.seed);
+    spec.pin = arguments.pin.map_or(spec.pin, Into::into);
     spec.baseline = arguments.baseline.clone().or(spec.baseline);
     spec.validate()?;
     Ok(spec)
@@ -62,7 +63,7 @@ pub(crate) fn seed(spec: &Spec) -> Result<u64, Failure> {
 
 impl FactorArguments {
     fn any(&self) -> bool {
-        let Self { server, path, auth, ctx, driver, link, at_rest, workload, clients, scale } = self;
+        let Self { server, path, auth, ctx, driver, link, at_rest, workload, clients, scale, pace } = self;
         server.is_some()
             || path.is_some()
             || auth.is_some()
@@ -73,10 +74,11 @@ impl FactorArguments {
             || workload.is_some()
             || clients.is_some()
             || scale.is_some()
+            || pace.is_some()
     }
 
     fn override_levels(&self, grid: &mut Grid) {
-        let Self { server, path, auth, ctx, driver, link, at_rest, workload, clients, scale } = self;
+        let Self { server, path, auth, ctx, driver, link, at_rest, workload, clients, scale, pace } = self;
         replace(&mut grid.server, server.as_ref());
         replace(&mut grid.path, path.as_ref());
         grid.auth = auth.clone().or(grid.auth.take());
@@ -87,6 +89,7 @@ impl FactorArguments {
         replace(&mut grid.workload, workload.as_ref());
         replace(&mut grid.clients, clients.as_ref());
         replace(&mut grid.scale, scale.as_ref());
+        replace(&mut grid.pace, pace.as_ref());
     }
 }
 

@@ -1,13 +1,16 @@
-//! `run`: what was asked becomes a plan, the plan a run, the run a record, the record a report.
+//! `run`: what was asked becomes a plan, the plan a run, the run a record, the record a report; and
+//! `resume`, which begins with the record.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_model::{Arm, Ending, Event, ExitCode, Plan, Spec, Stamped};
 use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
 
-use crate::arguments::{PlanFormat, ProgressFormat, ReportFormat, RunArguments};
+use crate::arguments::{
+    OutputArguments, PlanFormat, ProgressFormat, ReportFormat, ResumeArguments, RunArguments,
+};
 use crate::failure::Failure;
 use crate::progress::{Progress, tell};
 use crate::{print_document, report, request};
@@ -24,44 +27,68 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             PlanFormat::Toml => Spec { seed: Some(plan.seed), ..spec }.to_toml(),
         });
     }
-    let interrupt = watch_signals()?;
-    let run = carry_out(arguments, &spec, &plan, &interrupt)?;
-    let format = if arguments.json { ReportFormat::Json } else { ReportFormat::Terminal };
-    // From the record and not from memory: what is printed now is what any later report prints, to the byte.
-    report::print(&Record::open(&run.directory)?, format)?;
-    if arguments.tells_in_words() {
-        tell(&format!("recorded in {}", run.directory.display()));
+    if arguments.output.tells_in_words() {
+        tell(ciphertoll_report::plan_summary(&plan).trim_end());
     }
-    Ok(exit_code(&plan, &run.events))
+    let directory = RunDirectory::create(&arguments.run_dir, &spec, &plan, Timestamp::now())?;
+    carry_out(&plan, directory, Vec::new(), &arguments.output)
 }
 
-/// A run that was carried out, to its end or not.
-struct Ran {
-    directory: PathBuf,
-    events: Vec<Stamped>,
+/// Goes on where a run was cut short; a run that is over is only shown.
+pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
+    let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
+    let (directory, record) = RunDirectory::resume(&path)?;
+    let Record { plan, events, .. } = record;
+    if arguments.output.tells_in_words() {
+        let blocks = ciphertoll_stats::analyse(&plan, &events).blocks_completed;
+        let what = if ending(&events) == Some(Ending::Complete) { "is complete" } else { "goes on" };
+        tell(&format!(
+            "{} {what}: {blocks} of {} blocks are recorded",
+            path.display(),
+            plan.counted_blocks()
+        ));
+    }
+    if ending(&events) == Some(Ending::Complete) {
+        show(&path, &arguments.output)?;
+        return Ok(exit_code(&plan, &events));
+    }
+    carry_out(&plan, directory, events, &arguments.output)
 }
 
+/// Measures what `events` do not have yet, and shows what the record then says.
 fn carry_out(
-    arguments: &RunArguments,
-    spec: &Spec,
     plan: &Plan,
-    interrupt: &Interrupt,
-) -> Result<Ran, Failure> {
-    if arguments.tells_in_words() {
-        tell(ciphertoll_report::plan_summary(plan).trim_end());
-    }
-    let directory = RunDirectory::create(&arguments.run_dir, spec, plan, Timestamp::now())?;
+    directory: RunDirectory,
+    events: Vec<Stamped>,
+    output: &OutputArguments,
+) -> Result<ExitCode, Failure> {
+    let interrupt = watch_signals()?;
     let path = directory.path().to_owned();
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(ExitCode::HostResource, format!("cannot find this program: {error}"))
     })?;
     let mut bench = LabBench::new(program, path.join("logs"), interrupt.clone());
-    let format = if arguments.quiet { ProgressFormat::None } else { arguments.progress };
+    let format = if output.quiet { ProgressFormat::None } else { output.progress };
     let mut sink = Recording { directory, progress: Progress::new(format, plan) };
-    let carried = Run::new(plan, &mut bench, &mut sink, interrupt).carry_out(VERSION);
+    let carried = Run::resuming(plan, &mut bench, &mut sink, &interrupt, events).carry_out(VERSION);
     sink.progress.finish();
     let events = carried.map_err(|error| failed(&error, &path))?;
-    Ok(Ran { directory: path, events })
+    drop(sink);
+    show(&path, output)?;
+    if output.tells_in_words() && matches!(ending(&events), Some(Ending::Interrupted | Ending::Terminated)) {
+        tell(&format!("go on with it by: ciphertoll resume {}", path.display()));
+    }
+    Ok(exit_code(plan, &events))
+}
+
+/// From the record and not from memory: what is printed now is what any later report prints, to the byte.
+fn show(path: &Path, output: &OutputArguments) -> Result<(), Failure> {
+    let format = if output.json { ReportFormat::Json } else { ReportFormat::Terminal };
+    report::print(&Record::open(path)?, format)?;
+    if output.tells_in_words() {
+        tell(&format!("recorded in {}", path.display()));
+    }
+    Ok(())
 }
 
 /// Events go to the record first, then to the display: what is shown is recorded.
@@ -106,13 +133,17 @@ fn watch_signals() -> Result<Interrupt, Failure> {
     Ok(interrupt)
 }
 
-/// What the process answers: how the run ended, and whether every cell was measured.
-fn exit_code(plan: &Plan, events: &[Stamped]) -> ExitCode {
-    let ending = events.iter().rev().find_map(|stamped| match stamped.event {
+/// How the run ended last; none where it was killed before it could say.
+fn ending(events: &[Stamped]) -> Option<Ending> {
+    events.iter().rev().find_map(|stamped| match stamped.event {
         Event::Finished { ending } => Some(ending),
         _ => None,
-    });
-    match ending {
+    })
+}
+
+/// What the process answers: how the run ended, and whether every cell was measured.
+fn exit_code(plan: &Plan, events: &[Stamped]) -> ExitCode {
+    match ending(events) {
         Some(Ending::Interrupted) => return ExitCode::Interrupted,
         Some(Ending::Terminated) => return ExitCode::Terminated,
         Some(Ending::Complete) => {}

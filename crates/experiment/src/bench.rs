@@ -1,7 +1,9 @@
 //! What a plan is carried out on: the lab with its real servers, or a mock that runs the whole
 //! pipeline in tests.
 
-use ciphertoll_model::{Arm, Cell, Environment, Event, ExitCode, Plan, Timing, TrialResult, VoidReason};
+use ciphertoll_model::{
+    Arm, Cell, Environment, Event, ExitCode, Plan, Timing, TrialPace, TrialResult, VoidReason,
+};
 
 /// Brings a treatment up, runs one trial, takes it down.
 pub trait Bench {
@@ -29,6 +31,8 @@ pub struct TrialRequest<'a> {
     pub cell: &'a Cell,
     /// Which copy of it; the two are treated alike, but for the truth experiment.
     pub arm: Arm,
+    /// When operations begin; a share of a capacity is a rate by now.
+    pub pace: TrialPace,
     /// Warm-up and window.
     pub timing: Timing,
     /// Seed of the keys that are read.
@@ -44,6 +48,17 @@ pub struct Measured {
     pub server: ServerUse,
     /// What the machine did in the window.
     pub machine: MachineUse,
+    /// How many processors each side had to itself, where they were kept apart.
+    pub apart: Option<ProcessorsApart>,
+}
+
+/// How many processors each side had to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessorsApart {
+    /// The load process.
+    pub client: usize,
+    /// The server.
+    pub server: usize,
 }
 
 /// What a server used in the window.

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, Cell, ConnectionUse, Engine, Flag, Leg, LegCount, Link, Metric, Observation, TrialResult,
-    VoidReason,
+    Auth, Cell, ConnectionUse, Driver, Engine, Flag, LatencySummary, Leg, LegCount, Link, Metric,
+    Observation, TlsLibrary, TrialResult, VoidReason,
 };
 
-use crate::bench::Measured;
+use crate::bench::{Measured, ServerUse};
 
 /// Steal beyond this share of the CPU time spent voids the trial.
 const MAX_STEAL: f64 = 0.03;
@@ -28,6 +28,19 @@ const DELAYED_ACK_NS: std::ops::RangeInclusive<u64> = 38_000_000..=46_000_000;
 /// Pages from disk beyond this share of the operations void a trial on cached rows; a few are the
 /// server's own housekeeping.
 const MAX_BUFFER_MISSES: f64 = 0.001;
+/// The same where rows are written: tables grow, and what is written out may be read back. Rows that
+/// are not cached cost every operation a page.
+const MAX_BUFFER_MISSES_WRITING: f64 = 0.05;
+/// So few pages void no trial with writes, be it ever so short.
+const FEW_PAGES: u64 = 64;
+/// The schedule's lag may reach this share of the median time …
+const MAX_LAG_SHARE: f64 = 0.10;
+/// … or this, which is how late a shared machine wakes a process.
+const MAX_LAG_NS: u64 = 2_000_000;
+/// Processors of the clients' own that are busier than this, while the server's are less busy than
+/// that, measure the clients.
+const SATURATED: f64 = 0.80;
+const WITH_TIME_TO_SPARE: f64 = 0.60;
 /// Fewer samples than this do not carry a 95th percentile.
 const MIN_SAMPLES_P95: u64 = 200;
 /// Fewer samples than this do not carry a 99th percentile.
@@ -48,7 +61,7 @@ pub fn judge(cell: &Cell, measured: &Measured) -> Result<Observation, VoidReason
 }
 
 fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
-    let Measured { load, server, machine } = measured;
+    let Measured { load, server, machine, .. } = measured;
     if let Some(worst) = load.errors.iter().max_by_key(|error| error.count) {
         let count = load.errors.iter().map(|error| error.count).sum();
         return Err(VoidReason::OperationErrors { count, message: worst.message.clone() });
@@ -56,14 +69,13 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     if load.operations == 0 {
         return Err(VoidReason::NoOperations);
     }
+    keeps_its_schedule(load)?;
+    is_not_the_limit(measured)?;
     for LegCount { leg, .. } in &load.legs {
         negotiated_as_planned(cell, leg)?;
         authenticated_as_planned(cell, leg)?;
     }
-    let pooled = cell.workload.connection_use() == ConnectionUse::Pooled;
-    if pooled && ratio(server.buffer_misses, load.operations) > MAX_BUFFER_MISSES {
-        return Err(VoidReason::BufferMisses { count: server.buffer_misses });
-    }
+    finds_its_pages(cell, server, load.operations)?;
     let steal = ratio(machine.steal_ns, machine.busy_ns + machine.steal_ns);
     if steal > MAX_STEAL && machine.steal_ns > MIN_STEAL_NS {
         return Err(VoidReason::Steal { percent: steal * 100.0 });
@@ -77,26 +89,91 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
 
 /// The level says what must have been negotiated; what was observed on every connection decides.
 fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
-    let planned = match cell.treatment.path.as_tls() {
-        None => "no TLS".to_owned(),
-        Some(tls) => format!("{} {} full", tls.version.label(), tls.key.label()),
+    let Some(tls) = cell.treatment.path.as_tls() else {
+        return match &leg.tls_version {
+            None => Ok(()),
+            Some(version) => {
+                let (planned, observed) = ("no TLS".to_owned(), version.clone());
+                Err(VoidReason::Negotiated { planned, observed })
+            }
+        };
     };
-    let observed = match (&leg.tls_version, &leg.key, leg.resumed) {
-        (None, ..) => "no TLS".to_owned(),
-        (Some(version), key, resumed) => format!(
-            "{version} {} {}",
-            key.as_deref().unwrap_or("no key"),
-            if resumed == Some(true) { "resumed" } else { "full" }
-        ),
+    let planned = words([tls.version.label(), tls.key.label(), "full", tls.library.label()]);
+    let Some(version) = &leg.tls_version else {
+        return Err(VoidReason::Negotiated { planned, observed: "no TLS".to_owned() });
     };
+    // Not every library tells everything; ours do.
+    let untold = |planned: &'static str, absent: &'static str| match cell.treatment.driver {
+        Driver::Native => absent,
+        Driver::Named(_) => planned,
+    };
+    let key = leg.key.as_deref().unwrap_or(untold(tls.key.label(), "no key"));
+    let resumed = match leg.resumed {
+        Some(true) => "resumed",
+        Some(false) | None => "full",
+    };
+    let library = match cell.treatment.driver {
+        Driver::Native => leg.library.as_deref().unwrap_or("no library"),
+        Driver::Named(_) => tls.library.label(),
+    };
+    let observed = words([version.as_str(), key, resumed, library]);
     if planned == observed { Ok(()) } else { Err(VoidReason::Negotiated { planned, observed }) }
+}
+
+/// `tls1.3 p256 full`; OpenSSL goes without saying.
+fn words([version, key, resumed, library]: [&str; 4]) -> String {
+    let words = format!("{version} {key} {resumed}");
+    if library == TlsLibrary::OpenSsl.label() { words } else { format!("{words} by {library}") }
+}
+
+/// Rows that are meant to be cached are not read from disk.
+fn finds_its_pages(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(), VoidReason> {
+    let count = server.buffer_misses;
+    let share = ratio(count, operations);
+    let void = match cell.workload.connection_use() {
+        ConnectionUse::PerOperation => false,
+        ConnectionUse::Pooled if cell.workload.writes() => {
+            count > FEW_PAGES && share > MAX_BUFFER_MISSES_WRITING
+        }
+        ConnectionUse::Pooled => share > MAX_BUFFER_MISSES,
+    };
+    if void { Err(VoidReason::BufferMisses { count }) } else { Ok(()) }
+}
+
+/// An open loop that falls behind, or starts late though clients are free, measures itself.
+fn keeps_its_schedule(load: &TrialResult) -> Result<(), VoidReason> {
+    if load.unfinished > 0 {
+        return Err(VoidReason::Overload { unfinished: load.unfinished });
+    }
+    let (Some(lag), Some(service)) = (&load.schedule_lag, &load.service) else { return Ok(()) };
+    let tolerated = (load.latency.p50_ns as f64 * MAX_LAG_SHARE).max(MAX_LAG_NS as f64);
+    if lag.p99_ns as f64 > tolerated {
+        return Err(VoidReason::ScheduleLag { lag_ns_p99: lag.p99_ns, service_ns_p50: service.p50_ns });
+    }
+    Ok(())
+}
+
+/// Where client and server have processors of their own, the server's are to be the limit.
+fn is_not_the_limit(measured: &Measured) -> Result<(), VoidReason> {
+    let Some(apart) = measured.apart else { return Ok(()) };
+    let window_ns = measured.load.window_ns as f64;
+    let busy = |cpu_ns: u64, processors: usize| cpu_ns as f64 / (window_ns * processors as f64);
+    let client = busy(measured.load.client_cpu_ns, apart.client);
+    let server = busy(measured.server.cpu_ns, apart.server);
+    if client > SATURATED && server < WITH_TIME_TO_SPARE {
+        let (client_percent, server_percent) = (client * 100.0, server * 100.0);
+        return Err(VoidReason::ClientSaturated { client_percent, server_percent });
+    }
+    Ok(())
 }
 
 /// What the server really asked for, on every connection. A driver that cannot tell says nothing.
 fn authenticated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     let planned = match (cell.treatment.server.engine, cell.treatment.auth) {
-        // There, trust is an account whose password is empty.
-        (Engine::MariaDb, Auth::Trust) => "empty".to_owned(),
+        // There, trust is an account whose password is empty. Who has shown a certificate in the handshake is
+        // asked for nothing after it; that there is no way around it, the server's rule for the account sees to.
+        (Engine::MariaDb, Auth::Trust | Auth::Cert) => "empty".to_owned(),
+        (Engine::Postgres, Auth::Cert) => Auth::Trust.to_string(),
         (_, auth) => auth.to_string(),
     };
     match &leg.auth {
@@ -139,15 +216,15 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
     let operations = load.operations as f64;
     let mut metrics = BTreeMap::from([
         (Metric::RatePerS, operations / (load.window_ns as f64 * 1e-9)),
-        (Metric::LatencyNsMean, load.latency.sum_ns as f64 / operations),
-        (Metric::LatencyNsP50, load.latency.p50_ns as f64),
         (Metric::RssBytesClient, load.client_rss_peak_bytes as f64),
     ]);
-    if load.latency.count >= MIN_SAMPLES_P95 {
-        metrics.insert(Metric::LatencyNsP95, load.latency.p95_ns as f64);
+    metrics.extend(times(&load.latency, LATENCY));
+    metrics.extend(load.service.iter().flat_map(|service| times(service, SERVICE)));
+    if let Some(lag) = load.schedule_lag.filter(|lag| lag.count >= MIN_SAMPLES_P99) {
+        metrics.insert(Metric::ScheduleLagNsP99, lag.p99_ns as f64);
     }
-    if load.latency.count >= MIN_SAMPLES_P99 {
-        metrics.insert(Metric::LatencyNsP99, load.latency.p99_ns as f64);
+    if let Some(statements) = load.statements {
+        metrics.insert(Metric::StatementsPerS, statements as f64 / (load.window_ns as f64 * 1e-9));
     }
     let cpu = [
         (Metric::CpuUsPerOpClient, load.client_cpu_ns),
@@ -166,6 +243,31 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
         metrics.insert(Metric::of_phase(*phase), *sum_ns as f64 / operations);
     }
     metrics
+}
+
+/// Mean, median, 95th and 99th percentile, and from how many samples each is carried.
+type Times = [(Metric, u64, fn(&LatencySummary) -> f64); 4];
+
+const LATENCY: Times =
+    of_summary([Metric::LatencyNsMean, Metric::LatencyNsP50, Metric::LatencyNsP95, Metric::LatencyNsP99]);
+const SERVICE: Times =
+    of_summary([Metric::ServiceNsMean, Metric::ServiceNsP50, Metric::ServiceNsP95, Metric::ServiceNsP99]);
+
+const fn of_summary([mean, p50, p95, p99]: [Metric; 4]) -> Times {
+    [
+        (mean, 1, |summary| summary.sum_ns as f64 / summary.count as f64),
+        (p50, 1, |summary| summary.p50_ns as f64),
+        (p95, MIN_SAMPLES_P95, |summary| summary.p95_ns as f64),
+        (p99, MIN_SAMPLES_P99, |summary| summary.p99_ns as f64),
+    ]
+}
+
+/// What a summary says; zeros are what a driver does not know.
+fn times(summary: &LatencySummary, of: Times) -> impl Iterator<Item = (Metric, f64)> {
+    of.into_iter()
+        .filter(|(_, samples, _)| summary.count >= *samples)
+        .map(|(metric, _, value)| (metric, value(summary)))
+        .filter(|(_, value)| *value > 0.0)
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

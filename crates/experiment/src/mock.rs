@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Cell, ConnectionUse, Environment, Event, LatencySummary, Leg, LegCount, Phase, Plan, TrialResult,
-    VoidReason,
+    Cell, ConnectionUse, Environment, Event, LatencySummary, Leg, LegCount, Phase, Plan, TrialPace,
+    TrialResult, VoidReason,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -65,7 +65,11 @@ impl<'a> MockBench<'a> {
         let operation_ns = PLAIN_OPERATION_NS * (self.factor)(request) * log_noise.exp();
         let window_ns = request.timing.window.duration().as_nanos() as u64;
         let clients = f64::from(request.cell.clients.count());
-        let operations = (clients * window_ns as f64 / operation_ns) as u64;
+        let capacity = clients * window_ns as f64 / operation_ns;
+        let operations = match request.pace {
+            TrialPace::Closed => capacity as u64,
+            TrialPace::Open { per_s } => capacity.min(per_s * window_ns as f64 * 1e-9) as u64,
+        };
         let sum_ns = (operations as f64 * operation_ns) as u64;
         let busy = operations as f64 * operation_ns;
         Measured {
@@ -74,7 +78,12 @@ impl<'a> MockBench<'a> {
                 operations_by_half: [operations.div_ceil(2), operations / 2],
                 window_ns,
                 errors: Vec::new(),
+                statements: None,
+                retries: 0,
+                unfinished: 0,
                 latency: summary(operations, sum_ns, operation_ns),
+                service: None,
+                schedule_lag: None,
                 phase_sums_ns: phases(request.cell, sum_ns),
                 histogram_base64: String::new(),
                 legs: vec![LegCount { leg: leg(request.cell), connections: operations.max(1) }],
@@ -88,6 +97,7 @@ impl<'a> MockBench<'a> {
                 buffer_misses: 0,
             },
             machine: MachineUse { busy_ns: busy as u64, steal_ns: 0, time_wait_sockets: 0 },
+            apart: None,
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Carries a plan out: block by block in the planned order, voided trials once again at the end of
 //! their block, a look at the data at the planned looks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
-    Arm, Block, Ending, Event, LookDecision, Plan, Skipped, Stamped, Timing, Visit, VoidReason,
+    Arm, Block, Ending, Event, LookDecision, Metric, Pace, Plan, Skipped, Stamped, Timing, TrialPace, Visit,
+    VoidReason,
 };
 
 use crate::bench::{Bench, BenchError, TrialError, TrialRequest};
@@ -30,6 +31,8 @@ pub struct Run<'a, B, S> {
     events: Vec<Stamped>,
     /// Cells that turned out not to be measurable.
     dropped: BTreeSet<usize>,
+    /// Operations a second of the baselines whose paces are shares of it.
+    capacities: BTreeMap<usize, f64>,
     began: Instant,
 }
 
@@ -55,8 +58,30 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
             interrupt,
             events: Vec::new(),
             dropped: BTreeSet::new(),
+            capacities: BTreeMap::new(),
             began: Instant::now(),
         }
+    }
+
+    /// A run that ended early and goes on from its record: what was decided stays decided, what was found
+    /// stays found, and a block that was cut short begins again.
+    pub fn resuming(
+        plan: &'a Plan,
+        bench: &'a mut B,
+        sink: &'a mut S,
+        interrupt: &'a Interrupt,
+        events: Vec<Stamped>,
+    ) -> Self {
+        let mut run = Self { events, ..Self::new(plan, bench, sink, interrupt) };
+        run.note_dropped();
+        for stamped in &run.events {
+            if let Event::CapacityFound { cell, per_s } = &stamped.event
+                && let Some(index) = plan.cells.iter().position(|known| known.id() == *cell)
+            {
+                run.capacities.insert(index, *per_s);
+            }
+        }
+        run
     }
 
     /// Carries the plan out and returns everything that happened. The bench is taken down however
@@ -79,19 +104,51 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     }
 
     fn measure(&mut self, tool_version: &str) -> Result<(), Stop> {
-        self.record(&Event::RunStarted {
-            schema_version: ciphertoll_model::SCHEMA_VERSION,
-            tool_version: tool_version.to_owned(),
-        })?;
+        let tool_version = tool_version.to_owned();
+        let done = self.blocks_done();
+        if self.events.is_empty() {
+            let schema_version = ciphertoll_model::SCHEMA_VERSION;
+            self.record(&Event::RunStarted { schema_version, tool_version })?;
+        } else {
+            self.record(&Event::RunResumed { tool_version })?;
+            if let Some(last) = done.last()
+                && self.decided(*last)? != LookDecision::GoOn
+            {
+                return Ok(());
+            }
+        }
         self.prepare()?;
         self.began = Instant::now();
-        for block in &self.plan.blocks {
+        self.find_capacities()?;
+        for block in self.plan.blocks.iter().filter(|block| !done.contains(&block.number)) {
             self.block(block)?;
             if block.number > 0 && self.look(block.number)? != LookDecision::GoOn {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Blocks that the record has whole.
+    fn blocks_done(&self) -> BTreeSet<u32> {
+        let finished = self.events.iter().filter_map(|stamped| match stamped.event {
+            Event::BlockFinished { block } => Some(block),
+            _ => None,
+        });
+        finished.collect()
+    }
+
+    /// What was decided after `block`; decided now, where the record ends before.
+    fn decided(&mut self, block: u32) -> Result<LookDecision, Stop> {
+        let recorded = self.events.iter().rev().find_map(|stamped| match stamped.event {
+            Event::Looked { blocks, decision } if blocks == block => Some(decision),
+            _ => None,
+        });
+        match recorded {
+            Some(decision) => Ok(decision),
+            None if block == 0 => Ok(LookDecision::GoOn),
+            None => self.look(block),
+        }
     }
 
     fn prepare(&mut self) -> Result<(), Stop> {
@@ -102,6 +159,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
             Ok(stamped) => happened.push(stamped),
             Err(error) => failed = Some(error),
         });
+        self.check_versions(&happened)?;
         self.events.append(&mut happened);
         if let Some(error) = failed {
             return Err(Stop::Error(error));
@@ -141,7 +199,8 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         let Visit { cell: index, arm } = visit;
         let cell = &self.plan.cells[index];
         self.record(&Event::TrialStarted { block, cell: cell.id(), arm, attempt })?;
-        let request = TrialRequest { cell, arm, timing, seed: trial_seed(self.plan.seed, block, index, arm) };
+        let seed = trial_seed(self.plan.seed, block, index, arm);
+        let request = TrialRequest { cell, arm, pace: self.trial_pace(index), timing, seed };
         match self.up_and_measure(&request) {
             Ok((observation, histogram)) => {
                 self.sink.histogram(block, index, arm, &histogram).map_err(Stop::Error)?;
@@ -160,6 +219,87 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
                 Err(Stop::Ending(Ending::Interrupted))
             }
             Err(TrialError::Fatal(error)) => Err(Stop::Error(error)),
+        }
+    }
+
+    /// Blocks on another server's version would not be comparable with those that are recorded.
+    fn check_versions(&self, happened: &[Stamped]) -> Result<(), Stop> {
+        let recorded: BTreeMap<_, _> = self.events.iter().filter_map(ready_server).collect();
+        let changed = happened
+            .iter()
+            .filter_map(ready_server)
+            .filter_map(|(server, now)| Some((server, now, *recorded.get(server)?)))
+            .find(|(_, now, then)| now != then);
+        match changed {
+            None => Ok(()),
+            Some((server, now, then)) => Err(Stop::Error(BenchError {
+                message: format!("{server} was {then} in the record and is {now} now: begin a new run"),
+                exit_code: ciphertoll_model::ExitCode::NothingRan,
+            })),
+        }
+    }
+
+    /// A closed loop of every baseline whose pace is a share of its capacity. Twice voided: neither it
+    /// nor what is compared with it can be measured.
+    fn find_capacities(&mut self) -> Result<(), Stop> {
+        for baseline in self.plan.paced_baselines() {
+            if self.dropped.contains(&baseline) || self.capacities.contains_key(&baseline) {
+                continue;
+            }
+            let mut found = self.capacity(baseline, 1)?;
+            if found.is_err() {
+                found = self.capacity(baseline, 2)?;
+            }
+            match found {
+                Ok(per_s) => {
+                    self.capacities.insert(baseline, per_s);
+                    self.record(&Event::CapacityFound { cell: self.plan.cells[baseline].id(), per_s })?;
+                }
+                Err(reason) => {
+                    for cell in 0..self.plan.cells.len() {
+                        if self.plan.baseline_of(cell) == baseline {
+                            self.drop_cell(cell, &reason)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn capacity(&mut self, index: usize, attempt: u32) -> Result<Result<f64, VoidReason>, Stop> {
+        self.check_interrupt()?;
+        let (arm, cell) = (Arm::Main, &self.plan.cells[index]);
+        self.record(&Event::TrialStarted { block: 0, cell: cell.id(), arm, attempt })?;
+        let (pace, timing) = (TrialPace::Closed, self.plan.timing);
+        let seed = trial_seed(self.plan.seed, 0, index, Arm::Repeat);
+        match self.up_and_measure(&TrialRequest { cell, arm, pace, timing, seed }) {
+            Ok((observation, _)) => match observation.metrics.get(&Metric::RatePerS) {
+                Some(per_s) => Ok(Ok(*per_s)),
+                None => Ok(Err(VoidReason::NoOperations)),
+            },
+            Err(TrialError::Void(reason)) => {
+                let cell = cell.id();
+                self.record(&Event::TrialVoided { block: 0, cell, arm, attempt, reason: reason.clone() })?;
+                Ok(Err(reason))
+            }
+            Err(TrialError::Interrupted) => {
+                self.check_interrupt()?;
+                Err(Stop::Ending(Ending::Interrupted))
+            }
+            Err(TrialError::Fatal(error)) => Err(Stop::Error(error)),
+        }
+    }
+
+    /// A cell's pace as a rate.
+    fn trial_pace(&self, cell: usize) -> TrialPace {
+        match self.plan.cells[cell].pace {
+            Pace::Closed => TrialPace::Closed,
+            Pace::PerSecond(rate) => TrialPace::Open { per_s: f64::from(rate) },
+            Pace::OfBaselineCapacity(percent) => {
+                let capacity = self.capacities.get(&self.plan.baseline_of(cell)).copied();
+                TrialPace::Open { per_s: percent.fraction() * capacity.unwrap_or_default() }
+            }
         }
     }
 
@@ -257,6 +397,14 @@ impl Stop {
                 exit_code: ciphertoll_model::ExitCode::Interrupted,
             },
         }
+    }
+}
+
+/// A server's name and version.
+fn ready_server(stamped: &Stamped) -> Option<(&str, &str)> {
+    match &stamped.event {
+        Event::ServerReady { server, version, .. } => Some((server, version)),
+        _ => None,
     }
 }
 

@@ -1,10 +1,10 @@
 //! Each gate lets a sound trial pass and voids what it is there for; each flag marks and voids nothing.
 
 use ciphertoll_experiment::mock::MockBench;
-use ciphertoll_experiment::{Bench, Measured, TrialRequest, judge};
+use ciphertoll_experiment::{Bench, Measured, ProcessorsApart, TrialRequest, judge};
 use ciphertoll_model::{
-    Arm, Cell, Clients, ErrorCount, Flag, Grid, Metric, Path, Plan, ServerKey, Size, Spec, TlsVersion,
-    VoidReason, Workload,
+    Arm, Cell, Clients, ErrorCount, Flag, Grid, LatencySummary, Metric, Path, Plan, ServerKey, Size, Spec,
+    TlsVersion, TrialPace, VoidReason, Workload,
 };
 
 const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -20,7 +20,8 @@ fn sound(path: Path, workload: Workload) -> (Cell, Measured) {
     let spec = Spec { size: Size::Standard, grids: vec![grid], ..Spec::quick(&[]) };
     let plan = Plan::new(&spec, 1).expect("a plan");
     let cell = plan.cells[0].clone();
-    let request = TrialRequest { cell: &cell, arm: Arm::Main, timing: plan.timing, seed: 1 };
+    let request =
+        TrialRequest { cell: &cell, arm: Arm::Main, pace: TrialPace::Closed, timing: plan.timing, seed: 1 };
     let measured = MockBench::new(1, |_| 1.0).trial(&request).expect("a sound trial");
     (cell, measured)
 }
@@ -45,7 +46,10 @@ fn a_sound_trial_passes_without_a_flag() {
 #[test]
 fn another_version_or_key_or_a_resumed_session_is_void() {
     type Change = fn(&mut ciphertoll_model::Leg);
-    let changes: [Change; 4] = [
+    let changes: [Change; 7] = [
+        |leg| leg.library = Some("rustls".to_owned()),
+        |leg| leg.key = None,
+        |leg| leg.library = None,
         |leg| leg.tls_version = Some("tls1.2".to_owned()),
         |leg| leg.key = Some("rsa2048".to_owned()),
         |leg| leg.resumed = Some(true),
@@ -56,6 +60,62 @@ fn another_version_or_key_or_a_resumed_session_is_void() {
         change(&mut measured.load.legs[0].leg);
         assert!(matches!(void(&cell, &measured), VoidReason::Negotiated { .. }));
     }
+}
+
+#[test]
+fn what_a_foreign_library_does_not_tell_is_taken_on_trust_what_it_tells_is_not() {
+    let (mut cell, mut measured) = sound(TLS13, Workload::Connect);
+    cell.treatment.driver = "libpq".parse().unwrap();
+    let leg = &mut measured.load.legs[0].leg;
+    (leg.key, leg.resumed, leg.library) = (None, None, None);
+    assert!(judge(&cell, &measured).is_ok());
+    measured.load.legs[0].leg.tls_version = Some("tls1.2".to_owned());
+    assert!(matches!(void(&cell, &measured), VoidReason::Negotiated { .. }));
+    measured.load.legs[0].leg.tls_version = None;
+    assert!(matches!(void(&cell, &measured), VoidReason::Negotiated { .. }));
+}
+
+#[test]
+fn an_open_loop_that_falls_behind_is_void() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::PointSelect);
+    measured.load.unfinished = 3;
+    assert_eq!(void(&cell, &measured), VoidReason::Overload { unfinished: 3 });
+}
+
+#[test]
+fn a_schedule_that_is_not_kept_is_void() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::PointSelect);
+    let lag = |p99_ns| LatencySummary { count: 5_000, p99_ns, ..measured.load.latency };
+    let (late, in_time) = (lag(2_500_000), lag(100_000));
+    measured.load.service = Some(measured.load.latency);
+    measured.load.schedule_lag = Some(in_time);
+    let observation = judge(&cell, &measured).expect("passes");
+    assert!((observation.metrics[&Metric::ScheduleLagNsP99] - 100_000.0).abs() < 1.0);
+    assert!(observation.metrics.contains_key(&Metric::ServiceNsP95));
+    measured.load.schedule_lag = Some(late);
+    assert!(matches!(void(&cell, &measured), VoidReason::ScheduleLag { lag_ns_p99: 2_500_000, .. }));
+}
+
+#[test]
+fn clients_that_are_the_limit_are_void_only_on_processors_of_their_own() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::PointSelect);
+    measured.load.client_cpu_ns = measured.load.window_ns / 10 * 9;
+    measured.server.cpu_ns = measured.load.window_ns / 10 * 4;
+    measured.machine.busy_ns = measured.load.client_cpu_ns + measured.server.cpu_ns;
+    assert!(judge(&cell, &measured).is_ok());
+    measured.apart = Some(ProcessorsApart { client: 1, server: 1 });
+    assert!(matches!(void(&cell, &measured), VoidReason::ClientSaturated { .. }));
+    measured.server.cpu_ns = measured.load.window_ns / 10 * 7;
+    assert!(judge(&cell, &measured).is_ok());
+}
+
+#[test]
+fn statements_have_a_rate_of_their_own() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::OltpReadOnly);
+    measured.load.statements = Some(measured.load.operations * 16);
+    let metrics = judge(&cell, &measured).expect("passes").metrics;
+    let ratio = metrics[&Metric::StatementsPerS] / metrics[&Metric::RatePerS];
+    assert!((ratio - 16.0).abs() < 1e-9, "{ratio}");
 }
 
 #[test]

@@ -6,9 +6,12 @@ use ciphertoll_experiment::mock::MockBench;
 use ciphertoll_experiment::{BenchError, Interrupt, Run, Sink, TrialRequest};
 use ciphertoll_model::{
     Arm, Clients, Ending, Event, ExitCode, Grid, LookDecision, Metric, Path, Plan, ServerKey, Size, Spec,
-    Stamped, TlsVersion, VoidReason, Workload,
+    Stamped, TlsVersion, TrialPace, VoidReason, Workload,
 };
 use ciphertoll_stats::{Verdict, analyse};
+
+/// Of the baseline's rate in a closed loop.
+const HALF: &str = "50%";
 
 /// A record in memory whose clock counts events.
 #[derive(Default)]
@@ -221,4 +224,65 @@ fn decisions(events: &[Stamped]) -> Vec<(u32, LookDecision)> {
         _ => None,
     });
     looked.collect()
+}
+
+#[test]
+fn a_share_of_a_capacity_is_a_rate_once_the_baseline_has_shown_what_it_can_do() {
+    let mut spec = spec(2);
+    for grid in &mut spec.grids {
+        grid.pace = vec![HALF.parse().unwrap()];
+    }
+    let plan = Plan::new(&spec, 7).unwrap();
+    let paces = RefCell::new(Vec::new());
+    let mut bench = MockBench::new(7, truth);
+    bench.before =
+        Box::new(|request| paces.borrow_mut().push((request.cell.workload, request.cell.id(), request.pace)));
+    let events = carry_out(&plan, &mut bench);
+    drop(bench);
+    let capacities: Vec<f64> = events
+        .iter()
+        .filter_map(|stamped| match &stamped.event {
+            Event::CapacityFound { per_s, .. } => Some(*per_s),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(capacities.len(), 2, "one for each stratum");
+    let paces = paces.into_inner();
+    let closed: Vec<_> = paces.iter().filter(|(.., pace)| *pace == TrialPace::Closed).collect();
+    assert_eq!(closed.len(), 2, "each baseline once");
+    assert!(closed.iter().all(|(_, id, _)| id.0.contains("/plain/")));
+    let open: Vec<_> = paces
+        .iter()
+        .filter_map(|(workload, _, pace)| match pace {
+            TrialPace::Open { per_s } => Some((*workload, *per_s)),
+            TrialPace::Closed => None,
+        })
+        .collect();
+    assert_eq!(open.len(), paces.len() - 2);
+    for (workload, per_s) in open {
+        let capacity = if workload == Workload::Connect { capacities[0] } else { capacities[1] };
+        assert!((per_s / capacity - 0.5).abs() < 1e-9, "{workload}: {per_s} of {capacity}");
+    }
+}
+
+#[test]
+fn a_baseline_without_capacity_takes_its_stratum_with_it() {
+    let mut spec = spec(2);
+    spec.grids[0].pace = vec![HALF.parse().unwrap()];
+    let plan = Plan::new(&spec, 7).unwrap();
+    let mut bench = MockBench::new(7, truth);
+    bench.fault = Box::new(|request| {
+        let calibrates = request.pace == TrialPace::Closed && request.cell.workload == Workload::Connect;
+        calibrates.then_some(VoidReason::NoOperations)
+    });
+    let events = carry_out(&plan, &mut bench);
+    let skipped = events.iter().filter(|stamped| matches!(stamped.event, Event::CellSkipped { .. })).count();
+    assert_eq!(skipped, 3);
+    let observed = |workload: &str| {
+        events.iter().any(|stamped| match &stamped.event {
+            Event::TrialFinished { cell, .. } => cell.0.contains(workload),
+            _ => false,
+        })
+    };
+    assert!(observed("/point-select/") && !observed("/connect/"));
 }

@@ -34,6 +34,7 @@ fn hold(root: &Path) -> Result<(), Error> {
         environment: [].into(),
         directory: "/".into(),
         run_as: RunAs::choose()?,
+        processors: None,
         log: scratch.path().join("log"),
     };
     let child = Child::spawn(&scratch, Path::new("/proc/self/exe"), &launch)?;

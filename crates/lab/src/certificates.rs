@@ -1,5 +1,5 @@
-//! Fresh keys and certificates for one run: an authority whose key never leaves memory, and a server
-//! certificate for each kind of key.
+//! Fresh keys and certificates for one run: an authority whose key never leaves memory, a server
+//! certificate for each kind of key, and a client's.
 
 use ciphertoll_model::ServerKey;
 use openssl::asn1::Asn1Time;
@@ -20,17 +20,18 @@ use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
 const VALID_DAYS: u32 = 7;
 /// So that a clock set back a little, as in a resumed virtual machine, does no harm.
 const VALID_BEFORE_S: i64 = 3_600;
+const NAME: &str = "ciphertoll lab authority";
 const X509_V3: i32 = 2;
 const SERIAL_BITS: i32 = 127;
 const RSA_BITS: u32 = 2048;
 
-/// Who signs the servers' certificates of one run.
+/// Who signs the certificates of one run.
 pub struct Authority {
     certificate: X509,
     key: PKey<Private>,
 }
 
-/// A server's certificate and key, PEM.
+/// A certificate and its key, PEM.
 pub struct Certificate {
     /// The certificate; it is signed by the authority directly.
     pub certificate_pem: Vec<u8>,
@@ -42,7 +43,7 @@ impl Authority {
     /// A fresh authority with a P-256 key.
     pub fn generate() -> Result<Self, ErrorStack> {
         let key = generate_key(ServerKey::P256)?;
-        let name = named("ciphertoll lab authority")?;
+        let name = named(NAME)?;
         let mut builder = begin(&name, &name, &key)?;
         builder.append_extension(BasicConstraints::new().critical().ca().pathlen(0).build()?)?;
         builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
@@ -59,17 +60,33 @@ impl Authority {
 
     /// A fresh server certificate for this machine's loopback addresses and name.
     pub fn issue(&self, key: ServerKey) -> Result<Certificate, ErrorStack> {
+        let mut names = SubjectAlternativeName::new();
+        names.dns("localhost").ip("127.0.0.1").ip("::1");
+        self.issue_leaf("localhost", key, ExtendedKeyUsage::new().server_auth(), Some(&names))
+    }
+
+    /// A fresh certificate with a P-256 key for a client that servers know as `user`.
+    pub fn issue_to_client(&self, user: &str) -> Result<Certificate, ErrorStack> {
+        self.issue_leaf(user, ServerKey::P256, ExtendedKeyUsage::new().client_auth(), None)
+    }
+
+    fn issue_leaf(
+        &self,
+        common_name: &str,
+        key: ServerKey,
+        purpose: &ExtendedKeyUsage,
+        names: Option<&SubjectAlternativeName>,
+    ) -> Result<Certificate, ErrorStack> {
         let leaf_key = generate_key(key)?;
-        let mut builder = begin(&named("localhost")?, self.certificate.subject_name(), &leaf_key)?;
+        let mut builder = begin(&named(common_name)?, self.certificate.subject_name(), &leaf_key)?;
         builder.append_extension(BasicConstraints::new().critical().build()?)?;
         builder.append_extension(leaf_usage(key).build()?)?;
-        builder.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
+        builder.append_extension(purpose.build()?)?;
         let context = builder.x509v3_context(Some(&self.certificate), None);
-        let names =
-            SubjectAlternativeName::new().dns("localhost").ip("127.0.0.1").ip("::1").build(&context)?;
+        let names = names.map(|names| names.build(&context)).transpose()?;
         let issuer = AuthorityKeyIdentifier::new().keyid(true).build(&context)?;
         let key_id = SubjectKeyIdentifier::new().build(&context)?;
-        for extension in [names, issuer, key_id] {
+        for extension in names.into_iter().chain([issuer, key_id]) {
             builder.append_extension(extension)?;
         }
         builder.sign(&self.key, MessageDigest::sha256())?;
@@ -77,6 +94,11 @@ impl Authority {
             certificate_pem: builder.build().to_pem()?,
             key_pem: leaf_key.private_key_to_pem_pkcs8()?,
         })
+    }
+
+    /// Who signs, as MariaDB writes it.
+    pub(crate) fn issuer() -> String {
+        format!("/CN={NAME}")
     }
 }
 
@@ -158,6 +180,18 @@ mod tests {
             assert!(!verifies(&authority, &leaf, "127.0.0.2"));
             assert!(!verifies(&Authority::generate().unwrap(), &leaf, "127.0.0.1"));
         }
+    }
+
+    #[test]
+    fn a_clients_certificate_names_it_and_is_no_servers() {
+        let authority = Authority::generate().unwrap();
+        let certificate = authority.issue_to_client("somebody").unwrap();
+        let leaf = X509::from_pem(&certificate.certificate_pem).unwrap();
+        let names: Vec<_> =
+            leaf.subject_name().entries().map(|entry| entry.data().as_slice().to_vec()).collect();
+        assert_eq!(names, [b"somebody"]);
+        assert!(leaf.verify(&authority.certificate.public_key().unwrap()).unwrap());
+        assert!(!verifies(&authority, &certificate, "127.0.0.1"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ciphertoll_model::{Clients, Engine};
 
 use crate::find::Build;
-use crate::postgres::identity_map;
+use crate::postgres::{certificate_request_file, identity_map};
 
 /// Churning clients do not wait for the server to be done with the last connection: many times as
 /// many as there are clients may still be on their way out.
@@ -130,6 +130,8 @@ impl Config<'_> {
                 ("ssl_cert_file", path(&tls.join(CERTIFICATE_FILE))),
                 ("ssl_key_file", path(&tls.join(KEY_FILE))),
                 ("ssl_min_protocol_version", "TLSv1.2".to_owned()),
+                // Comes and goes while the server runs.
+                ("include_if_exists", path(&certificate_request_file(access))),
             ]),
         }
         options
@@ -151,6 +153,8 @@ impl Config<'_> {
             ("max_connections", Some(MARIADB_CONNECTIONS.to_string())),
             ("thread_cache_size", Some(CACHED_THREADS.to_string())),
             ("back_log", Some(BACKLOG.to_string())),
+            // The most there is: a bulk read's answer is one packet to its limit.
+            ("max_allowed_packet", Some("1G".to_owned())),
             ("performance_schema", Some("OFF".to_owned())),
             ("innodb_buffer_pool_size", Some("128M".to_owned())),
             // A trial must not depend on what the buffers held when the template was made.

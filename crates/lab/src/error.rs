@@ -130,14 +130,25 @@ pub enum Error {
     /// The server does not tell what every server of its kind counts.
     #[error("the server does not tell its {0}")]
     NoCounter(&'static str),
-    /// No server of this engine can be logged in to like that.
-    #[error("cannot make an account for {auth}: {reason}")]
-    NoSuchAuth {
+    /// This server cannot be logged in to like that; others may.
+    #[error("{reason}")]
+    AuthUnavailable {
         /// The authentication asked for.
         auth: String,
-        /// Why not.
+        /// A sentence that names the server and says why not.
         reason: String,
     },
+    /// This server begins no TLS before its own protocol has asked for it.
+    #[error("{server} takes no TLS from the first byte; {remedy}")]
+    DirectTlsUnavailable {
+        /// Engine and version.
+        server: String,
+        /// Which servers do, and how to get one.
+        remedy: String,
+    },
+    /// Whoever asked for it wants it no more.
+    #[error("interrupted while data were made")]
+    Interrupted,
     /// A server was asked to read its files again and has not.
     #[error("the server has not read its configuration again within {limit:?}")]
     NotReloaded {
@@ -156,12 +167,14 @@ impl Error {
     /// What the process should answer when this ends it.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::ServerMissing { .. } | Self::Program { .. } => ExitCode::NothingRan,
-            Self::Died { .. }
-            | Self::TooSlow { .. }
-            | Self::NoCounter(_)
-            | Self::NoSuchAuth { .. }
-            | Self::NotReloaded { .. } => ExitCode::ServerRefused,
+            Self::ServerMissing { .. }
+            | Self::Program { .. }
+            | Self::AuthUnavailable { .. }
+            | Self::DirectTlsUnavailable { .. } => ExitCode::NothingRan,
+            Self::Interrupted => ExitCode::Interrupted,
+            Self::Died { .. } | Self::TooSlow { .. } | Self::NoCounter(_) | Self::NotReloaded { .. } => {
+                ExitCode::ServerRefused
+            }
             Self::PortsTaken { .. }
             | Self::NoServerUser(_)
             | Self::ClientMissing { .. }

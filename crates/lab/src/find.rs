@@ -297,7 +297,7 @@ fn parse_postgres_version(text: &str) -> Option<String> {
     version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
 }
 
-fn version_numbers(version: &str) -> Vec<u32> {
+pub(crate) fn version_numbers(version: &str) -> Vec<u32> {
     version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
 }
 

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::Scale;
 use ciphertoll_record::{Scratch, scratch_root};
 
 use crate::certificates::Authority;
 use crate::error::Error;
 use crate::find::Build;
+use crate::loading::Watcher;
 use crate::process::Surroundings;
 use crate::server::{Server, Start};
+use crate::tables::Tables;
 use crate::template::{self, Template};
 use crate::user::RunAs;
 
@@ -41,20 +42,28 @@ impl Lab {
         })
     }
 
-    /// The template of `build` with `scale` rows, from the cache or made now, which takes seconds.
-    /// `progress` gets a few words whenever something slow begins.
+    /// The template of `build` with `tables`, from the cache or made now, which takes seconds. `progress`
+    /// gets a few words whenever something slow begins. Once `stop` says yes, loading ends with
+    /// [`Error::Interrupted`], and nothing is kept.
     pub fn template(
         &self,
         build: &Build,
-        scale: Scale,
+        tables: &Tables,
         progress: &mut dyn FnMut(&str),
+        stop: &dyn Fn() -> bool,
     ) -> Result<Template, Error> {
-        template::prepare(&self.surroundings(), &self.cache, build, scale, progress)
+        let mut watcher = Watcher { progress, stop };
+        template::prepare(&self.surroundings(), &self.cache, build, tables, &mut watcher)
     }
 
     /// Starts a server; it is ready when this returns. To be called on the main thread.
     pub fn start(&self, start: &Start<'_>) -> Result<Server, Error> {
         Server::start(self, start)
+    }
+
+    /// Where what takes long to make is kept from run to run.
+    pub fn cache(&self) -> &Path {
+        &self.cache
     }
 
     /// The scratch directory. It goes when the lab and all its servers are dropped.
@@ -63,6 +72,6 @@ impl Lab {
     }
 
     pub(crate) fn surroundings(&self) -> Surroundings<'_> {
-        Surroundings { scratch: &self.scratch, helper: &self.helper, run_as: self.run_as }
+        Surroundings { scratch: &self.scratch, helper: &self.helper, run_as: self.run_as, processors: None }
     }
 }

@@ -3,17 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::Auth;
+use ciphertoll_model::{Auth, Engine};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use sha1::{Digest, Sha1};
 
+use crate::certificates::Authority;
 use crate::control::{self, Control};
 use crate::error::Error;
 use crate::files::{self, PRIVATE_FILE};
+use crate::find::version_numbers;
 use crate::hex::hex;
+use crate::place::Place;
 use crate::rows;
-use crate::server::{About, Place};
+use crate::server::About;
+use crate::tables::Tables;
 use crate::user::RunAs;
 
 /// The account that clients log in with.
@@ -21,11 +25,15 @@ pub(crate) const USER: &str = "ciphertoll";
 /// The account of control connections, by the unix socket only: it may make accounts.
 pub(crate) const CONTROL_USER: &str = "ciphertoll_control";
 const TRUST_USER: &str = "ciphertoll_trust";
+const ED25519_USER: &str = "ciphertoll_ed25519";
+const PARSEC_USER: &str = "ciphertoll_parsec";
+/// The common name of its clients' certificate, too.
+const CERT_USER: &str = "ciphertoll_cert";
+/// The first version that has parsec.
+const PARSEC_SINCE: [u32; 2] = [11, 6];
+const EMPTY_PASSWORD: &str = "mysql_native_password USING ''";
 /// What the log of a server says that could not have its port.
 pub(crate) const PORT_TAKEN: &[&str] = &["Bind on TCP/IP port", "another mysqld server running on port"];
-/// Touches every page of the rows.
-const READ_ALL: &str = "SELECT SUM(LENGTH(c)) FROM sbtest.sbtest1 FORCE INDEX (PRIMARY)";
-
 /// Writes the statements that make the first accounts, to be run before the first login.
 pub(crate) fn write_accounts(place: &Place, password: &Secret, owner: RunAs) -> Result<PathBuf, Error> {
     let path = place.root.join("init.sql");
@@ -43,56 +51,129 @@ fn account_statements(password: &Secret) -> String {
          GRANT ALL ON {schema}.* TO '{USER}'@'%';\n\
          CREATE USER '{CONTROL_USER}'@'localhost' IDENTIFIED VIA mysql_native_password USING '*{hash}';\n\
          GRANT RELOAD, CREATE USER ON *.* TO '{CONTROL_USER}'@'localhost';\n\
+         GRANT INSERT ON mysql.plugin TO '{CONTROL_USER}'@'localhost';\n\
          GRANT ALL ON {schema}.* TO '{CONTROL_USER}'@'localhost' WITH GRANT OPTION;\n"
     )
 }
 
 pub(crate) fn account_name(auth: Auth) -> &'static str {
-    if auth == Auth::Trust { TRUST_USER } else { USER }
+    match auth {
+        Auth::Trust => TRUST_USER,
+        Auth::Ed25519 => ED25519_USER,
+        Auth::Parsec => PARSEC_USER,
+        Auth::Cert => CERT_USER,
+        Auth::Native | Auth::CachingSha2 | Auth::Scram { .. } | Auth::Md5 => USER,
+    }
 }
 
-/// Fails where MariaDB has no such authentication.
-pub(crate) fn check(auth: Auth) -> Result<(), Error> {
-    match auth {
-        Auth::Native | Auth::Trust => Ok(()),
-        Auth::Scram { .. } | Auth::Md5 => {
-            let reason = "MariaDB does not have it; it is PostgreSQL's".to_owned();
-            Err(Error::NoSuchAuth { auth: auth.to_string(), reason })
-        }
+/// Fails where a MariaDB of this version cannot have `auth`.
+pub(crate) fn check_release(auth: Auth, release: &str) -> Result<(), Error> {
+    if auth != Auth::Parsec || version_numbers(release).as_slice() >= &PARSEC_SINCE[..] {
+        return Ok(());
     }
+    let [major, minor] = PARSEC_SINCE;
+    let name = Engine::MariaDb.display_name();
+    let reason = format!("{name} {release} has no {auth}: it came with {major}.{minor}");
+    Err(Error::AuthUnavailable { auth: auth.to_string(), reason })
 }
 
 /// Makes the account for `auth`; the one for [`Auth::Native`] is there from the start.
-pub(crate) fn make_account(control: &Control, auth: Auth) -> Result<(), Error> {
-    if auth != Auth::Trust {
+pub(crate) fn make_account(
+    control: &Control,
+    auth: Auth,
+    password: &Secret,
+    server_name: &str,
+) -> Result<(), Error> {
+    let how = match auth {
+        Auth::Native => return Ok(()),
+        Auth::Trust => EMPTY_PASSWORD.to_owned(),
+        Auth::Cert => {
+            let issuer = Authority::issuer();
+            format!("{EMPTY_PASSWORD} REQUIRE SUBJECT '/CN={CERT_USER}' AND ISSUER '{issuer}'")
+        }
+        Auth::Ed25519 | Auth::Parsec => {
+            install_plugin(control, auth, server_name)?;
+            // Only the server can make what it stores. Nobody listens at the socket, nothing logs statements.
+            format!("{auth} USING PASSWORD('{}')", String::from_utf8_lossy(password.expose()))
+        }
+        Auth::CachingSha2 | Auth::Scram { .. } | Auth::Md5 => {
+            let reason = format!("{server_name} has no {auth}");
+            return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
+        }
+    };
+    let user = account_name(auth);
+    let mut client = control.connect()?;
+    control::execute(
+        &mut client,
+        "make an account",
+        &format!("CREATE USER '{user}'@'%' IDENTIFIED VIA {how}"),
+    )?;
+    let grant = format!("GRANT ALL ON {}.* TO '{user}'@'%'", rows::SCHEMA);
+    control::execute(&mut client, "let an account read and write", &grant)
+}
+
+/// Makes the server load the plugin of this name, if it has not yet.
+fn install_plugin(control: &Control, auth: Auth, server_name: &str) -> Result<(), Error> {
+    let doing = "load a plugin";
+    let mut client = control.connect()?;
+    let active = "SELECT 1 FROM information_schema.plugins WHERE plugin_status = 'ACTIVE' AND plugin_name =";
+    if !control::query(&mut client, doing, &format!("{active} '{auth}'"))?.is_empty() {
         return Ok(());
     }
-    let doing = "make an account with an empty password";
-    let mut client = control.connect()?;
-    let create = format!("CREATE USER '{TRUST_USER}'@'%' IDENTIFIED VIA mysql_native_password USING ''");
-    control::execute(&mut client, doing, &create)?;
-    let grant = format!("GRANT ALL ON {}.* TO '{TRUST_USER}'@'%'", rows::SCHEMA);
-    control::execute(&mut client, doing, &grant)
+    let directory = control::query(&mut client, doing, "SELECT @@plugin_dir")?;
+    let directory = PathBuf::from(directory.into_iter().flatten().next().unwrap_or_default());
+    if !directory.join(format!("auth_{auth}.so")).is_file() {
+        let reason = format!(
+            "{server_name} has no {auth}: its plugin auth_{auth}.so is not in {}; \
+             install it (Debian and Ubuntu: the package mariadb-server)",
+            directory.display()
+        );
+        return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
+    }
+    control::execute(&mut client, doing, &format!("INSTALL SONAME 'auth_{auth}'"))
 }
 
 pub(crate) fn reload_certificate(control: &Control) -> Result<(), Error> {
     control::execute(&mut control.connect()?, "make the server read its certificate", "FLUSH SSL")
 }
 
-/// Reads all rows until none of their pages comes from disk any more, or a pass brings no fewer than the
-/// one before: then they do not fit.
-pub(crate) fn prewarm(control: &Control) -> Result<(), Error> {
+/// Reads all tables and indexes until none of their pages comes from disk any more, or a pass brings no
+/// fewer than the one before: then they do not fit.
+pub(crate) fn prewarm(control: &Control, tables: &Tables) -> Result<(), Error> {
+    let doing = "read all rows once";
     let mut client = control.connect()?;
+    control::execute(&mut client, doing, &format!("USE {}", rows::SCHEMA))?;
     let mut fewest = u64::MAX;
     loop {
         let before = misses(&mut client)?;
-        control::execute(&mut client, "read all rows once", READ_ALL)?;
+        for sql in read_all(tables) {
+            control::execute(&mut client, doing, sql)?;
+        }
         let misses = misses(&mut client)?.saturating_sub(before);
         if misses == 0 || misses >= fewest {
             return Ok(());
         }
         fewest = misses;
     }
+}
+
+/// Touches every page of rows and indexes; where pgbench's history has no rows yet, the place for them.
+fn read_all(tables: &Tables) -> impl Iterator<Item = &'static str> {
+    let sysbench = tables.sysbench.map(|_| {
+        [
+            "SELECT SUM(LENGTH(c)) FROM sbtest1 FORCE INDEX (PRIMARY)",
+            "SELECT SUM(k) FROM sbtest1 FORCE INDEX (k_1)",
+        ]
+    });
+    let pgbench = tables.pgbench.map(|_| {
+        [
+            "SELECT SUM(LENGTH(filler)) FROM pgbench_accounts FORCE INDEX (PRIMARY)",
+            "SELECT SUM(bbalance) FROM pgbench_branches FORCE INDEX (PRIMARY)",
+            "SELECT SUM(tbalance) FROM pgbench_tellers FORCE INDEX (PRIMARY)",
+            "SELECT COUNT(*) FROM pgbench_history",
+        ]
+    });
+    sysbench.into_iter().flatten().chain(pgbench.into_iter().flatten())
 }
 
 pub(crate) fn buffer_misses(control: &Control) -> Result<u64, Error> {
@@ -140,5 +221,17 @@ mod tests {
         // SELECT PASSWORD('hunter2')
         assert!(statements.contains("'*58815970BE77B3720276F63DB198B1FA42E5CC02'"), "{statements}");
         assert!(!statements.contains("hunter2"));
+    }
+
+    #[test]
+    fn parsec_came_with_11_6() {
+        for release in ["11.6.1", "11.8.6", "12.0.2"] {
+            assert!(check_release(Auth::Parsec, release).is_ok(), "{release}");
+        }
+        for release in ["10.11.19", "11.4.3"] {
+            let error = check_release(Auth::Parsec, release).unwrap_err().to_string();
+            assert_eq!(error, format!("MariaDB {release} has no parsec: it came with 11.6"));
+        }
+        assert!(check_release(Auth::Ed25519, "10.11.19").is_ok());
     }
 }

@@ -11,12 +11,15 @@ use ciphertoll_wire::{Secret, scram};
 use nix::unistd::{User, geteuid};
 use openssl::hash::{MessageDigest, hash};
 
+use crate::config::CA_FILE;
 use crate::control::{self, Control, RETRY_AFTER};
-use crate::error::Error;
-use crate::files::{self, PRIVATE_FILE};
+use crate::error::{Context, Error};
+use crate::files::{self, PRIVATE_FILE, PUBLIC_FILE};
 use crate::hex::hex;
+use crate::place::Place;
 use crate::rows;
-use crate::server::{About, Place};
+use crate::server::{About, CertificateRequest};
+use crate::tables::Tables;
 use crate::user::RunAs;
 
 /// The superuser of control connections. Only the user who runs us is let in as it, by the unix socket.
@@ -27,6 +30,9 @@ pub(crate) const DEFAULT_ROLE: &str = "toll_scram_4096";
 pub(crate) const SCRAM_GROUP: &str = "toll_scram";
 const MD5_ROLE: &str = "toll_md5";
 const TRUST_ROLE: &str = "toll_trust";
+/// The common name of its clients' certificate, too.
+const CERT_ROLE: &str = "toll_cert";
+const ACCESS_RULES: &str = "pg_hba.conf";
 /// What the log of a server says that could not have its port.
 pub(crate) const PORT_TAKEN: &[&str] = &["could not create any TCP/IP sockets", "could not bind"];
 
@@ -37,7 +43,7 @@ const ENDING_LIMIT: Duration = Duration::from_secs(1);
 
 /// Writes who may log in and how; the next file beside it maps our own user to the control role.
 pub(crate) fn write_access_rules(place: &Place, owner: RunAs) -> Result<PathBuf, Error> {
-    let path = place.root.join("pg_hba.conf");
+    let path = place.root.join(ACCESS_RULES);
     files::write(&path, access_rules().as_bytes(), PRIVATE_FILE, owner)?;
     let user = User::from_uid(geteuid()).ok().flatten();
     let name = user.map(|user| user.name).ok_or_else(|| {
@@ -53,6 +59,11 @@ pub(crate) fn identity_map(access_rules: &Path) -> PathBuf {
     access_rules.with_file_name("pg_ident.conf")
 }
 
+/// What is read where the server shall ask clients for a certificate.
+pub(crate) fn certificate_request_file(access_rules: &Path) -> PathBuf {
+    access_rules.with_file_name("certificate-request.conf")
+}
+
 /// Rules for roles that are not there let nobody in.
 fn access_rules() -> String {
     let mut rules = format!("local all {CONTROL_ROLE} peer map=lab\n");
@@ -65,6 +76,7 @@ fn access_rules() -> String {
             let _ = writeln!(rules, "{origin} {method}");
         }
     }
+    let _ = writeln!(rules, "hostssl {} {CERT_ROLE} 127.0.0.0/8 cert", rows::SCHEMA);
     rules
 }
 
@@ -75,7 +87,9 @@ pub(crate) fn role_name(auth: Auth) -> String {
         Auth::Md5 => MD5_ROLE.to_owned(),
         // Whether the proof is bound is for the client to say.
         Auth::Scram { iterations, .. } => format!("{SCRAM_GROUP}_{}", iterations.number()),
-        Auth::Native => "toll_native".to_owned(),
+        Auth::Cert => CERT_ROLE.to_owned(),
+        // There is none; whoever asks for it is told so before.
+        Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec => format!("toll_{auth}"),
     }
 }
 
@@ -83,15 +97,15 @@ pub(crate) fn role_name(auth: Auth) -> String {
 pub(crate) fn make_role(control: &Control, auth: Auth, password: &Secret) -> Result<(), Error> {
     let role = role_name(auth);
     let options = match auth {
-        Auth::Trust => String::new(),
+        Auth::Trust | Auth::Cert => String::new(),
         Auth::Md5 => format!("PASSWORD '{}'", md5_verifier(password, &role)?),
         Auth::Scram { iterations, .. } => {
             let verifier = scram::Verifier::of(password.expose(), iterations.number())?.text();
             format!("PASSWORD '{}' IN ROLE {SCRAM_GROUP}", verifier.as_str())
         }
-        Auth::Native => {
-            let reason = "PostgreSQL does not have it; it is MariaDB's".to_owned();
-            return Err(Error::NoSuchAuth { auth: auth.to_string(), reason });
+        Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec => {
+            let reason = format!("PostgreSQL has no {auth}");
+            return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
         }
     };
     let mut client = control.connect()?;
@@ -109,10 +123,33 @@ fn md5_verifier(password: &Secret, role: &str) -> Result<String, Error> {
     Ok(format!("md5{}", hex(&digest)))
 }
 
+/// Makes the server ask for clients' certificates, or ask no more, from the next connection on.
+pub(crate) fn request_certificates(
+    control: &Control,
+    place: &Place,
+    wanted: CertificateRequest,
+) -> Result<(), Error> {
+    let path = certificate_request_file(&place.root.join(ACCESS_RULES));
+    match wanted {
+        CertificateRequest::Sent => {
+            let authority = place.root.join(CA_FILE).display().to_string().replace('\'', "''");
+            // No secret, and so in no need of the server as its owner.
+            files::write(
+                &path,
+                format!("ssl_ca_file = '{authority}'\n").as_bytes(),
+                PUBLIC_FILE,
+                RunAs::Ourselves,
+            )?;
+        }
+        CertificateRequest::Omitted => std::fs::remove_file(&path).context("remove", &path)?,
+    }
+    reload(control)
+}
+
 /// Makes the server read its files again, and waits until a new connection says that it has. A new one,
 /// as the first process has then done all of it: connections that are there read them by themselves.
-pub(crate) fn reload_certificate(control: &Control) -> Result<(), Error> {
-    let doing = "make the server read its certificate";
+pub(crate) fn reload(control: &Control) -> Result<(), Error> {
+    let doing = "make the server read its configuration";
     let loaded = |client: &mut Client| control::query(client, doing, "SELECT pg_conf_load_time()");
     let mut client = control.connect()?;
     let before = loaded(&mut client)?;
@@ -127,10 +164,10 @@ pub(crate) fn reload_certificate(control: &Control) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads table and indexes until none of their pages comes from outside the buffers any more, or a pass
+/// Reads tables and indexes until none of their pages comes from outside the buffers any more, or a pass
 /// brings no fewer than the one before. By the indexes: a sequential scan of a large table uses a few
 /// buffers over and over and leaves the rest as they were.
-pub(crate) fn prewarm(control: &Control) -> Result<(), Error> {
+pub(crate) fn prewarm(control: &Control, tables: &Tables) -> Result<(), Error> {
     let doing = "read all rows once";
     let mut client = control.connect()?;
     for setting in ["enable_seqscan", "enable_bitmapscan", "max_parallel_workers_per_gather"] {
@@ -139,14 +176,38 @@ pub(crate) fn prewarm(control: &Control) -> Result<(), Error> {
     let mut fewest = u64::MAX;
     loop {
         let before = misses(&mut client)?;
-        control::execute(&mut client, doing, "SELECT sum(length(c)) FROM sbtest1 WHERE id >= 0")?;
-        control::execute(&mut client, doing, "SELECT sum(k) FROM sbtest1 WHERE k >= 0")?;
+        for sql in read_all(tables) {
+            control::execute(&mut client, doing, sql)?;
+        }
         let misses = misses(&mut client)?.saturating_sub(before);
         if misses == 0 || misses >= fewest {
             return Ok(());
         }
         fewest = misses;
     }
+}
+
+/// Touches every page of rows by an index, then those that no row is on yet: the server prepares some.
+fn read_all(tables: &Tables) -> impl Iterator<Item = &'static str> {
+    let sysbench = tables.sysbench.map(|_| {
+        [
+            "SELECT sum(length(c)) FROM sbtest1 WHERE id >= 0",
+            "SELECT sum(k) FROM sbtest1 WHERE k >= 0",
+            "SELECT count(pad) FROM sbtest1",
+        ]
+    });
+    let pgbench = tables.pgbench.map(|_| {
+        [
+            "SELECT sum(length(filler)) FROM pgbench_accounts WHERE aid >= 0",
+            "SELECT sum(bbalance) FROM pgbench_branches WHERE bid >= 0",
+            "SELECT sum(tbalance) FROM pgbench_tellers WHERE tid >= 0",
+            "SELECT count(filler) FROM pgbench_accounts",
+            "SELECT count(filler) FROM pgbench_branches",
+            "SELECT count(filler) FROM pgbench_tellers",
+            "SELECT count(filler) FROM pgbench_history",
+        ]
+    });
+    sysbench.into_iter().flatten().chain(pgbench.into_iter().flatten())
 }
 
 /// Connections hand their counts over when they end at the latest, so those that were closed just now
@@ -210,9 +271,10 @@ mod tests {
     #[test]
     fn only_roles_for_clients_may_come_by_tcp() {
         let rules = access_rules();
-        assert_eq!(rules.lines().count(), 7);
+        assert_eq!(rules.lines().count(), 8);
         let by_tcp: Vec<&str> = rules.lines().filter(|rule| rule.starts_with("host")).collect();
         assert!(by_tcp.iter().all(|rule| rule.contains("toll_") && rule.contains("127.0.0.0/8")), "{rules}");
+        assert!(rules.ends_with("hostssl sbtest toll_cert 127.0.0.0/8 cert\n"), "{rules}");
         assert!(rules.starts_with("local all ciphertoll peer map=lab\n"), "{rules}");
     }
 

@@ -29,6 +29,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) scratch: &'a Scratch,
     pub(crate) helper: &'a Path,
     pub(crate) run_as: RunAs,
+    /// The processors to keep to; all, where absent.
+    pub(crate) processors: Option<&'a [u16]>,
 }
 
 /// A running server.
@@ -58,6 +60,7 @@ impl ServerProcess {
             environment: [].into(),
             directory: config.data.to_owned(),
             run_as: surroundings.run_as,
+            processors: surroundings.processors.map(<[u16]>::to_vec),
             log,
         };
         let child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;

@@ -4,35 +4,31 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey};
+use ciphertoll_model::{Auth, ClientIdentity, Endpoint, Engine, Path as NetworkPath, ServerKey, TlsVersion};
 use ciphertoll_record::{Ended, Scratch};
 use ciphertoll_wire::Secret;
 
 use crate::accounting::CpuMeter;
-use crate::certificates::Authority;
-use crate::config::{CA_FILE, CERTIFICATE_FILE, Config, KEY_FILE, Network, socket_path};
+use crate::config::{CA_FILE, Config, Network, socket_path};
 use crate::control::Control;
 use crate::error::{Context, Error};
-use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
-use crate::find::Build;
+use crate::fetch::FETCHABLE;
+use crate::files;
+use crate::find::{Build, version_numbers};
 use crate::hex::hex;
 use crate::lab::Lab;
+use crate::place::{CURRENT, Place};
 use crate::port::free_port;
-use crate::process::ServerProcess;
+use crate::process::{ServerProcess, Surroundings};
+use crate::tables::Tables;
 use crate::template::Template;
-use crate::user::RunAs;
 use crate::{mariadb, postgres, rows};
 
 const PASSWORD_BYTES: usize = 24;
 const MOST_PORTS: usize = 5;
-/// Others pass through to their own directories in it, and see none of the names.
-const PASS_THROUGH: u32 = 0o711;
-/// Points to the directory of the certificate in use.
-const CURRENT: &str = "current";
 
 /// What to start.
 pub struct Start<'a> {
@@ -48,6 +44,8 @@ pub struct Start<'a> {
     pub log: PathBuf,
     /// Tried before any other.
     pub preferred_port: Option<u16>,
+    /// The processors that it keeps to, as [`crate::processors_apart`] gives them; all, where absent.
+    pub processors: Option<Vec<u16>>,
 }
 
 /// Who a client logs in as.
@@ -55,14 +53,19 @@ pub struct Start<'a> {
 pub struct Account {
     /// The account's name.
     pub user: String,
-    /// The file, 0600 and ours, whose whole content is its password.
+    /// The file, 0600 and ours, whose whole content is its password; empty where it has none.
     pub password_file: PathBuf,
+    /// What its clients show of themselves: for [`Auth::Cert`] only.
+    pub identity: Option<ClientIdentity>,
 }
 
 /// A running server. Ended, and its files removed, when dropped, in this order.
 pub struct Server {
     process: ServerProcess,
     engine: Engine,
+    /// Of the build: `10.11.19`.
+    release: String,
+    tables: Tables,
     control: Control,
     place: Place,
     port: u16,
@@ -70,19 +73,18 @@ pub struct Server {
     about: About,
     /// Names of the accounts that there are for clients.
     accounts: Vec<String>,
+    certificate_request: CertificateRequest,
     /// The server's files lie in it.
     _scratch: Arc<Scratch>,
 }
 
-/// Where a server's files are; gone when dropped. Only `data` and `run` can be written to by the
-/// server's user, so that it can put nothing in our way.
-pub(crate) struct Place {
-    pub(crate) root: PathBuf,
-    data: PathBuf,
-    run: PathBuf,
-    tls: PathBuf,
-    password: PathBuf,
-    no_password: PathBuf,
+/// Whether the server asks clients for a certificate in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CertificateRequest {
+    /// It does.
+    Sent,
+    /// It does not.
+    Omitted,
 }
 
 /// What the server says of itself.
@@ -95,13 +97,13 @@ pub(crate) struct About {
 impl Server {
     pub(crate) fn start(lab: &Lab, start: &Start<'_>) -> Result<Self, Error> {
         let place = Place::make(lab, start.name)?;
+        let engine = start.build.engine;
         files::copy_directory(&start.template.path, &place.data, lab.run_as)?;
         place.write_certificates(&lab.authority, lab.run_as)?;
+        place.write_client_identity(&lab.authority, &account_name(engine, Auth::Cert))?;
         place.point_to(start.key)?;
         let password = generate_password()?;
-        files::write(&place.password, password.expose(), PRIVATE_FILE, RunAs::Ourselves)?;
-        files::write(&place.no_password, &[], PRIVATE_FILE, RunAs::Ourselves)?;
-        let engine = start.build.engine;
+        place.write_passwords(&password)?;
         let access = match engine {
             Engine::MariaDb => mariadb::write_accounts(&place, &password, lab.run_as)?,
             Engine::Postgres => postgres::write_access_rules(&place, lab.run_as)?,
@@ -114,10 +116,20 @@ impl Server {
             }
             Engine::Postgres => postgres::ask(&control)?,
         };
-        let (installed, scratch) = (start.key, Arc::clone(&lab.scratch));
-        let accounts = Vec::new();
-        let mut server =
-            Self { process, engine, control, place, port, installed, about, accounts, _scratch: scratch };
+        let mut server = Self {
+            process,
+            engine,
+            release: start.build.version.clone(),
+            tables: start.template.tables,
+            control,
+            place,
+            port,
+            installed: start.key,
+            about,
+            accounts: Vec::new(),
+            certificate_request: CertificateRequest::Omitted,
+            _scratch: Arc::clone(&lab.scratch),
+        };
         server.prepare_auth(Auth::default_of(engine))?;
         Ok(server)
     }
@@ -125,32 +137,72 @@ impl Server {
     /// The account whose clients authenticate like this; it is there once [`Self::prepare_auth`] has
     /// made it.
     pub fn account(&self, auth: Auth) -> Account {
-        let user = match self.engine {
-            Engine::MariaDb => mariadb::account_name(auth).to_owned(),
-            Engine::Postgres => postgres::role_name(auth),
+        let password_file = match auth {
+            Auth::Trust | Auth::Cert => &self.place.no_password,
+            Auth::Scram { .. }
+            | Auth::Md5
+            | Auth::Native
+            | Auth::CachingSha2
+            | Auth::Ed25519
+            | Auth::Parsec => &self.place.password,
         };
-        let password_file = if auth == Auth::Trust { &self.place.no_password } else { &self.place.password };
-        Account { user, password_file: password_file.clone() }
+        Account {
+            user: account_name(self.engine, auth),
+            password_file: password_file.clone(),
+            identity: (auth == Auth::Cert).then(|| self.place.client.clone()),
+        }
     }
 
-    /// Makes the account for `auth` if it is not there yet. The default one always is.
+    /// Makes the account for `auth` if it is not there yet; the default one always is. Where the server
+    /// cannot do it, that is [`Error::AuthUnavailable`].
+    ///
+    /// To be called before each use of an account, not only the first: from here on `PostgreSQL` asks
+    /// clients for a certificate if `auth` is [`Auth::Cert`], and does not if it is not, since the request
+    /// is a part of the handshake that the others must not pay for. MariaDB asks every client in any case,
+    /// whether or not it is told of an authority.
     pub fn prepare_auth(&mut self, auth: Auth) -> Result<(), Error> {
-        if self.engine == Engine::MariaDb {
-            mariadb::check(auth)?;
-        }
-        let user = self.account(auth).user;
+        self.check_possible(auth)?;
+        self.request_certificates(auth)?;
+        let user = account_name(self.engine, auth);
         if self.accounts.contains(&user) {
             return Ok(());
         }
+        let password = self.place.read_password()?;
         match self.engine {
-            Engine::MariaDb => mariadb::make_account(&self.control, auth)?,
-            Engine::Postgres => {
-                let password = fs::read(&self.place.password).context("read", &self.place.password)?;
-                postgres::make_role(&self.control, auth, &Secret::new(password))?;
-            }
+            Engine::MariaDb => mariadb::make_account(&self.control, auth, &password, &self.name())?,
+            Engine::Postgres => postgres::make_role(&self.control, auth, &password)?,
         }
         self.accounts.push(user);
         Ok(())
+    }
+
+    /// Fails where the server takes no TLS from the first byte, with how to get one that does.
+    pub fn supports_direct_tls(&self) -> Result<(), Error> {
+        check_direct_tls(self.engine, &self.release)
+    }
+
+    /// Over TLS, as whether the path has it is not for us to say.
+    fn check_possible(&self, auth: Auth) -> Result<(), Error> {
+        let tls = NetworkPath::tls(TlsVersion::Tls13, ServerKey::P256);
+        match auth.impossible(self.engine, tls) {
+            Some(reason) => Err(Error::AuthUnavailable { auth: auth.to_string(), reason }),
+            None if self.engine == Engine::MariaDb => mariadb::check_release(auth, &self.release),
+            None => Ok(()),
+        }
+    }
+
+    fn request_certificates(&mut self, auth: Auth) -> Result<(), Error> {
+        let wanted = if auth == Auth::Cert { CertificateRequest::Sent } else { CertificateRequest::Omitted };
+        if self.engine == Engine::Postgres && self.certificate_request != wanted {
+            postgres::request_certificates(&self.control, &self.place, wanted)?;
+            self.certificate_request = wanted;
+        }
+        Ok(())
+    }
+
+    /// `MariaDB 10.11.19`
+    fn name(&self) -> String {
+        format!("{} {}", self.engine.display_name(), self.release)
     }
 
     /// What its CPU time is read from.
@@ -164,6 +216,11 @@ impl Server {
             Engine::MariaDb => Some(self.pid()),
             Engine::Postgres => None,
         }
+    }
+
+    /// Its tables.
+    pub fn tables(&self) -> Tables {
+        self.tables
     }
 
     /// Its engine.
@@ -180,18 +237,18 @@ impl Server {
         self.place.point_to(key)?;
         match self.engine {
             Engine::MariaDb => mariadb::reload_certificate(&self.control)?,
-            Engine::Postgres => postgres::reload_certificate(&self.control)?,
+            Engine::Postgres => postgres::reload(&self.control)?,
         }
         self.installed = key;
         Ok(())
     }
 
-    /// Reads all rows until none of their pages comes from disk any more, or a pass brings no fewer
+    /// Reads all tables and their indexes until none of their pages comes from disk any more, or a pass brings no fewer
     /// than the one before: then they do not fit.
     pub fn prewarm(&self) -> Result<(), Error> {
         match self.engine {
-            Engine::MariaDb => mariadb::prewarm(&self.control),
-            Engine::Postgres => postgres::prewarm(&self.control),
+            Engine::MariaDb => mariadb::prewarm(&self.control, &self.tables),
+            Engine::Postgres => postgres::prewarm(&self.control, &self.tables),
         }
     }
 
@@ -294,62 +351,6 @@ impl Server {
     }
 }
 
-impl Place {
-    fn make(lab: &Lab, name: &str) -> Result<Self, Error> {
-        let mode = if lab.run_as == RunAs::Ourselves { PRIVATE_DIRECTORY } else { PASS_THROUGH };
-        let root = lab.scratch.make_directory(name, mode)?;
-        let place = Self {
-            data: root.join("data"),
-            run: root.join("run"),
-            tls: root.join("tls"),
-            password: root.join("password"),
-            no_password: root.join("no-password"),
-            root,
-        };
-        files::make_directory(&place.run, PRIVATE_DIRECTORY, lab.run_as)?;
-        files::make_directory(&place.tls, mode, RunAs::Ourselves)?;
-        Ok(place)
-    }
-
-    /// A directory for each kind of key.
-    fn write_certificates(&self, authority: &Authority, run_as: RunAs) -> Result<(), Error> {
-        let ca = authority.certificate_pem()?;
-        files::write(&self.root.join(CA_FILE), &ca, PUBLIC_FILE, RunAs::Ourselves)?;
-        for key in ServerKey::ALL {
-            let certificate = authority.issue(key)?;
-            let directory = self.tls.join(key.label());
-            files::make_directory(&directory, PRIVATE_DIRECTORY, run_as)?;
-            files::write(&directory.join(CA_FILE), &ca, PUBLIC_FILE, run_as)?;
-            files::write(
-                &directory.join(CERTIFICATE_FILE),
-                &certificate.certificate_pem,
-                PUBLIC_FILE,
-                run_as,
-            )?;
-            files::write(&directory.join(KEY_FILE), &certificate.key_pem, PRIVATE_FILE, run_as)?;
-        }
-        Ok(())
-    }
-
-    fn remove(&self) -> Result<(), Error> {
-        fs::remove_dir_all(&self.root).context("remove", &self.root)
-    }
-
-    /// Swaps certificate and key in one step: a server that reads them meanwhile sees no mixed pair.
-    fn point_to(&self, key: ServerKey) -> Result<(), Error> {
-        let next = self.tls.join("next");
-        symlink(key.label(), &next).context("make", &next)?;
-        fs::rename(&next, self.tls.join(CURRENT)).context("swap", &next)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // What cannot be removed now goes with the scratch directory.
-        let _ = self.remove();
-    }
-}
-
 /// Between our look at a port and the server's bind somebody else may take it.
 fn start_on_a_free_port(
     lab: &Lab,
@@ -360,6 +361,7 @@ fn start_on_a_free_port(
 ) -> Result<(ServerProcess, Control, u16), Error> {
     let engine = start.build.engine;
     let what = format!("{} {}", engine.display_name(), start.build.version);
+    let surroundings = Surroundings { processors: start.processors.as_deref(), ..lab.surroundings() };
     let mut tried = Vec::new();
     while tried.len() < MOST_PORTS {
         let preferred = start.preferred_port.filter(|_| tried.is_empty());
@@ -378,12 +380,36 @@ fn start_on_a_free_port(
         };
         let config_file = place.root.join(format!("{}-{port}.conf", engine.label()));
         let log = start.log.clone();
-        match ServerProcess::start(&lab.surroundings(), what.clone(), &config, &config_file, log, &control) {
+        match ServerProcess::start(&surroundings, what.clone(), &config, &config_file, log, &control) {
             Err(Error::Died { log_end, .. }) if says_port_taken(&log_end) => {}
             started => return Ok((started?, control, port)),
         }
     }
     Err(Error::PortsTaken { what, tried })
+}
+
+fn account_name(engine: Engine, auth: Auth) -> String {
+    match engine {
+        Engine::MariaDb => mariadb::account_name(auth).to_owned(),
+        Engine::Postgres => postgres::role_name(auth),
+    }
+}
+
+fn check_direct_tls(engine: Engine, release: &str) -> Result<(), Error> {
+    /// The first version that looks for TLS in the first bytes.
+    const FIRST: u32 = 17;
+    let has_it = |engine, release: &str| {
+        engine == Engine::Postgres && version_numbers(release).first().is_some_and(|&major| major >= FIRST)
+    };
+    if has_it(engine, release) {
+        return Ok(());
+    }
+    let fetchable = FETCHABLE.iter().find(|one| has_it(one.engine, one.version));
+    let fetch =
+        fetchable.map(|one| format!(": fetch {} by `ciphertoll servers fetch {}`", one.version, one.name));
+    let remedy =
+        format!("{} does from version {FIRST}{}", Engine::Postgres.display_name(), fetch.unwrap_or_default());
+    Err(Error::DirectTlsUnavailable { server: format!("{} {release}", engine.display_name()), remedy })
 }
 
 fn says_port_taken(log_end: &str) -> bool {
@@ -399,6 +425,18 @@ fn generate_password() -> Result<Secret, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn direct_tls_came_with_postgres_17() {
+        assert!(check_direct_tls(Engine::Postgres, "17.2").is_ok());
+        assert!(check_direct_tls(Engine::Postgres, "18.6").is_ok());
+        let error = check_direct_tls(Engine::Postgres, "15.18").unwrap_err().to_string();
+        assert!(
+            error.contains("PostgreSQL 15.18") && error.contains("`ciphertoll servers fetch postgres-18`"),
+            "{error}"
+        );
+        assert!(check_direct_tls(Engine::MariaDb, "18.1").is_err());
+    }
 
     #[test]
     fn passwords_are_long_and_differ() {

@@ -14,6 +14,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use ciphertoll_record::{Effect, Ended, ProcessIdentity, Scratch};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::stat::{Mode, umask};
@@ -44,6 +45,8 @@ pub struct Launch {
     pub directory: PathBuf,
     /// As whom it runs.
     pub run_as: RunAs,
+    /// The processors that it and all its children keep to; all, where absent.
+    pub processors: Option<Vec<u16>>,
     /// Where its output goes, appended.
     pub log: PathBuf,
 }
@@ -61,6 +64,9 @@ pub struct ExecRequest {
     pub directory: PathBuf,
     /// As whom it runs, where not as the caller.
     pub user: Option<ServerUser>,
+    /// The processors that it keeps to; all, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors: Option<Vec<u16>>,
     /// Who must still be the parent once the parent-death signal is armed.
     pub expected_parent: i32,
 }
@@ -91,6 +97,11 @@ pub fn run_exec_helper(argument: &str) -> Error {
         program: request.program.clone(),
         reason: format!("{step}: {error}"),
     };
+    if let Some(processors) = &request.processors
+        && let Err(errno) = keep_to(processors)
+    {
+        return failed(&format!("keep to the processors {processors:?}"), errno.into());
+    }
     if let Some(user) = request.user
         && let Err(errno) = become_user(user)
     {
@@ -249,6 +260,7 @@ impl Launch {
             environment,
             directory: self.directory.clone(),
             user: self.run_as.other(),
+            processors: self.processors.clone(),
             expected_parent: Pid::this().as_raw(),
         }
     }
@@ -263,6 +275,14 @@ fn note(scratch: &Scratch, pid: i32, what: &str, program: PathBuf) -> Result<Pro
     let identity = ProcessIdentity::of(pid).context("look at", &PathBuf::from(format!("/proc/{pid}")))?;
     scratch.ledger().note(&Effect::Process { identity, what: what.to_owned(), program })?;
     Ok(identity)
+}
+
+/// What is inherited by every thread and child that comes after.
+fn keep_to(processors: &[u16]) -> nix::Result<()> {
+    const OURSELVES: Pid = Pid::from_raw(0);
+    let mut set = CpuSet::new();
+    processors.iter().try_for_each(|&processor| set.set(usize::from(processor)))?;
+    sched_setaffinity(OURSELVES, &set)
 }
 
 fn become_user(user: ServerUser) -> nix::Result<()> {

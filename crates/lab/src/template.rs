@@ -1,7 +1,7 @@
 //! Data directories that are made once and copied for every start, kept in the user's cache.
 //!
-//! A template has sysbench's table and no account that anybody could log in with: each start makes
-//! its own account. It is built in the scratch directory and comes into the cache in one rename, so
+//! A template has the tables that were asked for and no account that anybody could log in with: each
+//! start makes its own account. It is built in the scratch directory and comes into the cache in one rename, so
 //! that a build that is killed leaves no half template.
 
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ciphertoll_model::{Engine, Scale, ServerLevel};
+use ciphertoll_model::{Engine, ServerLevel};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use nix::fcntl::{Flock, FlockArg};
@@ -24,24 +24,25 @@ use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
 use crate::find::Build;
 use crate::hex::hex;
-use crate::postgres::{self, CONTROL_ROLE};
+use crate::loading::{Watcher, load_mariadb, load_postgres};
+use crate::postgres::CONTROL_ROLE;
 use crate::process::{ServerProcess, Surroundings};
 use crate::rows;
 use crate::spawn::{Child, Launch};
+use crate::tables::Tables;
 use crate::user::RunAs;
 
 /// Bumped when a template made by an older version would not do any more.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const INSTALL_LIMIT: Duration = Duration::from_mins(3);
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A data directory to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     /// Where.
     pub path: PathBuf,
-    /// Rows in its table.
-    pub rows: u32,
+    /// Its tables.
+    pub tables: Tables,
 }
 
 /// Where templates are kept: `/var/cache/ciphertoll` for root, else `$XDG_CACHE_HOME/ciphertoll` or
@@ -61,23 +62,22 @@ pub fn cache_directory() -> PathBuf {
     }
 }
 
-/// The template of `build` with `scale` rows, from the cache or made now. `progress` gets a few words
-/// whenever something slow begins.
+/// The template of `build` with `tables`, from the cache or made now.
 pub(crate) fn prepare(
     surroundings: &Surroundings<'_>,
     cache: &Path,
     build: &Build,
-    scale: Scale,
-    progress: &mut dyn FnMut(&str),
+    tables: &Tables,
+    watcher: &mut Watcher<'_>,
 ) -> Result<Template, Error> {
     make_cache(cache)?;
-    let template = Template { path: cache.join(key(build, scale)?), rows: scale.rows() };
+    let template = Template { path: cache.join(key(build, tables)?), tables: *tables };
     if template.path.is_dir() {
         return Ok(template);
     }
-    let _lock = lock(&beside(&template.path, ".lock"), progress)?;
+    let _lock = lock(&beside(&template.path, ".lock"), watcher.progress)?;
     if !template.path.is_dir() {
-        let data = construct(surroundings, build, scale, progress)?;
+        let data = construct(surroundings, build, tables, watcher)?;
         admit(&data, &template.path)?;
     }
     Ok(template)
@@ -101,14 +101,14 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Everything a template depends on: engine, version, the very build, our format, the rows.
-fn key(build: &Build, scale: Scale) -> Result<String, Error> {
+/// Everything a template depends on: engine, version, the very build, our format, the tables.
+fn key(build: &Build, tables: &Tables) -> Result<String, Error> {
     let program = &build.server_program;
     let metadata = fs::metadata(program).context("look at", program)?;
     let identity = format!("{FORMAT} {} {}.{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec());
     let digest = Sha1::digest(identity.as_bytes());
     let short = hex(&digest[..6]);
-    Ok(format!("{}-{}-{}rows-{short}", build.engine.label(), build.version, scale.rows()))
+    Ok(format!("{}-{}-{}-{short}", build.engine.label(), build.version, tables.key()))
 }
 
 /// One build at a time; a second run waits and then finds the template made.
@@ -136,8 +136,8 @@ pub(crate) fn lock(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Flock<
 fn construct(
     surroundings: &Surroundings<'_>,
     build: &Build,
-    scale: Scale,
-    progress: &mut dyn FnMut(&str),
+    tables: &Tables,
+    watcher: &mut Watcher<'_>,
 ) -> Result<PathBuf, Error> {
     let name =
         ServerLevel { version: Some(build.version.clone()), ..ServerLevel::of(build.engine) }.short_name();
@@ -147,9 +147,11 @@ fn construct(
     for directory in [&data, &run] {
         files::make_directory(directory, PRIVATE_DIRECTORY, surroundings.run_as)?;
     }
-    progress(&format!("{name}: making an empty data directory"));
+    watcher.go_on()?;
+    watcher.say(&format!("{name}: making an empty data directory"));
     install(surroundings, build, &data, &run, place.join("install.log"))?;
-    progress(&format!("{name}: loading {} rows", scale.rows()));
+    watcher.go_on()?;
+    watcher.say(&format!("{name}: loading {tables}"));
     let config = Config { build, data: &data, run: &run, network: Network::SocketOnly, access: None };
     let control = match build.engine {
         Engine::MariaDb => Control::mariadb(&config.socket(), "root", Secret::new(Vec::new())),
@@ -159,11 +161,17 @@ fn construct(
     let what = format!("{name} (making a template)");
     let mut server = ServerProcess::start(surroundings, what, &config, &config_file, log, &control)?;
     match build.engine {
-        Engine::MariaDb => load_mariadb(&mut control.connect()?, &name, scale, progress)?,
+        Engine::MariaDb => {
+            let mut client = control.connect()?;
+            create_schema(&mut client)?;
+            control::execute(&mut client, "enter the schema", &format!("USE {}", rows::SCHEMA))?;
+            load_mariadb(&mut client, &name, tables, watcher)?;
+            drop_accounts(&mut client)?;
+        }
         Engine::Postgres => {
             create_schema(&mut control.connect()?)?;
             let control = Control::postgres(&config.socket(), CONTROL_ROLE, rows::SCHEMA);
-            load_postgres(&mut control.connect()?, &name, scale, progress)?;
+            load_postgres(&mut control.connect()?, &name, tables, watcher)?;
         }
     }
     server.stop()?;
@@ -189,6 +197,7 @@ fn install(
         environment: BTreeMap::new(),
         directory: data.to_owned(),
         run_as: surroundings.run_as,
+        processors: None,
         log,
     };
     let mut child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;
@@ -232,49 +241,6 @@ fn postgres_install_arguments(data: &Path) -> Vec<String> {
 
 fn create_schema(client: &mut Client) -> Result<(), Error> {
     control::execute(client, "make the schema", &format!("CREATE DATABASE {}", rows::SCHEMA))
-}
-
-fn load_mariadb(
-    client: &mut Client,
-    name: &str,
-    scale: Scale,
-    progress: &mut dyn FnMut(&str),
-) -> Result<(), Error> {
-    create_schema(client)?;
-    control::execute(client, "enter the schema", &format!("USE {}", rows::SCHEMA))?;
-    control::execute(client, "make the table", rows::CREATE_MARIADB_TABLE)?;
-    insert(client, name, scale, progress)?;
-    drop_accounts(client)
-}
-
-fn load_postgres(
-    client: &mut Client,
-    name: &str,
-    scale: Scale,
-    progress: &mut dyn FnMut(&str),
-) -> Result<(), Error> {
-    control::execute(client, "make the table", rows::CREATE_POSTGRES_TABLE)?;
-    insert(client, name, scale, progress)?;
-    postgres::make_group(client)?;
-    control::execute(client, "count the rows", "VACUUM ANALYZE sbtest1")?;
-    control::execute(client, "write everything out", "CHECKPOINT")
-}
-
-fn insert(
-    client: &mut Client,
-    name: &str,
-    scale: Scale,
-    progress: &mut dyn FnMut(&str),
-) -> Result<(), Error> {
-    let mut told = Instant::now();
-    for (statement, done) in rows::inserts(scale.rows()) {
-        control::execute(client, "load rows", &statement)?;
-        if told.elapsed() >= PROGRESS_INTERVAL {
-            told = Instant::now();
-            progress(&format!("{name}: {done} of {} rows", scale.rows()));
-        }
-    }
-    control::execute(client, "make the index", rows::CREATE_INDEX)
 }
 
 /// The accounts of a fresh data directory have no passwords. The one that owns the views of `sys` is

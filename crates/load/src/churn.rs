@@ -2,16 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::Statement;
 use ciphertoll_net::{
-    Connected, Connecting, Dialer, Error, Phase, Progress, Reactor, Readiness, SourceAddresses,
+    Connected, Connecting, Dialer, Phase, Progress, Reactor, Readiness, SourceAddresses, Stopwatch,
 };
 use ciphertoll_wire::session::{ResponseKind, ResponseReader};
+use rand_pcg::Pcg64Mcg;
 
+use crate::Error;
+use crate::draw::Values;
+use crate::drive::{Client, Turn};
 use crate::injection::spin;
-use crate::recorder::{Legs, Recorder};
-
-const QUERY: &str = "SELECT 1";
+use crate::legs::Legs;
+use crate::recorder::{Operation, Recorder};
+use crate::script::Program;
 
 /// A client that opens a connection for each operation.
 pub(crate) struct ChurnClient {
@@ -24,6 +27,8 @@ enum State {
     /// Between operations; also while one is being moved through a call.
     Idle,
     Connecting(Connecting),
+    /// Connected, with the query still to be asked.
+    Standing(Box<Connected>),
     Querying(Box<Querying>),
 }
 
@@ -32,13 +37,46 @@ struct Querying {
     reader: ResponseReader,
 }
 
+/// What a connection is opened for.
+pub(crate) enum Purpose {
+    /// To be closed again.
+    Connect,
+    /// One query; all is timed.
+    ConnectQuery(Query),
+    /// One query, which alone is timed.
+    FirstQuery(Query),
+}
+
+/// A text, with numbers drawn for each time that it is sent.
+pub(crate) struct Query {
+    program: Program,
+    values: Values,
+    random: Pcg64Mcg,
+    sql: String,
+}
+
 /// What the churning clients of a thread have in common.
 pub(crate) struct Churn<'a> {
     pub(crate) dialer: &'a Dialer,
     pub(crate) sources: SourceAddresses,
-    pub(crate) statement: &'a Statement,
+    pub(crate) purpose: Purpose,
     pub(crate) injected_delay: Duration,
     pub(crate) legs: Legs,
+}
+
+impl Query {
+    pub(crate) fn new(program: Program, random: Pcg64Mcg) -> Self {
+        Self { values: program.draws.values(), program, random, sql: String::new() }
+    }
+
+    fn send(&mut self, mut connected: Connected) -> Result<Box<Querying>, Error> {
+        self.program.draws.draw(&mut self.random, &mut self.values);
+        let room = (connected.channel.output(), &mut self.sql);
+        self.program.encode(0, &self.values, &connected.server, &[], room)?;
+        connected.channel.send()?;
+        let reader = connected.server.response_reader(ResponseKind::Text);
+        Ok(Box::new(Querying { connected, reader }))
+    }
 }
 
 impl ChurnClient {
@@ -46,76 +84,130 @@ impl ChurnClient {
         Self { key, state: State::Idle }
     }
 
-    /// Begins an operation.
-    pub(crate) fn begin(&mut self, churn: &mut Churn<'_>, reactor: &Reactor) -> Result<(), Error> {
+    fn connect(&mut self, churn: &mut Churn<'_>, reactor: &Reactor) -> Result<(), Error> {
         let mut connecting = churn.dialer.dial(Some(&mut churn.sources))?;
         reactor.register(connecting.channel(), self.key)?;
         self.state = State::Connecting(connecting);
         Ok(())
     }
 
-    /// Goes on; records and begins anew when an operation is complete.
-    pub(crate) fn ready(
+    fn connected(
         &mut self,
-        readiness: Readiness,
+        connected: Connected,
         churn: &mut Churn<'_>,
-        reactor: &Reactor,
         recorder: &mut Recorder,
-    ) -> Result<(), Error> {
-        let finished = match std::mem::replace(&mut self.state, State::Idle) {
-            State::Idle => None,
-            State::Connecting(connecting) => match connecting.advance(readiness)? {
-                Progress::Pending(connecting) => {
-                    self.state = State::Connecting(connecting);
-                    None
-                }
-                Progress::Done(connected) => self.connected(connected, churn)?,
-            },
-            State::Querying(querying) => self.query_answered(querying, readiness)?,
-        };
-        if let Some(connected) = finished {
-            close(connected, churn, recorder)?;
-            self.begin(churn, reactor)?;
+    ) -> Result<Turn, Error> {
+        churn.legs.count(&connected);
+        match &mut churn.purpose {
+            Purpose::Connect => close(connected, churn.injected_delay, 0, recorder),
+            Purpose::ConnectQuery(query) => {
+                self.state = State::Querying(query.send(connected)?);
+                Ok(Turn::Pending)
+            }
+            Purpose::FirstQuery(_) => {
+                self.state = State::Standing(Box::new(connected));
+                Ok(Turn::Free)
+            }
         }
-        Ok(())
     }
 
-    /// Sends the query, where the operation has one; else the connection is done with.
-    fn connected(&mut self, mut connected: Connected, churn: &Churn<'_>) -> Result<Option<Connected>, Error> {
-        if *churn.statement == Statement::Connect {
-            return Ok(Some(connected));
-        }
-        connected.server.encode_query(connected.channel.output(), QUERY)?;
-        connected.channel.send()?;
-        let reader = connected.server.response_reader(ResponseKind::Text);
-        self.state = State::Querying(Box::new(Querying { connected, reader }));
-        Ok(None)
-    }
-
-    fn query_answered(
+    fn query_ready(
         &mut self,
         mut querying: Box<Querying>,
         readiness: Readiness,
-    ) -> Result<Option<Connected>, Error> {
+        churn: &Churn<'_>,
+        recorder: &mut Recorder,
+    ) -> Result<Turn, Error> {
         let reader = &mut querying.reader;
-        let answered = querying.connected.channel.read_response(readiness, |input| reader.step(input))?;
-        if answered.is_none() {
+        if querying.connected.channel.read_response(readiness, |input| reader.step(input))?.is_none() {
             self.state = State::Querying(querying);
-            return Ok(None);
+            return Ok(Turn::Pending);
         }
-        querying.connected.stopwatch.lap(Phase::FirstQuery);
-        Ok(Some(querying.connected))
+        let mut connected = querying.connected;
+        if matches!(churn.purpose, Purpose::FirstQuery(_)) {
+            spin(churn.injected_delay);
+            connected.stopwatch.lap(Phase::FirstQuery);
+            let ended = finish(&connected.stopwatch, 1, recorder);
+            connected.server.encode_goodbye(connected.channel.output());
+            // The operation went well: a close that does not is no part of it.
+            let _ = connected.channel.close();
+            return Ok(ended);
+        }
+        connected.stopwatch.lap(Phase::FirstQuery);
+        close(connected, churn.injected_delay, 1, recorder)
     }
 }
 
-/// Ends the operation: what was negotiated is noted, goodbye is said, nothing is waited for.
-fn close(mut connected: Connected, churn: &mut Churn<'_>, recorder: &mut Recorder) -> Result<(), Error> {
-    churn.legs.count(&connected);
+impl Client for ChurnClient {
+    type Shared<'a> = Churn<'a>;
+
+    fn prepare(&mut self, churn: &mut Churn<'_>, reactor: &Reactor) -> Result<Turn, Error> {
+        match &churn.purpose {
+            Purpose::Connect | Purpose::ConnectQuery(_) => Ok(Turn::Free),
+            Purpose::FirstQuery(_) => {
+                self.connect(churn, reactor)?;
+                Ok(Turn::Pending)
+            }
+        }
+    }
+
+    fn begin(&mut self, _: Instant, churn: &mut Churn<'_>, reactor: &Reactor) -> Result<(), Error> {
+        match (std::mem::replace(&mut self.state, State::Idle), &mut churn.purpose) {
+            (State::Standing(mut connected), Purpose::FirstQuery(query)) => {
+                // The connect was another's: only what follows is timed.
+                connected.stopwatch = Stopwatch::start();
+                self.state = State::Querying(query.send(*connected)?);
+                Ok(())
+            }
+            _ => self.connect(churn, reactor),
+        }
+    }
+
+    fn ready(
+        &mut self,
+        readiness: Readiness,
+        churn: &mut Churn<'_>,
+        recorder: &mut Recorder,
+    ) -> Result<Turn, Error> {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Idle => Ok(Turn::Pending),
+            State::Connecting(connecting) => match connecting.advance(readiness)? {
+                Progress::Pending(connecting) => {
+                    self.state = State::Connecting(connecting);
+                    Ok(Turn::Pending)
+                }
+                Progress::Done(connected) => self.connected(connected, churn, recorder),
+            },
+            State::Standing(connected) => {
+                // An edge of the connect that came late; or the end, of which the query will tell.
+                self.state = State::Standing(connected);
+                Ok(Turn::Pending)
+            }
+            State::Querying(querying) => self.query_ready(querying, readiness, churn, recorder),
+        }
+    }
+}
+
+/// Ends the operation: goodbye is said, nothing is waited for.
+fn close(
+    mut connected: Connected,
+    injected_delay: Duration,
+    statements: u64,
+    recorder: &mut Recorder,
+) -> Result<Turn, Error> {
     let mut stopwatch = connected.stopwatch;
     connected.server.encode_goodbye(connected.channel.output());
     connected.channel.close()?;
-    spin(churn.injected_delay);
+    spin(injected_delay);
     stopwatch.lap(Phase::Close);
-    recorder.connect(Instant::now(), stopwatch.times());
-    Ok(())
+    Ok(finish(&stopwatch, statements, recorder))
+}
+
+/// The operation that the stopwatch ran for.
+fn finish(stopwatch: &Stopwatch, statements: u64, recorder: &mut Recorder) -> Turn {
+    let ended = Instant::now();
+    recorder.phases(ended, stopwatch.times());
+    // What the phases sum to is the time, to the nanosecond.
+    let began = ended.checked_sub(stopwatch.times().total()).unwrap_or(ended);
+    Turn::Ended(Operation { began, ended, statements, retries: 0 })
 }

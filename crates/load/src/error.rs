@@ -13,6 +13,23 @@ pub enum Error {
     /// The specification on stdin is not one.
     #[error("the trial's specification does not parse: {0}")]
     Spec(#[from] serde_json::Error),
+    /// The script on stdin cannot be run.
+    #[error("the trial's script cannot be run: {0}")]
+    Script(String),
+    /// The specification asks for what there is none of.
+    #[error("the trial cannot be made: {0}")]
+    Unfit(&'static str),
+    /// A transaction's rows were fewer bytes than its script says.
+    #[error(
+        "the answer's rows are {bytes} bytes, and {least} were asked for (MariaDB gives NULL for a value longer than \
+         max_allowed_packet)"
+    )]
+    ShortAnswer {
+        /// What came.
+        bytes: u64,
+        /// What the script says, at the least.
+        least: u64,
+    },
     /// A line from the load process is no message.
     #[error("the load process wrote what is no message: {0}")]
     Message(serde_json::Error),
@@ -40,6 +57,12 @@ pub enum Error {
     /// The load process ended without a result.
     #[error("the load process ended without a result: {0}")]
     NoResult(String),
+    /// A line from the load process is longer than any message.
+    #[error("the load process wrote a line of more than {limit_bytes} bytes")]
+    LineTooLong {
+        /// The limit.
+        limit_bytes: usize,
+    },
     /// The load process outlived its deadline and was killed.
     #[error("the load process was still running {seconds} s after its window should have closed")]
     Overdue {
@@ -70,12 +93,17 @@ impl Error {
                 ciphertoll_net::Fault::Host => Fault::Host,
                 ciphertoll_net::Fault::Caller => Fault::Internal,
             },
-            Self::NotReady { .. } => Fault::Server,
+            Self::NotReady { .. } | Self::ShortAnswer { .. } => Fault::Server,
             Self::Reported { fault, .. } => *fault,
             Self::Io { .. } => Fault::Host,
-            Self::Spec(_) | Self::Message(_) | Self::Panicked | Self::NoResult(_) | Self::Overdue { .. } => {
-                Fault::Internal
-            }
+            Self::Spec(_)
+            | Self::Script(_)
+            | Self::Unfit(_)
+            | Self::Message(_)
+            | Self::Panicked
+            | Self::NoResult(_)
+            | Self::LineTooLong { .. }
+            | Self::Overdue { .. } => Fault::Internal,
         }
     }
 }

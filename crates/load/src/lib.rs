@@ -2,22 +2,33 @@
 //!
 //! [`run_load_process`] is the hidden command `__load`: one process per trial, so that its CPU and
 //! its peak memory *are* the client's. Inside it, a [`worker`] per thread drives clients with the
-//! readiness loop of `net`; each client is a small machine ([`churn`], [`pooled`]) that yields
-//! samples to the [`recorder`]. [`LoadProcess`] is the coordinator's end of the same pipe.
+//! readiness loop of `net`; each client is a small machine ([`churn`], [`transaction`]) that
+//! says when an operation has ended. When the next begins is not its business: [`drive`] is a closed
+//! loop, or an open one by a [`schedule`]. Samples go to the [`recorder`]. [`work`] writes the scripts
+//! that clients run. [`LoadProcess`] is the coordinator's end of the same pipe, whoever makes the load.
 
 mod churn;
+mod draw;
+mod drive;
+pub mod driver;
 mod error;
 mod injection;
+mod legs;
 mod parent;
-mod pooled;
 mod process;
 mod recorder;
+mod schedule;
+mod script;
 mod setup;
+mod times;
+mod transaction;
 mod usage;
 mod window;
 mod worker;
+mod workload;
 
 pub use error::Error;
 pub use parent::LoadProcess;
 pub use process::run_load_process;
-pub use recorder::{HISTOGRAM_MAX_NS, decode_histogram};
+pub use times::{HISTOGRAM_MAX_NS, decode_histogram};
+pub use workload::work;

@@ -5,9 +5,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{LoadMessage, TrialResult, TrialSpec};
+use ciphertoll_model::{LoadMessage, TrialPace, TrialResult, TrialSpec, Work};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 use crate::recorder::Recorder;
 use crate::usage::{process_cpu, rss_peak_bytes};
@@ -36,6 +38,12 @@ pub fn run_load_process() -> Result<(), Error> {
 
 fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
     let spec = read_spec(io::stdin().lock())?;
+    keep_to(spec.processors.as_deref())?;
+    if let TrialPace::Open { per_s } = spec.pace
+        && !(per_s.is_finite() && per_s > 0.0)
+    {
+        return Err(Error::Unfit("an open loop needs a positive rate"));
+    }
     let dialer = setup::dialer(&spec)?;
     let threads = usize::from(spec.threads.clamp(1, spec.clients.count()));
     thread::scope(|scope| {
@@ -52,19 +60,37 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
         }
         drop(ready);
         let used = measure(&spec, &readiness, starts, messages)?;
-        let mut recorder = Recorder::new(used.window);
+        let mut recorder = Recorder::new(used.window, spec.pace);
         for worker in workers {
             if let Some(theirs) = worker.join().map_err(|_| Error::Panicked)? {
                 recorder.merge(theirs);
             }
         }
+        let result = recorder.result();
         Ok(TrialResult {
+            statements: result.statements.filter(|_| has_many_statements(&spec.work)),
             client_cpu_ns: used.cpu.as_nanos() as u64,
             client_rss_peak_bytes: rss_peak_bytes(),
             usable_ports: setup::usable_ports(&spec),
-            ..recorder.result()
+            ..result
         })
     })
+}
+
+/// Has this thread, and all that it starts, run on these processors only.
+fn keep_to(processors: Option<&[u16]>) -> Result<(), Error> {
+    let Some(processors) = processors else { return Ok(()) };
+    let pinned = || {
+        let mut set = CpuSet::new();
+        processors.iter().try_for_each(|&processor| set.set(usize::from(processor)))?;
+        sched_setaffinity(Pid::from_raw(0), &set)
+    };
+    pinned().map_err(|errno| Error::io("cannot keep to the processors asked for")(errno.into()))
+}
+
+/// Whether an operation is more than one statement, so that these are worth a number of their own.
+fn has_many_statements(work: &Work) -> bool {
+    matches!(work, Work::Transactions(script) if script.steps.len() > 1)
 }
 
 /// What the process used in its window.

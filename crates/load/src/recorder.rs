@@ -1,93 +1,69 @@
-//! What a thread's clients saw: every sample in an HDR histogram, exact sums beside it.
+//! What a thread's clients saw: every sample in a histogram, and counts.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use ciphertoll_model::{ErrorCount, LatencySummary, Leg, LegCount, Phase, TrialResult};
-use ciphertoll_net::{Connected, PhaseTimes, tls};
-use ciphertoll_wire::session::ServerInfo;
-use ciphertoll_wire::{mysql, postgres};
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use ciphertoll_model::{ErrorCount, Phase, TrialPace, TrialResult};
+use ciphertoll_net::PhaseTimes;
 
+use crate::legs::Legs;
+use crate::schedule::Due;
+use crate::times::Times;
 use crate::window::{Moment, Window};
 
-/// The longest time a histogram tells from longer ones: a minute.
-pub const HISTOGRAM_MAX_NS: u64 = 60_000_000_000;
-const SIGNIFICANT_DIGITS: u8 = 3;
 /// Distinct error messages kept; a storm of them says no more than its beginning.
 const MAX_MESSAGES: usize = 16;
 
-/// What connections agreed on, and how many of them.
-#[derive(Default)]
-pub(crate) struct Legs(Vec<(Agreed, u64)>);
-
-/// What client and server agreed on.
-#[derive(PartialEq)]
-struct Agreed {
-    /// `None`: no TLS.
-    tls: Option<tls::Negotiated>,
-    auth: AuthMethod,
-}
-
-/// What the server asked for. Compared on every connect, so that it is no text yet.
-#[derive(Clone, Copy, PartialEq)]
-enum AuthMethod {
-    MySql(mysql::AuthMethod),
-    Postgres(postgres::AuthMethod),
-}
-
-impl Legs {
-    /// Counts a connection. All are counted, warm-up included: a gate looks at every one.
-    pub(crate) fn count(&mut self, connected: &Connected) {
-        let auth = match &connected.server {
-            ServerInfo::MySql(server) => AuthMethod::MySql(server.auth),
-            ServerInfo::Postgres(server) => AuthMethod::Postgres(server.auth),
-        };
-        self.add(Agreed { tls: connected.channel.negotiated(), auth }, 1);
-    }
-
-    fn add(&mut self, agreed: Agreed, connections: u64) {
-        match self.0.iter_mut().find(|(known, _)| *known == agreed) {
-            Some((_, count)) => *count += connections,
-            None => self.0.push((agreed, connections)),
-        }
-    }
-}
-
-impl AuthMethod {
-    fn label(self) -> String {
-        match self {
-            Self::MySql(method) => method.label().to_owned(),
-            Self::Postgres(method) => method.label(),
-        }
-    }
+/// An operation that went well.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+    /// Statements that were answered.
+    pub(crate) statements: u64,
+    /// How often it was rolled back and begun again.
+    pub(crate) retries: u64,
 }
 
 /// What a thread's clients saw.
 pub(crate) struct Recorder {
     window: Window,
-    histogram: Histogram<u64>,
-    sum_ns: u64,
+    latency: Times,
+    /// Absent in a closed loop, where an operation begins when it is due.
+    open: Option<Box<OpenTimes>>,
     operations_by_half: [u64; 2],
+    statements: u64,
+    retries: u64,
+    unfinished: u64,
     phase_sums: [Duration; ciphertoll_net::Phase::ALL.len()],
     legs: Legs,
     failed_operations: u64,
     errors: BTreeMap<String, u64>,
 }
 
+/// What an open loop's latency is made of.
+struct OpenTimes {
+    service: Times,
+    schedule_lag: Times,
+}
+
 impl Recorder {
-    pub(crate) fn new(window: Window) -> Self {
-        // The bounds are constants that the library takes.
-        let histogram = Histogram::new_with_max(HISTOGRAM_MAX_NS, SIGNIFICANT_DIGITS)
-            .unwrap_or_else(|_| unreachable!("three digits up to a minute is a valid histogram"));
+    pub(crate) fn new(window: Window, pace: TrialPace) -> Self {
+        let open = match pace {
+            TrialPace::Closed => None,
+            TrialPace::Open { .. } => {
+                Some(Box::new(OpenTimes { service: Times::new(), schedule_lag: Times::new() }))
+            }
+        };
         Self {
             window,
-            histogram,
-            sum_ns: 0,
+            latency: Times::new(),
+            open,
             operations_by_half: [0; 2],
+            statements: 0,
+            retries: 0,
+            unfinished: 0,
             phase_sums: Default::default(),
             legs: Legs::default(),
             failed_operations: 0,
@@ -95,37 +71,61 @@ impl Recorder {
         }
     }
 
-    /// Counts an operation that ended at `ended`, if that lies in the window.
-    pub(crate) fn operation(&mut self, ended: Instant, took: Duration) {
-        let half = match self.window.moment(ended) {
-            Moment::FirstHalf => 0,
-            Moment::SecondHalf => 1,
-            Moment::WarmUp | Moment::Over => return,
-        };
-        self.operations_by_half[half] += 1;
-        let nanos = took.as_nanos() as u64;
-        self.sum_ns += nanos;
-        self.histogram.saturating_record(nanos);
+    /// An operation of a closed loop, which is timed if it ended in the window.
+    #[inline]
+    pub(crate) fn closed(&mut self, operation: &Operation) {
+        if self.count(operation) {
+            self.latency.record(nanos(operation.ended - operation.began));
+        }
     }
 
-    /// Counts a connect with its phases.
-    pub(crate) fn connect(&mut self, ended: Instant, phases: &PhaseTimes) {
-        if matches!(self.window.moment(ended), Moment::FirstHalf | Moment::SecondHalf) {
+    /// An operation of an open loop, which is timed if it was due in the window; what was due then and ended
+    /// late is the very thing to see. As work done it counts where it ended.
+    pub(crate) fn open(&mut self, operation: &Operation, due: &Due) {
+        self.count(operation);
+        if self.window.contains(due.intended) {
+            self.latency.record(nanos(operation.ended.saturating_duration_since(due.intended)));
+            if let Some(open) = &mut self.open {
+                open.service.record(nanos(operation.ended - operation.began));
+                open.schedule_lag.record(nanos(due.lag));
+            }
+        }
+    }
+
+    /// Counts an operation that ended in the window; whether it did.
+    #[inline]
+    fn count(&mut self, operation: &Operation) -> bool {
+        let half = match self.window.moment(operation.ended) {
+            Moment::FirstHalf => 0,
+            Moment::SecondHalf => 1,
+            Moment::WarmUp | Moment::Over => return false,
+        };
+        self.operations_by_half[half] += 1;
+        self.statements += operation.statements;
+        self.retries += operation.retries;
+        true
+    }
+
+    /// The phases of an operation, which count if it ended in the window.
+    pub(crate) fn phases(&mut self, ended: Instant, phases: &PhaseTimes) {
+        if self.window.contains(ended) {
             for (sum, phase) in self.phase_sums.iter_mut().zip(ciphertoll_net::Phase::ALL) {
                 *sum += phases.of(phase);
             }
         }
-        self.operation(ended, phases.total());
+    }
+
+    /// Operations that were due and are not done.
+    pub(crate) fn unfinished(&mut self, operations: u64) {
+        self.unfinished += operations;
     }
 
     /// Adds what the connections negotiated.
     pub(crate) fn legs(&mut self, legs: Legs) {
-        for (leg, count) in legs.0 {
-            self.legs.add(leg, count);
-        }
+        self.legs.merge(legs);
     }
 
-    pub(crate) fn error(&mut self, error: &ciphertoll_net::Error) {
+    pub(crate) fn error(&mut self, error: &impl Display) {
         self.failed_operations += 1;
         let message = error.to_string();
         if self.errors.len() < MAX_MESSAGES || self.errors.contains_key(&message) {
@@ -140,12 +140,17 @@ impl Recorder {
 
     /// Adds what another thread's clients saw.
     pub(crate) fn merge(&mut self, other: Self) {
-        // Both have the same bounds, so that adding cannot fail.
-        let _ = self.histogram.add(&other.histogram);
-        self.sum_ns += other.sum_ns;
+        self.latency.merge(&other.latency);
+        if let (Some(mine), Some(theirs)) = (&mut self.open, other.open) {
+            mine.service.merge(&theirs.service);
+            mine.schedule_lag.merge(&theirs.schedule_lag);
+        }
         for (mine, theirs) in self.operations_by_half.iter_mut().zip(other.operations_by_half) {
             *mine += theirs;
         }
+        self.statements += other.statements;
+        self.retries += other.retries;
+        self.unfinished += other.unfinished;
         for (mine, theirs) in self.phase_sums.iter_mut().zip(other.phase_sums) {
             *mine += theirs;
         }
@@ -158,32 +163,22 @@ impl Recorder {
 
     /// The trial's result; what the process as a whole used is the caller's to fill in.
     pub(crate) fn result(&self) -> TrialResult {
-        let quantile = |q| self.histogram.value_at_quantile(q);
+        let error =
+            |(message, count): (&String, &u64)| ErrorCount { message: message.clone(), count: *count };
         TrialResult {
             operations: self.operations_by_half.iter().sum(),
             operations_by_half: self.operations_by_half,
-            window_ns: self.window.length().as_nanos() as u64,
-            errors: self
-                .errors
-                .iter()
-                .map(|(message, count)| ErrorCount { message: message.clone(), count: *count })
-                .collect(),
-            latency: LatencySummary {
-                count: self.histogram.len(),
-                sum_ns: self.sum_ns,
-                p50_ns: quantile(0.50),
-                p95_ns: quantile(0.95),
-                p99_ns: quantile(0.99),
-                max_ns: self.histogram.max(),
-            },
+            statements: Some(self.statements),
+            retries: self.retries,
+            unfinished: self.unfinished,
+            window_ns: nanos(self.window.length()),
+            errors: self.errors.iter().map(error).collect(),
+            latency: self.latency.summary(),
+            service: self.open.as_ref().map(|open| open.service.summary()),
+            schedule_lag: self.open.as_ref().map(|open| open.schedule_lag.summary()),
             phase_sums_ns: self.phase_sums(),
-            histogram_base64: encode_histogram(&self.histogram),
-            legs: self
-                .legs
-                .0
-                .iter()
-                .map(|(agreed, count)| LegCount { leg: leg_of(agreed), connections: *count })
-                .collect(),
+            histogram_base64: self.latency.encode(),
+            legs: self.legs.counts(),
             client_cpu_ns: 0,
             client_rss_peak_bytes: 0,
             usable_ports: None,
@@ -195,39 +190,13 @@ impl Recorder {
             .into_iter()
             .zip(self.phase_sums)
             .filter(|(_, sum)| !sum.is_zero())
-            .map(|(phase, sum)| (model_phase(phase), sum.as_nanos() as u64))
+            .map(|(phase, sum)| (model_phase(phase), nanos(sum)))
             .collect()
     }
 }
 
-/// Reads a histogram back from a record, or from an external driver.
-pub fn decode_histogram(base64: &str) -> Option<Histogram<u64>> {
-    let bytes = STANDARD.decode(base64.trim()).ok()?;
-    Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
-}
-
-fn encode_histogram(histogram: &Histogram<u64>) -> String {
-    let mut bytes = Vec::new();
-    match V2Serializer::new().serialize(histogram, &mut bytes) {
-        Ok(_) => STANDARD.encode(&bytes),
-        Err(_) => String::new(),
-    }
-}
-
-fn leg_of(agreed: &Agreed) -> Leg {
-    let negotiated = agreed.tls.as_ref();
-    Leg {
-        from: "client".to_owned(),
-        to: "server".to_owned(),
-        tls_version: negotiated.map(|tls| tls.version.to_owned()),
-        suite: negotiated.map(|tls| tls.suite.to_owned()),
-        group: negotiated.and_then(|tls| tls.group.as_deref().map(ToOwned::to_owned)),
-        key: negotiated.map(|tls| tls.key.clone().into_owned()),
-        resumed: negotiated.map(|tls| tls.resumed),
-        hello_retry: negotiated.map(|tls| tls.hello_retry),
-        auth: Some(agreed.auth.label()),
-        library: negotiated.map(|tls| tls.library.label().to_owned()),
-    }
+fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
 }
 
 fn model_phase(phase: ciphertoll_net::Phase) -> Phase {
@@ -247,41 +216,88 @@ fn model_phase(phase: ciphertoll_net::Phase) -> Phase {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::times::decode_histogram;
+
+    const OPEN: TrialPace = TrialPace::Open { per_s: 1.0 };
+    const MICRO: Duration = Duration::from_micros(1);
 
     fn window() -> Window {
         Window::starting_at(Instant::now(), Duration::from_secs(1), Duration::from_secs(2))
     }
 
+    /// An operation of two statements, one of its attempts in vain.
+    fn operation(ended: Instant, took: Duration) -> Operation {
+        Operation { began: ended.checked_sub(took).unwrap(), ended, statements: 2, retries: 1 }
+    }
+
     #[test]
     fn counts_only_what_ends_in_the_window_and_by_half() {
         let window = window();
-        let mut recorder = Recorder::new(window);
-        let took = Duration::from_micros(100);
-        recorder.operation(window.opens.checked_sub(Duration::from_nanos(1)).unwrap(), took);
-        recorder.operation(window.opens, took);
-        recorder.operation(window.middle, took);
-        recorder.operation(window.middle, took);
-        recorder.operation(window.closes, took);
+        let mut recorder = Recorder::new(window, TrialPace::Closed);
+        let took = 100 * MICRO;
+        for ended in [
+            window.opens.checked_sub(Duration::from_nanos(1)).unwrap(),
+            window.opens,
+            window.middle,
+            window.middle,
+            window.closes,
+        ] {
+            recorder.closed(&operation(ended, took));
+        }
         let result = recorder.result();
         assert_eq!(result.operations_by_half, [1, 2]);
         assert_eq!(result.operations, 3);
+        assert_eq!((result.statements, result.retries), (Some(6), 3));
         assert_eq!(result.latency.sum_ns, 300_000);
+        assert_eq!((result.service, result.schedule_lag), (None, None));
         let histogram = decode_histogram(&result.histogram_base64).unwrap();
         assert_eq!(histogram.len(), 3);
+    }
+
+    /// In an open loop the times belong to when an operation was due, the counts to when it ended.
+    #[test]
+    fn an_open_loop_times_what_was_due_in_the_window() {
+        let window = window();
+        let mut recorder = Recorder::new(window, OPEN);
+        let due = |intended| Due { client: 0, intended, lag: 5 * MICRO };
+        // Due in the warm-up, ended in the window: counted.
+        let warm = window.opens.checked_sub(MICRO).unwrap();
+        recorder.open(&operation(window.opens + MICRO, MICRO), &due(warm));
+        // Due in the window, ended after it: timed from when it was due.
+        recorder.open(
+            &operation(window.closes, 20 * MICRO),
+            &due(window.closes.checked_sub(70 * MICRO).unwrap()),
+        );
+        // Both.
+        recorder.open(&operation(window.middle + 30 * MICRO, 20 * MICRO), &due(window.middle));
+        let result = recorder.result();
+        assert_eq!(result.operations_by_half, [1, 1]);
+        assert_eq!((result.latency.count, result.latency.sum_ns), (2, 100_000));
+        let (service, lag) = (result.service.unwrap(), result.schedule_lag.unwrap());
+        assert_eq!((service.count, service.sum_ns), (2, 40_000));
+        assert_eq!((lag.count, lag.sum_ns), (2, 10_000));
     }
 
     #[test]
     fn merging_threads_equals_recording_in_one() {
         let window = window();
-        let (mut one, mut two, mut both) =
-            (Recorder::new(window), Recorder::new(window), Recorder::new(window));
-        for micros in 1..500_u64 {
-            let took = Duration::from_micros(micros * micros);
-            let recorder = if micros % 2 == 0 { &mut one } else { &mut two };
-            recorder.operation(window.opens, took);
-            both.operation(window.opens, took);
+        for pace in [TrialPace::Closed, OPEN] {
+            let (mut one, mut two, mut both) =
+                (Recorder::new(window, pace), Recorder::new(window, pace), Recorder::new(window, pace));
+            for micros in 1..500_u32 {
+                let operation = operation(window.opens + micros * MICRO, micros * micros * MICRO);
+                let due = Due { client: 0, intended: window.opens, lag: micros * MICRO };
+                let recorder = if micros % 2 == 0 { &mut one } else { &mut two };
+                for recorder in [recorder, &mut both] {
+                    match pace {
+                        TrialPace::Closed => recorder.closed(&operation),
+                        TrialPace::Open { .. } => recorder.open(&operation, &due),
+                    }
+                    recorder.unfinished(1);
+                }
+            }
+            one.merge(two);
+            assert_eq!(one.result(), both.result());
         }
-        one.merge(two);
-        assert_eq!(one.result(), both.result());
     }
 }

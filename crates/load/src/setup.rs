@@ -3,8 +3,10 @@
 use std::fs;
 use std::sync::Arc;
 
-use ciphertoll_model::{Auth, ChannelBinding, Ctx, Endpoint, Engine, TlsSpec, TlsVersion, TrialSpec};
-use ciphertoll_net::tls::{Context, Library, PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_model::{
+    Auth, ChannelBinding, Ctx, Endpoint, Engine, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialSpec,
+};
+use ciphertoll_net::tls::{Context, Identity, Library, PeerName, Settings, TrustAnchors, Version};
 use ciphertoll_net::{Address, ContextSource, Dialer, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
@@ -14,6 +16,10 @@ use crate::Error;
 
 /// What every client of the trial dials with.
 pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
+    let is_direct = spec.tls.as_ref().is_some_and(|tls| tls.start == TlsStart::Direct);
+    if spec.engine == Engine::MariaDb && is_direct {
+        return Err(Error::Unfit("MariaDB has no TLS from the first byte"));
+    }
     let password = fs::read(&spec.password_file).map_err(Error::io("cannot read the password file"))?;
     let login = login(spec, Secret::new(password));
     let address = match &spec.endpoint {
@@ -43,7 +49,8 @@ fn login(spec: &TrialSpec, password: Secret) -> Login {
             password,
             database: spec.database.clone(),
             encryption: match &spec.tls {
-                Some(_) => postgres::Encryption::Tls,
+                Some(TlsSpec { start: TlsStart::Requested, .. }) => postgres::Encryption::Tls,
+                Some(TlsSpec { start: TlsStart::Direct, .. }) => postgres::Encryption::DirectTls,
                 None => postgres::Encryption::Plain,
             },
             channel_binding: match spec.auth {
@@ -73,7 +80,10 @@ pub(crate) fn usable_ports(spec: &TrialSpec) -> Option<u64> {
 fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
     let file = tls.ca_file.clone();
     let settings = Settings {
-        library: Library::OpenSsl,
+        library: match tls.library {
+            TlsLibrary::OpenSsl => Library::OpenSsl,
+            TlsLibrary::Rustls => Library::Rustls,
+        },
         version: match tls.version {
             TlsVersion::Tls12 => Version::Tls12,
             TlsVersion::Tls13 => Version::Tls13,
@@ -83,7 +93,10 @@ fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
             Ctx::PerConnect | Ctx::Shared => TrustAnchors::File(file),
         },
         peer: PeerName::from(tls.server_name.as_str()),
-        identity: None,
+        identity: tls.identity.as_ref().map(|identity| Identity {
+            certificate_file: identity.certificate_file.clone(),
+            key_file: identity.key_file.clone(),
+        }),
     };
     Ok(match tls.ctx {
         Ctx::Shared => ContextSource::Shared(Context::build(&settings)?),

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 /// The part of a trial in which samples count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
+    /// When the warm-up begins.
+    pub(crate) starts: Instant,
     pub(crate) opens: Instant,
     pub(crate) middle: Instant,
     pub(crate) closes: Instant,
@@ -20,9 +22,9 @@ pub(crate) enum Moment {
 }
 
 impl Window {
-    pub(crate) fn starting_at(start: Instant, warm_up: Duration, length: Duration) -> Self {
-        let opens = start + warm_up;
-        Self { opens, middle: opens + length / 2, closes: opens + length }
+    pub(crate) fn starting_at(starts: Instant, warm_up: Duration, length: Duration) -> Self {
+        let opens = starts + warm_up;
+        Self { starts, opens, middle: opens + length / 2, closes: opens + length }
     }
 
     pub(crate) fn moment(&self, at: Instant) -> Moment {
@@ -35,6 +37,11 @@ impl Window {
         } else {
             Moment::Over
         }
+    }
+
+    /// Whether what happens then counts.
+    pub(crate) fn contains(&self, at: Instant) -> bool {
+        self.opens <= at && at < self.closes
     }
 
     pub(crate) fn length(&self) -> Duration {

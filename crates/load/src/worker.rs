@@ -3,19 +3,26 @@
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{Engine, Statement, TrialSpec};
+use ciphertoll_model::{TrialPace, TrialSpec, Work};
 use ciphertoll_net::{Dialer, Reactor, SourceAddresses};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use crate::Error;
-use crate::churn::{Churn, ChurnClient};
-use crate::pooled::{Pool, PooledClient};
-use crate::recorder::{Legs, Recorder};
+use crate::churn::{Churn, ChurnClient, Purpose, Query};
+use crate::drive::{Client, Drive};
+use crate::legs::Legs;
+use crate::recorder::Recorder;
+use crate::schedule::Schedule;
+use crate::script::Program;
+use crate::transaction::{Pool, TransactionClient};
 use crate::window::Window;
 
 /// How long clients may take to connect before the window can open.
 pub(crate) const SET_UP_LIMIT: Duration = Duration::from_secs(20);
+
+/// Has the schedule's times differ from what the keys are drawn with.
+const SCHEDULE_SEED: u64 = 0x006f_7065_6e20_6c6f;
 
 /// What a thread is to do.
 pub(crate) struct Job<'a> {
@@ -35,9 +42,10 @@ pub(crate) struct StartLine {
 
 /// Drives the thread's clients through a trial. `None` where the trial never started.
 pub(crate) fn run(job: &Job<'_>, start: &StartLine) -> Option<Recorder> {
-    let result = match &job.spec.statement {
-        Statement::Connect | Statement::ConnectQuery => run_churn(job, start),
-        Statement::PointSelect { table, rows } => run_pool(job, table, *rows, start),
+    let result = match job.purpose() {
+        Ok(Some(purpose)) => run_churn(job, purpose, start),
+        Ok(None) => run_pool(job, start),
+        Err(error) => Err(error),
     };
     match result {
         Ok(recorder) => recorder,
@@ -49,69 +57,101 @@ pub(crate) fn run(job: &Job<'_>, start: &StartLine) -> Option<Recorder> {
     }
 }
 
-fn run_churn(job: &Job<'_>, start: &StartLine) -> Result<Option<Recorder>, Error> {
+impl Job<'_> {
+    /// What a connection is opened for; `None` where connections stay.
+    fn purpose(&self) -> Result<Option<Purpose>, Error> {
+        let query = |script| {
+            let program = Program::first_as_text(self.spec.engine, script)?;
+            Ok::<_, Error>(Query::new(program, self.random()))
+        };
+        Ok(match &self.spec.work {
+            Work::Connect => Some(Purpose::Connect),
+            Work::ConnectQuery(script) => Some(Purpose::ConnectQuery(query(script)?)),
+            Work::FirstQuery(script) => Some(Purpose::FirstQuery(query(script)?)),
+            Work::Transactions(_) => None,
+        })
+    }
+
+    fn program(&self) -> Result<Program, Error> {
+        match &self.spec.work {
+            Work::Transactions(script) | Work::ConnectQuery(script) | Work::FirstQuery(script) => {
+                Program::of(self.spec.engine, script)
+            }
+            Work::Connect => Err(Error::Script("it has no step".to_owned())),
+        }
+    }
+
+    fn random(&self) -> Pcg64Mcg {
+        Pcg64Mcg::seed_from_u64(self.spec.seed.wrapping_add(u64::from(self.lane)))
+    }
+
+    fn injected_delay(&self) -> Duration {
+        Duration::from_nanos(self.spec.injected_delay_ns)
+    }
+
+    /// The thread's share of the operations is its share of the clients.
+    fn schedule(&self, window: Window, per_s: f64) -> Schedule {
+        let share = self.clients as f64 / f64::from(self.spec.clients.count());
+        let seed = self.spec.seed.wrapping_add(u64::from(self.lane)) ^ SCHEDULE_SEED;
+        Schedule::new(window, per_s * share, self.clients, seed)
+    }
+
+    fn drive<C: Client>(&self, window: Window, mut drive: Drive<'_, '_, C>) -> Result<Vec<C>, Error> {
+        match self.spec.pace {
+            TrialPace::Closed => drive.closed(window)?,
+            TrialPace::Open { per_s } => drive.open(window, self.schedule(window, per_s))?,
+        }
+        Ok(drive.clients)
+    }
+}
+
+fn run_churn(job: &Job<'_>, purpose: Purpose, start: &StartLine) -> Result<Option<Recorder>, Error> {
     let mut reactor = Reactor::new()?;
     let mut churn = Churn {
         dialer: job.dialer,
         sources: SourceAddresses::lane(job.lane),
-        statement: &job.spec.statement,
-        injected_delay: Duration::from_nanos(job.spec.injected_delay_ns),
+        purpose,
+        injected_delay: job.injected_delay(),
         legs: Legs::default(),
     };
-    let mut clients: Vec<_> = (0..job.clients).map(ChurnClient::new).collect();
+    let clients: Vec<_> = (0..job.clients).map(ChurnClient::new).collect();
     let Some(window) = start.line_up() else { return Ok(None) };
-    let mut recorder = Recorder::new(window);
-    for client in &mut clients {
-        if let Err(error) = client.begin(&mut churn, &reactor) {
-            recorder.error(&error);
-        }
-    }
-    drive(&mut reactor, window, job.clients, &mut recorder, |ready, reactor, recorder| {
-        clients[ready.key].ready(ready.readiness, &mut churn, reactor, recorder)
-    })?;
+    let mut recorder = Recorder::new(window, job.spec.pace);
+    let (reactor, shared) = (&mut reactor, &mut churn);
+    job.drive(window, Drive { clients, shared, reactor, recorder: &mut recorder })?;
     recorder.legs(churn.legs);
     Ok(Some(recorder))
 }
 
-fn run_pool(job: &Job<'_>, table: &str, rows: u32, start: &StartLine) -> Result<Option<Recorder>, Error> {
+fn run_pool(job: &Job<'_>, start: &StartLine) -> Result<Option<Recorder>, Error> {
     let mut reactor = Reactor::new()?;
     let mut pool = Pool {
         dialer: job.dialer,
-        sql: point_select(job.spec.engine, table),
-        rows,
-        random: Pcg64Mcg::seed_from_u64(job.spec.seed.wrapping_add(u64::from(job.lane))),
-        injected_delay: Duration::from_nanos(job.spec.injected_delay_ns),
+        program: job.program()?,
+        random: job.random(),
         legs: Legs::default(),
+        injected_delay: job.injected_delay(),
+        sql: String::new(),
     };
-    let mut clients: Vec<_> = (0..job.clients).map(PooledClient::new).collect();
+    let mut clients: Vec<_> = (0..job.clients).map(TransactionClient::new).collect();
     set_up(&mut reactor, &mut pool, &mut clients)?;
     let Some(window) = start.line_up() else { return Ok(None) };
-    let mut recorder = Recorder::new(window);
-    for client in &mut clients {
-        if let Err(error) = client.start(&mut pool) {
-            recorder.error(&error);
-        }
-    }
-    drive(&mut reactor, window, job.clients, &mut recorder, |ready, _, recorder| {
-        clients[ready.key].ready(ready.readiness, &mut pool, recorder)
-    })?;
-    clients.into_iter().for_each(PooledClient::close);
+    let mut recorder = Recorder::new(window, job.spec.pace);
+    let (reactor, shared) = (&mut reactor, &mut pool);
+    let clients = job.drive(window, Drive { clients, shared, reactor, recorder: &mut recorder })?;
+    clients.into_iter().for_each(TransactionClient::close);
     recorder.legs(pool.legs);
     Ok(Some(recorder))
 }
 
-fn point_select(engine: Engine, table: &str) -> String {
-    let parameter = match engine {
-        Engine::MariaDb => "?",
-        Engine::Postgres => "$1",
-    };
-    format!("SELECT c FROM {table} WHERE id = {parameter}")
-}
-
 /// Connects all clients and prepares their statements.
-fn set_up(reactor: &mut Reactor, pool: &mut Pool<'_>, clients: &mut [PooledClient]) -> Result<(), Error> {
+fn set_up(
+    reactor: &mut Reactor,
+    pool: &mut Pool<'_>,
+    clients: &mut [TransactionClient],
+) -> Result<(), Error> {
     for client in clients.iter_mut() {
-        client.begin(pool, reactor)?;
+        client.connect(pool, reactor)?;
     }
     let deadline = Instant::now() + SET_UP_LIMIT;
     loop {
@@ -126,30 +166,6 @@ fn set_up(reactor: &mut Reactor, pool: &mut Pool<'_>, clients: &mut [PooledClien
         }
         for ready in reactor.wait(left)? {
             clients[ready.key].set_up(ready.readiness, pool)?;
-        }
-    }
-}
-
-/// Goes on with whichever client can, until the window has closed. A client that fails stops; once
-/// all have, there is nothing left to wait for.
-fn drive(
-    reactor: &mut Reactor,
-    window: Window,
-    clients: usize,
-    recorder: &mut Recorder,
-    mut ready: impl FnMut(ciphertoll_net::Ready, &Reactor, &mut Recorder) -> Result<(), ciphertoll_net::Error>,
-) -> Result<(), Error> {
-    let mut batch = Vec::new();
-    loop {
-        let left = window.closes.saturating_duration_since(Instant::now());
-        if left.is_zero() || recorder.failed_operations() >= clients as u64 {
-            return Ok(());
-        }
-        batch.extend(reactor.wait(left)?);
-        for event in batch.drain(..) {
-            if let Err(error) = ready(event, reactor, recorder) {
-                recorder.error(&error);
-            }
         }
     }
 }

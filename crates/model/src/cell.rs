@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::factor::{
-    AtRest, Auth, Clients, ConnectionUse, Ctx, Driver, Link, Path, Scale, ServerLevel, Workload,
+    AtRest, Auth, Clients, ConnectionUse, Ctx, Dataset, Driver, Engine, Link, Pace, Path, Scale, ServerLevel,
+    TlsStart, Workload,
 };
 
 /// What is compared: one level of each factor that is not load.
@@ -41,6 +42,9 @@ pub struct Cell {
     pub clients: Clients,
     /// How much data.
     pub scale: Scale,
+    /// Whether clients wait for answers or follow a schedule.
+    #[serde(default, skip_serializing_if = "Pace::is_closed")]
+    pub pace: Pace,
 }
 
 /// A cell's levels joined by `/`: the key that two runs are compared by.
@@ -76,6 +80,13 @@ impl Cell {
     /// Why no server could do this, if so; the rest, the servers themselves must tell.
     pub fn impossibility(&self) -> Option<String> {
         let Treatment { server, path, auth, .. } = &self.treatment;
+        let direct = path.as_tls().is_some_and(|tls| tls.start == TlsStart::Direct);
+        if direct && server.engine != Engine::Postgres {
+            return Some(format!(
+                "{} begins every connection in plaintext: no +direct",
+                server.engine.display_name()
+            ));
+        }
         auth.impossible(server.engine, *path)
     }
 
@@ -92,11 +103,15 @@ impl Cell {
         )
     }
 
-    /// The same cell with `ctx` absent where the path builds no TLS context.
+    /// The same cell with `ctx` absent where the path builds no TLS context, and with as many rows as its
+    /// tables really have.
     #[must_use]
     pub fn normalised(mut self) -> Self {
         if self.treatment.path.as_tls().is_none() {
             self.treatment.ctx = None;
+        }
+        if self.workload.dataset() == Some(Dataset::Pgbench) {
+            self.scale = self.scale.in_whole_branches();
         }
         self
     }
@@ -113,7 +128,12 @@ impl fmt::Display for Cell {
             self.workload,
             self.clients,
             self.scale
-        )
+        )?;
+        // A closed loop goes without saying: ids from before there were others stay the same.
+        match self.pace {
+            Pace::Closed => Ok(()),
+            pace => write!(formatter, "/{pace}"),
+        }
     }
 }
 

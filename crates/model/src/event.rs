@@ -31,6 +31,11 @@ pub enum Event {
         /// Version of ciphertoll.
         tool_version: String,
     },
+    /// A run that ended early goes on; the block that was cut short begins again.
+    RunResumed {
+        /// Version of ciphertoll.
+        tool_version: String,
+    },
     /// The machine.
     EnvironmentSeen {
         /// What it is.
@@ -58,6 +63,13 @@ pub enum Event {
     CellSkipped {
         /// Which and why.
         skipped: Skipped,
+    },
+    /// What a baseline can do in a closed loop, which paces in percent refer to.
+    CapacityFound {
+        /// The baseline's cell, whose pace is a share of this.
+        cell: CellId,
+        /// Operations a second.
+        per_s: f64,
     },
     /// A block begins. Block 0 is calibration and counts for nothing.
     BlockStarted {
@@ -214,9 +226,40 @@ pub enum VoidReason {
         /// `TIME_WAIT` ÷ usable ports, percent.
         percent: f64,
     },
+    /// More was asked for than the path can do.
+    #[error("{unfinished} operations that were due in the window were not done when it had long closed")]
+    Overload {
+        /// How many.
+        unfinished: u64,
+    },
+    /// The load process began operations later than its schedule said, through no client's being busy.
+    #[error(
+        "the schedule was not kept: the load process was {:.2} ms late (p99), and a median operation takes \
+         {:.2} ms", ms(*.lag_ns_p99), ms(*.service_ns_p50)
+    )]
+    ScheduleLag {
+        /// 99th percentile of the lag.
+        lag_ns_p99: u64,
+        /// Median service time.
+        service_ns_p50: u64,
+    },
+    /// The clients' processors were the limit, not the server's.
+    #[error(
+        "the clients' processors were {client_percent:.0} % busy, the server's only {server_percent:.0} %"
+    )]
+    ClientSaturated {
+        /// Client CPU ÷ what its processors have, percent.
+        client_percent: f64,
+        /// Server CPU ÷ what its processors have, percent.
+        server_percent: f64,
+    },
     /// Nothing completed in the window.
     #[error("no operation completed in the window")]
     NoOperations,
+}
+
+fn ms(nanos: u64) -> f64 {
+    nanos as f64 * 1e-6
 }
 
 /// What was decided at a look.

@@ -10,6 +10,7 @@ pub mod exit;
 pub mod factor;
 pub mod metric;
 pub mod plan;
+pub mod script;
 pub mod spec;
 pub mod trial;
 
@@ -18,15 +19,17 @@ pub use environment::{CryptoInstruction, Environment};
 pub use event::{Ending, Event, Flag, LookDecision, Observation, Stamped, VoidReason};
 pub use exit::ExitCode;
 pub use factor::{
-    AtRest, Auth, ChannelBinding, Clients, ConnectionUse, Ctx, Driver, Engine, Factor, Iterations,
-    LevelError, Link, Path, Scale, ServerKey, ServerLevel, TlsPath, TlsVersion, Workload,
+    AtRest, Auth, Bytes, ChannelBinding, Clients, ConnectionUse, Ctx, Dataset, Driver, DriverName, Engine,
+    Factor, Iterations, LevelError, Link, Pace, Path, Percent, Scale, ServerKey, ServerLevel, TlsLibrary,
+    TlsPath, TlsStart, TlsVersion, Workload,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{Baseline, Block, Margins, Plan, Stratum, Timing, Verdicts, Visit};
-pub use spec::{Grid, Size, Spec, SpecError};
+pub use script::{Draw, Script, Statement, StatementProtocol, Step};
+pub use spec::{Grid, Pin, Size, Spec, SpecError};
 pub use trial::{
-    Endpoint, ErrorCount, Fault, LatencySummary, Leg, LegCount, LoadMessage, Phase, Statement, TlsSpec,
-    TrialResult, TrialSpec,
+    ClientIdentity, Endpoint, ErrorCount, Fault, LatencySummary, Leg, LegCount, LoadMessage, Phase, TlsSpec,
+    TrialPace, TrialResult, TrialSpec, Work,
 };
 
 /// Version of everything ciphertoll writes for later reading: events, plans and JSON reports.

@@ -66,6 +66,18 @@ metrics! {
     LatencyNsP95 = "latency_ns_p95", Nanoseconds, "p95 time";
     /// 99th percentile; absent below 1,000 samples in the trial.
     LatencyNsP99 = "latency_ns_p99", Nanoseconds, "p99 time";
+    /// Statements answered in the window ÷ window, where an operation is more than one.
+    StatementsPerS = "statements_per_s", PerSecond, "statements";
+    /// Open loop: mean time from an operation's real start. `latency_ns_…` is from the intended one.
+    ServiceNsMean = "service_ns_mean", Nanoseconds, "mean service time";
+    /// Open loop: its median.
+    ServiceNsP50 = "service_ns_p50", Nanoseconds, "median service time";
+    /// Open loop: its 95th percentile; absent below 200 samples in the trial.
+    ServiceNsP95 = "service_ns_p95", Nanoseconds, "p95 service time";
+    /// Open loop: its 99th percentile; absent below 1,000 samples in the trial.
+    ServiceNsP99 = "service_ns_p99", Nanoseconds, "p99 service time";
+    /// Open loop: how late the load process itself was, 99th percentile.
+    ScheduleLagNsP99 = "schedule_lag_ns_p99", Nanoseconds, "p99 schedule lag";
     /// CPU of the load process.
     CpuUsPerOpClient = "cpu_us_per_op_client", CpuMicroseconds, "client CPU";
     /// CPU of the server.
@@ -100,7 +112,7 @@ impl Metric {
     /// Which way is worse.
     pub fn direction(self) -> Direction {
         match self {
-            Self::RatePerS => Direction::HigherIsBetter,
+            Self::RatePerS | Self::StatementsPerS => Direction::HigherIsBetter,
             _ => Direction::LowerIsBetter,
         }
     }

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Arm, Cell, Skipped, Treatment};
 use crate::duration::Span;
-use crate::factor::{Auth, Ctx, Factor, Path, ServerLevel};
-use crate::spec::{Grid, Size, Spec, SpecError};
+use crate::factor::{Auth, Ctx, Driver, Factor, Pace, Path, ServerLevel};
+use crate::spec::{Grid, Pin, Size, Spec, SpecError};
 
 /// The most blocks a run may take; the last look.
 pub const MAX_BLOCKS: u32 = 30;
@@ -35,7 +35,8 @@ pub struct Plan {
     pub seed: u64,
     /// What everything is compared with.
     pub baseline: Baseline,
-    /// What cells are compared with besides: authentications with one of them, beside paths with plain.
+    /// What cells are compared with besides: authentications, or drivers, with one of them, beside paths
+    /// with plain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub also: Option<Baseline>,
     /// Every cell, in the order of reports; visits name them by index.
@@ -56,6 +57,9 @@ pub struct Plan {
     pub verdicts: Verdicts,
     /// Half-widths of "the same".
     pub margins: Margins,
+    /// Whether clients and servers share processors.
+    #[serde(default)]
+    pub pin: Pin,
 }
 
 /// What everything is compared with: the level of one factor.
@@ -70,6 +74,8 @@ pub enum Baseline {
     Auth(Auth),
     /// A way to build the TLS context.
     Ctx(Ctx),
+    /// A driver.
+    Driver(Driver),
 }
 
 /// Cells that are compared with one another: equal in every factor but the baseline's.
@@ -164,6 +170,7 @@ impl Plan {
             budget: spec.budget,
             verdicts: if count < MIN_BLOCKS_FOR_VERDICTS { Verdicts::Withheld } else { Verdicts::Rendered },
             margins: Margins::of(spec.size),
+            pin: spec.pin,
         })
     }
 
@@ -188,6 +195,20 @@ impl Plan {
     pub fn timing_of(&self, block: u32) -> Timing {
         let Timing { warm_up, window } = self.timing;
         if block == 0 { Timing { warm_up, window: warm_up.min(window) } } else { Timing { warm_up, window } }
+    }
+
+    /// The baselines whose capacity must be known before the cells whose paces are shares of it.
+    pub fn paced_baselines(&self) -> Vec<usize> {
+        let mut baselines: Vec<usize> = self.strata.iter().map(|stratum| stratum.baseline).collect();
+        baselines.retain(|&cell| matches!(self.cells[cell].pace, Pace::OfBaselineCapacity(_)));
+        baselines.sort_unstable();
+        baselines.dedup();
+        baselines
+    }
+
+    /// The cell that `cell` is compared with first; itself, where it is a baseline or alone.
+    pub fn baseline_of(&self, cell: usize) -> usize {
+        self.strata.iter().find(|stratum| stratum.has(cell)).map_or(cell, |stratum| stratum.baseline)
     }
 
     /// The servers, each once, in order of appearance.
@@ -224,6 +245,7 @@ impl Baseline {
             Self::Server(_) => Factor::Server,
             Self::Auth(_) => Factor::Auth,
             Self::Ctx(_) => Factor::Ctx,
+            Self::Driver(_) => Factor::Driver,
         }
     }
 
@@ -235,6 +257,7 @@ impl Baseline {
             "server" => level.parse().map(Self::Server).map_err(unusable),
             "auth" => level.parse().map(Self::Auth).map_err(unusable),
             "ctx" => level.parse().map(Self::Ctx).map_err(unusable),
+            "driver" => level.parse().map(Self::Driver).map_err(unusable),
             _ => Err(SpecError::Baseline(text.to_owned())),
         }
     }
@@ -245,6 +268,7 @@ impl Baseline {
             Self::Server(server) => cell.treatment.server == *server,
             Self::Auth(auth) => cell.treatment.auth == *auth,
             Self::Ctx(ctx) => cell.treatment.ctx == Some(*ctx),
+            Self::Driver(driver) => cell.treatment.driver == *driver,
         }
     }
 
@@ -256,6 +280,7 @@ impl Baseline {
             Self::Server(server) => counterpart.treatment.server = server.clone(),
             Self::Auth(auth) => counterpart.treatment.auth = *auth,
             Self::Ctx(ctx) => counterpart.treatment.ctx = cell.treatment.ctx.map(|_| *ctx),
+            Self::Driver(driver) => counterpart.treatment.driver = driver.clone(),
         }
         counterpart.normalised()
     }
@@ -268,6 +293,7 @@ impl fmt::Display for Baseline {
             Self::Server(server) => write!(formatter, "server={server}"),
             Self::Auth(auth) => write!(formatter, "auth={auth}"),
             Self::Ctx(ctx) => write!(formatter, "ctx={ctx}"),
+            Self::Driver(driver) => write!(formatter, "driver={driver}"),
         }
     }
 }
@@ -303,8 +329,15 @@ fn combinations(grid: &Grid) -> impl Iterator<Item = Cell> {
         for &workload in &grid.workload {
             for &clients in &grid.clients {
                 for &scale in &grid.scale {
-                    for treatment in treatments(grid, server) {
-                        cells.push(Cell { treatment, workload, clients, scale });
+                    for &pace in &grid.pace {
+                        let treatments = treatments(grid, server).into_iter();
+                        cells.extend(treatments.map(|treatment| Cell {
+                            treatment,
+                            workload,
+                            clients,
+                            scale,
+                            pace,
+                        }));
                     }
                 }
             }
@@ -317,7 +350,7 @@ fn treatments(grid: &Grid, server: &ServerLevel) -> Vec<Treatment> {
     let mut treatments = Vec::new();
     let default_auth = [Auth::default_of(server.engine)];
     for &auth in grid.auth.as_deref().unwrap_or(&default_auth) {
-        for &driver in &grid.driver {
+        for driver in &grid.driver {
             for &link in &grid.link {
                 for &at_rest in &grid.at_rest {
                     for &path in &grid.path {
@@ -326,7 +359,7 @@ fn treatments(grid: &Grid, server: &ServerLevel) -> Vec<Treatment> {
                             path,
                             auth,
                             ctx: Some(ctx),
-                            driver,
+                            driver: driver.clone(),
                             link,
                             at_rest,
                         }));
@@ -352,9 +385,26 @@ fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
     }
 }
 
-/// Where paths are compared, and some server is logged in to in several ways, these are compared, too.
+/// Where paths are compared, and some server is logged in to in several ways, these are compared, too;
+/// else drivers, where there are several.
 fn also_of(baseline: &Baseline, cells: &[Cell]) -> Option<Baseline> {
     let Baseline::Path(_) = baseline else { return None };
+    also_auth(cells).or_else(|| also_driver(cells))
+}
+
+fn also_driver(cells: &[Cell]) -> Option<Baseline> {
+    let mut drivers = cells.iter().map(|cell| &cell.treatment.driver);
+    let first = drivers.next()?;
+    let several = drivers.any(|driver| driver != first);
+    several.then(|| Baseline::Driver(drivers_native_or(first, cells)))
+}
+
+fn drivers_native_or(first: &Driver, cells: &[Cell]) -> Driver {
+    let native = cells.iter().any(|cell| cell.treatment.driver == Driver::Native);
+    if native { Driver::Native } else { first.clone() }
+}
+
+fn also_auth(cells: &[Cell]) -> Option<Baseline> {
     let differs = |cell: &&Cell| {
         let server = &cell.treatment.server;
         cells

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::Span;
 use crate::factor::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Path, Scale, ServerKey,
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Scale, ServerKey,
     ServerLevel, TlsVersion, Workload,
 };
 
@@ -35,6 +35,9 @@ pub struct Spec {
     /// `FACTOR=LEVEL` that everything is compared with; the first path, or plain, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,
+    /// Whether clients and servers are kept on processors of their own.
+    #[serde(default, skip_serializing_if = "Pin::is_off")]
+    pub pin: Pin,
     /// Each grid asks for every combination of its levels.
     #[serde(rename = "grid")]
     pub grids: Vec<Grid>,
@@ -65,6 +68,26 @@ pub struct Grid {
     pub clients: Vec<Clients>,
     /// Numbers of rows.
     pub scale: Vec<Scale>,
+    /// Closed loop, or rates of an open one.
+    pub pace: Vec<Pace>,
+}
+
+/// Whether clients and servers are kept on processors of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pin {
+    /// They share all processors, as on a developer's machine: the whole machine is measured.
+    #[default]
+    Off,
+    /// Each side has its half: neither takes the other's time.
+    Auto,
+}
+
+impl Pin {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_off(&self) -> bool {
+        *self == Self::Off
+    }
 }
 
 /// How much trust is worth how much time.
@@ -118,6 +141,7 @@ impl Default for Grid {
             workload: vec![Workload::Connect],
             clients: vec![Clients::ONE],
             scale: vec![Scale::DEFAULT],
+            pace: vec![Pace::Closed],
         }
     }
 }
@@ -136,6 +160,7 @@ impl Grid {
             (Factor::Workload, self.workload.len()),
             (Factor::Clients, self.clients.len()),
             (Factor::Scale, self.scale.len()),
+            (Factor::Pace, self.pace.len()),
         ];
         lengths.into_iter().find(|(_, length)| *length == 0).map(|(factor, _)| factor)
     }
@@ -154,7 +179,7 @@ pub enum SpecError {
     #[error("nothing to measure: no [[grid]]")]
     NoGrid,
     /// The baseline is not `FACTOR=LEVEL`, or its factor cannot be one.
-    #[error("baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx")]
+    #[error("baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver")]
     Baseline(String),
     /// The baseline's factor is known, its level is not.
     #[error("baseline: {0}")]
@@ -209,6 +234,7 @@ impl Spec {
             budget: None,
             seed: None,
             baseline: None,
+            pin: Pin::Off,
             grids: vec![
                 grid(Workload::Connect, 1),
                 // What logging in costs, beside what TLS costs.

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::factor::{Auth, Clients, Ctx, Engine, TlsVersion};
+use crate::factor::{Auth, Clients, Ctx, Engine, TlsLibrary, TlsStart, TlsVersion};
+use crate::script::Script;
 
 /// Everything a load process needs for one trial. Carries no secret, only the file that holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,7 +29,9 @@ pub struct TrialSpec {
     /// TLS, where the path has it.
     pub tls: Option<TlsSpec>,
     /// What one operation is.
-    pub statement: Statement,
+    pub work: Work,
+    /// When operations begin.
+    pub pace: TrialPace,
     /// How many clients work at once.
     pub clients: Clients,
     /// How many threads share them.
@@ -39,6 +42,9 @@ pub struct TrialSpec {
     pub window_ns: u64,
     /// Seed of the keys that are read.
     pub seed: u64,
+    /// The processors that the load process keeps to; all, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors: Option<Vec<u16>>,
     /// Spun away inside each operation: the known effect of the truth experiment. 0 otherwise.
     pub injected_delay_ns: u64,
 }
@@ -65,22 +71,50 @@ pub struct TlsSpec {
     pub server_name: String,
     /// Who builds the context.
     pub ctx: Ctx,
+    /// How TLS begins.
+    #[serde(default)]
+    pub start: TlsStart,
+    /// Whose TLS the client uses.
+    #[serde(default)]
+    pub library: TlsLibrary,
+    /// What the client shows of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<ClientIdentity>,
+}
+
+/// A client's own certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientIdentity {
+    /// The certificate, PEM.
+    pub certificate_file: PathBuf,
+    /// Its key, PEM, 0600.
+    pub key_file: PathBuf,
 }
 
 /// What one operation does on the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Statement {
+pub enum Work {
     /// Connect and close.
     Connect,
-    /// Connect, `SELECT 1`, close.
-    ConnectQuery,
-    /// Read one row by key, prepared.
-    PointSelect {
-        /// The table, quoted as the engine wants it.
-        table: String,
-        /// Keys run from 1 to this.
-        rows: u32,
+    /// Connect, the script's first step as text, close; all of it timed.
+    ConnectQuery(Script),
+    /// The same, and only the query is timed.
+    FirstQuery(Script),
+    /// Transactions on connections that are opened before the window and stay.
+    Transactions(Script),
+}
+
+/// When operations begin.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrialPace {
+    /// Each client's next when its last has ended.
+    Closed,
+    /// By a Poisson schedule, whether or not earlier ones have ended; timed from the intended start.
+    Open {
+        /// Of all clients together.
+        per_s: f64,
     },
 }
 
@@ -92,6 +126,12 @@ pub enum LoadMessage {
     WindowOpened,
     /// The window is over.
     WindowClosed,
+    /// Times of operations in the window; as often as need be, before `Finished`. For drivers that keep
+    /// no histogram.
+    Samples {
+        /// Nanoseconds.
+        latency_ns: Vec<u64>,
+    },
     /// All went well; the last message.
     Finished(Box<TrialResult>),
     /// It did not; the last message.
@@ -122,25 +162,47 @@ pub enum Fault {
 pub struct TrialResult {
     /// Operations completed in the window.
     pub operations: u64,
-    /// Operations completed in its first and second half: a steady trial's agree.
+    /// Operations completed in its first and second half: a steady trial's agree. Zeros: not known.
+    #[serde(default)]
     pub operations_by_half: [u64; 2],
+    /// Statements answered in the window, where an operation is more than one.
+    #[serde(default)]
+    pub statements: Option<u64>,
+    /// Transactions that were rolled back and begun again.
+    #[serde(default)]
+    pub retries: u64,
+    /// Open loop: operations that were due in the window and not done long after.
+    #[serde(default)]
+    pub unfinished: u64,
     /// The window as it was, not as it was planned.
     pub window_ns: u64,
     /// Operations that failed, by message, warm-up included.
+    #[serde(default)]
     pub errors: Vec<ErrorCount>,
-    /// Time of the operations.
+    /// Time of the operations; in an open loop, from their intended start. All zeros: see the samples.
+    #[serde(default)]
     pub latency: LatencySummary,
+    /// Open loop: their time from the real start.
+    #[serde(default)]
+    pub service: Option<LatencySummary>,
+    /// Open loop: how late the load process was, though a client was free.
+    #[serde(default)]
+    pub schedule_lag: Option<LatencySummary>,
     /// Sum of each phase over the operations, ns. The phases of a connect sum to its time.
+    #[serde(default)]
     pub phase_sums_ns: BTreeMap<Phase, u64>,
-    /// Every sample, an HDR histogram of nanoseconds, V2, base64.
+    /// Every sample, an HDR histogram of nanoseconds, V2, base64. Empty: see the samples.
+    #[serde(default)]
     pub histogram_base64: String,
-    /// What was negotiated, and on how many connections.
+    /// What was negotiated, and on how many connections; none where the driver cannot tell.
+    #[serde(default)]
     pub legs: Vec<LegCount>,
     /// User and system CPU of the load process in the window.
     pub client_cpu_ns: u64,
     /// Peak resident memory of the load process.
     pub client_rss_peak_bytes: u64,
     /// Local ports that could be used for connects to this endpoint.
+    #[serde(default)]
     pub usable_ports: Option<u64>,
 }
 
@@ -154,7 +216,7 @@ pub struct ErrorCount {
 }
 
 /// Time of the operations in the window, ns. The sum is exact; percentiles have three digits.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// Samples.
     pub count: u64,

@@ -1,19 +1,33 @@
 //! The one readiness loop: edge-triggered, each socket registered once and never re-armed.
 
 use std::io;
-use std::time::Duration;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
 
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 use crate::{Channel, Error};
 
 /// Events taken per wait; more wait for the next.
 const EVENTS: usize = 512;
 
+/// The timer's key, which no channel has: they are counted from 0.
+const TIMER: Token = Token(usize::MAX);
+
 /// Tells which channels can go on.
 pub struct Reactor {
     poll: Poll,
     events: Events,
+    alarm: Option<Alarm>,
+}
+
+/// A timer, as epoll's own timeout is in whole milliseconds.
+struct Alarm {
+    timer: TimerFd,
+    at: Instant,
 }
 
 /// A channel that can go on.
@@ -40,7 +54,7 @@ impl Reactor {
     /// A reactor that knows no channel.
     pub fn new() -> Result<Self, Error> {
         let poll = Poll::new().map_err(Error::socket("cannot open an epoll instance"))?;
-        Ok(Self { poll, events: Events::with_capacity(EVENTS) })
+        Ok(Self { poll, events: Events::with_capacity(EVENTS), alarm: None })
     }
 
     /// Watches `channel` for as long as it lives. Closing its socket ends the watch.
@@ -51,13 +65,31 @@ impl Reactor {
             .map_err(Error::socket("cannot watch a socket"))
     }
 
-    /// Waits until a channel can go on or `timeout` has passed.
+    /// Has a wait end at `at`, to the microsecond, if no channel ends it sooner; in place of what was
+    /// asked for before. A wait may still end for that.
+    pub fn wake_at(&mut self, at: Instant) -> Result<(), Error> {
+        let timer = match &mut self.alarm {
+            Some(alarm) if alarm.at == at => return Ok(()),
+            Some(alarm) => {
+                alarm.at = at;
+                &alarm.timer
+            }
+            empty => &empty.insert(Alarm { timer: Alarm::timer(&self.poll)?, at }).timer,
+        };
+        // A time of zero would take the alarm away.
+        let left = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        let once = Expiration::OneShot(TimeSpec::from_duration(left));
+        // Setting it anew also forgets that it went off, so that nobody need read it and each alarm is an edge.
+        timer.set(once, TimerSetTimeFlags::empty()).map_err(Alarm::error)
+    }
+
+    /// Waits until a channel can go on or `timeout` has passed; that in whole milliseconds, rounded up.
     pub fn wait(&mut self, timeout: Duration) -> Result<impl Iterator<Item = Ready> + '_, Error> {
         match self.poll.poll(&mut self.events, Some(timeout)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
             result => result.map_err(Error::socket("cannot wait for sockets"))?,
         }
-        Ok(self.events.iter().map(|event| Ready {
+        Ok(self.events.iter().filter(|event| event.token() != TIMER).map(|event| Ready {
             key: event.token().0,
             readiness: if event.is_read_closed() || event.is_error() {
                 Readiness::ReadableToEnd
@@ -67,5 +99,62 @@ impl Reactor {
                 Readiness::Writable
             },
         }))
+    }
+}
+
+impl Alarm {
+    fn timer(poll: &Poll) -> Result<TimerFd, Error> {
+        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(Self::error)?;
+        let descriptor = timer.as_fd().as_raw_fd();
+        poll.registry()
+            .register(&mut SourceFd(&descriptor), TIMER, Interest::READABLE)
+            .map_err(Error::socket("cannot watch a timer"))?;
+        Ok(timer)
+    }
+
+    fn error(errno: nix::errno::Errno) -> Error {
+        Error::Socket { doing: "cannot set a timer", source: errno.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Far longer than any wait here should take.
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn wakes_at_the_moment_and_not_before() {
+        let mut reactor = Reactor::new().unwrap();
+        // More than once: each alarm must be an edge, though nobody reads the timer.
+        for micros in [300, 1_500, 40] {
+            let at = Instant::now() + Duration::from_micros(micros);
+            reactor.wake_at(at).unwrap();
+            assert_eq!(reactor.wait(LONG).unwrap().count(), 0);
+            let woke = Instant::now();
+            assert!(woke >= at, "{:?} too soon", at - woke);
+            assert!(woke - at < LONG / 2);
+        }
+    }
+
+    #[test]
+    fn a_moment_that_has_passed_wakes_at_once() {
+        let mut reactor = Reactor::new().unwrap();
+        let began = Instant::now();
+        reactor.wake_at(began).unwrap();
+        assert_eq!(reactor.wait(LONG).unwrap().count(), 0);
+        assert!(began.elapsed() < LONG / 2);
+    }
+
+    #[test]
+    fn the_last_word_counts() {
+        let mut reactor = Reactor::new().unwrap();
+        let began = Instant::now();
+        reactor.wake_at(began + LONG).unwrap();
+        reactor.wake_at(began + Duration::from_millis(1)).unwrap();
+        assert_eq!(reactor.wait(LONG).unwrap().count(), 0);
+        assert!(began.elapsed() < LONG / 2);
     }
 }

@@ -96,6 +96,8 @@ impl RunDirectory {
 fn durability(event: &Event) -> Durability {
     match event {
         Event::RunStarted { .. }
+        | Event::RunResumed { .. }
+        | Event::CapacityFound { .. }
         | Event::TrialFinished { .. }
         | Event::TrialVoided { .. }
         | Event::BlockFinished { .. }

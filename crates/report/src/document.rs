@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, Leg, Link, Margins, Metric, Path,
+    AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, Leg, Link, Margins, Metric, Pace, Path,
     SCHEMA_VERSION, Skipped, Workload,
 };
 use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial};
@@ -93,8 +93,8 @@ pub struct CellDocument {
     pub clients: u16,
     /// Rows.
     pub scale: u32,
-    /// How operations are timed.
-    pub pace: PaceDocument,
+    /// `closed`, or when operations begin in an open loop: `500/s`, `50%` of the baseline's capacity.
+    pub pace: Pace,
     /// Blocks that were planned.
     pub blocks_planned: u32,
     /// Blocks that count for this cell.
@@ -110,14 +110,6 @@ pub struct CellDocument {
     pub toll: Option<BTreeMap<Metric, TollDocument>>,
     /// What was negotiated.
     pub legs: Vec<LegDocument>,
-}
-
-/// How operations are timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PaceDocument {
-    /// Each client starts its next operation when the last one is done.
-    Closed,
 }
 
 /// A trial whose numbers were dropped.
@@ -287,13 +279,13 @@ fn cell_document(report: &RunReport<'_>, analysed: &CellAnalysis) -> CellDocumen
         path: treatment.path,
         auth: treatment.auth,
         ctx: treatment.ctx,
-        driver: treatment.driver,
+        driver: treatment.driver.clone(),
         link: treatment.link,
         at_rest: treatment.at_rest,
         workload: analysed.cell.workload,
         clients: analysed.cell.clients.count(),
         scale: analysed.cell.scale.rows(),
-        pace: PaceDocument::Closed,
+        pace: analysed.cell.pace,
         blocks_planned: analysed.blocks_planned,
         blocks_used: analysed.blocks_used,
         voided: analysed.voided.iter().map(voided).collect(),

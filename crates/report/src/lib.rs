@@ -16,8 +16,8 @@ use ciphertoll_model::{Ending, Environment, Event, Plan, Skipped, Stamped};
 use ciphertoll_stats::Analysis;
 
 pub use document::{
-    CellDocument, Document, FlagDocument, LegDocument, PaceDocument, TollDocument, VerdictDocument,
-    VoidedDocument, json, json_schema,
+    CellDocument, Document, FlagDocument, LegDocument, TollDocument, VerdictDocument, VoidedDocument, json,
+    json_schema,
 };
 pub use plan::{dry_run, plan_summary};
 

@@ -1,13 +1,13 @@
 //! What cells and strata are called: only by what tells them apart.
 
-use ciphertoll_model::{Auth, Cell, Factor, Metric, Plan, ServerLevel, Stratum, Treatment};
+use ciphertoll_model::{Auth, Cell, Factor, Metric, Pace, Plan, ServerLevel, Stratum, Treatment};
 use ciphertoll_stats::{Role, headline_metrics};
 
 use crate::RunReport;
 
 /// What the question of a load is answered by, the most important first.
 pub(crate) fn headline(cell: &Cell) -> &'static [Metric] {
-    headline_metrics(cell.workload, cell.clients)
+    headline_metrics(cell)
 }
 
 /// The factors in which the cells of a stratum differ; the baseline's is always one.
@@ -29,10 +29,19 @@ pub(crate) fn row_label(cell: &Cell, factors: &[Factor]) -> String {
     levels.join(" ")
 }
 
-/// `connect at 1 client`.
+/// `connect at 1 client`, or `point-select at 8 clients and 500/s`.
 pub(crate) fn load(cell: &Cell) -> String {
     let plural = if cell.clients.count() == 1 { "" } else { "s" };
-    format!("{} at {} client{plural}", cell.workload, cell.clients)
+    format!("{} at {} client{plural}{}", cell.workload, cell.clients, pace(cell))
+}
+
+/// ` and 500/s`; empty where clients wait for answers.
+pub(crate) fn pace(cell: &Cell) -> String {
+    match cell.pace {
+        Pace::Closed => String::new(),
+        Pace::PerSecond(_) => format!(" and {}", cell.pace),
+        Pace::OfBaselineCapacity(_) => format!(" and {} of the baseline's capacity", cell.pace),
+    }
 }
 
 /// What a stratum has in common that other strata do not, the load apart: the server, and whatever
@@ -41,7 +50,7 @@ pub(crate) fn context(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<St
     let Some(baseline) = plan.cells.get(stratum.baseline) else { return Vec::new() };
     let cells: Vec<&Cell> = plan.cells.iter().collect();
     let tells_apart = |factor: &Factor| {
-        !matches!(factor, Factor::Workload | Factor::Clients)
+        !matches!(factor, Factor::Workload | Factor::Clients | Factor::Pace)
             && !rows.contains(factor)
             && differ(&cells, *factor)
     };
@@ -112,6 +121,7 @@ pub(crate) fn level(cell: &Cell, factor: Factor) -> Option<String> {
         Factor::Workload => cell.workload.to_string(),
         Factor::Clients => cell.clients.to_string(),
         Factor::Scale => cell.scale.to_string(),
+        Factor::Pace => cell.pace.to_string(),
     })
 }
 

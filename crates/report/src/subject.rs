@@ -1,6 +1,8 @@
 //! Who a sentence is about: "A TLS 1.3 connect (P-256 certificate)", and "a plain one".
 
-use ciphertoll_model::{Cell, ConnectionUse, Ctx, Factor, Path, ServerKey, TlsPath, TlsVersion, Workload};
+use ciphertoll_model::{
+    Cell, ConnectionUse, Ctx, Factor, Path, ServerKey, TlsLibrary, TlsPath, TlsStart, TlsVersion, Workload,
+};
 
 use crate::names;
 
@@ -9,12 +11,16 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor]) -> String {
     let (server, details) = (server(cell, rows), details(cell, rows, Naming::Full));
     match cell.workload.connection_use() {
         ConnectionUse::PerOperation => {
-            let query = if cell.workload == Workload::ConnectQuery { " with one query" } else { "" };
-            let operation =
-                format!("{} connect{query}{}{details}", adjective(cell.treatment.path), server.to);
-            match cell.clients.count() {
-                1 => format!("A {operation}"),
-                count => format!("At {count} clients, a {operation}"),
+            let what = match cell.workload {
+                Workload::ConnectQuery => "connect with one query",
+                Workload::FirstQuery => "connection's first query",
+                _ => "connect",
+            };
+            let operation = format!("{} {what}{}{details}", adjective(cell.treatment.path), server.to);
+            match (cell.clients.count(), names::pace(cell)) {
+                (1, pace) if pace.is_empty() => format!("A {operation}"),
+                (1, pace) => format!("At 1 client{pace}, a {operation}"),
+                (count, pace) => format!("At {count} clients{pace}, a {operation}"),
             }
         }
         ConnectionUse::Pooled => {
@@ -68,10 +74,12 @@ fn details(cell: &Cell, rows: &[Factor], naming: Naming) -> String {
         && named(Factor::Path)
     {
         details.push(certificate(tls.key).to_owned());
+        details.extend((tls.start == TlsStart::Direct).then(|| "direct".to_owned()));
+        details.extend((tls.library == TlsLibrary::Rustls).then(|| "rustls".to_owned()));
     }
     for factor in rows {
         match factor {
-            Factor::Server | Factor::Path | Factor::Workload | Factor::Clients => {}
+            Factor::Server | Factor::Path | Factor::Workload | Factor::Clients | Factor::Pace => {}
             Factor::Ctx => details.extend(cell.treatment.ctx.map(|ctx| context(ctx).to_owned())),
             other => {
                 details.extend(names::level(cell, *other).map(|level| format!("{} {level}", other.label())));

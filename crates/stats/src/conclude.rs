@@ -47,7 +47,7 @@ pub fn analyse(plan: &Plan, events: &[Stamped]) -> Analysis {
 /// 94–96 % with it, see [`crate::simulate`]).
 pub fn precise_enough(analysis: &Analysis) -> bool {
     let of_cells = analysis.cells.iter().flat_map(|cell| {
-        let headline = headline_metrics(cell.cell.workload, cell.cell.clients);
+        let headline = headline_metrics(&cell.cell);
         let repeat = analysis.strata.get(cell.stratum).map(|stratum| &stratum.repeat);
         let repeat = repeat.filter(|_| cell.role == Role::Baseline);
         [Some(&cell.tolls), repeat]
@@ -67,7 +67,7 @@ fn judge_stratum(plan: &Plan, stratum: &Stratum, trials: &Trials<'_>) -> Judged 
     let repeat = contrast(Visited { cell: stratum.baseline, arm: Arm::Repeat });
     let treatments: Vec<_> = stratum.treatments.iter().map(|&cell| contrast(main(cell))).collect();
     let baseline = &plan.cells[stratum.baseline];
-    let headline = headline_metrics(baseline.workload, baseline.clients);
+    let headline = headline_metrics(baseline);
     judge(&repeat, &treatments, &Rules { headline, margins: plan.margins, verdicts: plan.verdicts })
 }
 

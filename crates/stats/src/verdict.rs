@@ -1,7 +1,7 @@
 //! What may be said of a toll: differs, same, real but negligible, or cannot tell.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Clients, ConnectionUse, Margins, Metric, Unit, Workload};
+use ciphertoll_model::{Cell, Clients, ConnectionUse, Margins, Metric, Pace, Unit};
 
 use crate::analysis::{Doubt, Verdict};
 use crate::interval::{CONFIDENCE, Summary};
@@ -14,9 +14,13 @@ pub const EQUIVALENCE_CONFIDENCE: f64 = 0.90;
 
 /// The metrics that verdicts are given on, and that share one Holm family: few, so that the
 /// adjustment costs little.
-pub fn headline_metrics(workload: Workload, clients: Clients) -> &'static [Metric] {
-    match workload.connection_use() {
-        ConnectionUse::PerOperation if clients == Clients::ONE => {
+pub fn headline_metrics(cell: &Cell) -> &'static [Metric] {
+    match cell.workload.connection_use() {
+        // The rate is given: what is left to ask is how long people wait.
+        _ if cell.pace != Pace::Closed => {
+            &[Metric::LatencyNsMean, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal]
+        }
+        ConnectionUse::PerOperation if cell.clients == Clients::ONE => {
             &[Metric::LatencyNsMean, Metric::CpuUsPerOpTotal]
         }
         ConnectionUse::PerOperation => &[Metric::RatePerS, Metric::CpuUsPerOpTotal],
@@ -156,6 +160,8 @@ fn blocks_needed(evidence: &Evidence<'_>, why: Doubt) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use ciphertoll_model::{Engine, Plan, ServerLevel, Spec, Workload};
+
     use super::*;
 
     const COMPLETE: Losses = Losses { attempted: 10, lost: 0 };
@@ -269,18 +275,27 @@ mod tests {
 
     #[test]
     fn headlines_follow_the_load() {
+        let spec = Spec::quick(&[ServerLevel::of(Engine::MariaDb)]);
+        let any = Plan::new(&spec, 1).unwrap().cells.remove(0);
         let eight = Clients::new(8).unwrap();
+        let headline = |workload, clients, pace| {
+            headline_metrics(&Cell { workload, clients, pace, ..any.clone() }).to_vec()
+        };
         assert_eq!(
-            headline_metrics(Workload::Connect, Clients::ONE),
+            headline(Workload::Connect, Clients::ONE, Pace::Closed),
             [Metric::LatencyNsMean, Metric::CpuUsPerOpTotal]
         );
         assert_eq!(
-            headline_metrics(Workload::ConnectQuery, eight),
+            headline(Workload::ConnectQuery, eight, Pace::Closed),
             [Metric::RatePerS, Metric::CpuUsPerOpTotal]
         );
         assert_eq!(
-            headline_metrics(Workload::PointSelect, eight),
+            headline(Workload::PointSelect, eight, Pace::Closed),
             [Metric::RatePerS, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal]
+        );
+        assert_eq!(
+            headline(Workload::Connect, Clients::ONE, Pace::PerSecond(100)),
+            [Metric::LatencyNsMean, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal]
         );
     }
 

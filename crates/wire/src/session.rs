@@ -94,6 +94,20 @@ impl Error {
             Self::Postgres(error) => error.fault(),
         }
     }
+
+    /// Whether the server refused with this code, an SQLSTATE or MySQL's error number, and the connection
+    /// awaits the next command.
+    pub fn is_refusal(&self, refusal: &str) -> bool {
+        match self {
+            Self::MySql(mysql::Error::Server { code, sql_state, .. }) => {
+                sql_state == refusal || refusal.parse() == Ok(*code)
+            }
+            Self::Postgres(postgres::Error::Server {
+                severity: postgres::Severity::Error, sqlstate, ..
+            }) => sqlstate == refusal,
+            Self::MySql(_) | Self::Postgres(_) => false,
+        }
+    }
 }
 
 impl Login {
@@ -396,5 +410,30 @@ fn map<T, U>(response: Response<T>, convert: impl FnOnce(T) -> U) -> Response<U>
     match response {
         Response::NeedInput => Response::NeedInput,
         Response::Done(done) => Response::Done(convert(done)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_known_by_their_codes() {
+        let deadlock: Error = mysql::Error::Server {
+            code: 1213,
+            sql_state: "40001".to_owned(),
+            message: "Deadlock found".to_owned(),
+        }
+        .into();
+        assert!(deadlock.is_refusal("1213") && deadlock.is_refusal("40001"));
+        assert!(!deadlock.is_refusal("1205") && !deadlock.is_refusal(""));
+        let conflict = |severity| -> Error {
+            let (sqlstate, message) = ("40001".to_owned(), "could not serialize access".to_owned());
+            postgres::Error::Server { severity, sqlstate, message }.into()
+        };
+        assert!(conflict(postgres::Severity::Error).is_refusal("40001"));
+        assert!(!conflict(postgres::Severity::Error).is_refusal("40P01"));
+        // The session has ended: nothing can be tried again on it.
+        assert!(!conflict(postgres::Severity::Fatal).is_refusal("40001"));
     }
 }

@@ -1,27 +1,32 @@
-//! `make bench`: ciphertoll's load generator beside sysbench, a libmariadb loop and the floor, in
-//! shuffled rounds on one private server. Prints ratios; judges none, for machines differ.
+//! `make bench`: ciphertoll's load generator beside pgbench, sysbench, a libmariadb loop and the floor,
+//! in shuffled rounds on one private server of each engine. Prints ratios and whether they are as is
+//! wanted; judges none by its exit code, for machines differ.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
 use anyhow::{Context, Result};
-use ciphertoll_bench::arm::{Arm, FloorMode, Generator, Place, Route, Work};
+use ciphertoll_bench::agreement::Agreement;
+use ciphertoll_bench::arm::{Generator, Place, Tools};
+use ciphertoll_bench::comparison::{Comparison, comparisons};
+use ciphertoll_bench::goal::goals;
 use ciphertoll_bench::interleave::Rounds;
+use ciphertoll_bench::stall::{STALL, Stalled};
 use ciphertoll_bench::{ciphertoll_program, peers_directory};
-use ciphertoll_lab::{Lab, MariaDb, Start};
-use ciphertoll_model::{Engine, Scale, ServerKey, ServerLevel, TlsVersion};
+use ciphertoll_lab::{Lab, Server, Start, Tables};
+use ciphertoll_model::{Engine, Scale, ServerKey, ServerLevel};
 use clap::Parser;
 
-/// ciphertoll's load generator beside its peers, in shuffled rounds on one private server
+/// ciphertoll's load generator beside its peers, in shuffled rounds on one private server of each engine
 #[derive(Parser)]
 struct Arguments {
     /// Rounds that count
-    #[arg(long, default_value_t = 12)]
+    #[arg(long, default_value_t = 7)]
     rounds: u32,
-    /// Length of each run's window
-    #[arg(long, default_value_t = 1.0)]
+    /// Length of each run's window; pgbench and sysbench take the next whole second
+    #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Only comparisons whose title contains this: connect, point-select, TLS
+    /// Only what has this in its title: PostgreSQL, connect, point-select, TLS, stall
     #[arg(long, default_value = "")]
     only: String,
     /// Seed of the random order
@@ -29,86 +34,92 @@ struct Arguments {
     seed: u64,
 }
 
-/// What is compared with what.
-struct Comparison {
-    title: &'static str,
-    work: Work,
-    route: Route,
-    peers: &'static [Generator],
+/// What is measured on one engine.
+struct Programme {
+    engine: Engine,
+    comparisons: Vec<Comparison>,
+    /// The title of the planted stall.
+    stall: Option<String>,
 }
 
-const FLOORS: [Generator; 2] = [Generator::Floor(FloorMode::Epoll), Generator::Floor(FloorMode::Threads)];
+impl Programme {
+    fn of(engine: Engine, only: &str) -> Self {
+        let stall =
+            format!("{}: a planted stall of {} ms, 8 clients", engine.display_name(), STALL.as_millis());
+        let asked = |comparison: &Comparison| comparison.engine == engine && comparison.title.contains(only);
+        Self {
+            engine,
+            comparisons: comparisons().into_iter().filter(asked).collect(),
+            stall: Some(stall).filter(|title| title.contains(only)),
+        }
+    }
 
-const COMPARISONS: [Comparison; 6] = [
-    Comparison {
-        title: "connect, 1 client, plain",
-        work: Work::Connect,
-        route: Route::Plain,
-        peers: &[Generator::Libmariadb],
-    },
-    Comparison {
-        title: "connect, 1 client, TLS 1.3, a context per connect",
-        work: Work::Connect,
-        route: Route::Tls(TlsVersion::Tls13),
-        peers: &[Generator::Libmariadb],
-    },
-    Comparison {
-        title: "connect, 1 client, TLS 1.2, a context per connect",
-        work: Work::Connect,
-        route: Route::Tls(TlsVersion::Tls12),
-        peers: &[Generator::Libmariadb],
-    },
-    Comparison {
-        title: "point-select, 8 clients, plain",
-        work: Work::PointSelect,
-        route: Route::Plain,
-        peers: &[FLOORS[0], FLOORS[1], Generator::Sysbench],
-    },
-    Comparison {
-        title: "point-select, 8 clients, unix socket",
-        work: Work::PointSelect,
-        route: Route::Unix,
-        peers: &FLOORS,
-    },
-    Comparison {
-        title: "point-select, 8 clients, TLS 1.3",
-        work: Work::PointSelect,
-        route: Route::Tls(TlsVersion::Tls13),
-        peers: &FLOORS,
-    },
-];
+    fn is_empty(&self) -> bool {
+        self.comparisons.is_empty() && self.stall.is_none()
+    }
+}
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
+    let tools = Tools::find();
+    say(&format!(
+        "{} shuffled rounds of {} s; CPU is the client's, per operation; × is ciphertoll ÷ peer (95 %);\n\
+         (close): the interval holds the limit",
+        arguments.rounds, arguments.seconds
+    ))?;
+    for engine in Engine::ALL {
+        let programme = Programme::of(engine, &arguments.only);
+        if !programme.is_empty() {
+            carry_out(&programme, &tools, &arguments)?;
+        }
+    }
+    Ok(())
+}
+
+fn carry_out(programme: &Programme, tools: &Tools, arguments: &Arguments) -> Result<()> {
     let program = ciphertoll_program()?;
     let lab = Lab::open(program.clone())?;
-    let server = start(&lab)?;
-    let private = lab.scratch().make_directory("bench", 0o700)?;
+    let rows = Scale::DEFAULT;
+    let accounts = rows.in_whole_branches();
+    let pgbench = (programme.engine == Engine::Postgres).then_some(accounts);
+    let tables = Tables { sysbench: Some(rows), pgbench };
+    let mut server = start(&lab, programme.engine, &tables)?;
+    for comparison in &programme.comparisons {
+        server.prepare_auth(comparison.auth)?;
+    }
     let place = Place {
         server: &server,
         program,
         peers: peers_directory()?,
-        private,
-        rows: Scale::DEFAULT.rows(),
+        tools: tools.clone(),
+        private: lab.scratch().make_directory("bench", 0o700)?,
+        rows,
+        accounts,
         seconds: arguments.seconds,
     };
-    say(&format!(
-        "MariaDB {}; {} shuffled rounds of {} s; CPU is the client's, per operation; × is ciphertoll ÷ peer (95 %)",
-        server.version(),
-        arguments.rounds,
-        arguments.seconds
-    ))?;
-    for comparison in COMPARISONS.iter().filter(|comparison| comparison.title.contains(&arguments.only)) {
-        compare(comparison, &arguments, &place)?;
+    say(&format!("\n{} {}", programme.engine.display_name(), server.version()))?;
+    let mut agreements = Vec::new();
+    for comparison in &programme.comparisons {
+        agreements.extend(compare(comparison, arguments, &place)?);
+    }
+    if !agreements.is_empty() {
+        say(&format!(
+            "\n{}: agreement with what the tools print of themselves",
+            programme.engine.display_name()
+        ))?;
+        agreements.iter().try_for_each(|line| say(line))?;
+    }
+    if let Some(title) = &programme.stall {
+        say(&format!("\n{title}\n{}", Stalled::plant(&place)?))?;
     }
     server.stop()?;
     Ok(())
 }
 
-fn start(lab: &Lab) -> Result<MariaDb> {
-    let build = ciphertoll_lab::find(&ServerLevel::of(Engine::MariaDb))?;
-    let template = lab.template(&build, Scale::DEFAULT, &mut |_| ())?;
+fn start(lab: &Lab, engine: Engine, tables: &Tables) -> Result<Server> {
+    let build = ciphertoll_lab::find(&ServerLevel::of(engine))?;
+    let template = lab.template(&build, tables, &mut |_| (), &|| false)?;
     let log = lab.scratch().path().join("server.log");
     let start = Start {
         build: &build,
@@ -117,15 +128,21 @@ fn start(lab: &Lab) -> Result<MariaDb> {
         key: ServerKey::P256,
         log,
         preferred_port: None,
+        processors: None,
     };
     Ok(lab.start(&start)?)
 }
 
-fn compare(comparison: &Comparison, arguments: &Arguments, place: &Place<'_>) -> Result<()> {
-    let Comparison { title, work, route, peers } = *comparison;
-    let generators: Vec<Generator> = [Generator::Native].into_iter().chain(peers.iter().copied()).collect();
-    let arms: Vec<Arm> = generators.iter().map(|&generator| Arm { generator, work, route }).collect();
-    say(&format!("\n{title}"))?;
+/// Prints what came out; what the tools agree on comes later, with the others.
+fn compare(comparison: &Comparison, arguments: &Arguments, place: &Place<'_>) -> Result<Vec<String>> {
+    say(&format!("\n{}", comparison.title))?;
+    let (here, missing): (Vec<Generator>, Vec<Generator>) =
+        comparison.peers.iter().copied().partition(|peer| peer.is_here(&place.tools));
+    for peer in missing {
+        say(&format!("  {} is not installed here", peer.label()))?;
+    }
+    let generators: Vec<Generator> = [Generator::Native].into_iter().chain(here).collect();
+    let arms = comparison.arms(&generators);
     let rounds = Rounds::run(&arms, arguments.rounds, arguments.seed, place, |_| ())?;
     for (index, generator) in generators.iter().enumerate() {
         let rate = rounds.level(index, |sample| sample.rate_per_s);
@@ -138,7 +155,18 @@ fn compare(comparison: &Comparison, arguments: &Arguments, place: &Place<'_>) ->
         }
         say(&line)?;
     }
-    Ok(())
+    for goal in goals(&generators, &rounds) {
+        say(&format!("  {goal}"))?;
+    }
+    agreements(comparison, &generators, &rounds)
+}
+
+fn agreements(comparison: &Comparison, generators: &[Generator], rounds: &Rounds) -> Result<Vec<String>> {
+    let processors = std::thread::available_parallelism().context("number of processors")?.get();
+    let clients = comparison.work.clients();
+    let tools = generators.iter().copied().enumerate().filter(|(_, generator)| generator.is_tool());
+    let agreements = tools.filter_map(|tool| Agreement::of(rounds, 0, tool, clients, processors));
+    Ok(agreements.map(|agreement| format!("  {}\n    {agreement}", comparison.title)).collect())
 }
 
 fn say(line: &str) -> Result<()> {

@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
+mod accounts;
 mod common;
+mod datasets;
 mod mariadb;
+mod pinning;
 mod postgres;
 mod spawn;
+mod stand;

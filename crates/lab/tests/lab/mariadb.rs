@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Template, find};
+use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, Template, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
@@ -38,7 +38,7 @@ impl Fixture {
     }
 
     fn start(&self, preferred_port: Option<u16>) -> Result<Server, Error> {
-        let template = self.lab.template(&self.build, scale(), &mut |_| {})?;
+        let template = self.lab.template(&self.build, &tables(), &mut |_| {}, &|| false)?;
         self.start_on(&template, preferred_port)
     }
 
@@ -50,6 +50,7 @@ impl Fixture {
             key: ServerKey::P256,
             log: self.place.path().join("mariadb.log"),
             preferred_port,
+            processors: None,
         })
     }
 }
@@ -60,8 +61,9 @@ fn installed() -> Option<Build> {
     find(&ServerLevel::of(Engine::MariaDb)).inspect_err(|error| eprintln!("skipped: {error}")).ok()
 }
 
-fn scale() -> Scale {
-    ROWS.to_string().parse().unwrap()
+fn tables() -> Tables {
+    let scale: Scale = ROWS.to_string().parse().unwrap();
+    Tables { sysbench: Some(scale), pgbench: None }
 }
 
 fn login(server: &Server, encryption: Encryption) -> Login {
@@ -149,7 +151,7 @@ fn an_account_without_a_password_is_made_when_asked_for() {
     let endpoint = address(server.tcp_endpoint());
     let mut client = Client::connect(&endpoint, Login::MySql(Arc::new(login)), None).unwrap();
     assert_eq!(client.query_text("SELECT COUNT(*) FROM sbtest1").unwrap().unwrap(), ROWS.to_string());
-    assert!(matches!(server.prepare_auth(Auth::Md5), Err(Error::NoSuchAuth { .. })));
+    assert!(matches!(server.prepare_auth(Auth::Md5), Err(Error::AuthUnavailable { .. })));
 }
 
 #[test]
@@ -167,7 +169,9 @@ fn settings_are_those_that_differ_and_name_no_scratch_file() {
 fn nobody_logs_in_without_the_password() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None).unwrap();
-    for user in ["root", "ciphertoll", "ciphertoll_control", "ciphertoll_trust", "mariadb.sys", ""] {
+    for user in
+        ["root", "ciphertoll", "ciphertoll_control", "ciphertoll_trust", "ciphertoll_cert", "mariadb.sys", ""]
+    {
         for endpoint in [server.tcp_endpoint(), server.unix_endpoint()] {
             let login = mysql::Login::new(user, Secret::new(Vec::new()));
             assert!(
@@ -184,7 +188,13 @@ fn nobody_logs_in_without_the_password() {
 #[test]
 fn secrets_are_private_and_in_no_argument_or_log() {
     let Some(fixture) = Fixture::new() else { return };
-    let server = fixture.start(None).unwrap();
+    let mut server = fixture.start(None).unwrap();
+    for auth in [Auth::Trust, Auth::Cert] {
+        server.prepare_auth(auth).unwrap();
+    }
+    let identity = server.account(Auth::Cert).identity.unwrap();
+    let metadata = fs::metadata(&identity.key_file).unwrap();
+    assert_eq!((metadata.mode() & 0o777, metadata.uid()), (0o600, nix::unistd::geteuid().as_raw()));
     let password = fs::read_to_string(server.password_file()).unwrap();
     assert!(password.len() >= 24);
     let arguments = fs::read_to_string(format!("/proc/{}/cmdline", server.pid())).unwrap();
@@ -243,7 +253,7 @@ fn a_server_that_cannot_start_says_why_at_once() {
     let path = fixture.place.path().join("empty");
     fs::create_dir(&path).unwrap();
     let began = Instant::now();
-    let Err(error) = fixture.start_on(&Template { path, rows: 0 }, None) else {
+    let Err(error) = fixture.start_on(&Template { path, tables: Tables::default() }, None) else {
         panic!("a server without tables started")
     };
     assert!(matches!(error, Error::Died { .. }), "{error}");

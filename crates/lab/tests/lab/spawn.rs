@@ -23,6 +23,7 @@ fn shell(place: &Path, script: &str) -> Launch {
         environment: BTreeMap::new(),
         directory: "/".into(),
         run_as: RunAs::choose().unwrap(),
+        processors: None,
         log: place.join("log"),
     }
 }
@@ -125,6 +126,7 @@ fn a_child_whose_parent_is_gone_does_not_start() {
         environment: BTreeMap::new(),
         directory: "/".into(),
         user: None,
+        processors: None,
         expected_parent: i32::MAX,
     };
     let argument = serde_json::to_string(&request).unwrap();
@@ -132,6 +134,23 @@ fn a_child_whose_parent_is_gone_does_not_start() {
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("parent"));
     assert!(!place.path().join("ran").exists());
+}
+
+#[test]
+fn a_child_keeps_to_its_processors_or_does_not_start() {
+    let place = common::place();
+    let scratch = Scratch::create(&place.path().join("scratch")).unwrap();
+    let run = |processors: Option<Vec<u16>>| {
+        let launch = Launch { processors, ..shell(place.path(), "grep Cpus_allowed_list /proc/self/status") };
+        let mut child = Child::spawn(&scratch, &common::helper(), &launch).unwrap();
+        let success = child.wait(LONG).unwrap().unwrap().success();
+        let log = fs::read_to_string(place.path().join("log")).unwrap();
+        (success, log.lines().last().unwrap_or_default().to_owned())
+    };
+    let Some(first) = ciphertoll_lab::processors_apart().map(|apart| apart.client[0]) else { return };
+    assert_eq!(run(Some(vec![first])), (true, format!("Cpus_allowed_list:\t{first}")));
+    let (success, said) = run(Some(vec![u16::MAX]));
+    assert!(!success && said.contains("keep to the processors [65535]"), "{said}");
 }
 
 #[test]

@@ -3,11 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ciphertoll_load::{Error, LoadProcess};
-use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Fault, LoadMessage, Statement, TrialSpec};
+use ciphertoll_load::{Error, LoadProcess, decode_histogram};
+use ciphertoll_model::{
+    Auth, Clients, Endpoint, Engine, Fault, LoadMessage, TrialPace, TrialResult, TrialSpec, Work,
+};
 use tempfile::TempDir;
 
 /// A load process that says nothing for longer has hung.
@@ -26,12 +29,14 @@ fn spec() -> TrialSpec {
         password_file: PathBuf::from("/nowhere"),
         database: None,
         tls: None,
-        statement: Statement::Connect,
+        work: Work::Connect,
+        pace: TrialPace::Closed,
         clients: Clients::ONE,
         threads: 1,
         warm_up_ns: 0,
         window_ns: 1,
         seed: 1,
+        processors: None,
         injected_delay_ns: 0,
     }
 }
@@ -137,4 +142,74 @@ fn a_program_that_is_not_there() {
     drop(alone);
     assert!(error.to_string().starts_with("cannot start the load process: "), "{error}");
     assert_eq!(error.fault(), Fault::Host);
+}
+
+/// A driver of somebody else's, as a shell's command line.
+fn drive(script: &str) -> LoadProcess {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]);
+    LoadProcess::start_command(shell, &spec(), Duration::from_secs(1)).unwrap()
+}
+
+const FINISHED: &str = r#"{"message":"finished","body":{"operations":3,"window_ns":1000,"client_cpu_ns":7,"client_rss_peak_bytes":9}}"#;
+
+fn finished(process: &mut LoadProcess) -> TrialResult {
+    loop {
+        if let LoadMessage::Finished(result) = next(process).unwrap() {
+            return *result;
+        }
+    }
+}
+
+/// What a driver of three lines has to say, and what becomes of it.
+#[test]
+fn samples_become_the_results_times() {
+    let mut process = drive(&format!(
+        r#"read -r spec
+        echo '{{"message":"window_opened"}}'
+        echo '{{"message":"samples","body":{{"latency_ns":[100,300]}}}}'
+        echo '{{"message":"window_closed"}}'
+        echo '{{"message":"samples","body":{{"latency_ns":[800]}}}}'
+        echo '{FINISHED}'"#
+    ));
+    assert_eq!(next(&mut process).unwrap(), LoadMessage::WindowOpened);
+    let result = finished(&mut process);
+    assert_eq!((result.operations, result.operations_by_half), (3, [0, 0]));
+    assert_eq!((result.latency.count, result.latency.sum_ns, result.latency.max_ns), (3, 1200, 800));
+    assert_eq!(result.latency.p50_ns, 300);
+    assert_eq!(decode_histogram(&result.histogram_base64).unwrap().len(), 3);
+}
+
+#[test]
+fn a_driver_without_samples_has_an_empty_histogram() {
+    let result = finished(&mut drive(&format!("echo '{FINISHED}'")));
+    assert_eq!(result.latency.count, 0);
+    assert!(decode_histogram(&result.histogram_base64).unwrap().is_empty());
+}
+
+/// Times that a driver took itself are its word.
+#[test]
+fn a_drivers_own_times_stay() {
+    let own = FINISHED.replace(
+        r#""operations""#,
+        r#""latency":{"count":1,"sum_ns":5,"p50_ns":5,"p95_ns":5,"p99_ns":5,"max_ns":5},"histogram_base64":"own","operations""#,
+    );
+    let samples = r#"{"message":"samples","body":{"latency_ns":[100]}}"#;
+    let result = finished(&mut drive(&format!("echo '{samples}'; echo '{own}'")));
+    assert_eq!((result.latency.sum_ns, result.histogram_base64.as_str()), (5, "own"));
+}
+
+#[test]
+fn the_last_complaint_is_quoted() {
+    let mut process = drive("echo 'first' >&2; printf '\\033[31mno such\\nlibrary x  \\n\\n' >&2; exit 4");
+    let error = next(&mut process).unwrap_err().to_string();
+    assert_eq!(error, "the load process ended without a result: exit code 4; it said: library x");
+}
+
+#[test]
+fn a_line_without_end_is_refused() {
+    let mut process = drive("exec cat /dev/zero");
+    let error = next(&mut process).unwrap_err();
+    assert_eq!(error.to_string(), "the load process wrote a line of more than 16777216 bytes");
+    assert_eq!(error.fault(), Fault::Internal);
 }

@@ -21,6 +21,14 @@ pub enum Auth {
     Md5,
     /// `mysql_native_password`.
     Native,
+    /// `caching_sha2_password` with a warm cache: the fast exchange.
+    CachingSha2,
+    /// MariaDB's `ed25519`.
+    Ed25519,
+    /// MariaDB's `parsec`, from 11.6.
+    Parsec,
+    /// A client certificate and nothing else.
+    Cert,
 }
 
 /// Iterations of a SCRAM verifier: 1–10,000,000.
@@ -55,12 +63,16 @@ impl Iterations {
 
 impl Auth {
     /// One of each kind, as help and errors list them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 9] = [
         Self::Trust,
         Self::scram(Iterations::POSTGRES_DEFAULT),
         Self::scram(Iterations(1)),
         Self::Md5,
         Self::Native,
+        Self::CachingSha2,
+        Self::Ed25519,
+        Self::Parsec,
+        Self::Cert,
     ];
 
     /// SCRAM-SHA-256 without channel binding.
@@ -81,9 +93,17 @@ impl Auth {
     pub fn impossible(self, engine: Engine, path: Path) -> Option<String> {
         let engine_name = engine.display_name();
         match (self, engine) {
-            (Self::Native, Engine::Postgres) => Some(format!("{engine_name} has no {self}: it is MariaDB's")),
+            (Self::CachingSha2, _) => {
+                Some(format!("{engine_name} has no caching_sha2_password: it is Oracle MySQL's"))
+            }
+            (Self::Native | Self::Ed25519 | Self::Parsec, Engine::Postgres) => {
+                Some(format!("{engine_name} has no {self}: it is MariaDB's"))
+            }
             (Self::Scram { .. } | Self::Md5, Engine::MariaDb) => {
                 Some(format!("{engine_name} has no {self}: it is PostgreSQL's"))
+            }
+            (Self::Cert, _) if path.as_tls().is_none() => {
+                Some("a client certificate is shown in a TLS handshake, and this path has none".to_owned())
             }
             (Self::Scram { binding: ChannelBinding::ServerEndPoint, .. }, _) if path.as_tls().is_none() => {
                 Some("channel binding needs a TLS channel, and this path has none".to_owned())
@@ -106,6 +126,10 @@ impl fmt::Display for Auth {
             Self::Trust => "trust",
             Self::Md5 => "md5",
             Self::Native => "native",
+            Self::CachingSha2 => "caching-sha2",
+            Self::Ed25519 => "ed25519",
+            Self::Parsec => "parsec",
+            Self::Cert => "cert",
         };
         formatter.write_str(name)
     }

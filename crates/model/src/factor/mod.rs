@@ -2,14 +2,20 @@
 //! are closed sets matched whole, and parser and printer are inverse (property-tested).
 
 mod auth;
+mod driver;
+mod pace;
 mod path;
 mod plain;
 mod server;
+mod workload;
 
 pub use auth::{Auth, ChannelBinding, Iterations};
-pub use path::{Path, ServerKey, TlsPath, TlsVersion};
-pub use plain::{AtRest, Clients, ConnectionUse, Ctx, Driver, Link, Scale, Workload};
+pub use driver::{Driver, DriverName};
+pub use pace::{Pace, Percent};
+pub use path::{Path, ServerKey, TlsLibrary, TlsPath, TlsStart, TlsVersion};
+pub use plain::{AtRest, Clients, Ctx, Link, Scale};
 pub use server::{Engine, ServerLevel};
+pub use workload::{Bytes, ConnectionUse, Dataset, Workload};
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -42,11 +48,13 @@ pub enum Factor {
     Clients,
     /// How much data.
     Scale,
+    /// Whether clients wait for answers or follow a schedule.
+    Pace,
 }
 
 impl Factor {
     /// Every factor, in the order in which a cell's id names them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Server,
         Self::Path,
         Self::Auth,
@@ -57,6 +65,7 @@ impl Factor {
         Self::Workload,
         Self::Clients,
         Self::Scale,
+        Self::Pace,
     ];
 
     /// The flag's name without its dashes.
@@ -72,6 +81,7 @@ impl Factor {
             Self::Workload => "workload",
             Self::Clients => "clients",
             Self::Scale => "scale",
+            Self::Pace => "pace",
         }
     }
 }

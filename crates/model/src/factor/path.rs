@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Factor, LevelError, as_text, match_name};
+use serde::{Deserialize, Serialize};
+
+use super::{Factor, LevelError, as_text, match_name, split_modifiers, unknown_modifier};
 
 /// How bytes get from client to server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +26,10 @@ pub struct TlsPath {
     pub version: TlsVersion,
     /// The server certificate's key.
     pub key: ServerKey,
+    /// How TLS begins.
+    pub start: TlsStart,
+    /// The client's TLS library.
+    pub library: TlsLibrary,
 }
 
 /// A TLS protocol version.
@@ -44,8 +50,29 @@ pub enum ServerKey {
     Rsa2048,
 }
 
+/// How TLS begins on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TlsStart {
+    /// The database's protocol asks for it first, as every driver does by default.
+    #[default]
+    Requested,
+    /// At once, named by ALPN: `PostgreSQL` 17 and later. Saves a round trip.
+    Direct,
+}
+
+/// A client's TLS library.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TlsLibrary {
+    /// The system's OpenSSL, which libpq and most other drivers use.
+    #[default]
+    OpenSsl,
+    /// rustls, which drivers written in Rust use.
+    Rustls,
+}
+
 impl Path {
-    /// Every path.
+    /// Every path, without modifiers.
     pub const ALL: [Self; 6] = [
         Self::Plain,
         Self::Unix,
@@ -55,9 +82,9 @@ impl Path {
         Self::tls(TlsVersion::Tls12, ServerKey::Rsa2048),
     ];
 
-    /// A TLS path.
+    /// A TLS path without modifiers.
     pub const fn tls(version: TlsVersion, key: ServerKey) -> Self {
-        Self::Tls(TlsPath { version, key })
+        Self::Tls(TlsPath { version, key, start: TlsStart::Requested, library: TlsLibrary::OpenSsl })
     }
 
     /// The TLS part, where there is one.
@@ -66,6 +93,19 @@ impl Path {
             Self::Tls(tls) => Some(tls),
             Self::Plain | Self::Unix => None,
         }
+    }
+}
+
+impl TlsPath {
+    /// The same with one more modifier; `None` where there is no such modifier.
+    fn modified(mut self, modifier: &str) -> Option<Self> {
+        match modifier {
+            "direct" => self.start = TlsStart::Direct,
+            "client=openssl" => self.library = TlsLibrary::OpenSsl,
+            "client=rustls" => self.library = TlsLibrary::Rustls,
+            _ => return None,
+        }
+        Some(self)
     }
 }
 
@@ -92,12 +132,31 @@ impl ServerKey {
     }
 }
 
+impl TlsLibrary {
+    /// As in a path's modifier and in a leg: `rustls`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::OpenSsl => "openssl",
+            Self::Rustls => "rustls",
+        }
+    }
+}
+
 impl fmt::Display for Path {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain => formatter.write_str("plain"),
             Self::Unix => formatter.write_str("unix"),
-            Self::Tls(TlsPath { version, key }) => write!(formatter, "{}-{}", version.label(), key.label()),
+            Self::Tls(TlsPath { version, key, start, library }) => {
+                write!(formatter, "{}-{}", version.label(), key.label())?;
+                if *start == TlsStart::Direct {
+                    formatter.write_str("+direct")?;
+                }
+                if *library != TlsLibrary::OpenSsl {
+                    write!(formatter, "+client={}", library.label())?;
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -106,7 +165,12 @@ impl FromStr for Path {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        match_name(Factor::Path, text, &Self::ALL, |path| path.to_string())
+        let (name, mut modifiers) = split_modifiers(text);
+        let path = match_name(Factor::Path, name, &Self::ALL, |path| path.to_string())?;
+        modifiers.try_fold(path, |path, modifier| {
+            let modified = path.as_tls().and_then(|tls| tls.modified(modifier)).map(Self::Tls);
+            modified.ok_or_else(|| unknown_modifier(Factor::Path, name, modifier))
+        })
     }
 }
 
@@ -126,4 +190,18 @@ impl FromStr for TlsVersion {
     }
 }
 
-as_text!(TlsVersion);
+impl fmt::Display for TlsLibrary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.label())
+    }
+}
+
+impl FromStr for TlsLibrary {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        match_name(Factor::Path, text, &[Self::OpenSsl, Self::Rustls], |library| library.to_string())
+    }
+}
+
+as_text!(TlsVersion, TlsLibrary);

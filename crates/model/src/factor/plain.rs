@@ -53,14 +53,6 @@ named_levels! {
 }
 
 named_levels! {
-    /// Whose client code makes the load.
-    Driver of Driver {
-        /// ciphertoll's own.
-        Native = "native",
-    }
-}
-
-named_levels! {
     /// The network between client and server.
     Link of Link {
         /// This machine's loopback, or a unix socket.
@@ -73,37 +65,6 @@ named_levels! {
     AtRest of AtRest {
         /// Nothing.
         None = "none",
-    }
-}
-
-named_levels! {
-    /// What one operation is.
-    Workload of Workload {
-        /// `socket()` to authenticated and ready, then an orderly close that does not wait for the peer.
-        Connect = "connect",
-        /// A connect with one query before the close.
-        ConnectQuery = "connect-query",
-        /// One prepared statement that reads one row by primary key, over connections that stay.
-        PointSelect = "point-select",
-    }
-}
-
-/// Whether an operation opens a connection of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionUse {
-    /// Each operation opens and closes one (connection churn).
-    PerOperation,
-    /// Connections are opened before the window and stay.
-    Pooled,
-}
-
-impl Workload {
-    /// Whether an operation opens a connection of its own.
-    pub fn connection_use(self) -> ConnectionUse {
-        match self {
-            Self::Connect | Self::ConnectQuery => ConnectionUse::PerOperation,
-            Self::PointSelect => ConnectionUse::Pooled,
-        }
     }
 }
 
@@ -146,7 +107,7 @@ impl FromStr for Clients {
     }
 }
 
-/// Rows in the table that point reads draw from.
+/// Rows in a workload's largest table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scale(u32);
 
@@ -155,10 +116,23 @@ impl Scale {
     pub const DEFAULT: Self = Self(10_000);
     /// The most rows a template is filled with.
     pub const MAX: u32 = 100_000_000;
+    /// Accounts of one of pgbench's branches.
+    pub const ROWS_PER_BRANCH: u32 = 100_000;
 
     /// Number of rows.
     pub fn rows(self) -> u32 {
         self.0
+    }
+
+    /// pgbench's accounts come in hundred thousands: the least such number that is enough.
+    #[must_use]
+    pub fn in_whole_branches(self) -> Self {
+        Self(self.0.div_ceil(Self::ROWS_PER_BRANCH) * Self::ROWS_PER_BRANCH)
+    }
+
+    /// pgbench's scale factor: its branches.
+    pub fn branches(self) -> u32 {
+        self.0.div_ceil(Self::ROWS_PER_BRANCH)
     }
 }
 

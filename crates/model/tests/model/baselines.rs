@@ -90,10 +90,13 @@ fn that_is_not_measured() {
 #[test]
 fn that_is_none() {
     let table = [
-        ("plain", "baseline \"plain\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx"),
+        (
+            "plain",
+            "baseline \"plain\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver",
+        ),
         (
             "link=local",
-            "baseline \"link=local\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx",
+            "baseline \"link=local\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver",
         ),
         ("auth=nativ", "baseline: unknown auth \"nativ\"; did you mean \"native\"?"),
         ("path=plian", "baseline: unknown path \"plian\"; did you mean \"plain\"?"),

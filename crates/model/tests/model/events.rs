@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ciphertoll_model::{
-    Arm, Auth, CellId, Ctx, Ending, Endpoint, Engine, Environment, ErrorCount, Event, Fault, Flag,
-    LatencySummary, Leg, LegCount, LoadMessage, LookDecision, Metric, Observation, Phase, Skipped, Stamped,
-    Statement, TlsSpec, TlsVersion, TrialResult, TrialSpec, VoidReason,
+    Arm, Auth, CellId, ClientIdentity, Ctx, Draw, Ending, Endpoint, Engine, Environment, ErrorCount, Event,
+    Fault, Flag, LatencySummary, Leg, LegCount, LoadMessage, LookDecision, Metric, Observation, Phase,
+    Script, Skipped, Stamped, Statement, StatementProtocol, Step, TlsLibrary, TlsSpec, TlsStart, TlsVersion,
+    TrialPace, TrialResult, TrialSpec, VoidReason, Work,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -144,9 +145,12 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         (any::<u32>(), any::<String>())
             .prop_map(|(schema_version, tool_version)| Event::RunStarted { schema_version, tool_version }),
+        any::<String>().prop_map(|tool_version| Event::RunResumed { tool_version }),
         environment().prop_map(|environment| Event::EnvironmentSeen { environment }),
         any::<String>().prop_map(|what| Event::Preparing { what }),
         server_ready(),
+        (any::<String>(), any::<u32>())
+            .prop_map(|(id, per_s)| Event::CapacityFound { cell: CellId(id), per_s: f64::from(per_s) / 8.0 }),
         (any::<String>(), any::<String>())
             .prop_map(|(id, reason)| Event::CellSkipped { skipped: Skipped { id, reason } }),
         any::<u32>().prop_map(|block| Event::BlockStarted { block }),
@@ -159,12 +163,63 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn statement() -> impl Strategy<Value = Statement> {
+fn draw() -> impl Strategy<Value = Draw> {
     prop_oneof![
-        Just(Statement::Connect),
-        Just(Statement::ConnectQuery),
-        (any::<String>(), any::<u32>()).prop_map(|(table, rows)| Statement::PointSelect { table, rows }),
+        any::<[i64; 2]>().prop_map(|[first, last]| Draw::Uniform { first, last }),
+        any::<[i64; 2]>().prop_map(|[first, last]| Draw::Special { first, last }),
+        (any::<u16>(), any::<i64>()).prop_map(|(of, by)| Draw::Offset { of: usize::from(of), by }),
+        any::<u8>().prop_map(|groups| Draw::DigitGroups { groups }),
     ]
+}
+
+fn script() -> impl Strategy<Value = Script> {
+    let protocols = select(vec![StatementProtocol::Text, StatementProtocol::Prepared]);
+    let statements = prop::collection::vec(
+        (any::<String>(), protocols).prop_map(|(sql, protocol)| Statement { sql, protocol }),
+        0..3,
+    );
+    let steps = prop::collection::vec(
+        (0..9_usize, prop::collection::vec(0..9_usize, 0..3))
+            .prop_map(|(statement, parameters)| Step { statement, parameters }),
+        0..3,
+    );
+    let retry_on = prop::collection::vec(any::<String>(), 0..2);
+    (statements, prop::collection::vec(draw(), 0..4), steps, retry_on).prop_map(
+        |(statements, variables, steps, retry_on)| Script {
+            statements,
+            variables,
+            steps,
+            retry_on,
+            ..Script::default()
+        },
+    )
+}
+
+fn work() -> impl Strategy<Value = Work> {
+    prop_oneof![
+        Just(Work::Connect),
+        script().prop_map(Work::ConnectQuery),
+        script().prop_map(Work::FirstQuery),
+        script().prop_map(Work::Transactions),
+    ]
+}
+
+fn pace() -> impl Strategy<Value = TrialPace> {
+    prop_oneof![Just(TrialPace::Closed), (0.1..1e6_f64).prop_map(|per_s| TrialPace::Open { per_s })]
+}
+
+fn tls() -> impl Strategy<Value = TlsSpec> {
+    let choices = (any::<[bool; 4]>(), any::<String>(), select(Ctx::ALL.to_vec()));
+    choices.prop_map(|([new, direct, rustls, shown], text, ctx)| TlsSpec {
+        version: if new { TlsVersion::Tls13 } else { TlsVersion::Tls12 },
+        ca_file: text.clone().into(),
+        server_name: text.clone(),
+        ctx,
+        start: if direct { TlsStart::Direct } else { TlsStart::Requested },
+        library: if rustls { TlsLibrary::Rustls } else { TlsLibrary::OpenSsl },
+        identity: shown
+            .then(|| ClientIdentity { certificate_file: text.clone().into(), key_file: text.into() }),
+    })
 }
 
 fn trial_spec() -> impl Strategy<Value = TrialSpec> {
@@ -176,18 +231,12 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
             .prop_map(Endpoint::Tcp),
         any::<String>().prop_map(|path| Endpoint::Unix(path.into())),
     ];
-    let tls =
-        (any::<bool>(), any::<String>(), select(Ctx::ALL.to_vec())).prop_map(|(new, text, ctx)| TlsSpec {
-            version: if new { TlsVersion::Tls13 } else { TlsVersion::Tls12 },
-            ca_file: text.clone().into(),
-            server_name: text,
-            ctx,
-        });
     let texts = (any::<String>(), option::of(any::<String>()));
-    let load = (statement(), levels::clients(), any::<u16>());
+    let load = (work(), pace(), levels::clients(), any::<u16>());
+    let processors = option::of(any::<Vec<u16>>());
     let numbers = any::<[u64; 4]>();
-    (endpoint, texts, option::of(tls), load, numbers).prop_map(
-        |(endpoint, (user, database), tls, (statement, clients, threads), numbers)| TrialSpec {
+    (endpoint, texts, option::of(tls()), load, numbers, processors).prop_map(
+        |(endpoint, (user, database), tls, (work, pace, clients, threads), numbers, processors)| TrialSpec {
             engine: Engine::ALL[threads as usize % Engine::ALL.len()],
             auth: Auth::ALL[threads as usize % Auth::ALL.len()],
             endpoint,
@@ -195,15 +244,28 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
             user,
             database,
             tls,
-            statement,
+            work,
+            pace,
             clients,
             threads,
             warm_up_ns: numbers[0],
             window_ns: numbers[1],
             seed: numbers[2],
+            processors,
             injected_delay_ns: numbers[3],
         },
     )
+}
+
+fn summary(numbers: [u64; 7]) -> LatencySummary {
+    LatencySummary {
+        count: numbers[0],
+        sum_ns: numbers[4],
+        p50_ns: numbers[1],
+        p95_ns: numbers[2],
+        p99_ns: numbers[3],
+        max_ns: numbers[5],
+    }
 }
 
 fn trial_result() -> impl Strategy<Value = TrialResult> {
@@ -216,14 +278,12 @@ fn trial_result() -> impl Strategy<Value = TrialResult> {
             operations_by_half: [numbers[1], numbers[2]],
             window_ns: numbers[3],
             errors: errors.into_iter().map(|(message, count)| ErrorCount { message, count }).collect(),
-            latency: LatencySummary {
-                count: numbers[0],
-                sum_ns: numbers[4],
-                p50_ns: numbers[1],
-                p95_ns: numbers[2],
-                p99_ns: numbers[3],
-                max_ns: numbers[5],
-            },
+            statements: usable_ports,
+            retries: numbers[4],
+            unfinished: numbers[5],
+            latency: summary(numbers),
+            service: usable_ports.map(|_| summary(numbers)),
+            schedule_lag: usable_ports.map(|_| summary(numbers)),
             phase_sums_ns: Phase::ALL.into_iter().zip(phases).collect::<BTreeMap<_, _>>(),
             histogram_base64,
             legs,
@@ -239,6 +299,7 @@ fn load_message() -> impl Strategy<Value = LoadMessage> {
     prop_oneof![
         Just(LoadMessage::WindowOpened),
         Just(LoadMessage::WindowClosed),
+        any::<Vec<u64>>().prop_map(|latency_ns| LoadMessage::Samples { latency_ns }),
         trial_result().prop_map(|result| LoadMessage::Finished(Box::new(result))),
         (select(faults.to_vec()), any::<String>())
             .prop_map(|(fault, message)| LoadMessage::Failed { fault, message }),

@@ -56,7 +56,16 @@ fn legs() -> Vec<LegCount> {
 
 fn observation() -> Observation {
     // What was not there yet when the file was written.
-    let first = Metric::ALL.iter().filter(|metric| **metric != Metric::PhaseNsReady);
+    let later = [
+        Metric::PhaseNsReady,
+        Metric::StatementsPerS,
+        Metric::ServiceNsMean,
+        Metric::ServiceNsP50,
+        Metric::ServiceNsP95,
+        Metric::ServiceNsP99,
+        Metric::ScheduleLagNsP99,
+    ];
+    let first = Metric::ALL.iter().filter(|metric| !later.contains(metric));
     let metrics = first.enumerate().map(|(index, metric)| (*metric, index as f64 + 0.25));
     Observation {
         metrics: metrics.collect(),
@@ -129,9 +138,28 @@ fn afterwards() -> Vec<Event> {
     events
 }
 
+/// Added to version 1 when drivers, authentications and paces were.
+fn added() -> Vec<Event> {
+    let reasons = [
+        VoidReason::Authenticated { planned: "md5".to_owned(), observed: "scram-4096".to_owned() },
+        VoidReason::Overload { unfinished: 12 },
+        VoidReason::ScheduleLag { lag_ns_p99: 2_000_000, service_ns_p50: 90_000 },
+        VoidReason::ClientSaturated { client_percent: 97.0, server_percent: 41.0 },
+    ];
+    let voided = reasons.map(|reason| Event::TrialVoided {
+        block: 1,
+        cell: cell(),
+        arm: Arm::Main,
+        attempt: 1,
+        reason,
+    });
+    let resumed = Event::RunResumed { tool_version: "0.1.0".to_owned() };
+    [vec![Event::CapacityFound { cell: cell(), per_s: 1_234.5 }], voided.to_vec(), vec![resumed]].concat()
+}
+
 /// One of each kind.
 fn written() -> Vec<Stamped> {
-    let events = [before_the_blocks(), blocks(), afterwards()].concat();
+    let events = [before_the_blocks(), blocks(), afterwards(), added()].concat();
     (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| Stamped { at_unix_ms, event }).collect()
 }
 
@@ -151,6 +179,8 @@ fn kind(event: &Event) -> usize {
         Event::Looked { .. } => 10,
         Event::Warned { .. } => 11,
         Event::Finished { .. } => 12,
+        Event::CapacityFound { .. } => 13,
+        Event::RunResumed { .. } => 14,
     }
 }
 
@@ -161,7 +191,7 @@ fn lines_of_version_1_are_read() {
     let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (0..=12).collect::<Vec<_>>());
+    assert_eq!(kinds, (0..=14).collect::<Vec<_>>());
 }
 
 /// A line that changes needs another version and a file of its own; this one stays.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, Link, Path, Scale, ServerKey, ServerLevel,
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, Link, Pace, Path, Scale, ServerKey, ServerLevel,
     TlsVersion, Workload,
 };
 use proptest::prelude::*;
@@ -72,6 +72,10 @@ proptest! {
         let _ = text.parse::<Ctx>();
         let _ = text.parse::<Clients>();
         let _ = text.parse::<Scale>();
+        let _ = text.parse::<Pace>();
+        let _ = text.parse::<Workload>();
+        let _ = text.parse::<Auth>();
+        let _ = text.parse::<Driver>();
         let _ = text.parse::<Span>();
     }
 
@@ -100,10 +104,14 @@ fn names() {
     all(&Auth::ALL);
     all(&["scram-7+plus".parse::<Auth>().unwrap()]);
     all(Ctx::ALL);
-    all(Driver::ALL);
+    all(&["native", "libpq", "my-driver2"].map(|name| name.parse::<Driver>().unwrap()));
     all(Link::ALL);
     all(AtRest::ALL);
-    all(Workload::ALL);
+    all(&Workload::ALL);
+    all(&["bulk-read+bytes=300", "bulk-read+bytes=1m"].map(|name| name.parse::<Workload>().unwrap()));
+    all(&["closed", "500/s", "70%"].map(|name| name.parse::<Pace>().unwrap()));
+    all(&["tls1.3-p256+direct", "tls1.2-rsa2048+direct+client=rustls"]
+        .map(|name| name.parse::<Path>().unwrap()));
     all(&[TlsVersion::Tls12, TlsVersion::Tls13]);
     all(&Engine::ALL.map(ServerLevel::of));
 }

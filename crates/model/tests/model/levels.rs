@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Path, Scale, ServerLevel, Size, Spec, Workload,
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Pace, Path, Pin, Scale, ServerLevel, Size, Spec,
+    Workload,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -56,6 +57,10 @@ fn size() -> impl Strategy<Value = Size> {
     select(vec![Size::Quick, Size::Smoke, Size::Small, Size::Standard, Size::Full])
 }
 
+pub(crate) fn pace() -> impl Strategy<Value = Pace> {
+    select(vec!["closed", "500/s", "50%"]).prop_map(|pace| pace.parse().unwrap())
+}
+
 /// Up to three of each level, in any order, some of them twice.
 pub(crate) fn grid() -> impl Strategy<Value = Grid> {
     let some = 1..=3_usize;
@@ -63,13 +68,14 @@ pub(crate) fn grid() -> impl Strategy<Value = Grid> {
         prop::collection::vec(select(Workload::ALL.to_vec()), some.clone()),
         prop::collection::vec(select(vec![1, 8]).prop_map(|count| Clients::new(count).unwrap()), 1..=2),
         prop::collection::vec(select(vec!["10000", "7"]).prop_map(|rows| rows.parse().unwrap()), 1..=2),
+        prop::collection::vec(pace(), 1..=2),
     );
     let treatment = (
         prop::collection::vec(named_server(), 1..=2),
         prop::collection::vec(path(), some.clone()),
         prop::collection::vec(select(Ctx::ALL.to_vec()), some),
     );
-    (treatment, load).prop_map(|((server, path, ctx), (workload, clients, scale))| Grid {
+    (treatment, load).prop_map(|((server, path, ctx), (workload, clients, scale, pace))| Grid {
         server,
         path,
         auth: Some(vec![Auth::Native]),
@@ -80,6 +86,7 @@ pub(crate) fn grid() -> impl Strategy<Value = Grid> {
         workload,
         clients,
         scale,
+        pace,
     })
 }
 
@@ -97,6 +104,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
             budget,
             seed,
             baseline: None,
+            pin: if seed.is_some() { Pin::Auto } else { Pin::Off },
             grids,
         },
     )

@@ -33,7 +33,7 @@ fn of_paths() {
         "unknown path \"\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048",
     );
     tells::<Path>("tls1.3-p256+resume", "path \"tls1.3-p256\" takes no modifier \"+resume\"");
-    tells::<Path>("plian+x", "unknown path \"plian+x\"; did you mean \"plain\"?");
+    tells::<Path>("plian+x", "unknown path \"plian\"; did you mean \"plain\"?");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn of_names() {
     tells::<Workload>("point-selct", "unknown workload \"point-selct\"; did you mean \"point-select\"?");
     tells::<Workload>(
         "ycsb-a",
-        "unknown workload \"ycsb-a\"; it is one of: connect, connect-query, point-select",
+        "unknown workload \"ycsb-a\"; it is one of: connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only, oltp-read-write, bulk-read",
     );
 }
 

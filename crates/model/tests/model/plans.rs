@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ciphertoll_model::plan::{LOOKS, MIN_BLOCKS_FOR_VERDICTS};
 use ciphertoll_model::{
-    Arm, AtRest, Auth, Cell, Driver, Factor, Grid, Link, Path, Plan, SCHEMA_VERSION, Spec, Stratum,
+    Arm, AtRest, Auth, Cell, Driver, Factor, Grid, Link, Pace, Path, Plan, SCHEMA_VERSION, Spec, Stratum,
     Treatment, Verdicts,
 };
 use proptest::prelude::*;
@@ -36,12 +36,15 @@ fn combinations(grid: &Grid) -> Vec<Cell> {
         for &workload in &grid.workload {
             for &clients in &grid.clients {
                 let treatment = &treatment;
-                cells.extend(grid.scale.iter().map(|&scale| Cell {
-                    treatment: treatment.clone(),
-                    workload,
-                    clients,
-                    scale,
-                }));
+                for &scale in &grid.scale {
+                    cells.extend(grid.pace.iter().map(|&pace| Cell {
+                        treatment: treatment.clone(),
+                        workload,
+                        clients,
+                        scale,
+                        pace,
+                    }));
+                }
             }
         }
     }
@@ -100,7 +103,7 @@ proptest! {
             let stand_in = plan.cells.iter().any(|measured| {
                 let mut like = cell.clone();
                 like.treatment.ctx = measured.treatment.ctx;
-                *measured == like
+                *measured == like.normalised()
             });
             prop_assert!(stand_in, "nothing stands in for {}", cell);
         }
@@ -195,8 +198,8 @@ proptest! {
     #[test]
     fn an_id_names_every_factor(spec in levels::spec()) {
         for cell in &Plan::new(&spec, 1).unwrap().cells {
-            let Cell { treatment, workload, clients, scale } = cell;
-            let expected = [
+            let Cell { treatment, workload, clients, scale, pace } = cell;
+            let mut expected = vec![
                 treatment.server.short_name(),
                 treatment.path.to_string(),
                 treatment.auth.to_string(),
@@ -208,6 +211,8 @@ proptest! {
                 clients.to_string(),
                 scale.to_string(),
             ];
+            // A closed loop goes without saying.
+            expected.extend((*pace != Pace::Closed).then(|| pace.to_string()));
             prop_assert_eq!(cell.id().0, expected.join("/"));
         }
     }

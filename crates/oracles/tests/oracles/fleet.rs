@@ -4,7 +4,7 @@ use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_lab::{Build, Lab, Start, find};
+use ciphertoll_lab::{Build, Lab, Start, Tables, find};
 use ciphertoll_model::{Engine, Scale, ServerKey, ServerLevel};
 use tempfile::TempDir;
 
@@ -42,7 +42,8 @@ impl Fleet {
 
     pub(crate) fn start(&self, build: &Build) -> Site {
         let scale: Scale = ROWS.to_string().parse().expect("a scale");
-        let template = self.lab.template(build, scale, &mut |_| {}).expect("a template is made");
+        let tables = Tables { sysbench: Some(scale), ..Tables::default() };
+        let template = self.lab.template(build, &tables, &mut |_| {}, &|| false).expect("a template is made");
         let start = Start {
             build,
             template: &template,
@@ -50,6 +51,7 @@ impl Fleet {
             key: ServerKey::P256,
             log: self.place.path().join(format!("{}-{}.log", build.engine, build.version)),
             preferred_port: None,
+            processors: None,
         };
         Site { server: self.lab.start(&start).expect("the server starts") }
     }

@@ -150,7 +150,10 @@ fn context(visit: &TlsVisit) -> tls::Context {
         version: visit.version,
         anchors: tls::TrustAnchors::File(visit.ca_file.clone()),
         peer: visit.peer.into(),
-        identity: None,
+        identity: visit.identity.as_ref().map(|identity| tls::Identity {
+            certificate_file: identity.certificate_file.clone(),
+            key_file: identity.key_file.clone(),
+        }),
     };
     tls::Context::build(&settings).expect("a TLS context")
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use ciphertoll_lab::Server;
-use ciphertoll_model::{Auth, ChannelBinding, Endpoint, Engine, Path, TlsVersion};
+use ciphertoll_model::{Auth, ChannelBinding, ClientIdentity, Endpoint, Engine, Path, TlsVersion};
 use ciphertoll_net::{Address, tls};
 
 use crate::answer::Answer;
@@ -39,6 +39,8 @@ pub(crate) struct TlsVisit {
     pub(crate) version: tls::Version,
     pub(crate) ca_file: PathBuf,
     pub(crate) peer: &'static str,
+    /// What the client shows of itself.
+    pub(crate) identity: Option<ClientIdentity>,
 }
 
 impl Site {
@@ -61,6 +63,7 @@ impl Site {
             },
             ca_file: self.server.ca_file(),
             peer: self.server.server_name(),
+            identity: account.identity.clone(),
         });
         Visit {
             engine: self.server.engine(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{CryptoInstruction, Environment, Event, Flag, LookDecision, Metric};
+use ciphertoll_model::{CryptoInstruction, Environment, Event, Flag, LookDecision, Metric, Pin};
 use ciphertoll_stats::CellAnalysis;
 
 use super::{Section, Statement, StratumView, Tone, clean};
@@ -13,10 +13,16 @@ pub(super) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     let mut trust: Vec<Statement> = strata.iter().filter_map(noise).collect();
     trust.extend(robust(strata));
     if report.has_numbers() {
-        trust.push(Statement::neutral(
-            "Whole machine: clients and server share the same cores, so a rate or a time here is what both \
-             cost together. CPU per operation carries over best to other machines.",
-        ));
+        trust.push(Statement::neutral(match report.plan.pin {
+            Pin::Off => {
+                "Whole machine: clients and server share the same cores, so a rate or a time here is what \
+                 both cost together. CPU per operation carries over best to other machines."
+            }
+            Pin::Auto => {
+                "Apart: clients and server have processors of their own, half of the machine each (or all, \
+                 where there is only one). A rate here is what the server's half can do."
+            }
+        }));
     }
     let cells = || strata.iter().flat_map(|stratum| stratum.cells().map(move |cell| (stratum, cell)));
     trust.extend(cells().filter_map(|(stratum, cell)| voided(stratum, cell)));

@@ -1,6 +1,6 @@
 //! The table of a stratum: what each cell reached, and its toll.
 
-use ciphertoll_model::{Metric, Unit};
+use ciphertoll_model::{Metric, Pace, Unit};
 use ciphertoll_stats::{CellAnalysis, Role, Toll, Verdict};
 
 use super::{Column, Entry, Overflow, Part, Section, Statement, StratumView, Table, Tone};
@@ -13,8 +13,7 @@ pub(super) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     if measured.is_empty() {
         return None;
     }
-    let levels: Vec<Metric> = shown(headline[0])
-        .into_iter()
+    let levels: Vec<Metric> = shown(headline[0], stratum.cell().pace)
         .filter(|metric| measured.iter().any(|cell| cell.metrics.get(metric).is_some_and(is_certain)))
         .collect();
     if levels.is_empty() {
@@ -28,9 +27,9 @@ pub(super) fn section(stratum: &StratumView<'_>) -> Option<Section> {
         })
         .collect();
     let row = |cell: &&CellAnalysis| {
-        let label = Entry::new([stratum.row_label(cell), names::role(cell.role).to_owned()]);
+        let label = Entry::new([stratum.row_label(cell), names::role(stratum.role(cell)).to_owned()]);
         let levels = levels.iter().map(|metric| level_entry(*metric, cell));
-        let tolls = tolls.iter().map(|metric| toll_entry(*metric, cell));
+        let tolls = tolls.iter().map(|metric| toll_entry(*metric, stratum, cell));
         std::iter::once(label).chain(levels).chain(tolls).collect()
     };
     let table = Table {
@@ -65,8 +64,18 @@ fn heading(stratum: &StratumView<'_>) -> String {
 }
 
 /// The question's own metric first, then the tail, then who pays.
-fn shown(first: Metric) -> [Metric; 5] {
-    [first, Metric::LatencyNsP95, Metric::CpuUsPerOpClient, Metric::CpuUsPerOpServer, Metric::CpuUsPerOpTotal]
+fn shown(first: Metric, pace: Pace) -> impl Iterator<Item = Metric> {
+    // Where the rate is given, it is worth a column all the same: was it kept?
+    let rate = (pace != Pace::Closed).then_some(Metric::RatePerS);
+    let others = [
+        Metric::StatementsPerS,
+        Metric::LatencyNsP95,
+        Metric::ServiceNsP95,
+        Metric::CpuUsPerOpClient,
+        Metric::CpuUsPerOpServer,
+        Metric::CpuUsPerOpTotal,
+    ];
+    rate.into_iter().chain([first]).chain(others)
 }
 
 fn columns(stratum: &StratumView<'_>, levels: &[Metric], tolls: &[Metric]) -> Vec<Column> {
@@ -77,6 +86,7 @@ fn columns(stratum: &StratumView<'_>, levels: &[Metric], tolls: &[Metric]) -> Ve
             Metric::RatePerS => "rate",
             Metric::LatencyNsMean => "time\n(mean)",
             Metric::LatencyNsP95 => "time\n(p95)",
+            Metric::ServiceNsP95 => "service\ntime (p95)",
             Metric::CpuUsPerOpClient => "client\nCPU/op",
             Metric::CpuUsPerOpServer => "server\nCPU/op",
             Metric::CpuUsPerOpTotal => "total\nCPU/op",
@@ -99,8 +109,8 @@ fn level_entry(metric: Metric, cell: &CellAnalysis) -> Entry {
     }
 }
 
-fn toll_entry(metric: Metric, cell: &CellAnalysis) -> Entry {
-    if cell.role == Role::Baseline {
+fn toll_entry(metric: Metric, stratum: &StratumView<'_>, cell: &CellAnalysis) -> Entry {
+    if stratum.role(cell) == Role::Baseline {
         return Entry::new([String::new()]);
     }
     let Some(toll) = cell.tolls.get(&metric).filter(|toll| is_certain(&toll.ratio)) else {

@@ -7,7 +7,7 @@ mod phases;
 mod verdicts;
 
 use ciphertoll_model::{Cell, Factor, Plan, Skipped, Stratum};
-use ciphertoll_stats::{CellAnalysis, StratumAnalysis};
+use ciphertoll_stats::{CellAnalysis, Role, StratumAnalysis};
 
 use crate::{RunReport, names};
 
@@ -190,6 +190,11 @@ impl<'a> StratumView<'a> {
 
     pub(crate) fn cell(&self) -> &'a Cell {
         &self.baseline.cell
+    }
+
+    /// What a cell is here: a treatment among the paths may be the baseline among the authentications.
+    pub(crate) fn role(&self, cell: &CellAnalysis) -> Role {
+        if cell.id == self.baseline.id { Role::Baseline } else { Role::Treatment }
     }
 
     pub(crate) fn row_label(&self, cell: &CellAnalysis) -> String {

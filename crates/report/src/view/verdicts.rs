@@ -19,6 +19,9 @@ pub(super) fn title(report: &RunReport<'_>) -> String {
         }
         Baseline::Auth(auth) => format!("What authentication costs here: {servers}, compared with {auth}"),
         Baseline::Ctx(ctx) => format!("What the TLS context costs here: {servers}, compared with {ctx}"),
+        Baseline::Driver(driver) => {
+            format!("What the driver changes here: {servers}, compared with {driver}")
+        }
     }
 }
 

@@ -44,7 +44,7 @@ fn a_document_that_does_not_keep_to_the_schema_is_found_out() {
     let document: Value = serde_json::from_str(&json(&troubled().report()).unwrap()).unwrap();
     let fault = |document: &Value| Check { root: &schema }.fault(&schema, document, "$");
     for (pointer, wrong) in
-        [("/seed", Value::Null), ("/cells/0/pace", "open".into()), ("/cells/0/clients", "8".into())]
+        [("/seed", Value::Null), ("/cells/0/pace", 8.into()), ("/cells/0/clients", "8".into())]
     {
         let mut broken = document.clone();
         *broken.pointer_mut(pointer).unwrap() = wrong;

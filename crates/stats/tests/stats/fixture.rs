@@ -42,6 +42,7 @@ fn plan_of(blocks: u32, grid: Grid) -> Plan {
         budget: None,
         seed: None,
         baseline: None,
+        pin: ciphertoll_model::Pin::Off,
         grids: vec![grid],
     };
     Plan::new(&spec, 1).expect("the grid can be planned")

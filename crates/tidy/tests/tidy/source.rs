@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use crate::tree::{expect_none, rust_files, text_files};
+use crate::tree::{TextFile, expect_none, rust_files, text_files};
 
 const MAX_LINES: usize = 600;
+
+/// Where C is.
+const C_ROOMS: [&str; 2] = ["drivers/", "bench/"];
 
 /// Where unsafe code may stand; each block has its safety argument (clippy's `undocumented_unsafe_blocks`).
 const UNSAFE_ALLOWED: [&str; 3] = ["crates/tde/", "crates/tde-preload/", "crates/link/"];
@@ -14,8 +17,8 @@ const PRIVATE_PATHS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
 #[test]
 fn files_are_short() {
-    let files = rust_files();
-    let long = files.iter().filter_map(|file| {
+    let files = rust_files().into_iter().chain(c_files());
+    let long = files.filter_map(|file| {
         let lines = file.text.lines().count();
         let message = || format!("{}: {lines} lines; at most {MAX_LINES}: split it", file.path.display());
         (lines > MAX_LINES).then(message)
@@ -71,6 +74,16 @@ fn no_path_of_one_machine() {
     expect_none(
         &text_files().iter().flat_map(|file| file.findings(rule, has_private_path)).collect::<Vec<_>>(),
     );
+}
+
+/// The C sources and headers: drivers, and the peers of the benchmark.
+fn c_files() -> Vec<TextFile> {
+    let mut files = text_files();
+    files.retain(|file| file.has_extension("c") || file.has_extension("h"));
+    for room in C_ROOMS {
+        assert!(files.iter().any(|file| file.path.starts_with(room)), "{room} holds no C: look elsewhere");
+    }
+    files
 }
 
 /// The line without a comment at its end. A `//` inside a string cuts too early: good enough for these rules.

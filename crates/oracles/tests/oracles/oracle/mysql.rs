@@ -1,8 +1,14 @@
 //! `mysql_async`.
 
+use std::fs;
+
+use ciphertoll_model::ClientIdentity;
 use ciphertoll_net::Address;
 use mysql_async::prelude::{Queryable, StatementLike};
 use mysql_async::{Conn, Error, OptsBuilder, Params, Row, SslOpts, Value};
+use openssl::pkcs12::Pkcs12;
+use openssl::pkey::PKey;
+use openssl::x509::X509;
 use tokio::runtime::Runtime;
 
 use super::runtime;
@@ -113,6 +119,16 @@ fn tls(visit: &TlsVisit) -> SslOpts {
         .with_root_certs(vec![visit.ca_file.clone().into()])
         .with_disable_built_in_roots(true)
         .with_danger_tls_hostname_override(Some(visit.peer))
+        .with_client_identity(visit.identity.as_ref().map(identity))
+}
+
+/// The driver wants certificate and key in one archive; it stays in memory.
+fn identity(identity: &ClientIdentity) -> mysql_async::ClientIdentity {
+    let read = |path| fs::read(path).expect("ours to read");
+    let certificate = X509::from_pem(&read(&identity.certificate_file)).expect("a certificate");
+    let key = PKey::private_key_from_pem(&read(&identity.key_file)).expect("its key");
+    let archive = Pkcs12::builder().cert(&certificate).pkey(&key).build2("").expect("an archive");
+    mysql_async::ClientIdentity::new(archive.to_der().expect("DER").into())
 }
 
 fn text(value: Value) -> Option<Vec<u8>> {

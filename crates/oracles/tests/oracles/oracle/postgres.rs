@@ -6,7 +6,7 @@ use std::pin::pin;
 use ciphertoll_model::ChannelBinding;
 use ciphertoll_net::{Address, tls};
 use futures_util::{SinkExt, TryStreamExt};
-use openssl::ssl::{SslConnector, SslMethod, SslVersion};
+use openssl::ssl::{SslConnector, SslFiletype, SslMethod, SslVersion};
 use postgres_openssl::MakeTlsConnector;
 use tokio::runtime::Runtime;
 use tokio_postgres::config::{self, SslMode};
@@ -128,6 +128,10 @@ fn connector(visit: &TlsVisit) -> MakeTlsConnector {
     builder.set_ca_file(&visit.ca_file).expect("the lab's authority");
     builder.set_min_proto_version(Some(version)).expect("a version");
     builder.set_max_proto_version(Some(version)).expect("a version");
+    if let Some(identity) = &visit.identity {
+        builder.set_certificate_chain_file(&identity.certificate_file).expect("the client's certificate");
+        builder.set_private_key_file(&identity.key_file, SslFiletype::PEM).expect("its key");
+    }
     MakeTlsConnector::new(builder.build())
 }
 

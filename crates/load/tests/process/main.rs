@@ -4,6 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
 #![expect(clippy::print_stdout, reason = "in place of the harness that this program cannot have")]
 
+mod mariadb;
+mod served;
+
 use std::env;
 use std::fs;
 use std::io::Write;
@@ -12,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use ciphertoll_load::{Error, LoadProcess, decode_histogram, run_load_process};
+use ciphertoll_load::{Error, LoadProcess, decode_histogram, run_load_process, work};
 use ciphertoll_model::{
-    Auth, Clients, Ctx, Endpoint, Engine, Fault, LoadMessage, Statement, TlsSpec, TlsVersion, TrialResult,
-    TrialSpec,
+    Auth, Clients, Ctx, Endpoint, Engine, Fault, LoadMessage, Scale, TlsLibrary, TlsSpec, TlsStart,
+    TlsVersion, TrialPace, TrialResult, TrialSpec, Work, Workload,
 };
 use tempfile::TempDir;
 
@@ -25,12 +28,22 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Never waited for: every trial here is over before.
 const WINDOW_NS: u64 = 15_000_000_000;
 
-const TESTS: [(&str, fn()); 5] = [
+const TESTS: [(&str, fn()); 15] = [
     ("a_specification_that_is_none", a_specification_that_is_none),
     ("a_password_that_cannot_be_read", a_password_that_cannot_be_read),
     ("an_authority_that_cannot_be_read", an_authority_that_cannot_be_read),
     ("nobody_listens_to_a_pool", nobody_listens_to_a_pool),
     ("nobody_listens_to_churn", nobody_listens_to_churn),
+    ("a_script_that_cannot_be_run", a_script_that_cannot_be_run),
+    ("a_rate_that_is_none", a_rate_that_is_none),
+    ("tls_that_an_engine_does_not_have", tls_that_an_engine_does_not_have),
+    ("a_processor_that_is_not_there", a_processor_that_is_not_there),
+    ("every_workload_runs", served::every_workload_runs),
+    ("a_value_that_is_too_long", served::a_value_that_is_too_long),
+    ("conflicts_are_retried", served::conflicts_are_retried),
+    ("an_open_loop_keeps_its_rate", served::an_open_loop_keeps_its_rate),
+    ("an_open_loop_sees_a_stall", served::an_open_loop_sees_a_stall),
+    ("a_closed_loop_sees_it_once", served::a_closed_loop_sees_it_once),
 ];
 
 fn main() -> ExitCode {
@@ -65,14 +78,33 @@ fn spec(directory: &Path) -> TrialSpec {
         password_file,
         database: None,
         tls: None,
-        statement: Statement::Connect,
+        work: Work::Connect,
+        pace: TrialPace::Closed,
         clients: Clients::new(3).unwrap(),
         threads: 2,
         warm_up_ns: 1_000_000,
         window_ns: WINDOW_NS,
         seed: 1,
+        processors: None,
         injected_delay_ns: 0,
     }
+}
+
+fn tls() -> TlsSpec {
+    TlsSpec {
+        version: TlsVersion::Tls13,
+        ca_file: PathBuf::from("/nowhere/ca.pem"),
+        server_name: "localhost".to_owned(),
+        ctx: Ctx::Shared,
+        start: TlsStart::Requested,
+        library: TlsLibrary::OpenSsl,
+        identity: None,
+    }
+}
+
+/// What `workload` is in MariaDB, in a small table.
+fn work_of(workload: Workload) -> Work {
+    work(Engine::MariaDb, workload, Scale::DEFAULT)
 }
 
 /// All that the load process says, up to its last word.
@@ -82,7 +114,7 @@ fn outcome(spec: &TrialSpec) -> Result<TrialResult, Error> {
         match process.next_message(PATIENCE)?.expect("the load process says nothing") {
             LoadMessage::Finished(result) => return Ok(*result),
             LoadMessage::WindowOpened | LoadMessage::WindowClosed => {}
-            LoadMessage::Failed { .. } => unreachable!("it is an error"),
+            LoadMessage::Samples { .. } | LoadMessage::Failed { .. } => unreachable!("not handed on"),
         }
     }
 }
@@ -121,21 +153,14 @@ fn a_password_that_cannot_be_read() {
 
 fn an_authority_that_cannot_be_read() {
     let directory = TempDir::new().unwrap();
-    let tls = TlsSpec {
-        version: TlsVersion::Tls13,
-        ca_file: PathBuf::from("/nowhere/ca.pem"),
-        server_name: "localhost".to_owned(),
-        ctx: Ctx::Shared,
-    };
-    let spec = TrialSpec { tls: Some(tls), ..spec(directory.path()) };
+    let spec = TrialSpec { tls: Some(tls()), ..spec(directory.path()) };
     expect_failure(&spec, Fault::Internal, "cannot build the TLS context: CA file /nowhere/ca.pem: ");
 }
 
 /// Without its connections a pool cannot begin: the trial fails, and the server is to blame.
 fn nobody_listens_to_a_pool() {
     let directory = TempDir::new().unwrap();
-    let statement = Statement::PointSelect { table: "t".to_owned(), rows: 10 };
-    let spec = TrialSpec { statement, ..spec(directory.path()) };
+    let spec = TrialSpec { work: work_of(Workload::PointSelect), ..spec(directory.path()) };
     expect_failure(&spec, Fault::Server, "cannot connect: Connection refused");
 }
 
@@ -152,4 +177,47 @@ fn nobody_listens_to_churn() {
     assert_eq!(result.window_ns, WINDOW_NS);
     assert!(began.elapsed() < Duration::from_nanos(WINDOW_NS), "it waited for clients that had given up");
     assert!(result.client_rss_peak_bytes > 0);
+}
+
+fn a_script_that_cannot_be_run() {
+    let directory = TempDir::new().unwrap();
+    for workload in [Workload::PointSelect, Workload::FirstQuery] {
+        let mut work = work_of(workload);
+        let (Work::Transactions(script) | Work::FirstQuery(script)) = &mut work else { panic!("it has one") };
+        script.variables.clear();
+        let spec = TrialSpec { work, ..spec(directory.path()) };
+        let beginning = "the trial's script cannot be run: step 0 takes what is no variable";
+        expect_failure(&spec, Fault::Internal, beginning);
+    }
+}
+
+fn a_rate_that_is_none() {
+    let directory = TempDir::new().unwrap();
+    for per_s in [0.0, -1.0] {
+        let spec = TrialSpec { pace: TrialPace::Open { per_s }, ..spec(directory.path()) };
+        expect_failure(
+            &spec,
+            Fault::Internal,
+            "the trial cannot be made: an open loop needs a positive rate",
+        );
+    }
+}
+
+fn tls_that_an_engine_does_not_have() {
+    let directory = TempDir::new().unwrap();
+    let tls = TlsSpec { start: TlsStart::Direct, ..tls() };
+    let spec = TrialSpec { tls: Some(tls), ..spec(directory.path()) };
+    expect_failure(
+        &spec,
+        Fault::Internal,
+        "the trial cannot be made: MariaDB has no TLS from the first byte",
+    );
+}
+
+fn a_processor_that_is_not_there() {
+    let directory = TempDir::new().unwrap();
+    for processors in [vec![], vec![1_023], vec![u16::MAX]] {
+        let spec = TrialSpec { processors: Some(processors), ..spec(directory.path()) };
+        expect_failure(&spec, Fault::Host, "cannot keep to the processors asked for: ");
+    }
 }

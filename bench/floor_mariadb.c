@@ -1,33 +1,20 @@
 /*
- * The floor of `--workload point-select`: the least client CPU that a prepared point select can cost on this
- * machine. Nothing but a closed loop that sends a pre-encoded COM_STMT_EXECUTE, its id patched in place, and
- * receives the reply without parsing it. A load generator is judged by how near it comes.
+ * The floor of `--workload point-select` on MariaDB; what a floor is, floor.h says.
  *
- *   cc -O2 -pthread floor_point_select.c -o floor_point_select -lssl -lcrypto
+ *   cc -O2 -pthread floor_mariadb.c -o floor_mariadb -lssl -lcrypto
  *
- * The statement is sysbench's (`oltp_point_select`): SELECT c FROM sbtest1 WHERE id=?, ids 1 to --rows.
+ * The statement is sysbench's (`oltp_point_select`): SELECT c FROM sbtest1 WHERE id=?, ids 1 to --rows. `c` is
+ * a CHAR(120) that sysbench fills with 119 characters, so that every row's reply is as long as the first.
  * Login is mysql_native_password by hand, because a client library does not hand over its socket.
- *
- * The end of a reply is known by its length: `c` is a CHAR(120) that sysbench fills with 119 characters, so
- * every row's reply is as long as the first; two probes check this before the clock starts.
  */
-#include "peer.h"
+#include "floor.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <openssl/err.h>
 #include <openssl/sha.h>
-#include <openssl/ssl.h>
-#include <pthread.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 
 static const char HELP[] =
     "The floor of a prepared point select: a bare closed loop; prints one JSON line.\n"
     "\n"
-    "usage: floor_point_select (--port N | --socket PATH) --user U [options]\n"
+    "usage: floor_mariadb (--port N | --socket PATH) --user U [options]\n"
     "\n"
     "  --host H            server address, an IP literal or a name (127.0.0.1)\n"
     "  --port N            server port, TCP\n"
@@ -92,22 +79,9 @@ static const char STATEMENT[] = "SELECT c FROM sbtest1 WHERE id=?";
 
 #define HEADER_BYTES 4
 #define SCRAMBLE_BYTES 20
-#define BUFFER_BYTES 4096
 /* header, command, statement id, flags, iterations, NULL bitmap, types follow, one type, one 4-byte value */
 #define EXECUTE_BYTES (HEADER_BYTES + 1 + 4 + 1 + 4 + 1 + 1 + 2 + 4)
 #define EXECUTE_ID_OFFSET (EXECUTE_BYTES - 4)
-
-struct connection {
-    int fd;
-    SSL *ssl; /* NULL: plain */
-    size_t have;
-    size_t reply_bytes;
-    uint64_t sent_ns;
-    uint64_t random;
-    uint32_t rows;
-    uint8_t execute[EXECUTE_BYTES];
-    uint8_t buffer[BUFFER_BYTES];
-};
 
 /* ---- Bytes ---- */
 
@@ -129,50 +103,12 @@ static uint8_t *store_bytes(uint8_t *at, const void *bytes, size_t count) {
     return at + count;
 }
 
-__attribute__((noreturn)) static void die_tls(const char *action) {
-    unsigned long error = ERR_get_error();
-    if (error == 0)
-        die("%s: the server closed the connection", action);
-    die("%s: %s", action, ERR_error_string(error, NULL));
+static void store_id(uint8_t *at, uint32_t id) {
+    store_le(at, id, 4);
 }
 
-static void send_all(struct connection *connection, const uint8_t *bytes, size_t count) {
-    if (connection->ssl != NULL) {
-        /* Without partial writes a blocking SSL_write sends all or fails. */
-        if (SSL_write(connection->ssl, bytes, (int)count) != (int)count)
-            die_tls("send");
-        return;
-    }
-    while (count > 0) {
-        ssize_t sent = send(connection->fd, bytes, count, MSG_NOSIGNAL);
-        if (sent < 0 && errno != EINTR)
-            die("send: %s", strerror(errno));
-        if (sent > 0) {
-            bytes += sent;
-            count -= (size_t)sent;
-        }
-    }
-}
-
-/* One receive, blocking, behind what is already there. */
-static void receive_some(struct connection *connection) {
-    uint8_t *at = connection->buffer + connection->have;
-    size_t room = BUFFER_BYTES - connection->have;
-    if (room == 0)
-        die("the reply is longer than %d bytes", BUFFER_BYTES);
-    ssize_t got;
-    if (connection->ssl != NULL) {
-        got = SSL_read(connection->ssl, at, (int)room);
-        if (got <= 0)
-            die_tls("receive");
-    } else {
-        got = recv(connection->fd, at, room, 0);
-        if (got < 0)
-            die("receive: %s", strerror(errno));
-        if (got == 0)
-            die("receive: the server closed the connection");
-    }
-    connection->have += (size_t)got;
+static bool is_error(const uint8_t *reply, size_t have) {
+    return have > HEADER_BYTES && reply[HEADER_BYTES] == PACKET_ERR;
 }
 
 /* ---- Before the clock starts: packets, read with care and not fast ---- */
@@ -355,7 +291,9 @@ static uint32_t prepare(struct connection *connection) {
 }
 
 static void encode_execute(struct connection *connection, uint32_t statement) {
-    uint8_t *at = store_le(connection->execute, EXECUTE_BYTES - HEADER_BYTES, 3);
+    connection->request_bytes = EXECUTE_BYTES;
+    connection->id_offset = EXECUTE_ID_OFFSET;
+    uint8_t *at = store_le(connection->request, EXECUTE_BYTES - HEADER_BYTES, 3);
     *at++ = 0; /* sequence */
     *at++ = COM_STMT_EXECUTE;
     at = store_le(at, statement, 4);
@@ -369,8 +307,8 @@ static void encode_execute(struct connection *connection, uint32_t statement) {
 
 /* Executes for one id and reads the reply packet by packet: count, column, row, end. Its length. */
 static size_t probe(struct connection *connection, uint32_t id) {
-    store_le(connection->execute + EXECUTE_ID_OFFSET, id, 4);
-    send_all(connection, connection->execute, EXECUTE_BYTES);
+    store_le(connection->request + EXECUTE_ID_OFFSET, id, 4);
+    send_all(connection, connection->request, EXECUTE_BYTES);
     connection->have = 0;
     size_t offset = 0;
     receive_packet(connection, &offset);
@@ -392,9 +330,7 @@ static void open_connection(struct connection *connection, const struct peer_arg
     connection->reply_bytes = probe(connection, 1);
     if (probe(connection, args->rows) != connection->reply_bytes)
         die("the replies for rows 1 and %" PRIu32 " differ in length: not a table made by sysbench", args->rows);
-    connection->rows = args->rows;
-    /* Any odd multiplier spreads the seeds; xorshift only forbids zero. */
-    connection->random = (number + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    seed_keys(connection, args->rows, number);
 }
 
 static SSL_CTX *make_context(const struct peer_args *args) {
@@ -412,125 +348,6 @@ static SSL_CTX *make_context(const struct peer_args *args) {
     return context;
 }
 
-/* ---- The loop: from here on every nanosecond counts ---- */
-
-static void send_execute(struct connection *connection, uint64_t now) {
-    /* xorshift64 and a multiply-shift: uniform enough for ids, and two nanoseconds. */
-    uint64_t random = connection->random;
-    random ^= random << 13;
-    random ^= random >> 7;
-    random ^= random << 17;
-    connection->random = random;
-    uint32_t id = 1 + (uint32_t)(((random >> 32) * connection->rows) >> 32);
-    store_le(connection->execute + EXECUTE_ID_OFFSET, id, 4);
-    connection->have = 0;
-    connection->sent_ns = now;
-    send_all(connection, connection->execute, EXECUTE_BYTES);
-}
-
-/*
- * Receives what has come; whether the reply is whole now. An error packet, being shorter, ends the run here.
- * What OpenSSL holds already makes no event, so it is taken before anybody waits.
- */
-static bool receive_reply(struct connection *connection) {
-    do
-        receive_some(connection);
-    while (connection->ssl != NULL && connection->have < connection->reply_bytes && SSL_has_pending(connection->ssl));
-    if (connection->have >= HEADER_BYTES + 1 && connection->buffer[HEADER_BYTES] == PACKET_ERR)
-        die("the server answered a query with an error");
-    if (connection->have > connection->reply_bytes)
-        die("a reply is longer than the first was");
-    return connection->have == connection->reply_bytes;
-}
-
-/*
- * One clock reading per reply: the moment it is whole is also when the next request starts. False: the window
- * is over.
- */
-static bool next_request(struct connection *connection, struct latencies *latencies, const struct window *window) {
-    uint64_t now = now_ns();
-    if (now >= window->end_ns)
-        return false;
-    if (now >= window->begin_ns)
-        record_latency(latencies, now - connection->sent_ns);
-    send_execute(connection, now);
-    return true;
-}
-
-struct worker {
-    pthread_t thread;
-    struct connection *connections;
-    int count;
-    bool edge;
-    struct window window;
-    struct latencies latencies;
-};
-
-/* Every connection in one thread. */
-static void *run_epoll(void *argument) {
-    struct worker *worker = argument;
-    int epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0)
-        die("epoll: %s", strerror(errno));
-    for (int i = 0; i < worker->count; i++) {
-        /*
-         * Edge-triggered the kernel need not put the socket back on the ready list and look again. The one
-         * receive per event takes all there is, since the buffer is longer than any reply; should more follow,
-         * that is a new edge.
-         */
-        struct epoll_event event = {.events = EPOLLIN | (worker->edge ? EPOLLET : 0),
-                                    .data.ptr = &worker->connections[i]};
-        if (epoll_ctl(epoll, EPOLL_CTL_ADD, worker->connections[i].fd, &event) != 0)
-            die("epoll: %s", strerror(errno));
-        send_execute(&worker->connections[i], now_ns());
-    }
-    struct epoll_event events[64];
-    bool running = true;
-    while (running) {
-        int ready = epoll_wait(epoll, events, 64, -1);
-        if (ready < 0 && errno != EINTR)
-            die("epoll: %s", strerror(errno));
-        for (int i = 0; i < ready && running; i++) {
-            struct connection *connection = events[i].data.ptr;
-            if (receive_reply(connection))
-                running = next_request(connection, &worker->latencies, &worker->window);
-        }
-    }
-    close(epoll);
-    return NULL;
-}
-
-/* One connection in its own thread. */
-static void *run_blocking(void *argument) {
-    struct worker *worker = argument;
-    struct connection *connection = worker->connections;
-    send_execute(connection, now_ns());
-    do {
-        while (!receive_reply(connection)) {
-        }
-    } while (next_request(connection, &worker->latencies, &worker->window));
-    return NULL;
-}
-
-/* Runs the workers; this thread only sleeps and reads the process's CPU at both ends of the window. */
-static void measure(struct worker *workers, int count, void *(*run)(void *), struct outcome *outcome) {
-    for (int i = 0; i < count; i++) {
-        workers[i].window = outcome->window;
-        int error = pthread_create(&workers[i].thread, NULL, run, &workers[i]);
-        if (error != 0)
-            die("cannot start thread %d: %s", i + 1, strerror(error));
-    }
-    sleep_until(outcome->window.begin_ns);
-    outcome->before = cpu_now();
-    sleep_until(outcome->window.end_ns);
-    outcome->after = cpu_now();
-    for (int i = 0; i < count; i++)
-        pthread_join(workers[i].thread, NULL);
-    for (int i = 1; i < count; i++)
-        add_latencies(&workers[0].latencies, &workers[i].latencies);
-    outcome->latencies = &workers[0].latencies;
-}
-
 static void check_lengths(const struct peer_args *args) {
     /* Keeps the login packet far inside its buffer. */
     if (strlen(args->user) > 128 || strlen(args->database) > 128)
@@ -546,25 +363,10 @@ int main(int argc, char **argv) {
 
     SSL_CTX *context = make_context(&args);
     struct connection *connections = calloc((size_t)args.clients, sizeof *connections);
-    int worker_count = args.mode == MODE_EPOLL ? 1 : args.clients;
-    struct worker *workers = calloc((size_t)worker_count, sizeof *workers);
-    if (connections == NULL || workers == NULL)
+    if (connections == NULL)
         die("out of memory");
     for (int i = 0; i < args.clients; i++)
         open_connection(&connections[i], &args, context, (uint64_t)i);
-    for (int i = 0; i < worker_count; i++) {
-        workers[i].connections = &connections[i];
-        workers[i].count = args.mode == MODE_EPOLL ? args.clients : 1;
-        workers[i].edge = args.trigger == TRIGGER_EDGE;
-    }
-
-    struct outcome outcome = {.window = window_from_now(&args)};
-    measure(workers, worker_count, args.mode == MODE_EPOLL ? run_epoll : run_blocking, &outcome);
-    if (connections[0].ssl != NULL) {
-        outcome.tls_version = SSL_get_version(connections[0].ssl);
-        outcome.tls_suite = SSL_get_cipher_name(connections[0].ssl);
-    }
-    print_outcome(&outcome);
-    /* Replies may still be under way; the process's end closes the sockets. */
+    run_floor(connections, &args);
     return 0;
 }

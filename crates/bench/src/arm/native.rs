@@ -1,0 +1,127 @@
+//! ciphertoll's own load process, as a run starts it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ciphertoll_lab::Server;
+use ciphertoll_load::LoadProcess;
+use ciphertoll_model::{
+    Clients, Ctx, LoadMessage, StatementProtocol, TlsLibrary, TlsSpec, TlsStart, TrialPace, TrialResult,
+    TrialSpec, Work as Operation,
+};
+
+use super::{Arm, Place, Route, Sample, WARM_UP_S, Work};
+
+const PATIENCE: Duration = Duration::from_secs(1);
+const US_PER_NS: f64 = 1e-3;
+
+/// What the coordinator hears of while a trial runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The warm-up is over.
+    Opened,
+    /// The window is over.
+    Closed,
+}
+
+pub(super) fn run(arm: &Arm, place: &Place<'_>) -> Result<Sample> {
+    let meter = place.server.cpu_meter();
+    let mut readings_ns = Vec::new();
+    let result = trial(arm, place, TrialPace::Closed, place.seconds, |_| {
+        readings_ns.push(meter.read_ns()?);
+        Ok(())
+    })?;
+    let operations = result.operations as f64;
+    let per_operation_us = |ns: u64| ns as f64 * US_PER_NS / operations;
+    let server_cpu_ns = match readings_ns[..] {
+        [opened, closed] => Some(closed.saturating_sub(opened)),
+        _ => None,
+    };
+    Ok(Sample {
+        rate_per_s: operations / Duration::from_nanos(result.window_ns).as_secs_f64(),
+        cpu_us_per_op: per_operation_us(result.client_cpu_ns),
+        server_cpu_us_per_op: server_cpu_ns.map(per_operation_us),
+        mean_us: per_operation_us(result.latency.sum_ns),
+        p95_us: Some(result.latency.p95_ns as f64 * US_PER_NS),
+    })
+}
+
+/// Runs one trial of `seconds`; `at` is told when its window opens and closes. Fails where an operation
+/// did: what a peer would have stopped at must not make us faster.
+pub fn trial(
+    arm: &Arm,
+    place: &Place<'_>,
+    trial_pace: TrialPace,
+    seconds: f64,
+    mut at: impl FnMut(Moment) -> Result<()>,
+) -> Result<TrialResult> {
+    let mut load = LoadProcess::start(&place.program, &spec(arm, place, trial_pace, seconds)?)?;
+    let result = loop {
+        match load.next_message(PATIENCE)? {
+            Some(LoadMessage::WindowOpened) => at(Moment::Opened)?,
+            Some(LoadMessage::WindowClosed) => at(Moment::Closed)?,
+            Some(LoadMessage::Finished(result)) => break *result,
+            _ => {}
+        }
+    };
+    if let Some(error) = result.errors.first() {
+        bail!("an operation failed: {}", error.message);
+    }
+    if result.operations == 0 {
+        bail!("no operation ended in the window");
+    }
+    Ok(result)
+}
+
+fn spec(arm: &Arm, place: &Place<'_>, trial_pace: TrialPace, seconds: f64) -> Result<TrialSpec> {
+    let server = place.server;
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u16);
+    let nanos = |seconds: f64| Duration::from_secs_f64(seconds).as_nanos() as u64;
+    let account = server.account(arm.auth);
+    Ok(TrialSpec {
+        engine: server.engine(),
+        auth: arm.auth,
+        endpoint: if arm.route == Route::Unix { server.unix_endpoint() } else { server.tcp_endpoint() },
+        user: account.user,
+        password_file: account.password_file,
+        database: Some(server.database().to_owned()),
+        tls: tls(arm.route, server),
+        work: operation(arm.work, place),
+        pace: trial_pace,
+        clients: Clients::new(arm.work.clients()).context("number of clients")?,
+        threads: arm.work.clients().min(processors),
+        warm_up_ns: nanos(WARM_UP_S),
+        window_ns: nanos(seconds),
+        seed: 1,
+        processors: None,
+        injected_delay_ns: 0,
+    })
+}
+
+fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
+    let Route::Tls(version) = route else { return None };
+    Some(TlsSpec {
+        version,
+        ca_file: server.ca_file(),
+        server_name: server.server_name().to_owned(),
+        ctx: Ctx::PerConnect,
+        start: TlsStart::Requested,
+        library: TlsLibrary::OpenSsl,
+        identity: None,
+    })
+}
+
+/// The workload's own script; as text, or on a connection of its own, where the peer does it so.
+fn operation(work: Work, place: &Place<'_>) -> Operation {
+    let operation = ciphertoll_load::work(place.engine(), work.workload(), work.scale(place));
+    match (work, operation) {
+        (Work::ConnectSelect, Operation::Transactions(script)) => Operation::ConnectQuery(script),
+        (Work::SelectOnly(StatementProtocol::Text), Operation::Transactions(mut script)) => {
+            for statement in &mut script.statements {
+                statement.protocol = StatementProtocol::Text;
+            }
+            Operation::Transactions(script)
+        }
+        (_, operation) => operation,
+    }
+}

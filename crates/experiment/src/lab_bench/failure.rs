@@ -1,0 +1,44 @@
+//! Whose fault an error is, and whether it ends a trial or the run.
+
+use ciphertoll_lab::Server;
+use ciphertoll_model::{ExitCode, Fault, VoidReason};
+
+use crate::bench::{BenchError, TrialError};
+
+/// A load that failed voids its trial; one that this machine cannot make ends the run.
+#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+pub(super) fn load_failed(error: ciphertoll_load::Error) -> TrialError {
+    match error.fault() {
+        Fault::Server | Fault::Tls | Fault::Internal => {
+            TrialError::Void(VoidReason::LoadFailed { message: error.to_string() })
+        }
+        Fault::Host => {
+            TrialError::Fatal(BenchError { message: error.to_string(), exit_code: ExitCode::HostResource })
+        }
+    }
+}
+
+/// A control connection that failed because the server died voids the trial only.
+pub(super) fn control_failed(server: &mut Server, error: ciphertoll_lab::Error) -> TrialError {
+    match server.check_survived() {
+        Err(died) => server_died(&died),
+        Ok(()) => fatal(error),
+    }
+}
+
+pub(super) fn server_died(died: &ciphertoll_lab::Error) -> TrialError {
+    TrialError::Void(VoidReason::ServerDied { message: died.to_string() })
+}
+
+pub(super) fn fatal(error: ciphertoll_lab::Error) -> TrialError {
+    TrialError::Fatal(bench_error(error))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+pub(super) fn bench_error(error: ciphertoll_lab::Error) -> BenchError {
+    BenchError { message: error.to_string(), exit_code: error.exit_code() }
+}
+
+pub(super) fn internal(message: String) -> BenchError {
+    BenchError { message, exit_code: ExitCode::Internal }
+}

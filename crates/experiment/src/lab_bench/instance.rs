@@ -1,0 +1,166 @@
+//! The servers of a run: one for each level and set of tables, kept up from the first block to the last.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use ciphertoll_lab::{Apart, Lab, Server, Start, Tables, Template};
+use ciphertoll_model::{Cell, Event, ExitCode, Plan, ServerKey, ServerLevel, Skipped, TlsStart};
+
+use crate::bench::Emit;
+use crate::interrupt::Interrupt;
+
+/// A server that is kept up for the whole run.
+pub(super) struct Instance {
+    wanted: Wanted,
+    name: String,
+    log: PathBuf,
+    processors: Option<Vec<u16>>,
+    build: ciphertoll_lab::Build,
+    template: Template,
+    pub(super) server: Server,
+}
+
+/// What all servers of a run are started with.
+pub(super) struct Ground<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) logs: &'a Path,
+    pub(super) apart: Option<&'a Apart>,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+/// A server that the plan needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    level: ServerLevel,
+    tables: Tables,
+}
+
+impl Wanted {
+    /// One server for each level, with the tables of all its cells; where two want the same tables in
+    /// different sizes, one for each.
+    pub(super) fn all(plan: &Plan) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for cell in &plan.cells {
+            let Cell { treatment, workload, scale, .. } = cell;
+            let level = &treatment.server;
+            let of_level = |wanted: &&mut Self| wanted.level == *level;
+            let merged = all.iter_mut().filter(of_level).find_map(|wanted| {
+                let tables = wanted.tables.merged_with(workload.dataset(), *scale)?;
+                wanted.tables = tables;
+                Some(())
+            });
+            if merged.is_none() {
+                let tables = Tables::default().merged_with(workload.dataset(), *scale);
+                all.push(Self { level: level.clone(), tables: tables.unwrap_or_default() });
+            }
+        }
+        all
+    }
+
+    /// Whether `cell` can be measured on it.
+    pub(super) fn serves(&self, cell: &Cell) -> bool {
+        self.level == cell.treatment.server && self.tables.satisfies(cell.workload.dataset(), cell.scale)
+    }
+
+    /// Says of each of its cells that it is not measured, and why.
+    pub(super) fn skip_cells(&self, plan: &Plan, reason: &str, emit: &mut Emit<'_>) {
+        for cell in plan.cells.iter().filter(|cell| self.serves(cell)) {
+            skip(cell, reason, emit);
+        }
+    }
+}
+
+impl Instance {
+    pub(super) fn start(
+        ground: &Ground<'_>,
+        wanted: Wanted,
+        number: usize,
+        emit: &mut Emit<'_>,
+    ) -> Result<Self, ciphertoll_lab::Error> {
+        let began = Instant::now();
+        let Wanted { level, tables } = &wanted;
+        let build = ciphertoll_lab::find(level)?;
+        let template = ground.lab.template(
+            &build,
+            tables,
+            &mut |what| emit(Event::Preparing { what: what.to_owned() }),
+            &|| ground.interrupt.ending().is_some(),
+        )?;
+        emit(Event::Preparing {
+            what: format!("starting {} {}", level.engine.display_name(), build.version),
+        });
+        let name = format!("s{number}");
+        let log = ground.logs.join(format!("{}-{name}.log", level.short_name()));
+        let processors = ground.apart.map(|apart| apart.server.clone());
+        let server = ground.lab.start(&Start {
+            build: &build,
+            template: &template,
+            name: &name,
+            key: ServerKey::P256,
+            log: log.clone(),
+            preferred_port: None,
+            processors: processors.clone(),
+        })?;
+        server.prewarm()?;
+        emit(ready(level, &server, began));
+        Ok(Self { wanted, name, log, processors, build, template, server })
+    }
+
+    /// The same server afresh, after it died.
+    pub(super) fn restarted(self, lab: &Lab, emit: &mut Emit<'_>) -> Result<Self, ciphertoll_lab::Error> {
+        let Self { wanted, name, log, processors, build, template, server } = self;
+        drop(server);
+        let began = Instant::now();
+        let server = lab.start(&Start {
+            build: &build,
+            template: &template,
+            name: &name,
+            key: ServerKey::P256,
+            log: log.clone(),
+            preferred_port: None,
+            processors: processors.clone(),
+        })?;
+        server.prewarm()?;
+        emit(ready(&wanted.level, &server, began));
+        Ok(Self { wanted, name, log, processors, build, template, server })
+    }
+
+    pub(super) fn serves(&self, cell: &Cell) -> bool {
+        self.wanted.serves(cell)
+    }
+
+    /// Leaves out what this server cannot do, as only it knows: an authentication that its version or
+    /// its plugins do not have, TLS without a request.
+    pub(super) fn skip_impossible(
+        &mut self,
+        plan: &Plan,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), ciphertoll_lab::Error> {
+        for cell in plan.cells.iter().filter(|cell| self.wanted.serves(cell)) {
+            let direct = cell.treatment.path.as_tls().is_some_and(|tls| tls.start == TlsStart::Direct);
+            let supported = if direct { self.server.supports_direct_tls() } else { Ok(()) };
+            match supported.and_then(|()| self.server.prepare_auth(cell.treatment.auth)) {
+                Err(error) if error.exit_code() == ExitCode::NothingRan => {
+                    skip(cell, &error.to_string(), emit);
+                }
+                prepared => prepared?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says that `cell` is not measured, and why.
+pub(super) fn skip(cell: &Cell, reason: &str, emit: &mut Emit<'_>) {
+    emit(Event::CellSkipped { skipped: Skipped { id: cell.to_string(), reason: reason.to_owned() } });
+}
+
+fn ready(level: &ServerLevel, server: &Server, began: Instant) -> Event {
+    Event::ServerReady {
+        server: level.short_name(),
+        version: server.version().to_owned(),
+        tls_library: server.tls_library().map(ToOwned::to_owned),
+        settings: server.settings().clone(),
+        elapsed_ms: began.elapsed().as_millis() as u64,
+    }
+}

@@ -1,0 +1,239 @@
+//! The real bench: private servers of the lab, a load process per trial.
+
+mod drivers;
+mod failure;
+mod instance;
+mod observe;
+mod request;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ciphertoll_lab::{Apart, Lab, processors_apart};
+use ciphertoll_load::LoadProcess;
+use ciphertoll_model::{Arm, Cell, Environment, Event, ExitCode, Pin, Plan, TrialSpec};
+use ciphertoll_record::{Effect, ProcessIdentity};
+
+use self::drivers::Drivers;
+use self::failure::{bench_error, control_failed, fatal, internal, load_failed, server_died};
+use self::instance::{Ground, Instance, Wanted};
+use self::observe::{Clocks, observe};
+use self::request::trial_spec;
+use crate::bench::{Bench, BenchError, Emit, Measured, ProcessorsApart, TrialError, TrialRequest};
+use crate::interrupt::Interrupt;
+
+/// The real bench.
+pub struct LabBench {
+    program: PathBuf,
+    logs: PathBuf,
+    interrupt: Interrupt,
+    injection: Option<Injection>,
+    lab: Option<Lab>,
+    instances: Vec<Instance>,
+    drivers: Drivers,
+    /// The processors of each side, where they are kept apart.
+    apart: Option<Apart>,
+}
+
+/// A known effect: `delay` of CPU burnt inside each operation of one arm. The truth experiment must
+/// find it again.
+#[derive(Clone, Copy, Debug)]
+pub struct Injection {
+    /// Which arm.
+    pub arm: Arm,
+    /// How much.
+    pub delay: Duration,
+}
+
+impl LabBench {
+    /// A bench whose children are started through `program`'s hidden commands; servers' logs go to
+    /// `logs`.
+    pub fn new(program: PathBuf, logs: PathBuf, interrupt: Interrupt) -> Self {
+        let (lab, instances, drivers, apart) = (None, Vec::new(), Drivers::default(), None);
+        Self { program, logs, interrupt, injection: None, lab, instances, drivers, apart }
+    }
+
+    /// The same with a known effect in one arm.
+    #[must_use]
+    pub fn with_injection(mut self, injection: Injection) -> Self {
+        self.injection = Some(injection);
+        self
+    }
+
+    fn instance(&mut self, cell: &Cell) -> Result<&mut Instance, TrialError> {
+        self.instances
+            .iter_mut()
+            .find(|instance| instance.serves(cell))
+            .ok_or_else(|| TrialError::Fatal(internal(format!("no server was started for {cell}"))))
+    }
+
+    /// The machine, and what its servers' CPU was read from.
+    fn environment(&self) -> Environment {
+        let clocks: BTreeSet<&str> =
+            self.instances.iter().map(|instance| instance.server.cpu_meter().label()).collect();
+        let mut environment = ciphertoll_lab::environment::environment();
+        if !clocks.is_empty() {
+            environment.cpu_accounting = clocks.into_iter().collect::<Vec<_>>().join(" and ");
+        }
+        environment
+    }
+
+    fn injected_delay(&self, arm: Arm) -> Duration {
+        let injection = self.injection.filter(|injection| injection.arm == arm);
+        injection.map_or(Duration::ZERO, |injection| injection.delay)
+    }
+
+    fn start_load(&self, cell: &Cell, spec: TrialSpec) -> Result<LoadProcess, TrialError> {
+        let processors = self.apart.as_ref().map(|apart| apart.client.clone());
+        let spec = TrialSpec { processors, ..spec };
+        let client = self.drivers.client(cell, &spec, &self.program);
+        let load = LoadProcess::start_command(client.command, &spec, client.grace).map_err(load_failed)?;
+        let lab = self.lab.as_ref().ok_or_else(|| TrialError::Fatal(internal("no lab".to_owned())))?;
+        note_in_ledger(lab, &load, &self.program).map_err(|error| fatal(error.into()))?;
+        Ok(load)
+    }
+
+    /// A server that died in a voided trial is started afresh for the next.
+    fn revive(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
+        let Err(died) = self.instance(cell)?.server.check_alive() else { return Ok(()) };
+        emit(Event::Warned { message: format!("starting the server afresh: {died}") });
+        let at = self.instances.iter().position(|instance| instance.serves(cell));
+        let Some((at, lab)) = at.zip(self.lab.as_ref()) else { return Ok(()) };
+        let dead = self.instances.swap_remove(at);
+        self.instances.push(dead.restarted(lab, emit).map_err(fatal)?);
+        Ok(())
+    }
+}
+
+impl Bench for LabBench {
+    fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError> {
+        sweep(emit)?;
+        let lab = Lab::open(self.program.clone()).map_err(bench_error)?;
+        self.apart = apart(plan.pin, emit);
+        self.drivers = Drivers::prepare(plan, &lab.cache().join("drivers"), emit);
+        let ground =
+            Ground { lab: &lab, logs: &self.logs, apart: self.apart.as_ref(), interrupt: &self.interrupt };
+        let mut last_failure = None;
+        for wanted in Wanted::all(plan) {
+            if self.interrupt.ending().is_some() {
+                break;
+            }
+            let number = self.instances.len() + 1;
+            match Instance::start(&ground, wanted.clone(), number, emit) {
+                Ok(mut instance) => {
+                    instance.skip_impossible(plan, emit).map_err(bench_error)?;
+                    self.instances.push(instance);
+                }
+                // The scheduler looks for it next.
+                Err(ciphertoll_lab::Error::Interrupted) => break,
+                Err(error) if concerns_one_server(&error) => {
+                    wanted.skip_cells(plan, &error.to_string(), emit);
+                    last_failure = Some(error);
+                }
+                Err(error) => return Err(bench_error(error)),
+            }
+        }
+        self.lab = Some(lab);
+        match last_failure {
+            Some(error) if self.instances.is_empty() => Err(bench_error(error)),
+            _ => Ok(self.environment()),
+        }
+    }
+
+    fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
+        self.revive(cell, emit)?;
+        let server = &mut self.instance(cell)?.server;
+        server.prepare_auth(cell.treatment.auth).map_err(|error| control_failed(server, error))?;
+        let Some(tls) = cell.treatment.path.as_tls() else { return Ok(()) };
+        server.install_certificate(tls.key).map_err(|error| control_failed(server, error))
+    }
+
+    fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
+        let delay = self.injected_delay(request.arm);
+        let server = &mut self.instance(request.cell)?.server;
+        let misses_before = server.buffer_misses().map_err(|error| control_failed(server, error))?;
+        let (clocks, spec) = (Clocks::of(server), trial_spec(request, server, delay));
+        let load = self.start_load(request.cell, spec)?;
+        let measured = observe(load, &clocks, &self.interrupt);
+        let apart = self
+            .apart
+            .as_ref()
+            .map(|apart| ProcessorsApart { client: apart.client.len(), server: apart.server.len() });
+        let server = &mut self.instance(request.cell)?.server;
+        let survived = match &measured {
+            Ok(measured) if measured.load.errors.is_empty() => server.check_alive(),
+            Err(TrialError::Interrupted) => return measured,
+            Ok(_) | Err(_) => server.check_survived(),
+        };
+        match (measured, survived) {
+            (_, Err(died)) => Err(server_died(&died)),
+            (Err(error), Ok(())) => Err(error),
+            (Ok(mut measured), Ok(())) => {
+                let misses = server.buffer_misses().map_err(|error| control_failed(server, error))?;
+                measured.server.buffer_misses = misses.saturating_sub(misses_before);
+                measured.apart = apart;
+                Ok(measured)
+            }
+        }
+    }
+
+    fn down(&mut self) -> Result<(), BenchError> {
+        let mut first_failure = None;
+        for instance in self.instances.drain(..) {
+            if let Err(error) = instance.server.stop() {
+                first_failure.get_or_insert(error);
+            }
+        }
+        // Dropping the lab removes the scratch directory.
+        self.lab = None;
+        first_failure.map_or(Ok(()), |error| Err(bench_error(error)))
+    }
+}
+
+/// Who gets which processors.
+fn apart(pin: Pin, emit: &mut Emit<'_>) -> Option<Apart> {
+    if pin == Pin::Off {
+        return None;
+    }
+    let apart = processors_apart();
+    if apart.is_none() {
+        let message = "a single processor cannot be shared out: clients and servers both use it".to_owned();
+        emit(Event::Warned { message });
+    }
+    apart
+}
+
+/// A server that is missing or does not start is left out; the rest of the plan still runs.
+fn concerns_one_server(error: &ciphertoll_lab::Error) -> bool {
+    matches!(error.exit_code(), ExitCode::NothingRan | ExitCode::ServerRefused)
+}
+
+/// Clears what killed runs left behind.
+fn sweep(emit: &mut Emit<'_>) -> Result<(), BenchError> {
+    let report = ciphertoll_record::sweep(&ciphertoll_record::scratch_root())
+        .map_err(|error| bench_error(error.into()))?;
+    if report.directories_removed > 0 {
+        let message = format!(
+            "cleared what killed runs left: {} directories, {} processes",
+            report.directories_removed, report.processes_killed
+        );
+        emit(Event::Warned { message });
+    }
+    for left in report.left {
+        let message = format!("a killed run's {} could not be cleared: {}", left.path.display(), left.reason);
+        emit(Event::Warned { message });
+    }
+    Ok(())
+}
+
+fn note_in_ledger(
+    lab: &Lab,
+    load: &LoadProcess,
+    program: &std::path::Path,
+) -> Result<(), ciphertoll_record::Error> {
+    // One that has ended already has left nothing to undo.
+    let Ok(identity) = ProcessIdentity::of(load.pid().cast_signed()) else { return Ok(()) };
+    let effect = Effect::Process { identity, what: "load".to_owned(), program: program.to_owned() };
+    lab.scratch().ledger().note(&effect)
+}

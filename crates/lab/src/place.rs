@@ -1,0 +1,110 @@
+//! Where the files of a server are: data, sockets, certificates, passwords.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use ciphertoll_model::{ClientIdentity, ServerKey};
+use ciphertoll_wire::Secret;
+
+use crate::certificates::Authority;
+use crate::config::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
+use crate::error::{Context, Error};
+use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
+use crate::lab::Lab;
+use crate::user::RunAs;
+
+/// Others pass through to their own directories in it, and see none of the names.
+const PASS_THROUGH: u32 = 0o711;
+/// Points to the directory of the certificate in use.
+pub(crate) const CURRENT: &str = "current";
+
+/// Where a server's files are; gone when dropped. Only `data` and `run` can be written to by the
+/// server's user, so that it can put nothing in our way.
+pub(crate) struct Place {
+    pub(crate) root: PathBuf,
+    pub(crate) data: PathBuf,
+    pub(crate) run: PathBuf,
+    pub(crate) tls: PathBuf,
+    pub(crate) password: PathBuf,
+    pub(crate) no_password: PathBuf,
+    /// What a client shows that has a certificate.
+    pub(crate) client: ClientIdentity,
+}
+
+impl Place {
+    pub(crate) fn make(lab: &Lab, name: &str) -> Result<Self, Error> {
+        let mode = if lab.run_as == RunAs::Ourselves { PRIVATE_DIRECTORY } else { PASS_THROUGH };
+        let root = lab.scratch.make_directory(name, mode)?;
+        let place = Self {
+            data: root.join("data"),
+            run: root.join("run"),
+            tls: root.join("tls"),
+            password: root.join("password"),
+            no_password: root.join("no-password"),
+            client: ClientIdentity {
+                certificate_file: root.join("client-certificate.pem"),
+                key_file: root.join("client-key.pem"),
+            },
+            root,
+        };
+        files::make_directory(&place.run, PRIVATE_DIRECTORY, lab.run_as)?;
+        files::make_directory(&place.tls, mode, RunAs::Ourselves)?;
+        Ok(place)
+    }
+
+    /// A directory for each kind of key.
+    pub(crate) fn write_certificates(&self, authority: &Authority, run_as: RunAs) -> Result<(), Error> {
+        let ca = authority.certificate_pem()?;
+        files::write(&self.root.join(CA_FILE), &ca, PUBLIC_FILE, RunAs::Ourselves)?;
+        for key in ServerKey::ALL {
+            let certificate = authority.issue(key)?;
+            let directory = self.tls.join(key.label());
+            files::make_directory(&directory, PRIVATE_DIRECTORY, run_as)?;
+            files::write(&directory.join(CA_FILE), &ca, PUBLIC_FILE, run_as)?;
+            files::write(
+                &directory.join(CERTIFICATE_FILE),
+                &certificate.certificate_pem,
+                PUBLIC_FILE,
+                run_as,
+            )?;
+            files::write(&directory.join(KEY_FILE), &certificate.key_pem, PRIVATE_FILE, run_as)?;
+        }
+        Ok(())
+    }
+
+    /// The certificate of the account `user`, for clients that prove by it who they are.
+    pub(crate) fn write_client_identity(&self, authority: &Authority, user: &str) -> Result<(), Error> {
+        let ClientIdentity { certificate_file, key_file } = &self.client;
+        let certificate = authority.issue_to_client(user)?;
+        files::write(certificate_file, &certificate.certificate_pem, PRIVATE_FILE, RunAs::Ourselves)?;
+        files::write(key_file, &certificate.key_pem, PRIVATE_FILE, RunAs::Ourselves)
+    }
+
+    pub(crate) fn write_passwords(&self, password: &Secret) -> Result<(), Error> {
+        files::write(&self.password, password.expose(), PRIVATE_FILE, RunAs::Ourselves)?;
+        files::write(&self.no_password, &[], PRIVATE_FILE, RunAs::Ourselves)
+    }
+
+    pub(crate) fn read_password(&self) -> Result<Secret, Error> {
+        Ok(Secret::new(fs::read(&self.password).context("read", &self.password)?))
+    }
+
+    pub(crate) fn remove(&self) -> Result<(), Error> {
+        fs::remove_dir_all(&self.root).context("remove", &self.root)
+    }
+
+    /// Swaps certificate and key in one step: a server that reads them meanwhile sees no mixed pair.
+    pub(crate) fn point_to(&self, key: ServerKey) -> Result<(), Error> {
+        let next = self.tls.join("next");
+        symlink(key.label(), &next).context("make", &next)?;
+        fs::rename(&next, self.tls.join(CURRENT)).context("swap", &next)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed now goes with the scratch directory.
+        let _ = self.remove();
+    }
+}

@@ -1,0 +1,120 @@
+//! Which tables a template and the servers on it have.
+
+use std::fmt;
+
+use ciphertoll_model::{Dataset, Scale};
+
+use crate::{pgbench, rows};
+
+/// The tables of a template, and of every server on a copy of it; of each dataset at most one scale.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tables {
+    /// Rows of sysbench's table.
+    pub sysbench: Option<Scale>,
+    /// Accounts of pgbench's; what counts are the branches that they fill.
+    pub pgbench: Option<Scale>,
+}
+
+impl Tables {
+    /// Whether a workload with this dataset and scale finds its tables here.
+    pub fn satisfies(&self, dataset: Option<Dataset>, scale: Scale) -> bool {
+        match dataset {
+            None => true,
+            Some(Dataset::Sysbench) => self.sysbench == Some(scale),
+            Some(Dataset::Pgbench) => self.branches() == Some(scale.branches()),
+        }
+    }
+
+    /// These and those that `dataset` needs; none where that dataset is here already with another scale.
+    pub fn merged_with(self, dataset: Option<Dataset>, scale: Scale) -> Option<Self> {
+        let merged = match dataset {
+            None => self,
+            Some(Dataset::Sysbench) => Self { sysbench: self.sysbench.or(Some(scale)), ..self },
+            Some(Dataset::Pgbench) => {
+                Self { pgbench: self.pgbench.or(Some(scale.in_whole_branches())), ..self }
+            }
+        };
+        merged.satisfies(dataset, scale).then_some(merged)
+    }
+
+    /// pgbench's branches.
+    pub(crate) fn branches(&self) -> Option<u32> {
+        self.pgbench.map(Scale::branches)
+    }
+
+    /// What tells templates apart: `10000rows-200000accounts`.
+    pub(crate) fn key(&self) -> String {
+        let sysbench = self.sysbench.map(|scale| format!("{scale}rows"));
+        let pgbench = self.pgbench.map(|scale| format!("{}accounts", scale.in_whole_branches()));
+        let parts: Vec<String> = sysbench.into_iter().chain(pgbench).collect();
+        if parts.is_empty() { "empty".to_owned() } else { parts.join("-") }
+    }
+
+    /// The tables' names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        let sysbench = self.sysbench.map(|_| rows::TABLE);
+        sysbench.into_iter().chain(self.pgbench.iter().flat_map(|_| pgbench::TABLES))
+    }
+}
+
+impl fmt::Display for Tables {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pgbench = self.pgbench.map(Scale::in_whole_branches);
+        match (self.sysbench, pgbench) {
+            (None, None) => formatter.write_str("no tables"),
+            (Some(rows), None) => write!(formatter, "sysbench's {rows} rows"),
+            (None, Some(accounts)) => write!(formatter, "pgbench's {accounts} accounts"),
+            (Some(rows), Some(accounts)) => {
+                write!(formatter, "sysbench's {rows} rows and pgbench's {accounts} accounts")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale(rows: u32) -> Scale {
+        rows.to_string().parse().unwrap()
+    }
+
+    #[test]
+    fn one_instance_serves_both_datasets_but_each_in_one_scale() {
+        let none = Tables::default();
+        assert_eq!(none.merged_with(None, scale(5)), Some(none));
+        let sysbench = none.merged_with(Some(Dataset::Sysbench), scale(5)).unwrap();
+        assert_eq!(sysbench, Tables { sysbench: Some(scale(5)), pgbench: None });
+        assert_eq!(sysbench.merged_with(Some(Dataset::Sysbench), scale(6)), None);
+        let both = sysbench.merged_with(Some(Dataset::Pgbench), scale(7)).unwrap();
+        assert_eq!(both.merged_with(Some(Dataset::Sysbench), scale(5)), Some(both));
+        assert_eq!(both.merged_with(Some(Dataset::Pgbench), scale(100_000)), Some(both), "the same branch");
+        assert_eq!(both.merged_with(Some(Dataset::Pgbench), scale(100_001)), None);
+    }
+
+    #[test]
+    fn a_workload_finds_its_own_tables_only() {
+        let tables = Tables { sysbench: Some(scale(5)), pgbench: None };
+        assert!(tables.satisfies(None, scale(9)) && Tables::default().satisfies(None, scale(9)));
+        assert!(tables.satisfies(Some(Dataset::Sysbench), scale(5)));
+        assert!(!tables.satisfies(Some(Dataset::Sysbench), scale(6)));
+        assert!(!tables.satisfies(Some(Dataset::Pgbench), scale(5)));
+        let given = Tables { pgbench: Some(scale(150_000)), ..tables };
+        assert!(given.satisfies(Some(Dataset::Pgbench), scale(200_000)));
+    }
+
+    #[test]
+    fn names_tell_scales_apart() {
+        let tables = |sysbench: Option<u32>, pgbench: Option<u32>| Tables {
+            sysbench: sysbench.map(scale),
+            pgbench: pgbench.map(scale),
+        };
+        let both = tables(Some(5), Some(100_001));
+        assert_eq!(both.key(), "5rows-200000accounts");
+        assert_eq!(both.to_string(), "sysbench's 5 rows and pgbench's 200000 accounts");
+        assert_eq!(both.names().count(), 5);
+        assert_eq!(tables(Some(5), None).key(), "5rows");
+        assert_eq!(tables(None, Some(5)).key(), "100000accounts");
+        assert_eq!((Tables::default().key(), Tables::default().names().count()), ("empty".to_owned(), 0));
+    }
+}

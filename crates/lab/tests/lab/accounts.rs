@@ -1,0 +1,120 @@
+//! Accounts that not every server can have: MariaDB's plugins, and client certificates.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use ciphertoll_lab::{Account, Authority, Error, Server, Tables};
+use ciphertoll_model::{Auth, ClientIdentity, Endpoint, Engine, ExitCode};
+
+use crate::stand::{Stand, Way, connect, connect_as, skipped};
+
+/// Who is logged in, or what else is wrong.
+fn user(server: &Server, auth: Auth, way: Way) -> String {
+    let sql = "SELECT current_user";
+    let mut client = connect(server, auth, way).unwrap_or_else(|error| panic!("{auth} {way:?}: {error}"));
+    client.query_text(sql).expect("an answer").expect("a name")
+}
+
+#[test]
+fn mariadbs_plugins_log_in_or_the_error_says_what_is_missing() {
+    for stand in Stand::all(Engine::MariaDb) {
+        let mut server = stand.start(&Tables::default(), None).unwrap();
+        for auth in [Auth::Ed25519, Auth::Parsec] {
+            match server.prepare_auth(auth) {
+                Ok(()) => logs_in_with_the_password_only(&mut server, auth),
+                Err(error) => {
+                    assert!(matches!(error, Error::AuthUnavailable { .. }), "{error}");
+                    assert_eq!(error.exit_code(), ExitCode::NothingRan);
+                    let reason = error.to_string();
+                    let version = &stand.build.version;
+                    let too_old = format!("MariaDB {version} has no parsec: it came with 11.6");
+                    assert!(reason == too_old || reason.contains("package mariadb-server"), "{reason}");
+                    assert!(auth == Auth::Parsec || reason != too_old, "{reason}");
+                    skipped(&reason);
+                }
+            }
+        }
+    }
+}
+
+fn logs_in_with_the_password_only(server: &mut Server, auth: Auth) {
+    server.prepare_auth(auth).expect("once more is nothing new");
+    for way in [Way::Unix, Way::Plain, Way::Tls] {
+        let client = connect(server, auth, way).unwrap_or_else(|error| panic!("{auth} {way:?}: {error}"));
+        assert_eq!(client.server().auth_label(), auth.to_string());
+        let wrong =
+            Account { password_file: server.account(Auth::Trust).password_file, ..server.account(auth) };
+        assert!(connect_as(server, wrong, way).is_err(), "{auth} {way:?}");
+    }
+    let password = fs::read_to_string(server.password_file()).expect("the password is readable");
+    let data = server.password_file().with_file_name("data");
+    let told = Command::new("grep").args(["-rqF", &password]).arg(&data).status().expect("grep runs");
+    assert!(!told.success(), "the server stores the password");
+}
+
+#[test]
+fn a_certificate_logs_in_its_own_account_and_nobody_else() {
+    for stand in Stand::all(Engine::MariaDb).into_iter().chain(Stand::all(Engine::Postgres)) {
+        let mut server = stand.start(&Tables::default(), None).unwrap();
+        let default = Auth::default_of(server.engine());
+        server.prepare_auth(Auth::Trust).unwrap();
+        for _ in 0..2 {
+            server.prepare_auth(Auth::Cert).unwrap();
+            let account = server.account(Auth::Cert);
+            assert!(user(&server, Auth::Cert, Way::Tls).starts_with(&account.user));
+            let refused = |account: &Account, way| connect_as(&server, account.clone(), way).is_err();
+            assert!(refused(&account, Way::Plain) && refused(&account, Way::Unix));
+            assert!(refused(&Account { identity: None, ..account.clone() }, Way::Tls));
+            let stranger = stranger_of(&stand, &account);
+            assert!(refused(&stranger, Way::Tls), "another authority vouches for the same name");
+            server.prepare_auth(default).unwrap();
+            assert!(user(&server, default, Way::Tls).starts_with(&server.account(default).user));
+        }
+        if server.engine() == Engine::Postgres {
+            let without_request = connect(&server, Auth::Cert, Way::Tls);
+            assert!(without_request.is_err(), "the certificate is asked for only where it is measured");
+        }
+    }
+}
+
+/// A certificate for the same name, signed by another authority.
+fn stranger_of(stand: &Stand, account: &Account) -> Account {
+    let certificate = Authority::generate()
+        .and_then(|authority| authority.issue_to_client(&account.user))
+        .expect("a certificate");
+    let directory = stand.lab.scratch().path();
+    let identity = ClientIdentity {
+        certificate_file: directory.join("stranger.pem"),
+        key_file: directory.join("stranger-key.pem"),
+    };
+    fs::write(&identity.certificate_file, certificate.certificate_pem).expect("ours to write");
+    fs::write(&identity.key_file, certificate.key_pem).expect("ours to write");
+    Account { identity: Some(identity), ..account.clone() }
+}
+
+#[test]
+fn only_clients_with_a_certificate_are_asked_for_one() {
+    for stand in Stand::all(Engine::Postgres) {
+        let mut server = stand.start(&Tables::default(), None).unwrap();
+        let default = Auth::default_of(Engine::Postgres);
+        for (auth, expected) in [(default, false), (Auth::Cert, true), (Auth::Trust, false)] {
+            server.prepare_auth(auth).unwrap();
+            let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
+            let Some(asked) = asks_for_a_certificate(address) else {
+                return skipped("openssl is not on the PATH");
+            };
+            assert_eq!(asked, expected, "{auth}");
+        }
+    }
+}
+
+/// As `openssl s_client` sees it.
+fn asks_for_a_certificate(address: SocketAddr) -> Option<bool> {
+    let mut command = Command::new("openssl");
+    command.args(["s_client", "-starttls", "postgres", "-msg", "-connect", &address.to_string()]);
+    let output = command.stdin(Stdio::null()).output().ok()?;
+    let messages = String::from_utf8_lossy(&output.stdout);
+    assert!(messages.contains("ServerHello"), "{messages}");
+    Some(messages.contains("CertificateRequest"))
+}

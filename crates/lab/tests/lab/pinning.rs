@@ -1,0 +1,32 @@
+//! Servers that keep to some of the processors.
+
+use ciphertoll_lab::{Tables, processors_apart};
+use ciphertoll_model::{Auth, Engine};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+
+use crate::stand::{Stand, Way, connect, skipped};
+
+fn processors_of(pid: i32) -> Vec<u16> {
+    let set = sched_getaffinity(Pid::from_raw(pid)).expect("a process of ours");
+    let all = 0..CpuSet::count() as u16;
+    all.filter(|&processor| set.is_set(usize::from(processor)).unwrap_or(false)).collect()
+}
+
+#[test]
+fn a_pinned_server_and_all_its_processes_keep_to_their_processors() {
+    let Some(apart) = processors_apart() else { return skipped("there is one processor only") };
+    for stand in Engine::ALL.into_iter().flat_map(Stand::all) {
+        let server = stand.start(&Tables::default(), Some(apart.server.clone())).unwrap();
+        assert_eq!(processors_of(server.pid()), apart.server);
+        if server.engine() == Engine::Postgres {
+            let default = Auth::default_of(Engine::Postgres);
+            let mut client = connect(&server, default, Way::Unix).unwrap();
+            let backend = client.query_text("SELECT pg_backend_pid()").unwrap().unwrap();
+            assert_eq!(processors_of(backend.parse().unwrap()), apart.server);
+        }
+        drop(server);
+        let server = stand.start(&Tables::default(), None).unwrap();
+        assert_eq!(processors_of(server.pid()), processors_of(std::process::id().cast_signed()));
+    }
+}

@@ -1,0 +1,131 @@
+//! Servers of either engine, with any tables, and clients that log in to them in any way.
+
+use std::fs;
+use std::sync::Arc;
+
+use ciphertoll_lab::{Account, Build, Error, Lab, Server, Start, Tables, find};
+use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_net::{Address, tls};
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::{Secret, mysql, postgres};
+
+use crate::common;
+
+/// Servers to look at beside those that are found, such as `mariadb=/opt/mariadb,postgres-18`.
+const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
+
+/// A build and what is needed to start it.
+pub(crate) struct Stand {
+    // Dropped in this order: the servers' files lie in the scratch directory, that in the place.
+    pub(crate) lab: Lab,
+    pub(crate) build: Build,
+    place: tempfile::TempDir,
+}
+
+/// How a client reaches a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Unix,
+    Plain,
+    Tls,
+}
+
+impl Stand {
+    /// The server that is asked for by the engine alone, and those that are asked for beside it.
+    pub(crate) fn all(engine: Engine) -> Vec<Self> {
+        let extra = std::env::var(EXTRA_SERVERS).unwrap_or_default();
+        let extra = extra.split(',').filter(|text| !text.is_empty());
+        let levels = extra.map(|text| text.parse::<ServerLevel>().expect(EXTRA_SERVERS));
+        let levels = levels.filter(|level| level.engine == engine);
+        Self::of(&ServerLevel::of(engine))
+            .into_iter()
+            .chain(levels.map(|level| Self::of(&level).expect(EXTRA_SERVERS)))
+            .collect()
+    }
+
+    /// The build that `level` asks for, or a printed reason to skip.
+    pub(crate) fn of(level: &ServerLevel) -> Option<Self> {
+        let build = find(level).inspect_err(|error| skipped(&error.to_string())).ok()?;
+        let place = common::place();
+        // Templates are shared by all tests and kept between runs, as users' are.
+        let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
+        let scratch = place.path().join("scratch");
+        let lab = Lab::open_in(common::helper(), &scratch, cache.into()).expect("a lab of our own");
+        Some(Self { lab, build, place })
+    }
+
+    pub(crate) fn start(&self, tables: &Tables, processors: Option<Vec<u16>>) -> Result<Server, Error> {
+        let template = self.lab.template(&self.build, tables, &mut |_| {}, &|| false)?;
+        self.lab.start(&Start {
+            build: &self.build,
+            template: &template,
+            name: "t1",
+            key: ServerKey::P256,
+            log: self.place.path().join("server.log"),
+            preferred_port: None,
+            processors,
+        })
+    }
+}
+
+/// Says why a test, or a part of one, did not run.
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+pub(crate) fn skipped(reason: &str) {
+    eprintln!("skipped: {reason}");
+}
+
+pub(crate) fn scale(rows: u32) -> Scale {
+    rows.to_string().parse().expect("a scale")
+}
+
+/// A client of the account for `auth`, with its own credentials.
+pub(crate) fn connect(server: &Server, auth: Auth, way: Way) -> Result<Client, ciphertoll_net::Error> {
+    connect_as(server, server.account(auth), way)
+}
+
+pub(crate) fn connect_as(
+    server: &Server,
+    account: Account,
+    way: Way,
+) -> Result<Client, ciphertoll_net::Error> {
+    let password = Secret::new(fs::read(&account.password_file).expect("the password is readable"));
+    let context = (way == Way::Tls).then(|| {
+        let identity = account.identity.clone();
+        let settings = tls::Settings {
+            library: tls::Library::OpenSsl,
+            version: tls::Version::Tls13,
+            anchors: tls::TrustAnchors::File(server.ca_file()),
+            peer: server.server_name().into(),
+            identity: identity.map(|identity| tls::Identity {
+                certificate_file: identity.certificate_file,
+                key_file: identity.key_file,
+            }),
+        };
+        tls::Context::build(&settings).expect("a TLS context")
+    });
+    let endpoint = if way == Way::Unix { server.unix_endpoint() } else { server.tcp_endpoint() };
+    let address = match endpoint {
+        Endpoint::Tcp(address) => Address::Tcp(address),
+        Endpoint::Unix(path) => Address::Unix(path),
+    };
+    Client::connect(&address, login(server, account.user, password, way), context.as_ref())
+}
+
+fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
+    let database = Some(server.database().to_owned());
+    match server.engine() {
+        Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
+            database,
+            encryption: if way == Way::Tls { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
+            ..mysql::Login::new(user, password)
+        })),
+        Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+            user,
+            password,
+            database,
+            encryption: if way == Way::Tls { postgres::Encryption::Tls } else { postgres::Encryption::Plain },
+            channel_binding: postgres::ChannelBinding::Disabled,
+        })),
+    }
+}

@@ -1,0 +1,368 @@
+//! The hidden command `__drive`: speaks the protocol of `__load` and has a tool make the load.
+//!
+//! The tool is run twice, for the warm-up and for the window. It is started through `__drive NAME exec`, a
+//! process of its own that asks for SIGKILL at its parent's death and becomes the tool: a tool outlives no
+//! coordinator.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ciphertoll_model::{LatencySummary, LoadMessage, TrialResult, TrialSpec};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::prctl;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use super::error::Error;
+use super::file::{DriverFile, ToolFile};
+use super::find::find;
+use super::output::{Outcome, ResultRule};
+use super::placeholder::{Placeholder, Values};
+use super::tool::{Invocation, Task, values};
+
+/// The hidden command: `__drive NAME WORKLOAD ROWS`.
+pub const DRIVE_COMMAND: &str = "__drive";
+/// `__drive NAME exec PROGRAM ARGUMENTS…` becomes the program.
+const EXEC: &str = "exec";
+
+const MAX_SPEC_BYTES: u64 = 1 << 20;
+const MAX_PASSWORD_BYTES: u64 = 4 << 10;
+/// So much of what a tool prints is read, from the end.
+const MAX_PRINTED_BYTES: u64 = 1 << 20;
+/// So much of its logs: a line takes about 40 bytes.
+const MAX_LOG_BYTES: u64 = 1 << 30;
+const MAX_REASON_CHARS: usize = 200;
+const SAMPLES_PER_MESSAGE: usize = 100_000;
+/// Connecting, and ending, beyond the time that a tool was told to work.
+const GRACE: Duration = Duration::from_secs(20);
+/// How often the tool's memory is looked at, and whether it has ended.
+const POLL: Duration = Duration::from_millis(5);
+/// A run that lasted so long tells how many operations fill a window.
+const CALIBRATED: Duration = Duration::from_millis(200);
+const FIRST_OPERATIONS_PER_CLIENT: u64 = 25;
+const MAX_CALIBRATIONS: u32 = 8;
+
+/// Runs the hidden command with the arguments that follow it. A failure was reported on stdout; the exit
+/// status needs to say only that there was one.
+pub fn run_drive_process(arguments: &[OsString]) -> Result<(), Error> {
+    // Without its coordinator a load process has nobody to measure for.
+    let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+    if let [_, exec, program, rest @ ..] = arguments
+        && exec == EXEC
+    {
+        let error = Command::new(program).args(rest).exec();
+        return Err(Error::io("run", program)(error));
+    }
+    let mut stdout = io::stdout().lock();
+    let result = drive(arguments, &mut stdout);
+    if let Err(error) = &result {
+        let failed = LoadMessage::Failed { fault: error.fault(), message: error.to_string() };
+        send(&mut stdout, &failed)?;
+    }
+    result
+}
+
+fn drive(arguments: &[OsString], messages: &mut impl Write) -> Result<(), Error> {
+    let texts: Option<Vec<&str>> = arguments.iter().map(|argument| argument.to_str()).collect();
+    let Some([name, workload, scale]) = texts.as_deref() else {
+        return Err(Error::Trial(format!("usage: {DRIVE_COMMAND} DRIVER WORKLOAD ROWS")));
+    };
+    let driver = find(name)?;
+    let DriverFile::Tool(file) = driver.file() else {
+        return Err(Error::Trial(format!("driver {name} is a program and needs no adapter")));
+    };
+    let spec = read_spec(io::stdin().lock())?;
+    run_adapter(name, file, &spec, &Task::parse(workload, scale)?, messages)
+}
+
+/// Has the tool make the trial's load; sends all messages but a failure.
+fn run_adapter(
+    name: &str,
+    file: &ToolFile,
+    spec: &TrialSpec,
+    task: &Task,
+    messages: &mut impl Write,
+) -> Result<(), Error> {
+    keep_to_processors(spec)?;
+    let invocation = Invocation::of(file, spec, task)?;
+    let mut place = Place::make(spec)?;
+    let password = read_password(&spec.password_file)?;
+    place.values = values(spec, task, &place.path, &password)?;
+    let tool = Tool { name, invocation: &invocation, password: &password };
+    let (seconds, operations) = warm_up(&tool, &mut place, spec)?;
+
+    let cpu_before_ns = children_cpu_ns()?;
+    send(messages, &LoadMessage::WindowOpened)?;
+    let run = tool.run(&mut place, seconds, operations)?;
+    send(messages, &LoadMessage::WindowClosed)?;
+    let cpu_ns = children_cpu_ns()?.saturating_sub(cpu_before_ns);
+    let outcome = place.outcome(invocation.rule, operations)?;
+    for samples in outcome.samples_ns.chunks(SAMPLES_PER_MESSAGE) {
+        send(messages, &LoadMessage::Samples { latency_ns: samples.to_vec() })?;
+    }
+    let result = trial_result(&outcome, spec, cpu_ns, run.rss_peak_bytes);
+    send(messages, &LoadMessage::Finished(Box::new(result)))
+}
+
+/// Runs the tool before the window; how long, and how many operations, the window's run takes.
+fn warm_up(tool: &Tool<'_>, place: &mut Place, spec: &TrialSpec) -> Result<(u64, u64), Error> {
+    let whole_seconds = |ns: u64| ns.div_ceil(1_000_000_000).max(1);
+    let window_s = whole_seconds(spec.window_ns);
+    if !tool.invocation.counts_operations() {
+        if spec.warm_up_ns > 0 {
+            tool.run(place, whole_seconds(spec.warm_up_ns), 0)?;
+        }
+        return Ok((window_s, 0));
+    }
+    let clients = u64::from(spec.clients.count());
+    let mut operations = clients * FIRST_OPERATIONS_PER_CLIENT;
+    let enough = CALIBRATED.max(Duration::from_nanos(spec.warm_up_ns).min(Duration::from_secs(1)));
+    let mut per_s = 0.0;
+    for _ in 0..MAX_CALIBRATIONS {
+        tool.run(place, window_s, operations)?;
+        let took_ns = place.outcome(tool.invocation.rule, operations)?.window_ns.max(1_000_000);
+        per_s = operations as f64 * 1e9 / took_ns as f64;
+        if u128::from(took_ns) >= enough.as_nanos() {
+            break;
+        }
+        operations *= 4;
+    }
+    let in_window = (per_s * spec.window_ns as f64 * 1e-9) as u64;
+    Ok((window_s, in_window.div_ceil(clients).max(1) * clients))
+}
+
+/// A tool that can be run.
+struct Tool<'a> {
+    name: &'a str,
+    invocation: &'a Invocation<'a>,
+    password: &'a str,
+}
+
+/// What is known of a run besides what the tool printed.
+struct RunOfTool {
+    rss_peak_bytes: u64,
+}
+
+impl Tool<'_> {
+    fn run(&self, place: &mut Place, seconds: u64, operations: u64) -> Result<RunOfTool, Error> {
+        place.clear()?;
+        place.values.insert(Placeholder::Seconds, seconds.to_string());
+        place.values.insert(Placeholder::Operations, operations.to_string());
+        for (name, text) in self.invocation.files(&place.values) {
+            place.create(&name)?.write_all(text.as_bytes()).map_err(Error::io("write", &place.path))?;
+        }
+        let exe = std::env::current_exe().map_err(Error::io("find", "ciphertoll's own program"))?;
+        let mut command = Command::new(exe);
+        command.args([DRIVE_COMMAND, self.name, EXEC, self.invocation.program]);
+        command.args(self.invocation.arguments(&place.values));
+        // Nothing of the user's own settings may get into a trial.
+        command.env_clear().env("LC_ALL", "C").env("HOME", &place.path);
+        for kept in ["PATH", "LD_LIBRARY_PATH"] {
+            command.envs(std::env::var_os(kept).map(|value| (kept, value)));
+        }
+        command.envs(self.invocation.environment(&place.values));
+        command.current_dir(&place.path).stdin(Stdio::null());
+        command.stdout(place.create(PRINTED)?).stderr(place.create(COMPLAINTS)?);
+        let child = command.spawn().map_err(Error::io("run", self.invocation.program))?;
+        let deadline = Instant::now() + Duration::from_secs(seconds) * 2 + GRACE;
+        let (status, rss_peak_bytes) = self.wait(child, deadline)?;
+        if status.success() { Ok(RunOfTool { rss_peak_bytes }) } else { Err(self.failed(place, status)) }
+    }
+
+    fn wait(&self, mut child: Child, deadline: Instant) -> Result<(ExitStatus, u64), Error> {
+        let mut rss_peak_bytes = 0;
+        loop {
+            if let Some(status) = child.try_wait().map_err(Error::io("wait for", self.invocation.program))? {
+                return Ok((status, rss_peak_bytes));
+            }
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                let reason = "was still running long after it should have ended".to_owned();
+                return Err(Error::Tool { tool: self.invocation.program.to_owned(), reason });
+            }
+            rss_peak_bytes = rss_peak_bytes.max(resident_peak_bytes(child.id()));
+            thread::sleep(POLL);
+        }
+    }
+
+    /// What it complained of last; a tool that repeats its password must not bring it into the record.
+    fn failed(&self, place: &Place, status: ExitStatus) -> Error {
+        let words = [COMPLAINTS, PRINTED].map(|name| read_end(&place.path.join(name)).unwrap_or_default());
+        let last = words.iter().find_map(|text| text.lines().rev().find(|line| !line.trim().is_empty()));
+        let line = last.map_or_else(|| status.to_string(), |line| line.trim().to_owned());
+        let line = if self.password.is_empty() { line } else { line.replace(self.password, "…") };
+        let reason = line.chars().take(MAX_REASON_CHARS).collect();
+        Error::Tool { tool: self.invocation.program.to_owned(), reason }
+    }
+}
+
+const PRINTED: &str = "stdout";
+const COMPLAINTS: &str = "stderr";
+
+/// The directory of one trial, for nobody else to read; it goes when dropped. It lies beside the password's
+/// file, so that a sweep finds it after a crash.
+struct Place {
+    path: PathBuf,
+    values: Values,
+}
+
+impl Place {
+    fn make(spec: &TrialSpec) -> Result<Self, Error> {
+        let parent = spec.password_file.parent().unwrap_or(Path::new("/"));
+        let path = parent.join(format!("drive-{}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&path).map_err(Error::io("make", &path))?;
+        Ok(Self { path, values: Values::new() })
+    }
+
+    fn clear(&self) -> Result<(), Error> {
+        let entries = fs::read_dir(&self.path).map_err(Error::io("look into", &self.path))?;
+        for entry in entries.flatten().filter(|entry| entry.path().is_file()) {
+            fs::remove_file(entry.path()).map_err(Error::io("remove", entry.path()))?;
+        }
+        Ok(())
+    }
+
+    fn create(&self, name: &str) -> Result<File, Error> {
+        let path = self.path.join(name);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        options.open(&path).map_err(Error::io("make", &path))
+    }
+
+    fn outcome(&self, rule: &ResultRule, asked: u64) -> Result<Outcome, Error> {
+        match rule {
+            ResultRule::Text(text) => text.read(&read_end(&self.path.join(PRINTED))?, asked),
+            ResultRule::Log(log) => {
+                let texts = self.logs(&log.files)?;
+                log.read(texts.iter().map(String::as_str))
+            }
+        }
+        .map_err(Error::Output)
+    }
+
+    fn logs(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        let entries = fs::read_dir(&self.path).map_err(Error::io("look into", &self.path))?;
+        let is_log = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(prefix))
+        };
+        let paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_log).collect();
+        let bytes: u64 = paths.iter().filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum();
+        if bytes > MAX_LOG_BYTES {
+            return Err(Error::Output("its log is larger than 1 GiB: choose a shorter window".to_owned()));
+        }
+        paths.iter().map(|path| fs::read_to_string(path).map_err(Error::io("read", path))).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed here goes with the directory that it lies in.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn trial_result(outcome: &Outcome, spec: &TrialSpec, cpu_ns: u64, rss_peak_bytes: u64) -> TrialResult {
+    let clients = f64::from(spec.clients.count());
+    // In a closed loop without pauses every client is always inside an operation.
+    let sum_ns = outcome.sum_ns.unwrap_or(outcome.window_ns as f64 * clients);
+    let summary = LatencySummary {
+        count: outcome.operations,
+        sum_ns: sum_ns as u64,
+        p50_ns: outcome.p50_ns,
+        p95_ns: outcome.p95_ns,
+        p99_ns: outcome.p99_ns,
+        max_ns: outcome.max_ns,
+    };
+    TrialResult {
+        operations: outcome.operations,
+        operations_by_half: outcome.by_half,
+        statements: outcome.statements,
+        retries: outcome.retries,
+        unfinished: 0,
+        window_ns: outcome.window_ns,
+        errors: Vec::new(),
+        latency: if outcome.samples_ns.is_empty() { summary } else { LatencySummary::default() },
+        service: None,
+        schedule_lag: None,
+        phase_sums_ns: [].into(),
+        histogram_base64: String::new(),
+        legs: Vec::new(),
+        client_cpu_ns: cpu_ns,
+        client_rss_peak_bytes: rss_peak_bytes,
+        usable_ports: None,
+    }
+}
+
+fn keep_to_processors(spec: &TrialSpec) -> Result<(), Error> {
+    let Some(processors) = &spec.processors else { return Ok(()) };
+    let wrong = |error: nix::Error| Error::Trial(format!("cannot keep to the trial's processors: {error}"));
+    let mut set = CpuSet::new();
+    for processor in processors {
+        set.set(usize::from(*processor)).map_err(wrong)?;
+    }
+    sched_setaffinity(Pid::from_raw(0), &set).map_err(wrong)
+}
+
+/// User and system CPU of the children that have ended.
+fn children_cpu_ns() -> Result<u64, Error> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)
+        .map_err(|error| Error::io("read the CPU time of", "the tool")(error.into()))?;
+    let microseconds = [usage.user_time(), usage.system_time()]
+        .iter()
+        .map(|time| time.tv_sec() * 1_000_000 + time.tv_usec())
+        .sum::<i64>();
+    Ok(microseconds.unsigned_abs() * 1_000)
+}
+
+/// Peak resident memory of a process that still runs; 0 once it has ended.
+fn resident_peak_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or(0) << 10
+}
+
+fn read_password(path: &Path) -> Result<String, Error> {
+    let file = File::open(path).map_err(Error::io("read", path))?;
+    let mut password = String::new();
+    file.take(MAX_PASSWORD_BYTES).read_to_string(&mut password).map_err(Error::io("read", path))?;
+    Ok(password)
+}
+
+/// A text's end; what is cut in the middle of a character is replaced.
+fn read_end(path: &Path) -> Result<String, Error> {
+    let mut file = File::open(path).map_err(Error::io("read", path))?;
+    let length = file.metadata().map_err(Error::io("read", path))?.len();
+    let start = SeekFrom::Start(length.saturating_sub(MAX_PRINTED_BYTES));
+    file.seek(start).map_err(Error::io("read", path))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_PRINTED_BYTES).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn read_spec(stdin: impl BufRead) -> Result<TrialSpec, Error> {
+    let mut line = String::new();
+    stdin
+        .take(MAX_SPEC_BYTES)
+        .read_line(&mut line)
+        .map_err(Error::io("read", "the trial's specification"))?;
+    serde_json::from_str(&line)
+        .map_err(|error| Error::Trial(format!("the trial's specification does not parse: {error}")))
+}
+
+fn send(messages: &mut impl Write, message: &LoadMessage) -> Result<(), Error> {
+    let mut line = serde_json::to_string(message).map_err(|error| Error::Trial(error.to_string()))?;
+    line.push('\n');
+    let sent = messages.write_all(line.as_bytes()).and_then(|()| messages.flush());
+    sent.map_err(Error::io("report to", "the coordinator"))
+}

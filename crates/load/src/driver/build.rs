@@ -1,0 +1,284 @@
+//! Makes a driver ready: compiles it on first use, or looks for its tool.
+
+use std::env;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ciphertoll_model::TrialSpec;
+use nix::unistd::geteuid;
+use sha1::{Digest, Sha1};
+
+use super::adapter::DRIVE_COMMAND;
+use super::builtin;
+use super::error::Error;
+use super::file::{DriverFile, Recipe};
+use super::find::{Driver, Origin, read};
+use super::placeholder::{Placeholder, Template};
+use super::tool::Task;
+
+/// Only we may write to what we run.
+const PRIVATE_DIRECTORY: u32 = 0o700;
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// So much of a compiler's words is shown.
+const MAX_REASON_CHARS: usize = 200;
+
+/// A driver whose program is there.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    run: Run,
+}
+
+#[derive(Clone, Debug)]
+enum Run {
+    Program(Vec<String>),
+    Tool { driver: String },
+}
+
+impl Driver {
+    /// Makes the driver ready; compiles into `cache`, which may take seconds, where it was not done before.
+    pub fn prepare(&self, cache: &Path) -> Result<Ready, Error> {
+        let run = match self.file() {
+            DriverFile::Tool(_) => match self.missing() {
+                Some(reason) => return Err(self.lacks(&reason)),
+                None => Run::Tool { driver: self.name().to_owned() },
+            },
+            DriverFile::Program(program) => {
+                let built = program.build.as_ref().map(|recipe| self.build(recipe, cache)).transpose()?;
+                Run::Program(self.program(&program.command, built.as_deref())?)
+            }
+        };
+        Ok(Ready { run })
+    }
+
+    /// What is missing on this machine, as far as can be told without building anything.
+    pub(super) fn missing(&self) -> Option<String> {
+        let absent = |program: &str| match in_path(program) {
+            Some(_) => None,
+            None => Some(format!("{program} is not in PATH")),
+        };
+        match self.file() {
+            DriverFile::Tool(tool) => absent(&tool.program),
+            DriverFile::Program(program) if program.build.is_some() => absent("cc"),
+            DriverFile::Program(_) => None,
+        }
+    }
+
+    fn lacks(&self, reason: &str) -> Error {
+        let needs = match self.file() {
+            DriverFile::Tool(tool) => tool.needs.clone(),
+            DriverFile::Program(program) => {
+                program.build.as_ref().map_or_else(String::new, |recipe| recipe.needs.clone())
+            }
+        };
+        Error::Missing { name: self.name().to_owned(), needs, reason: reason.to_owned() }
+    }
+
+    fn program(&self, command: &[Template], built: Option<&Path>) -> Result<Vec<String>, Error> {
+        let built = built.map(|path| (Placeholder::Build, path.display().to_string()));
+        let values = built.into_iter().collect();
+        let parts = command.iter().map(|part| part.fill(&values)).collect::<Option<Vec<String>>>();
+        let mut parts = parts.unwrap_or_default();
+        let Some(first) = parts.first_mut() else {
+            return Err(Error::File {
+                name: self.name().to_owned(),
+                reason: "`command` is empty".to_owned(),
+            });
+        };
+        let beside = match self.origin() {
+            Origin::Directory(directory) => Some(directory.join(&*first)).filter(|path| path.is_file()),
+            Origin::BuiltIn => None,
+        };
+        match beside.or_else(|| in_path(first)) {
+            Some(found) => *first = found.display().to_string(),
+            None => {
+                return Err(Error::Missing {
+                    name: self.name().to_owned(),
+                    needs: first.clone(),
+                    reason: "it is neither beside the driver's file nor in PATH".to_owned(),
+                });
+            }
+        }
+        Ok(parts)
+    }
+
+    fn build(&self, recipe: &Recipe, cache: &Path) -> Result<PathBuf, Error> {
+        let sources = self.sources(recipe)?;
+        let directory = cache.join("drivers");
+        make_private(&directory)?;
+        let program = directory.join(format!("{}-{}", self.name(), key(&recipe.command, &sources)));
+        if program.is_file() {
+            return Ok(program);
+        }
+        let place = directory.join(format!(".{}-{}", self.name(), std::process::id()));
+        let built = self.compile(recipe, &sources, &place).and_then(|made| {
+            // Two runs that build the same at once put the same in its place.
+            fs::rename(&made, &program).map_err(Error::io("put in place", &program))
+        });
+        // What is left there is of no use to anybody; a failure to remove it is of no use either.
+        let _ = fs::remove_dir_all(&place);
+        built.map(|()| program)
+    }
+
+    fn sources(&self, recipe: &Recipe) -> Result<Vec<(String, String)>, Error> {
+        let text = |name: &String| match self.origin() {
+            Origin::Directory(directory) => read(&directory.join(name)),
+            Origin::BuiltIn => builtin::source(name).map(ToOwned::to_owned).ok_or_else(|| Error::File {
+                name: self.name().to_owned(),
+                reason: format!("there is no source {name}"),
+            }),
+        };
+        recipe.sources.iter().map(|name| Ok((name.clone(), text(name)?))).collect()
+    }
+
+    fn compile(&self, recipe: &Recipe, sources: &[(String, String)], place: &Path) -> Result<PathBuf, Error> {
+        let _ = fs::remove_dir_all(place);
+        DirBuilder::new().mode(PRIVATE_DIRECTORY).create(place).map_err(Error::io("make", place))?;
+        for (name, text) in sources {
+            fs::write(place.join(name), text).map_err(Error::io("write", place.join(name)))?;
+        }
+        let output = place.join("built");
+        let compiler = Command::new("sh")
+            .args(["-eu", "-c", &recipe.command])
+            .env("OUTPUT", &output)
+            .env("LC_ALL", "C")
+            .current_dir(place)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(Error::io("run", "sh"))?;
+        if compiler.status.success() && output.is_file() {
+            return Ok(output);
+        }
+        Err(self.lacks(&first_complaint(&String::from_utf8_lossy(&compiler.stderr))))
+    }
+}
+
+impl Ready {
+    /// What to start for a trial: a program that speaks the protocol of `__load`. `exe` is ciphertoll
+    /// itself, which is the adapter of a tool.
+    pub fn command(&self, exe: &Path, task: &Task) -> Command {
+        match &self.run {
+            Run::Program(parts) => {
+                let mut command = Command::new(&parts[0]);
+                command.args(&parts[1..]);
+                command
+            }
+            Run::Tool { driver } => {
+                let mut command = Command::new(exe);
+                command.arg(DRIVE_COMMAND).arg(driver).args(task.arguments());
+                command
+            }
+        }
+    }
+}
+
+/// What a program needs to end: joining its threads, writing its samples.
+const PROGRAM_GRACE: Duration = Duration::from_secs(10);
+/// A tool connects twice and is started several times where it counts operations.
+const TOOL_GRACE: Duration = Duration::from_secs(30);
+
+impl Ready {
+    /// How long after its window should have closed the driver may still be running: a tool's warm-up and window
+    /// last whole seconds.
+    pub fn grace(&self, spec: &TrialSpec) -> Duration {
+        match &self.run {
+            Run::Program(_) => PROGRAM_GRACE,
+            Run::Tool { .. } => {
+                let told = Duration::from_nanos(spec.warm_up_ns.saturating_add(spec.window_ns));
+                TOOL_GRACE + told / 2
+            }
+        }
+    }
+}
+
+fn make_private(directory: &Path) -> Result<(), Error> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(PRIVATE_DIRECTORY);
+    builder.create(directory).map_err(Error::io("make", directory))?;
+    let metadata = fs::metadata(directory).map_err(Error::io("look at", directory))?;
+    if metadata.uid() == geteuid().as_raw() && metadata.mode() & WRITABLE_BY_OTHERS == 0 {
+        return Ok(());
+    }
+    let others = std::io::Error::other("others can write to it, and programs are run from there");
+    Err(Error::io("use", directory)(others))
+}
+
+/// Everything that makes one program differ from another.
+fn key(command: &str, sources: &[(String, String)]) -> String {
+    let mut digest = Sha1::new();
+    let parts = sources.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]);
+    for part in [command, env::consts::ARCH].into_iter().chain(parts) {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    let digest = digest.finalize();
+    let first = digest.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    format!("{first:016x}")
+}
+
+/// The line that says what was wrong: a compiler's first error, else the first line there is.
+fn first_complaint(words: &str) -> String {
+    let lines = || words.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error = lines().find(|line| line.contains("error") || line.contains("not found"));
+    let line = error.or_else(|| lines().next()).unwrap_or("its build made nothing");
+    line.chars().take(MAX_REASON_CHARS).collect()
+}
+
+/// Where a program is; a path leads to itself.
+pub(super) fn in_path(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(|path| path.is_file());
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(build: &str) -> Driver {
+        let text = format!(
+            "kind = \"program\"\nabout = \"a test\"\ncommand = [\"{{build}}\"]\n[build]\nsources = []\n\
+             needs = \"a miracle\"\ncommand = '''{build}'''\n[can]\nengines = [\"mariadb\"]\npaths = [\"plain\"]\n"
+        );
+        Driver::parse("mine", Origin::BuiltIn, &text).unwrap()
+    }
+
+    #[test]
+    fn what_was_built_is_kept() {
+        let cache = tempfile::tempdir().unwrap();
+        let log = cache.path().join("log");
+        let driver = program(&format!("echo built >>{}; echo >\"$OUTPUT\"", log.display()));
+        let task = Task::parse("point-select", "100").unwrap();
+        for _ in 0..2 {
+            let command = driver.prepare(cache.path()).unwrap().command(Path::new("exe"), &task);
+            assert!(Path::new(command.get_program()).is_file());
+        }
+        assert_eq!(fs::read_to_string(&log).unwrap(), "built\n");
+        assert_eq!(fs::read_dir(cache.path().join("drivers")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_built_is_told_in_a_line() {
+        let cache = tempfile::tempdir().unwrap();
+        let driver = program("echo 'In file x:' >&2; echo 'x.c:1: fatal error: libpq-fe.h: gone' >&2; false");
+        assert_eq!(
+            driver.prepare(cache.path()).unwrap_err().to_string(),
+            "driver mine needs a miracle: x.c:1: fatal error: libpq-fe.h: gone"
+        );
+    }
+
+    #[test]
+    fn a_cache_that_others_can_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let cache = tempfile::tempdir().unwrap();
+        let directory = cache.path().join("drivers");
+        fs::create_dir(&directory).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = program("echo >\"$OUTPUT\"").prepare(cache.path()).unwrap_err().to_string();
+        assert!(error.contains("others can write to it"), "{error}");
+    }
+}

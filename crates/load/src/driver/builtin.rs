@@ -1,0 +1,29 @@
+//! The drivers that are part of ciphertoll: their files and sources, embedded.
+
+/// Each built-in driver's name and file.
+pub(super) const DRIVERS: [(&str, &str); 5] = [
+    ("libpq", include_str!("../../../../drivers/libpq.toml")),
+    ("libmariadb", include_str!("../../../../drivers/libmariadb.toml")),
+    ("pgbench", include_str!("../../../../drivers/pgbench.toml")),
+    ("sysbench", include_str!("../../../../drivers/sysbench.toml")),
+    ("mysqlslap", include_str!("../../../../drivers/mysqlslap.toml")),
+];
+
+/// Each source that a built-in driver is compiled from.
+const SOURCES: [(&str, &str); 10] = [
+    ("libpq.c", include_str!("../../../../drivers/libpq.c")),
+    ("libmariadb.c", include_str!("../../../../drivers/libmariadb.c")),
+    ("load.c", include_str!("../../../../drivers/load.c")),
+    ("load.h", include_str!("../../../../drivers/load.h")),
+    ("spec.c", include_str!("../../../../drivers/spec.c")),
+    ("spec.h", include_str!("../../../../drivers/spec.h")),
+    ("draw.c", include_str!("../../../../drivers/draw.c")),
+    ("draw.h", include_str!("../../../../drivers/draw.h")),
+    ("message.c", include_str!("../../../../drivers/message.c")),
+    ("message.h", include_str!("../../../../drivers/message.h")),
+];
+
+/// The text of a source that is built in.
+pub(super) fn source(name: &str) -> Option<&'static str> {
+    SOURCES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}

@@ -1,0 +1,368 @@
+//! A driver's file. Parsed once and checked as a whole; nothing after it parses a string.
+
+use std::collections::BTreeMap;
+
+use ciphertoll_model::{Auth, ChannelBinding, Engine, Path, StatementProtocol, TlsStart, Workload};
+use serde::Deserialize;
+
+use super::output::ResultRule;
+use super::placeholder::{Placeholder, Template};
+
+/// A driver's file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum DriverFile {
+    /// A program that speaks the protocol of `__load`.
+    Program(Box<ProgramFile>),
+    /// A tool that an adapter runs.
+    Tool(Box<ToolFile>),
+}
+
+/// A program that speaks the protocol of `__load`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramFile {
+    pub(super) about: String,
+    pub(super) command: Vec<Template>,
+    pub(super) build: Option<Recipe>,
+    pub(super) can: Abilities,
+    #[serde(default)]
+    pub(super) without: Reasons,
+}
+
+/// How a program is made from its sources.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Recipe {
+    pub(super) sources: Vec<String>,
+    /// For `sh`, in a directory with the sources; what it makes goes to `$OUTPUT`.
+    pub(super) command: String,
+    pub(super) needs: String,
+}
+
+/// What a program can do.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Abilities {
+    pub(super) engines: Vec<Engine>,
+    pub(super) paths: Vec<PathKind>,
+    /// All, where absent.
+    pub(super) workloads: Option<Vec<WorkloadName>>,
+    /// All, where absent.
+    pub(super) auths: Option<Vec<AuthKind>>,
+    #[serde(default)]
+    pub(super) paces: Paces,
+}
+
+/// Which schedules a program can keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Paces {
+    #[default]
+    Closed,
+    Any,
+}
+
+/// Why not, by the name of an engine, a workload, a path, an authentication or a context.
+pub(super) type Reasons = BTreeMap<String, String>;
+
+/// A tool and how to run it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolFile {
+    pub(super) about: String,
+    pub(super) program: String,
+    pub(super) needs: String,
+    #[serde(default)]
+    pub(super) arguments: Vec<Template>,
+    #[serde(default)]
+    pub(super) environment: BTreeMap<String, Template>,
+    #[serde(default)]
+    pub(super) files: BTreeMap<String, Template>,
+    pub(super) engines: BTreeMap<Engine, EngineSection>,
+    pub(super) workloads: BTreeMap<WorkloadName, WorkloadSection>,
+    #[serde(default)]
+    protocols: BTreeMap<Protocol, Setting>,
+    pub(super) result: ResultRule,
+    #[serde(default)]
+    pub(super) without: Reasons,
+}
+
+/// Something that is added to the tool's arguments, environment and files.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Setting {
+    #[serde(default)]
+    pub(super) arguments: Vec<Template>,
+    #[serde(default)]
+    pub(super) environment: BTreeMap<String, Template>,
+    #[serde(default)]
+    pub(super) files: BTreeMap<String, Template>,
+}
+
+/// What is added for an engine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EngineSection {
+    #[serde(default)]
+    pub(super) arguments: Vec<Template>,
+    #[serde(default)]
+    pub(super) environment: BTreeMap<String, Template>,
+    #[serde(default)]
+    pub(super) files: BTreeMap<String, Template>,
+    /// All, where absent.
+    pub(super) auths: Option<Vec<AuthKind>>,
+    pub(super) paths: BTreeMap<PathKind, Setting>,
+    #[serde(default)]
+    pub(super) without: Reasons,
+}
+
+/// What is added for a workload.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WorkloadSection {
+    #[serde(default)]
+    pub(super) arguments: Vec<Template>,
+    #[serde(default)]
+    pub(super) environment: BTreeMap<String, Template>,
+    #[serde(default)]
+    pub(super) files: BTreeMap<String, Template>,
+    /// Instead of the tool's.
+    pub(super) result: Option<ResultRule>,
+}
+
+/// A kind of path, as drivers tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathKind {
+    /// TCP, no encryption.
+    Plain,
+    /// A unix socket.
+    Unix,
+    /// TLS that the database's protocol asks for.
+    Tls,
+    /// TLS from the first byte.
+    TlsDirect,
+}
+
+/// A kind of authentication: its level without numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum AuthKind {
+    Trust,
+    Scram,
+    ScramPlus,
+    Md5,
+    Native,
+    CachingSha2,
+    Ed25519,
+    Parsec,
+    Cert,
+}
+
+/// A workload's name without its modifiers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct WorkloadName(String);
+
+/// How statements are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Protocol {
+    Text,
+    Prepared,
+}
+
+impl DriverFile {
+    /// Reads a file. The error is one line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: Self = toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
+            let message = error.message().trim().replace('\n', "; ");
+            if at == 0 { message } else { format!("line {at}: {message}") }
+        })?;
+        match &file {
+            Self::Program(program) => program.check()?,
+            Self::Tool(tool) => tool.check()?,
+        }
+        Ok(file)
+    }
+
+    /// One line on what it is.
+    pub fn about(&self) -> &str {
+        match self {
+            Self::Program(program) => &program.about,
+            Self::Tool(tool) => &tool.about,
+        }
+    }
+}
+
+impl ProgramFile {
+    fn check(&self) -> Result<(), String> {
+        let Some(first) = self.command.first() else { return Err("`command` is empty".to_owned()) };
+        if first.names(Placeholder::Build) && self.build.is_none() {
+            return Err("`command` names {build}, but there is no [build]".to_owned());
+        }
+        let of_one_trial =
+            |part: &Template| part.fill(&[(Placeholder::Build, String::new())].into()).is_none();
+        if self.command.iter().any(of_one_trial) {
+            return Err("`command` may name {build} only: a program reads its trial on stdin".to_owned());
+        }
+        let names = self.build.iter().flat_map(|recipe| &recipe.sources);
+        names.map(String::as_str).try_for_each(check_file_name)
+    }
+}
+
+impl ToolFile {
+    fn check(&self) -> Result<(), String> {
+        let mut settings: Vec<_> = vec![(&self.arguments, &self.environment, &self.files)];
+        for engine in self.engines.values() {
+            settings.push((&engine.arguments, &engine.environment, &engine.files));
+            settings.extend(engine.paths.values().map(Setting::parts));
+        }
+        settings.extend(self.workloads.values().map(|one| (&one.arguments, &one.environment, &one.files)));
+        settings.extend(self.protocols.values().map(Setting::parts));
+        for (arguments, environment, files) in settings {
+            if arguments.iter().any(|argument| argument.names(Placeholder::Password)) {
+                let why = "{password} in `arguments`: every user of the machine could read it there; put it \
+                           into `environment` or a file of `files`";
+                return Err(why.to_owned());
+            }
+            let all = arguments.iter().chain(environment.values()).chain(files.values());
+            if all.into_iter().any(|text| text.names(Placeholder::Build)) {
+                return Err("{build} is for drivers of the kind \"program\"".to_owned());
+            }
+            files.keys().map(String::as_str).try_for_each(check_file_name)?;
+        }
+        Ok(())
+    }
+
+    /// What is added for the protocol.
+    pub(super) fn protocol(&self, protocol: StatementProtocol) -> Option<&Setting> {
+        self.protocols.get(&match protocol {
+            StatementProtocol::Text => Protocol::Text,
+            StatementProtocol::Prepared => Protocol::Prepared,
+        })
+    }
+}
+
+impl Setting {
+    pub(super) fn parts(&self) -> (&Vec<Template>, &BTreeMap<String, Template>, &BTreeMap<String, Template>) {
+        (&self.arguments, &self.environment, &self.files)
+    }
+}
+
+/// A file lies beside the others: its name leads nowhere else.
+fn check_file_name(name: &str) -> Result<(), String> {
+    let is_name = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0']);
+    if is_name { Ok(()) } else { Err(format!("\"{name}\" is no name of a file beside the others")) }
+}
+
+impl PathKind {
+    /// The kind of a path.
+    pub fn of(path: Path) -> Self {
+        match path {
+            Path::Plain => Self::Plain,
+            Path::Unix => Self::Unix,
+            Path::Tls(tls) => match tls.start {
+                TlsStart::Requested => Self::Tls,
+                TlsStart::Direct => Self::TlsDirect,
+            },
+        }
+    }
+
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Unix => "unix",
+            Self::Tls => "tls",
+            Self::TlsDirect => "tls-direct",
+        }
+    }
+}
+
+impl AuthKind {
+    pub(super) fn of(auth: Auth) -> Self {
+        match auth {
+            Auth::Trust => Self::Trust,
+            Auth::Scram { binding: ChannelBinding::Unbound, .. } => Self::Scram,
+            Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. } => Self::ScramPlus,
+            Auth::Md5 => Self::Md5,
+            Auth::Native => Self::Native,
+            Auth::CachingSha2 => Self::CachingSha2,
+            Auth::Ed25519 => Self::Ed25519,
+            Auth::Parsec => Self::Parsec,
+            Auth::Cert => Self::Cert,
+        }
+    }
+
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Trust => "trust",
+            Self::Scram => "scram",
+            Self::ScramPlus => "scram-plus",
+            Self::Md5 => "md5",
+            Self::Native => "native",
+            Self::CachingSha2 => "caching-sha2",
+            Self::Ed25519 => "ed25519",
+            Self::Parsec => "parsec",
+            Self::Cert => "cert",
+        }
+    }
+}
+
+impl WorkloadName {
+    pub(super) fn of(workload: Workload) -> Self {
+        Self(workload.name().to_owned())
+    }
+}
+
+impl TryFrom<String> for WorkloadName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let known = Workload::ALL.map(Workload::name);
+        if known.contains(&name.as_str()) {
+            Ok(Self(name))
+        } else {
+            Err(format!("unknown workload \"{name}\"; it is one of: {}", known.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOOL: &str = include_str!("../../../../drivers/mysqlslap.toml");
+
+    #[test]
+    fn a_password_may_not_be_an_argument() {
+        let text = TOOL.replace("--user={user}", "--password={password}");
+        let error = DriverFile::parse(&text).unwrap_err();
+        assert!(error.contains("every user of the machine could read it there"), "{error}");
+    }
+
+    #[test]
+    fn unknown_keys_workloads_and_places_are_errors() {
+        let wrong = |from: &str, to: &str, words: &str| {
+            assert!(TOOL.contains(from), "{from}");
+            let error = DriverFile::parse(&TOOL.replace(from, to)).unwrap_err();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        };
+        wrong("needs =", "wants =", "wants");
+        wrong("[workloads.connect-query]", "[workloads.conect]", "unknown workload \"conect\"");
+        wrong("files.options", "files.\"../options\"", "no name of a file beside the others");
+        wrong("unit = \"s\"", "unit = \"h\"", "h");
+        wrong("kind = \"tool\"", "kind = \"tol\"", "tol");
+    }
+
+    #[test]
+    fn a_programs_command_knows_nothing_of_a_trial() {
+        let text = "kind = \"program\"\nabout = \"x\"\ncommand = [\"x\", \"{port}\"]\n[can]\n\
+                    engines = [\"mariadb\"]\npaths = [\"plain\"]\n";
+        assert!(DriverFile::parse(text).unwrap_err().contains("reads its trial on stdin"));
+        assert!(DriverFile::parse(&text.replace("{port}", "{build}")).is_ok());
+        assert!(DriverFile::parse(&text.replace("\"x\", \"{port}\"", "\"{build}\"")).is_err());
+    }
+}

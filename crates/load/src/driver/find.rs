@@ -1,0 +1,188 @@
+//! Where drivers are: the user's own first, then those that are built in.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ciphertoll_model::factor::nearest;
+
+use super::builtin;
+use super::error::Error;
+use super::file::DriverFile;
+use super::possible::{self, Facts};
+
+/// A directory of drivers, which is looked into first.
+const DIRECTORY_VARIABLE: &str = "CIPHERTOLL_DRIVERS";
+/// The longest file that is read; a driver's is a page.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// A driver.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    name: String,
+    origin: Origin,
+    file: DriverFile,
+}
+
+/// Where a driver's file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Part of ciphertoll.
+    BuiltIn,
+    /// In this directory.
+    Directory(PathBuf),
+}
+
+/// A driver in a list.
+#[derive(Debug)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Where its file is.
+    pub origin: Origin,
+    /// One line on what it is, or why its file cannot be read.
+    pub about: Result<String, Error>,
+    /// What is missing on this machine, as far as can be told without building anything.
+    pub missing: Option<String>,
+}
+
+impl Driver {
+    /// Reads the text of a driver's file.
+    pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, Error> {
+        let file = DriverFile::parse(text).map_err(|reason| Error::File { name: name.to_owned(), reason })?;
+        Ok(Self { name: name.to_owned(), origin, file })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its file is.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// What its file says.
+    pub fn file(&self) -> &DriverFile {
+        &self.file
+    }
+
+    /// Why it cannot do this, in one line; `None`: it can.
+    pub fn impossible(&self, facts: &Facts) -> Option<String> {
+        possible::impossible(&self.name, &self.file, facts)
+    }
+}
+
+/// The driver of this name: the user's own, else the one that is built in.
+pub fn find(name: &str) -> Result<Driver, Error> {
+    find_in(&directories(), name)
+}
+
+/// Every driver, by name. A user's hides a built-in one of the same name.
+pub fn available() -> Vec<Listed> {
+    available_in(&directories())
+}
+
+fn find_in(directories: &[PathBuf], name: &str) -> Result<Driver, Error> {
+    let origins = origins(directories);
+    let Some(origin) = origins.get(name) else {
+        let known: Vec<String> = origins.into_keys().collect();
+        let nearest = nearest(name, known.iter().cloned());
+        return Err(Error::Unknown { name: name.to_owned(), nearest, known });
+    };
+    let text = match origin {
+        Origin::BuiltIn => builtin_text(name).unwrap_or_default().to_owned(),
+        Origin::Directory(directory) => read(&directory.join(format!("{name}.toml")))?,
+    };
+    Driver::parse(name, origin.clone(), &text)
+}
+
+fn available_in(directories: &[PathBuf]) -> Vec<Listed> {
+    let list = |(name, origin): (String, Origin)| {
+        let driver = find_in(directories, &name);
+        let missing = driver.as_ref().ok().and_then(Driver::missing);
+        let about = driver.map(|driver| driver.file.about().to_owned());
+        Listed { name, origin, about, missing }
+    };
+    origins(directories).into_iter().map(list).collect()
+}
+
+/// Every driver's name and where its file is.
+fn origins(directories: &[PathBuf]) -> BTreeMap<String, Origin> {
+    let mut found: BTreeMap<String, Origin> =
+        builtin::DRIVERS.iter().map(|(name, _)| ((*name).to_owned(), Origin::BuiltIn)).collect();
+    // The first directory goes before the others.
+    for directory in directories.iter().rev() {
+        let Ok(entries) = fs::read_dir(directory) else { continue };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            let is_driver = path.extension().is_some_and(|extension| extension == "toml");
+            if let Some(name) = stem.filter(|_| is_driver) {
+                found.insert(name.to_owned(), Origin::Directory(directory.clone()));
+            }
+        }
+    }
+    found
+}
+
+fn builtin_text(name: &str) -> Option<&'static str> {
+    builtin::DRIVERS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+fn directories() -> Vec<PathBuf> {
+    let variable = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || variable("HOME").map(|home| home.join(".config"));
+    let config = variable("XDG_CONFIG_HOME").filter(|path| path.is_absolute()).or_else(home);
+    let own = config.map(|config| config.join("ciphertoll").join("drivers"));
+    variable(DIRECTORY_VARIABLE).into_iter().chain(own).collect()
+}
+
+pub(super) fn read(path: &Path) -> Result<String, Error> {
+    let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
+    if size > MAX_FILE_BYTES {
+        let reason = format!("{} is larger than {MAX_FILE_BYTES} bytes", path.display());
+        return Err(Error::File { name: path.file_stem().unwrap_or_default().display().to_string(), reason });
+    }
+    fs::read_to_string(path).map_err(Error::io("read", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_driver_is_found_and_parses() {
+        let listed = available_in(&[]);
+        assert_eq!(listed.len(), builtin::DRIVERS.len());
+        for one in listed {
+            assert!(!one.about.unwrap().is_empty());
+            assert_eq!(one.origin, Origin::BuiltIn);
+        }
+    }
+
+    #[test]
+    fn a_misspelt_name_is_answered_with_the_nearest() {
+        let error = find_in(&[], "sysbensh").unwrap_err().to_string();
+        assert_eq!(error, "there is no driver \"sysbensh\"; did you mean \"sysbench\"?");
+    }
+
+    #[test]
+    fn a_users_own_goes_before_and_its_errors_name_line_and_key() {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let text = builtin_text("sysbench").unwrap().replace("sysbench 1.0;", "mine;");
+        fs::write(second.path().join("sysbench.toml"), &text).unwrap();
+        fs::write(second.path().join("other.toml"), "kind = \"tool\"\nabot = 1\n").unwrap();
+        fs::write(first.path().join("other.toml"), text.replace("{clients}", "{client}")).unwrap();
+        let directories = [first.path().to_owned(), second.path().to_owned()];
+        let mine = find_in(&directories, "sysbench").unwrap();
+        assert!(mine.file().about().starts_with("mine;"));
+        assert_eq!(mine.origin(), &Origin::Directory(directories[1].clone()));
+        let error = find_in(&directories, "other").unwrap_err().to_string();
+        assert!(error.contains("driver other:") && error.contains("unknown placeholder {client}"), "{error}");
+        let error = find_in(&directories[1..], "other").unwrap_err().to_string();
+        assert!(error.contains("abot"), "{error}");
+    }
+}

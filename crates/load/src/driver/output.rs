@@ -1,0 +1,345 @@
+//! What a tool printed, as numbers: either totals found by patterns, or a log with a line for each operation.
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+use serde::{Deserialize, Deserializer, de};
+
+/// How a tool's results are read.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(super) enum ResultRule {
+    /// Totals, found by patterns in what the tool prints.
+    Text(Box<TextRule>),
+    /// Files with a line for each operation.
+    Log(LogRule),
+}
+
+/// Totals by patterns; each has one group, which is a number.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TextRule {
+    /// As many as were asked for by `{operations}`, where absent.
+    operations: Option<Pattern>,
+    statements: Option<Pattern>,
+    retries: Option<Pattern>,
+    /// How long the tool worked.
+    seconds: Measure,
+    /// All operations' times added up; better than a rounded mean.
+    sum: Option<Measure>,
+    mean: Option<Measure>,
+    p50: Option<Measure>,
+    p95: Option<Measure>,
+    p99: Option<Measure>,
+    max: Option<Measure>,
+}
+
+/// A time: a pattern and the unit of its number.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Measure {
+    pattern: Pattern,
+    unit: Unit,
+}
+
+/// Columns of a log, counted from 1.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogRule {
+    /// How the files' names begin.
+    pub(super) files: String,
+    client: usize,
+    latency: LatencyRule,
+    /// When the operation ended, whole seconds of some clock.
+    ended_s: usize,
+    /// And microseconds.
+    ended_us: usize,
+}
+
+/// Where a log's latency comes from.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", untagged)]
+enum LatencyRule {
+    Column { column: usize, unit: Unit },
+    Other(LatencySource),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum LatencySource {
+    /// From the end of the client's last operation: in a closed loop, when this one began.
+    SinceLastEnd,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Unit {
+    S,
+    Ms,
+    Us,
+    Ns,
+}
+
+/// A regular expression with one group.
+#[derive(Clone, Debug)]
+struct Pattern(Regex);
+
+/// What a tool's run came to. Zeros and absent values: the tool does not tell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) operations: u64,
+    pub(super) by_half: [u64; 2],
+    pub(super) statements: Option<u64>,
+    pub(super) retries: u64,
+    pub(super) window_ns: u64,
+    pub(super) sum_ns: Option<f64>,
+    pub(super) p50_ns: u64,
+    pub(super) p95_ns: u64,
+    pub(super) p99_ns: u64,
+    pub(super) max_ns: u64,
+    /// Every operation's time, where the tool tells.
+    pub(super) samples_ns: Vec<u64>,
+}
+
+impl Unit {
+    fn ns(self) -> f64 {
+        match self {
+            Self::S => 1e9,
+            Self::Ms => 1e6,
+            Self::Us => 1e3,
+            Self::Ns => 1.0,
+        }
+    }
+}
+
+impl TextRule {
+    /// Reads totals; `asked` is the number of operations that the tool was asked for.
+    pub(super) fn read(&self, text: &str, asked: u64) -> Result<Outcome, String> {
+        let count = |pattern: &Option<Pattern>| {
+            pattern.as_ref().map(|pattern| pattern.find(text)).transpose().map(|it| it.map(|it| it as u64))
+        };
+        let time = |measure: &Option<Measure>| {
+            measure.as_ref().map(|measure| measure.find_ns(text)).transpose().map(Option::unwrap_or_default)
+        };
+        let operations = count(&self.operations)?.unwrap_or(asked);
+        let sum_ns = match (&self.sum, &self.mean) {
+            (Some(sum), _) => Some(sum.find_ns(text)?),
+            (None, Some(mean)) => Some(mean.find_ns(text)? * operations as f64),
+            (None, None) => None,
+        };
+        Ok(Outcome {
+            operations,
+            sum_ns,
+            statements: count(&self.statements)?,
+            retries: count(&self.retries)?.unwrap_or_default(),
+            window_ns: self.seconds.find_ns(text)? as u64,
+            p50_ns: time(&self.p50)? as u64,
+            p95_ns: time(&self.p95)? as u64,
+            p99_ns: time(&self.p99)? as u64,
+            max_ns: time(&self.max)? as u64,
+            ..Outcome::default()
+        })
+    }
+}
+
+impl Measure {
+    fn find_ns(&self, text: &str) -> Result<f64, String> {
+        Ok(self.pattern.find(text)? * self.unit.ns())
+    }
+}
+
+impl Pattern {
+    fn find(&self, text: &str) -> Result<f64, String> {
+        let number = self.0.captures(text).and_then(|captures| captures.get(1)?.as_str().parse::<f64>().ok());
+        number
+            .filter(|number| number.is_finite() && *number >= 0.0)
+            .ok_or_else(|| format!("nothing matches '{}'", self.0.as_str()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Pattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let regex = Regex::new(&text).map_err(|error| de::Error::custom(format!("'{text}': {error}")))?;
+        // The whole match counts as one.
+        if regex.captures_len() != 2 {
+            return Err(de::Error::custom(format!("'{text}' needs one group, around the number")));
+        }
+        Ok(Self(regex))
+    }
+}
+
+/// A line of a log.
+struct Entry {
+    client: u64,
+    latency_ns: Option<u64>,
+    ended_ns: u64,
+}
+
+impl LogRule {
+    /// Reads a log, given as the texts of its files. The window is from the beginning of the first operation
+    /// whose time is known to the end of the last.
+    pub(super) fn read<'a>(&self, texts: impl Iterator<Item = &'a str>) -> Result<Outcome, String> {
+        let lines = texts.flat_map(str::lines).filter(|line| !line.trim().is_empty());
+        let entries: Vec<Entry> = lines.map(|line| self.entry(line)).collect::<Result<_, _>>()?;
+        let mut last_ends = BTreeMap::new();
+        let mut operations = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            let last_end = last_ends.insert(entry.client, entry.ended_ns);
+            let since_last = last_end.map(|last| entry.ended_ns.saturating_sub(last));
+            if let Some(took_ns) = entry.latency_ns.or(since_last) {
+                operations.push((entry.ended_ns, took_ns));
+            }
+        }
+        let begins = operations.iter().map(|(ended, took)| ended.saturating_sub(*took)).min();
+        let ends = operations.iter().map(|(ended, _)| *ended).max();
+        let (Some(begins), Some(ends)) = (begins, ends) else {
+            return Err("the log has no operation".to_owned());
+        };
+        let middle = begins.midpoint(ends);
+        let second_half = operations.iter().filter(|(ended, _)| *ended >= middle).count() as u64;
+        let count = operations.len() as u64;
+        Ok(Outcome {
+            operations: count,
+            by_half: [count - second_half, second_half],
+            window_ns: ends - begins,
+            samples_ns: operations.into_iter().map(|(_, took)| took).collect(),
+            ..Outcome::default()
+        })
+    }
+
+    fn entry(&self, line: &str) -> Result<Entry, String> {
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        let column = |number: usize| -> Result<u64, String> {
+            let text = number.checked_sub(1).and_then(|index| columns.get(index));
+            text.and_then(|text| text.parse().ok())
+                .ok_or_else(|| format!("column {number} of \"{line}\" is no number"))
+        };
+        let latency_ns = match &self.latency {
+            LatencyRule::Column { column: number, unit } => {
+                Some((column(*number)? as f64 * unit.ns()) as u64)
+            }
+            LatencyRule::Other(LatencySource::SinceLastEnd) => None,
+        };
+        let ended_ns = column(self.ended_s)?
+            .checked_mul(1_000_000_000)
+            .zip(column(self.ended_us)?.checked_mul(1_000))
+            .and_then(|(seconds, micros)| seconds.checked_add(micros));
+        let ended_ns = ended_ns.ok_or_else(|| format!("\"{line}\" ends beyond all time"))?;
+        Ok(Entry { client: column(self.client)?, latency_ns, ended_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::find::find;
+    use super::*;
+    use crate::driver::file::{DriverFile, ToolFile, WorkloadName};
+
+    fn tool(name: &str) -> Box<ToolFile> {
+        match find(name).unwrap().file() {
+            DriverFile::Tool(tool) => tool.clone(),
+            DriverFile::Program(_) => unreachable!("{name} is a tool"),
+        }
+    }
+
+    fn text_rule(name: &str) -> TextRule {
+        match tool(name).result {
+            ResultRule::Text(rule) => *rule,
+            ResultRule::Log(_) => unreachable!("{name} prints totals"),
+        }
+    }
+
+    fn log_rule(rule: ResultRule) -> LogRule {
+        match rule {
+            ResultRule::Log(rule) => rule,
+            ResultRule::Text(_) => unreachable!("pgbench keeps a log"),
+        }
+    }
+
+    /// As sysbench 1.0.20 printed it.
+    const SYSBENCH: &str = "SQL statistics:
+    queries performed:
+        read:                            9184
+        write:                           2621
+        other:                           1311
+        total:                           13116
+    transactions:                        655    (653.20 per sec.)
+    queries:                             13116  (13079.86 per sec.)
+    ignored errors:                      1      (1.00 per sec.)
+    reconnects:                          0      (0.00 per sec.)
+
+General statistics:
+    total time:                          1.0018s
+    total number of events:              655
+
+Latency (ms):
+         min:                                    0.62
+         avg:                                    3.05
+         max:                                   33.64
+         95th percentile:                        9.06
+         sum:                                 1998.93
+";
+
+    #[test]
+    fn sysbench_is_read() {
+        let outcome = text_rule("sysbench").read(SYSBENCH, 0).unwrap();
+        assert_eq!((outcome.operations, outcome.statements, outcome.retries), (655, Some(13_116), 1));
+        assert_eq!((outcome.window_ns, outcome.sum_ns), (1_001_800_000, Some(1_998_930_000.0)));
+        assert_eq!((outcome.p50_ns, outcome.p95_ns, outcome.max_ns), (0, 9_060_000, 33_640_000));
+    }
+
+    #[test]
+    fn mysqlslap_is_read() {
+        let printed = "Benchmark\n\tAverage number of seconds to run all queries: 1.492 seconds\n\t\
+                       Number of clients running queries: 4\n\tAverage number of queries per client: 250\n";
+        let outcome = text_rule("mysqlslap").read(printed, 1_000).unwrap();
+        assert_eq!((outcome.operations, outcome.window_ns, outcome.sum_ns), (1_000, 1_492_000_000, None));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let error = text_rule("sysbench").read("FATAL: nothing", 0).unwrap_err();
+        assert!(error.starts_with("nothing matches 'transactions:"), "{error}");
+    }
+
+    /// As pgbench 15 wrote them: one file for each thread.
+    const PGBENCH: [&str; 2] = [
+        "0 1 9337 0 1795247994 554170\n0 2 833 0 1795247994 555008\n0 3 279 0 1795247994 555287\n",
+        "1 1 1152 0 1795247994 546453\n1 2 715 0 1795247994 547183\n1 3 82 0 1795247994 547269\n",
+    ];
+
+    #[test]
+    fn pgbench_is_read() {
+        let outcome = log_rule(tool("pgbench").result).read(PGBENCH.into_iter()).unwrap();
+        assert_eq!((outcome.operations, outcome.by_half), (6, [3, 3]));
+        assert_eq!(outcome.samples_ns, [9_337_000, 833_000, 279_000, 1_152_000, 715_000, 82_000]);
+        // From 544833, when the first began, to 555287.
+        assert_eq!(outcome.window_ns, 10_454_000);
+    }
+
+    #[test]
+    fn a_connect_is_timed_from_the_last_end() {
+        let name = WorkloadName::of(ciphertoll_model::Workload::ConnectQuery);
+        let rule = tool("pgbench").workloads[&name].result.clone().unwrap();
+        let outcome = log_rule(rule).read(PGBENCH.into_iter()).unwrap();
+        // When a client's first began is not known.
+        assert_eq!(outcome.samples_ns, [838_000, 279_000, 730_000, 86_000]);
+        assert_eq!(outcome.window_ns, 555_287_000 - 546_453_000);
+    }
+
+    #[test]
+    fn a_log_with_other_words_is_an_error() {
+        let rule = log_rule(tool("pgbench").result);
+        let error = rule.read(["0 1 failed 0 1795247994 1\n"].into_iter()).unwrap_err();
+        assert_eq!(error, "column 3 of \"0 1 failed 0 1795247994 1\" is no number");
+        assert!(rule.read([""].into_iter()).is_err());
+    }
+
+    #[test]
+    fn a_pattern_has_one_group() {
+        let text = "operations = 'x: \\d+'\nseconds = { pattern = '(1)', unit = \"s\" }";
+        let error = toml::from_str::<TextRule>(text).unwrap_err();
+        assert!(error.to_string().contains("needs one group"), "{error}");
+    }
+}

@@ -1,0 +1,173 @@
+//! Texts with placeholders: `--port={port}`. Parsed once, so that a misspelt name is an error of the file and
+//! not of a trial.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, de};
+
+/// What can stand in braces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Placeholder {
+    Branches,
+    Build,
+    CaFile,
+    CertificateFile,
+    ChannelBinding,
+    Clients,
+    Database,
+    Directory,
+    Host,
+    KeyFile,
+    Operations,
+    Password,
+    Port,
+    Rows,
+    Seconds,
+    Seed,
+    ServerName,
+    Socket,
+    SocketDirectory,
+    Threads,
+    TlsVersion,
+    User,
+}
+
+const NAMES: [(&str, Placeholder); 22] = [
+    ("branches", Placeholder::Branches),
+    ("build", Placeholder::Build),
+    ("ca_file", Placeholder::CaFile),
+    ("certificate_file", Placeholder::CertificateFile),
+    ("channel_binding", Placeholder::ChannelBinding),
+    ("clients", Placeholder::Clients),
+    ("database", Placeholder::Database),
+    ("directory", Placeholder::Directory),
+    ("host", Placeholder::Host),
+    ("key_file", Placeholder::KeyFile),
+    ("operations", Placeholder::Operations),
+    ("password", Placeholder::Password),
+    ("port", Placeholder::Port),
+    ("rows", Placeholder::Rows),
+    ("seconds", Placeholder::Seconds),
+    ("seed", Placeholder::Seed),
+    ("server_name", Placeholder::ServerName),
+    ("socket", Placeholder::Socket),
+    ("socket_directory", Placeholder::SocketDirectory),
+    ("threads", Placeholder::Threads),
+    ("tls_version", Placeholder::TlsVersion),
+    ("user", Placeholder::User),
+];
+
+/// What the placeholders stand for in one run. One that is not here has no value in this trial.
+pub(super) type Values = BTreeMap<Placeholder, String>;
+
+/// A text with placeholders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Template(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Value(Placeholder),
+}
+
+impl Template {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            plain.push_str(&rest[..at]);
+            let brace = &rest[at..=at];
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix(brace) {
+                plain.push_str(brace);
+                rest = after;
+            } else if brace == "{" {
+                let (name, after) = rest.split_once('}').ok_or("a { without its }; a brace itself is {{")?;
+                parts.push(Part::Text(std::mem::take(&mut plain)));
+                parts.push(Part::Value(name.parse()?));
+                rest = after;
+            } else {
+                return Err("a } without its {; a brace itself is }}".to_owned());
+            }
+        }
+        plain.push_str(rest);
+        parts.push(Part::Text(plain));
+        parts.retain(|part| !matches!(part, Part::Text(text) if text.is_empty()));
+        Ok(Self(parts))
+    }
+
+    /// The text; `None` where a placeholder has no value in this trial.
+    pub(super) fn fill(&self, values: &Values) -> Option<String> {
+        let part = |part: &Part| match part {
+            Part::Text(text) => Some(text.clone()),
+            Part::Value(placeholder) => values.get(placeholder).cloned(),
+        };
+        self.0.iter().map(part).collect()
+    }
+
+    /// Whether this placeholder occurs.
+    pub(super) fn names(&self, placeholder: Placeholder) -> bool {
+        self.0.contains(&Part::Value(placeholder))
+    }
+}
+
+impl std::str::FromStr for Placeholder {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        NAMES.iter().find(|(name, _)| *name == text).map(|(_, placeholder)| *placeholder).ok_or_else(|| {
+            let known = NAMES.map(|(name, _)| name).join(", ");
+            format!("unknown placeholder {{{text}}}; it is one of: {known}")
+        })
+    }
+}
+
+impl fmt::Display for Placeholder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = NAMES.iter().find(|(_, placeholder)| placeholder == self).map_or("", |(name, _)| name);
+        write!(formatter, "{{{name}}}")
+    }
+}
+
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stand_where_their_names_stood() {
+        let values =
+            Values::from([(Placeholder::Host, "::1".to_owned()), (Placeholder::Port, "7".to_owned())]);
+        let template = Template::parse("[{host}]:{port} {{port}}").unwrap();
+        assert_eq!(template.fill(&values).unwrap(), "[::1]:7 {port}");
+        assert!(template.names(Placeholder::Port));
+        assert!(!template.names(Placeholder::User));
+    }
+
+    #[test]
+    fn a_text_without_its_value_is_left_out() {
+        assert_eq!(Template::parse("--ssl-cert={certificate_file}").unwrap().fill(&Values::new()), None);
+    }
+
+    #[test]
+    fn misspelt_names_and_lone_braces_are_errors() {
+        assert!(Template::parse("{prot}").unwrap_err().contains("unknown placeholder {prot}; it is one of"));
+        assert!(Template::parse("{port").unwrap_err().contains("without its }"));
+        assert!(Template::parse("port}").unwrap_err().contains("without its {"));
+    }
+
+    #[test]
+    fn every_name_is_read_and_printed() {
+        for (name, placeholder) in NAMES {
+            assert_eq!(name.parse(), Ok(placeholder));
+            assert_eq!(placeholder.to_string(), format!("{{{name}}}"));
+        }
+    }
+}

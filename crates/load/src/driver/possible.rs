@@ -1,0 +1,191 @@
+//! Which cells a driver can do; pure, so that a plan can be made where no driver is installed.
+
+use ciphertoll_model::{Auth, Ctx, Engine, Factor, Pace, Path, TlsLibrary, Workload};
+
+use super::file::{AuthKind, DriverFile, Paces, PathKind, Reasons, WorkloadName};
+
+/// What a cell asks of a driver.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// Whose protocol is spoken.
+    pub engine: Engine,
+    /// What one operation is.
+    pub workload: Workload,
+    /// How the bytes get there.
+    pub path: Path,
+    /// How the client proves who it is.
+    pub auth: Auth,
+    /// When operations begin.
+    pub pace: Pace,
+    /// Who builds the TLS context, where there is one.
+    pub ctx: Option<Ctx>,
+}
+
+/// Why the driver `name` cannot do this, in one line; `None`: it can.
+pub(super) fn impossible(name: &str, file: &DriverFile, facts: &Facts) -> Option<String> {
+    let what = first_obstacle(file, facts)?;
+    let reasons: Vec<&Reasons> = match file {
+        DriverFile::Program(program) => vec![&program.without],
+        DriverFile::Tool(tool) => {
+            let engine = tool.engines.get(&facts.engine).map(|engine| &engine.without);
+            engine.into_iter().chain([&tool.without]).collect()
+        }
+    };
+    let said = reasons.into_iter().find_map(|reasons| reasons.get(what.key)).cloned();
+    Some(said.unwrap_or_else(|| format!("driver {name} cannot do {} {}", what.factor, what.level)))
+}
+
+/// What stands in the way: its key in `[without]`, and how a person writes it.
+struct Obstacle {
+    key: &'static str,
+    factor: &'static str,
+    level: String,
+}
+
+fn first_obstacle(file: &DriverFile, facts: &Facts) -> Option<Obstacle> {
+    let obstacle = |factor: Factor, key, level: String| Some(Obstacle { key, factor: factor.label(), level });
+    let library = facts.path.as_tls().map_or(TlsLibrary::OpenSsl, |tls| tls.library);
+    if let Some((factor, Ability::No)) =
+        abilities(file, facts).into_iter().find(|(_, can)| *can == Ability::No)
+    {
+        let (key, level) = match factor {
+            Factor::Server => (facts.engine.label(), facts.engine.to_string()),
+            Factor::Workload => (facts.workload.name(), facts.workload.to_string()),
+            Factor::Path => (PathKind::of(facts.path).label(), facts.path.to_string()),
+            Factor::Auth => (AuthKind::of(facts.auth).label(), facts.auth.to_string()),
+            _ => ("open", facts.pace.to_string()),
+        };
+        return obstacle(factor, key, level);
+    }
+    // A driver brings its library's own TLS.
+    if library != TlsLibrary::OpenSsl {
+        return obstacle(Factor::Path, library.label(), facts.path.to_string());
+    }
+    // Every library that there is a driver for builds one for each connect.
+    match facts.ctx {
+        Some(ctx) if ctx != Ctx::PerConnect => obstacle(Factor::Ctx, ctx.label(), ctx.to_string()),
+        _ => None,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ability {
+    Yes,
+    No,
+}
+
+impl From<bool> for Ability {
+    fn from(can: bool) -> Self {
+        if can { Self::Yes } else { Self::No }
+    }
+}
+
+/// What the file says of each factor, in the order in which obstacles are named.
+fn abilities(file: &DriverFile, facts: &Facts) -> [(Factor, Ability); 5] {
+    let (path, auth) = (PathKind::of(facts.path), AuthKind::of(facts.auth));
+    let workload = WorkloadName::of(facts.workload);
+    let closed = facts.pace.is_closed();
+    match file {
+        DriverFile::Program(program) => {
+            let can = &program.can;
+            let any_pace = can.paces == Paces::Any;
+            [
+                (Factor::Server, can.engines.contains(&facts.engine).into()),
+                (
+                    Factor::Workload,
+                    can.workloads.as_ref().is_none_or(|known| known.contains(&workload)).into(),
+                ),
+                (Factor::Path, can.paths.contains(&path).into()),
+                (Factor::Auth, can.auths.as_ref().is_none_or(|known| known.contains(&auth)).into()),
+                (Factor::Pace, (closed || any_pace).into()),
+            ]
+        }
+        DriverFile::Tool(tool) => {
+            let engine = tool.engines.get(&facts.engine);
+            let paths = engine.map(|engine| &engine.paths);
+            let auths = engine.and_then(|engine| engine.auths.as_ref());
+            [
+                (Factor::Server, engine.is_some().into()),
+                (Factor::Workload, tool.workloads.contains_key(&workload).into()),
+                (Factor::Path, paths.is_some_and(|paths| paths.contains_key(&path)).into()),
+                (Factor::Auth, auths.is_none_or(|known| known.contains(&auth)).into()),
+                (Factor::Pace, closed.into()),
+            ]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::find;
+
+    fn reason(driver: &str, change: impl FnOnce(&mut Facts)) -> Option<String> {
+        let mut facts = Facts {
+            engine: Engine::MariaDb,
+            workload: Workload::PointSelect,
+            path: Path::Plain,
+            auth: Auth::Native,
+            pace: Pace::Closed,
+            ctx: None,
+        };
+        change(&mut facts);
+        find(driver).unwrap().impossible(&facts)
+    }
+
+    fn postgres(facts: &mut Facts) {
+        facts.engine = Engine::Postgres;
+        facts.auth = Auth::default_of(Engine::Postgres);
+    }
+
+    fn level<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_a_driver_is_for_it_can_do() {
+        for driver in ["libmariadb", "sysbench"] {
+            assert_eq!(reason(driver, |_| ()), None);
+        }
+        for driver in ["libpq", "pgbench", "sysbench"] {
+            assert_eq!(reason(driver, postgres), None);
+            assert_eq!(
+                reason(driver, |facts| {
+                    postgres(facts);
+                    facts.path = level("tls1.3-p256");
+                    facts.ctx = Some(Ctx::PerConnect);
+                }),
+                None
+            );
+        }
+        assert_eq!(reason("mysqlslap", |facts| facts.workload = Workload::ConnectQuery), None);
+        assert_eq!(reason("libmariadb", |facts| facts.workload = level("bulk-read+bytes=300")), None);
+    }
+
+    #[test]
+    fn what_it_cannot_do_has_a_reason() {
+        let expected = |driver, change: fn(&mut Facts), words: &str| {
+            let said = reason(driver, change).unwrap();
+            assert!(said.contains(words), "{said}");
+        };
+        expected("libpq", |_| (), "driver libpq cannot do server mariadb");
+        expected("mysqlslap", |_| (), "it would read one row");
+        expected("sysbench", |facts| facts.path = level("tls1.2-p256"), "verifies no server");
+        expected(
+            "sysbench",
+            |facts| facts.workload = level("bulk-read"),
+            "cannot do workload bulk-read+bytes=16k",
+        );
+        expected("libmariadb", |facts| facts.auth = Auth::Parsec, "from version 3.4");
+        expected("libmariadb", |facts| facts.pace = level("100/s"), "cannot do pace 100/s");
+        expected("libmariadb", |facts| facts.ctx = Some(Ctx::Shared), "builds its TLS context per connect");
+        let rustls: fn(&mut Facts) = |facts| facts.path = level("tls1.3-p256+client=rustls");
+        expected("libmariadb", rustls, "cannot do path tls1.3-p256+client=rustls");
+        let direct: fn(&mut Facts) = |facts| {
+            postgres(facts);
+            facts.path = level("tls1.3-p256+direct");
+        };
+        expected("pgbench", direct, "without a word");
+        assert_eq!(reason("libpq", direct), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! From a trial and a tool's file to what is run: arguments, environment, files. Pure.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ciphertoll_model::{
+    Auth, ChannelBinding, Endpoint, Scale, Script, StatementProtocol, TlsVersion, TrialPace, TrialSpec, Work,
+    Workload,
+};
+
+use super::error::Error;
+use super::file::{PathKind, ToolFile, WorkloadName};
+use super::output::ResultRule;
+use super::placeholder::{Placeholder, Template, Values};
+
+/// What a trial does, in the words of its cell: a tool has its own scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// What one operation is.
+    pub workload: Workload,
+    /// Rows of the largest table.
+    pub scale: Scale,
+}
+
+impl Task {
+    pub(super) fn parse(workload: &str, scale: &str) -> Result<Self, Error> {
+        let wrong = |error: &dyn std::fmt::Display| Error::Trial(error.to_string());
+        Ok(Self {
+            workload: workload.parse().map_err(|error| wrong(&error))?,
+            scale: scale.parse().map_err(|error| wrong(&error))?,
+        })
+    }
+
+    pub(super) fn arguments(&self) -> [String; 2] {
+        [self.workload.to_string(), self.scale.to_string()]
+    }
+}
+
+/// How a tool is run for one trial.
+pub(super) struct Invocation<'a> {
+    pub(super) program: &'a str,
+    pub(super) rule: &'a ResultRule,
+    arguments: Vec<&'a Template>,
+    environment: BTreeMap<&'a str, &'a Template>,
+    files: BTreeMap<&'a str, &'a Template>,
+}
+
+impl<'a> Invocation<'a> {
+    /// What is run for this trial. Later settings go after earlier ones, and replace them where they have a name.
+    pub(super) fn of(file: &'a ToolFile, spec: &TrialSpec, task: &Task) -> Result<Self, Error> {
+        let absent = |what: String| Error::Trial(format!("{} does not do {what}", file.program));
+        if spec.pace != TrialPace::Closed {
+            return Err(absent("open loops: its clients wait for their answers".to_owned()));
+        }
+        if spec.injected_delay_ns != 0 {
+            return Err(absent("delays inside its operations".to_owned()));
+        }
+        let engine = file.engines.get(&spec.engine).ok_or_else(|| absent(spec.engine.to_string()))?;
+        let kind = path_kind(spec);
+        let path = engine.paths.get(&kind).ok_or_else(|| absent(format!("path {}", kind.label())))?;
+        let workload = file
+            .workloads
+            .get(&WorkloadName::of(task.workload))
+            .ok_or_else(|| absent(task.workload.to_string()))?;
+        let mut invocation = Self {
+            program: &file.program,
+            rule: workload.result.as_ref().unwrap_or(&file.result),
+            arguments: Vec::new(),
+            environment: BTreeMap::new(),
+            files: BTreeMap::new(),
+        };
+        // Options that only count where they come first are a tool's own.
+        invocation.add((&file.arguments, &file.environment, &file.files));
+        invocation.add((&engine.arguments, &engine.environment, &engine.files));
+        invocation.add(path.parts());
+        if let Some(protocol) = script(&spec.work).and_then(|script| file.protocol(protocol(spec, script))) {
+            invocation.add(protocol.parts());
+        }
+        // What is no option, a script's name, is often expected at the end.
+        invocation.add((&workload.arguments, &workload.environment, &workload.files));
+        Ok(invocation)
+    }
+
+    fn add(
+        &mut self,
+        (arguments, environment, files): (
+            &'a Vec<Template>,
+            &'a BTreeMap<String, Template>,
+            &'a BTreeMap<String, Template>,
+        ),
+    ) {
+        self.arguments.extend(arguments);
+        self.environment.extend(environment.iter().map(|(name, value)| (name.as_str(), value)));
+        self.files.extend(files.iter().map(|(name, value)| (name.as_str(), value)));
+    }
+
+    /// The arguments; one that names what this trial does not have is left out.
+    pub(super) fn arguments(&self, values: &Values) -> Vec<String> {
+        self.arguments.iter().filter_map(|argument| argument.fill(values)).collect()
+    }
+
+    /// The environment, the same.
+    pub(super) fn environment(&self, values: &Values) -> BTreeMap<String, String> {
+        let filled = |(name, value): (&&str, &&Template)| Some(((*name).to_owned(), value.fill(values)?));
+        self.environment.iter().filter_map(filled).collect()
+    }
+
+    /// The files' contents by name, the same.
+    pub(super) fn files(&self, values: &Values) -> BTreeMap<String, String> {
+        let filled = |(name, text): (&&str, &&Template)| Some(((*name).to_owned(), text.fill(values)?));
+        self.files.iter().filter_map(filled).collect()
+    }
+
+    /// Whether the tool counts operations, and not time.
+    pub(super) fn counts_operations(&self) -> bool {
+        self.arguments.iter().any(|argument| argument.names(Placeholder::Operations))
+    }
+}
+
+fn path_kind(spec: &TrialSpec) -> PathKind {
+    match (&spec.endpoint, &spec.tls) {
+        (Endpoint::Unix(_), _) => PathKind::Unix,
+        (Endpoint::Tcp(_), None) => PathKind::Plain,
+        (Endpoint::Tcp(_), Some(tls)) => match tls.start {
+            ciphertoll_model::TlsStart::Requested => PathKind::Tls,
+            ciphertoll_model::TlsStart::Direct => PathKind::TlsDirect,
+        },
+    }
+}
+
+fn script(work: &Work) -> Option<&Script> {
+    match work {
+        Work::Connect => None,
+        Work::ConnectQuery(script) | Work::FirstQuery(script) | Work::Transactions(script) => Some(script),
+    }
+}
+
+/// A script's frame, such as BEGIN, may be text while its statements are prepared.
+fn protocol(spec: &TrialSpec, script: &Script) -> StatementProtocol {
+    let pooled = matches!(spec.work, Work::Transactions(_));
+    let prepared = script.statements.iter().any(|one| one.protocol == StatementProtocol::Prepared);
+    if pooled && prepared { StatementProtocol::Prepared } else { StatementProtocol::Text }
+}
+
+/// What the placeholders stand for, but for those of one run ([`Placeholder::Seconds`], operations).
+pub(super) fn values(
+    spec: &TrialSpec,
+    task: &Task,
+    directory: &Path,
+    password: &str,
+) -> Result<Values, Error> {
+    // What an option file, an environment and a shell all take as it is.
+    let is_plain = |character: char| character.is_ascii_graphic() && !"\"'\\`$#".contains(character);
+    if !password.chars().all(is_plain) {
+        let why = "the password has characters that a tool's option file would take as its own";
+        return Err(Error::Trial(why.to_owned()));
+    }
+    let text = |path: &Path| path.display().to_string();
+    let mut values = Values::from([
+        (Placeholder::User, spec.user.clone()),
+        (Placeholder::Password, password.to_owned()),
+        (Placeholder::Clients, spec.clients.to_string()),
+        (Placeholder::Threads, spec.threads.clamp(1, spec.clients.count()).to_string()),
+        (Placeholder::Rows, task.scale.to_string()),
+        (Placeholder::Branches, task.scale.branches().to_string()),
+        // Some tools' seeds are 32 bits with a sign.
+        (Placeholder::Seed, (spec.seed & 0x7fff_ffff).to_string()),
+        (Placeholder::Directory, text(directory)),
+        (Placeholder::ChannelBinding, channel_binding(spec.auth).to_owned()),
+    ]);
+    values.extend(spec.database.clone().map(|database| (Placeholder::Database, database)));
+    match &spec.endpoint {
+        Endpoint::Tcp(address) => {
+            values.insert(Placeholder::Host, address.ip().to_string());
+            values.insert(Placeholder::Port, address.port().to_string());
+        }
+        Endpoint::Unix(socket) => {
+            values.insert(Placeholder::Socket, text(socket));
+            values.extend(socket.parent().map(|parent| (Placeholder::SocketDirectory, text(parent))));
+            // PostgreSQL's sockets are named by a port.
+            let name = socket.file_name().and_then(|name| name.to_str());
+            let port = name.and_then(|name| name.strip_prefix(".s.PGSQL."));
+            values.extend(port.map(|port| (Placeholder::Port, port.to_owned())));
+        }
+    }
+    if let Some(tls) = &spec.tls {
+        values.insert(Placeholder::CaFile, text(&tls.ca_file));
+        values.insert(Placeholder::ServerName, tls.server_name.clone());
+        values.insert(Placeholder::TlsVersion, version(tls.version).to_owned());
+        if let Some(identity) = &tls.identity {
+            values.insert(Placeholder::CertificateFile, text(&identity.certificate_file));
+            values.insert(Placeholder::KeyFile, text(&identity.key_file));
+        }
+    }
+    Ok(values)
+}
+
+/// As OpenSSL, and so every tool, spells it.
+fn version(version: TlsVersion) -> &'static str {
+    match version {
+        TlsVersion::Tls12 => "TLSv1.2",
+        TlsVersion::Tls13 => "TLSv1.3",
+    }
+}
+
+fn channel_binding(auth: Auth) -> &'static str {
+    match auth {
+        Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. } => "require",
+        _ => "disable",
+    }
+}

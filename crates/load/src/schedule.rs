@@ -1,0 +1,317 @@
+//! The open loop: when operations are due, and which client begins them. Told the time, it has no clock.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use crate::window::Window;
+
+/// The least time that is given to what is due when the window closes.
+const MIN_OVERTIME: Duration = Duration::from_secs(2);
+
+/// How long after a window an open loop goes on, at most.
+pub(crate) fn overtime(window_length: Duration) -> Duration {
+    window_length.max(MIN_OVERTIME)
+}
+
+/// One thread's share of a Poisson schedule. Operations that are due and not begun need no memory: the times
+/// are drawn when a client is free to keep them, so that no backlog is too long.
+pub(crate) struct Schedule {
+    window: Window,
+    random: Pcg64Mcg,
+    rate_per_s: f64,
+    /// The earliest operation not begun, from the warm-up's start. A float of seconds, as gaps that are cut to
+    /// nanoseconds would add up to a rate too high.
+    next_s: f64,
+    /// Longest free first, with the moment from which each is.
+    free: VecDeque<(usize, Instant)>,
+    /// What each client is at.
+    running: Vec<Option<Due>>,
+    backlog: Backlog,
+}
+
+/// What becomes of operations that were due in the warm-up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Backlog {
+    Kept,
+    /// The window has opened: it does not begin with the warm-up's queue.
+    Dropped,
+}
+
+/// An operation that a client begins now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) client: usize,
+    /// When it should have begun.
+    pub(crate) intended: Instant,
+    /// How late the load process was, though the client was free.
+    pub(crate) lag: Duration,
+}
+
+impl Schedule {
+    /// A schedule of `rate_per_s`, which must be positive, for so many clients, none of them free yet.
+    pub(crate) fn new(window: Window, rate_per_s: f64, clients: usize, seed: u64) -> Self {
+        let mut schedule = Self {
+            window,
+            random: Pcg64Mcg::seed_from_u64(seed),
+            rate_per_s,
+            next_s: 0.0,
+            free: VecDeque::with_capacity(clients),
+            running: vec![None; clients],
+            backlog: Backlog::Kept,
+        };
+        schedule.advance();
+        schedule
+    }
+
+    /// A client is free from `at` on.
+    pub(crate) fn free(&mut self, client: usize, at: Instant) {
+        self.free.push_back((client, at));
+    }
+
+    /// The earliest operation that is due, for the client that has been free for longest. `None`: nothing is
+    /// due, or nobody is free.
+    pub(crate) fn begin(&mut self, now: Instant) -> Option<Due> {
+        if self.backlog == Backlog::Kept && now >= self.window.opens {
+            self.backlog = Backlog::Dropped;
+            while self.next() < self.window.opens {
+                self.advance();
+            }
+        }
+        let intended = self.next();
+        if intended > now || intended >= self.window.closes {
+            return None;
+        }
+        let (client, free_since) = self.free.pop_front()?;
+        self.advance();
+        let due = Due { client, intended, lag: now.saturating_duration_since(intended.max(free_since)) };
+        self.running[client] = Some(due);
+        Some(due)
+    }
+
+    /// The client's operation has ended, well or not. `None`: it was at none.
+    pub(crate) fn end(&mut self, client: usize) -> Option<Due> {
+        self.running[client].take()
+    }
+
+    /// When to ask again, if no client tells anything before. `None`: nobody is free, or nothing comes.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        let next = self.next();
+        (!self.free.is_empty() && next < self.window.closes).then_some(next)
+    }
+
+    /// When the thread may stop at the latest.
+    pub(crate) fn ends(&self) -> Instant {
+        self.window.closes + overtime(self.window.length())
+    }
+
+    /// Whether the thread may stop: the window is over, and what was due in it is done or will never be.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        let is_done = || self.next() >= self.window.closes && self.running_in_window() == 0;
+        now >= self.window.closes && (now >= self.ends() || is_done())
+    }
+
+    /// Operations that were due in the window and have not ended.
+    pub(crate) fn unfinished(mut self) -> u64 {
+        let mut count = self.running_in_window() as u64;
+        while self.next() < self.window.closes {
+            count += u64::from(self.next() >= self.window.opens);
+            self.advance();
+        }
+        count
+    }
+
+    fn running_in_window(&self) -> usize {
+        self.running.iter().flatten().filter(|due| self.window.contains(due.intended)).count()
+    }
+
+    fn next(&self) -> Instant {
+        self.window.starts + Duration::from_secs_f64(self.next_s)
+    }
+
+    /// Gaps between events that know nothing of each other are exponential.
+    fn advance(&mut self) {
+        let uniform: f64 = self.random.random();
+        self.next_s -= (1.0 - uniform).ln() / self.rate_per_s;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WARM_UP: Duration = Duration::from_secs(1);
+    const LENGTH: Duration = Duration::from_secs(4);
+    const MILLI: Duration = Duration::from_millis(1);
+
+    fn window() -> Window {
+        Window::starting_at(Instant::now(), WARM_UP, LENGTH)
+    }
+
+    fn schedule(window: Window, rate_per_s: f64, free: usize) -> Schedule {
+        let mut schedule = Schedule::new(window, rate_per_s, free, 5);
+        (0..free).for_each(|client| schedule.free(client, window.starts));
+        schedule
+    }
+
+    /// Runs as if operations took `service` and the process were never late.
+    fn run(window: Window, rate_per_s: f64, seed: u64, service: Duration) -> (Vec<Due>, u64) {
+        let mut schedule = Schedule::new(window, rate_per_s, 1, seed);
+        let (mut now, mut begun) = (window.starts, Vec::new());
+        schedule.free(0, now);
+        while let Some(at) = schedule.wake_at() {
+            now = now.max(at);
+            let Some(due) = schedule.begin(now) else {
+                // What was due in the warm-up was dropped; then there is a next one to wait for.
+                now += Duration::from_nanos(1);
+                continue;
+            };
+            begun.push(due);
+            schedule.end(0);
+            now += service;
+            schedule.free(0, now);
+        }
+        (begun, schedule.unfinished())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// The number of operations is Poisson's: six standard deviations are never left.
+        #[test]
+        fn the_mean_rate_is_what_was_asked_for(seed: u64, rate_per_s in 50.0..5_000.0_f64) {
+            let (begun, unfinished) = run(window(), rate_per_s, seed, Duration::ZERO);
+            let expected = rate_per_s * (WARM_UP + LENGTH).as_secs_f64();
+            let count = begun.len() as f64;
+            prop_assert!((count - expected).abs() < 6.0 * expected.sqrt(), "{count} where {expected} are due");
+            prop_assert_eq!(unfinished, 0);
+            prop_assert!(begun.is_sorted_by_key(|due| due.intended));
+            prop_assert!(begun.iter().all(|due| due.lag.is_zero()));
+        }
+
+        #[test]
+        fn a_seed_is_a_schedule(seed: u64) {
+            let window = window();
+            let intended = |seed| {
+                let (begun, _) = run(window, 200.0, seed, Duration::ZERO);
+                begun.into_iter().map(|due| due.intended).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(intended(seed), intended(seed));
+            prop_assert_ne!(intended(seed), intended(seed.wrapping_add(1)));
+        }
+
+        /// Whatever a server does: each operation that is due in the window is begun, or counted as unfinished.
+        #[test]
+        fn nothing_that_is_due_is_forgotten(seed: u64, service_micros in 0_u64..20_000) {
+            let window = window();
+            let all = run(window, 300.0, seed, Duration::ZERO).0;
+            let due = all.iter().filter(|due| window.contains(due.intended)).count();
+            let mut schedule = Schedule::new(window, 300.0, 1, seed);
+            let (mut now, mut done) = (window.starts, 0);
+            schedule.free(0, now);
+            while now < window.closes {
+                if let Some(due) = schedule.begin(now) {
+                    now += Duration::from_micros(service_micros);
+                    schedule.end(0);
+                    schedule.free(0, now);
+                    done += usize::from(window.contains(due.intended));
+                } else {
+                    now = now.max(schedule.wake_at().unwrap_or(window.closes)) + Duration::from_nanos(1);
+                }
+            }
+            prop_assert_eq!(done + schedule.unfinished() as usize, due);
+        }
+    }
+
+    /// Half of the gaps are shorter than ln 2 of their mean: it is not a metronome.
+    #[test]
+    fn gaps_are_exponential() {
+        let (begun, _) = run(window(), 2_000.0, 9, Duration::ZERO);
+        let gaps: Vec<_> = begun.windows(2).map(|pair| pair[1].intended - pair[0].intended).collect();
+        let median = Duration::from_secs_f64(2.0_f64.ln() / 2_000.0);
+        let shorter = gaps.iter().filter(|gap| **gap < median).count() as f64 / gaps.len() as f64;
+        assert!((0.47..0.53).contains(&shorter), "{shorter}");
+    }
+
+    /// Only time in which a client was free is the load process's own lateness.
+    #[test]
+    fn lag_begins_when_a_client_is_free() {
+        let window = window();
+        let mut schedule = schedule(window, 100.0, 1);
+        let first = schedule.wake_at().unwrap();
+        assert_eq!(schedule.begin(first.checked_sub(Duration::from_nanos(1)).unwrap()), None);
+        let due = schedule.begin(first + 3 * MILLI).unwrap();
+        assert_eq!((due.client, due.intended, due.lag), (0, first, 3 * MILLI));
+        // Nobody is free: what is due waits, and there is no time to wake at.
+        let late = first + Duration::from_millis(500);
+        assert_eq!((schedule.begin(late), schedule.wake_at()), (None, None));
+        assert_eq!(schedule.end(0), Some(due));
+        schedule.free(0, late);
+        let queued = schedule.begin(late + 2 * MILLI).unwrap();
+        assert!(queued.intended < late);
+        assert_eq!(queued.lag, 2 * MILLI);
+    }
+
+    #[test]
+    fn the_longest_free_client_is_first() {
+        let window = window();
+        let mut schedule = schedule(window, 1_000.0, 3);
+        let late = window.starts + WARM_UP / 2;
+        let begun: Vec<_> = std::iter::from_fn(|| schedule.begin(late)).map(|due| due.client).collect();
+        assert_eq!(begun, [0, 1, 2]);
+        for client in [2, 0] {
+            schedule.end(client);
+            schedule.free(client, late);
+        }
+        assert_eq!(schedule.begin(late).unwrap().client, 2);
+        assert_eq!(schedule.end(1).unwrap().client, 1);
+        assert_eq!(schedule.end(1), None);
+    }
+
+    /// A warm-up in which nobody was free leaves no queue to the window.
+    #[test]
+    fn the_window_opens_with_an_empty_queue() {
+        let window = window();
+        let mut schedule = schedule(window, 1_000.0, 0);
+        schedule.running = vec![None];
+        assert_eq!(schedule.begin(window.opens.checked_sub(MILLI).unwrap()), None);
+        schedule.free(0, window.opens);
+        let late = window.opens + 50 * MILLI;
+        let due = schedule.begin(late).unwrap();
+        assert!(window.contains(due.intended), "it was due in the warm-up");
+        assert!(due.intended < late);
+    }
+
+    #[test]
+    fn what_is_due_at_the_end_is_waited_for_but_not_for_ever() {
+        let window = window();
+        let mut schedule = schedule(window, 100.0, 1);
+        let due = schedule.begin(window.opens + LENGTH / 2).unwrap();
+        assert!(window.contains(due.intended));
+        assert!(!schedule.is_over(window.closes));
+        assert!(!schedule.is_over(window.middle + LENGTH));
+        assert!(schedule.is_over(window.closes + LENGTH));
+        // The one that runs and the queue behind it, which is a window's worth.
+        let unfinished = schedule.unfinished();
+        assert!((300..500).contains(&unfinished), "{unfinished}");
+    }
+
+    #[test]
+    fn a_thread_whose_work_is_done_stops() {
+        let window = Window::starting_at(Instant::now(), WARM_UP, MILLI);
+        let mut schedule = schedule(window, 1_000_000.0, 1);
+        while let Some(due) = schedule.begin(window.closes) {
+            assert!(window.contains(due.intended) && !schedule.is_over(window.closes));
+            schedule.end(due.client);
+            schedule.free(due.client, window.closes);
+        }
+        assert!(schedule.is_over(window.closes));
+        assert!(!schedule.is_over(window.opens));
+        assert_eq!(schedule.ends(), window.closes + MIN_OVERTIME);
+        assert_eq!(schedule.unfinished(), 0);
+    }
+}

@@ -1,0 +1,67 @@
+//! Samples of time: an HDR histogram, and their exact sum beside it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ciphertoll_model::LatencySummary;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+
+/// The longest time a histogram tells from longer ones: a minute.
+pub const HISTOGRAM_MAX_NS: u64 = 60_000_000_000;
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// Samples of time.
+#[derive(Clone, Debug)]
+pub(crate) struct Times {
+    histogram: Histogram<u64>,
+    sum_ns: u64,
+}
+
+impl Times {
+    pub(crate) fn new() -> Self {
+        // The bounds are constants that the library takes.
+        let histogram = Histogram::new_with_max(HISTOGRAM_MAX_NS, SIGNIFICANT_DIGITS)
+            .unwrap_or_else(|_| unreachable!("three digits up to a minute is a valid histogram"));
+        Self { histogram, sum_ns: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, nanos: u64) {
+        // Another program's samples may be of any size; ours never come near the end.
+        self.sum_ns = self.sum_ns.saturating_add(nanos);
+        self.histogram.saturating_record(nanos);
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        // Both have the same bounds, so that adding cannot fail.
+        let _ = self.histogram.add(&other.histogram);
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+    }
+
+    pub(crate) fn summary(&self) -> LatencySummary {
+        let quantile = |q| self.histogram.value_at_quantile(q);
+        LatencySummary {
+            count: self.histogram.len(),
+            sum_ns: self.sum_ns,
+            p50_ns: quantile(0.50),
+            p95_ns: quantile(0.95),
+            p99_ns: quantile(0.99),
+            max_ns: self.histogram.max(),
+        }
+    }
+
+    /// The histogram, V2, base64.
+    pub(crate) fn encode(&self) -> String {
+        let mut bytes = Vec::new();
+        match V2Serializer::new().serialize(&self.histogram, &mut bytes) {
+            Ok(_) => STANDARD.encode(&bytes),
+            Err(_) => String::new(),
+        }
+    }
+}
+
+/// Reads a histogram back from a record, or from an external driver.
+pub fn decode_histogram(base64: &str) -> Option<Histogram<u64>> {
+    let bytes = STANDARD.decode(base64.trim()).ok()?;
+    Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
+}

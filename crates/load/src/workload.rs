@@ -1,0 +1,265 @@
+//! What each workload does on the wire: its script, in the engine's own words.
+
+use ciphertoll_model::{Draw, Engine, Scale, Script, Statement, StatementProtocol, Step, Work, Workload};
+
+/// pgbench's tellers of one branch.
+const TELLERS_PER_BRANCH: i64 = 10;
+/// The greatest change of a balance in pgbench's transaction, either way.
+const MAX_DELTA: i64 = 5_000;
+/// sysbench's point selects in a transaction, and the rows of its ranges.
+const POINT_SELECTS: usize = 10;
+const RANGE_ROWS: i64 = 100;
+/// Groups of digits in sysbench's `c` and `pad`: 119 and 59 characters.
+const C_GROUPS: u8 = 10;
+const PAD_GROUPS: u8 = 5;
+
+/// What one operation of `workload` does where its tables have `scale`.
+pub fn work(engine: Engine, workload: Workload, scale: Scale) -> Work {
+    let mut writer = Writer::new(engine);
+    let rows = i64::from(scale.rows());
+    match workload {
+        Workload::Connect => return Work::Connect,
+        Workload::ConnectQuery => {
+            writer.text("SELECT 1", &[]);
+            return Work::ConnectQuery(writer.script);
+        }
+        Workload::FirstQuery => {
+            let id = writer.uniform(1, rows);
+            writer.text("SELECT c FROM sbtest1 WHERE id = ?", &[id]);
+            return Work::FirstQuery(writer.script);
+        }
+        Workload::PointSelect => {
+            let id = writer.uniform(1, rows);
+            writer.prepared("SELECT c FROM sbtest1 WHERE id = ?", &[id]);
+        }
+        Workload::SelectOnly => {
+            let aid = writer.uniform(1, rows);
+            writer.prepared("SELECT abalance FROM pgbench_accounts WHERE aid = ?", &[aid]);
+        }
+        Workload::TpcbLike => writer.tpcb_like(scale),
+        Workload::OltpReadOnly => {
+            writer.text("BEGIN", &[]);
+            writer.oltp_reads(rows);
+            writer.text("COMMIT", &[]);
+        }
+        Workload::OltpReadWrite => {
+            writer.text("BEGIN", &[]);
+            writer.oltp_reads(rows);
+            writer.oltp_writes(rows);
+            writer.text("COMMIT", &[]);
+        }
+        Workload::BulkRead { bytes } => {
+            writer.prepared(&format!("SELECT REPEAT('x', {})", bytes.number()), &[]);
+            writer.script.min_row_bytes = u64::from(bytes.number());
+        }
+    }
+    Work::Transactions(writer.script)
+}
+
+/// Writes a script down, step by step.
+struct Writer {
+    engine: Engine,
+    script: Script,
+}
+
+impl Writer {
+    fn new(engine: Engine) -> Self {
+        let script = Script {
+            statements: Vec::new(),
+            variables: Vec::new(),
+            steps: Vec::new(),
+            retry_on: Vec::new(),
+            min_row_bytes: 0,
+        };
+        Self { engine, script }
+    }
+
+    /// pgbench's own transaction, in its order.
+    fn tpcb_like(&mut self, scale: Scale) {
+        let branches = i64::from(scale.branches());
+        let aid = self.uniform(1, i64::from(scale.rows()));
+        let bid = self.uniform(1, branches);
+        let tid = self.uniform(1, TELLERS_PER_BRANCH * branches);
+        let delta = self.uniform(-MAX_DELTA, MAX_DELTA);
+        self.text("BEGIN", &[]);
+        self.prepared("UPDATE pgbench_accounts SET abalance = abalance + ? WHERE aid = ?", &[delta, aid]);
+        self.prepared("SELECT abalance FROM pgbench_accounts WHERE aid = ?", &[aid]);
+        self.prepared("UPDATE pgbench_tellers SET tbalance = tbalance + ? WHERE tid = ?", &[delta, tid]);
+        self.prepared("UPDATE pgbench_branches SET bbalance = bbalance + ? WHERE bid = ?", &[delta, bid]);
+        self.prepared(
+            "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (?, ?, ?, ?, CURRENT_TIMESTAMP)",
+            &[tid, bid, aid, delta],
+        );
+        // pgbench's END is PostgreSQL's own word.
+        self.text(
+            match self.engine {
+                Engine::MariaDb => "COMMIT",
+                Engine::Postgres => "END",
+            },
+            &[],
+        );
+        self.retry_conflicts();
+    }
+
+    /// The statements that both of sysbench's transactions begin with.
+    fn oltp_reads(&mut self, rows: i64) {
+        for _ in 0..POINT_SELECTS {
+            let id = self.special(rows);
+            self.prepared("SELECT c FROM sbtest1 WHERE id = ?", &[id]);
+        }
+        for sql in [
+            "SELECT c FROM sbtest1 WHERE id BETWEEN ? AND ?",
+            "SELECT SUM(k) FROM sbtest1 WHERE id BETWEEN ? AND ?",
+            "SELECT c FROM sbtest1 WHERE id BETWEEN ? AND ? ORDER BY c",
+            "SELECT DISTINCT c FROM sbtest1 WHERE id BETWEEN ? AND ? ORDER BY c",
+        ] {
+            let first = self.special(rows);
+            let last = self.variable(Draw::Offset { of: first, by: RANGE_ROWS - 1 });
+            self.prepared(sql, &[first, last]);
+        }
+    }
+
+    /// What sysbench's read-write transaction changes: the row that it deletes it inserts again.
+    fn oltp_writes(&mut self, rows: i64) {
+        let id = self.special(rows);
+        self.prepared("UPDATE sbtest1 SET k = k + 1 WHERE id = ?", &[id]);
+        let c = self.variable(Draw::DigitGroups { groups: C_GROUPS });
+        let id = self.special(rows);
+        self.prepared("UPDATE sbtest1 SET c = ? WHERE id = ?", &[c, id]);
+        let id = self.special(rows);
+        let k = self.special(rows);
+        let c = self.variable(Draw::DigitGroups { groups: C_GROUPS });
+        let pad = self.variable(Draw::DigitGroups { groups: PAD_GROUPS });
+        self.prepared("DELETE FROM sbtest1 WHERE id = ?", &[id]);
+        self.prepared("INSERT INTO sbtest1 (id, k, c, pad) VALUES (?, ?, ?, ?)", &[id, k, c, pad]);
+        self.retry_conflicts();
+        if self.engine == Engine::Postgres {
+            // Two transactions that delete and insert one row: the second finds the first's.
+            self.script.retry_on.push("23505".to_owned());
+        }
+    }
+
+    /// What sysbench, too, takes for a conflict: deadlock, a row that changed meanwhile, a lock not had
+    /// in time; deadlock and serialisation failure.
+    fn retry_conflicts(&mut self) {
+        let codes: &[&str] = match self.engine {
+            Engine::MariaDb => &["1213", "1020", "1205"],
+            Engine::Postgres => &["40P01", "40001"],
+        };
+        self.script.retry_on.extend(codes.iter().map(|&code| code.to_owned()));
+    }
+
+    fn uniform(&mut self, first: i64, last: i64) -> usize {
+        self.variable(Draw::Uniform { first, last })
+    }
+
+    fn special(&mut self, rows: i64) -> usize {
+        self.variable(Draw::Special { first: 1, last: rows })
+    }
+
+    fn variable(&mut self, draw: Draw) -> usize {
+        self.script.variables.push(draw);
+        self.script.variables.len() - 1
+    }
+
+    fn text(&mut self, sql: &str, parameters: &[usize]) {
+        self.step(sql, StatementProtocol::Text, parameters);
+    }
+
+    fn prepared(&mut self, sql: &str, parameters: &[usize]) {
+        self.step(sql, StatementProtocol::Prepared, parameters);
+    }
+
+    /// Adds a step, and its statement where no earlier step has it.
+    fn step(&mut self, sql: &str, protocol: StatementProtocol, parameters: &[usize]) {
+        let sql = match self.engine {
+            Engine::MariaDb => sql.to_owned(),
+            Engine::Postgres => with_numbered_parameters(sql),
+        };
+        let statement = Statement { sql, protocol };
+        let statements = &mut self.script.statements;
+        let statement = statements.iter().position(|known| *known == statement).unwrap_or_else(|| {
+            statements.push(statement);
+            statements.len() - 1
+        });
+        self.script.steps.push(Step { statement, parameters: parameters.to_vec() });
+    }
+}
+
+/// `$1`, `$2` and so on in place of each `?`. Only for the statements above, none of which quotes one.
+fn with_numbered_parameters(sql: &str) -> String {
+    let mut numbered = String::new();
+    for (number, part) in sql.split('?').enumerate() {
+        if number > 0 {
+            numbered.push('$');
+            numbered.push_str(&number.to_string());
+        }
+        numbered.push_str(part);
+    }
+    numbered
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    const ENGINES: [Engine; 2] = [Engine::MariaDb, Engine::Postgres];
+
+    /// A script as lines, so that a change of one is seen as such.
+    fn told(work: &Work) -> String {
+        let (kind, script) = match work {
+            Work::Connect => return "connect\n".to_owned(),
+            Work::ConnectQuery(script) => ("connect and query", script),
+            Work::FirstQuery(script) => ("first query", script),
+            Work::Transactions(script) => ("transactions", script),
+        };
+        let mut text = format!("{kind}\n");
+        for step in &script.steps {
+            let statement = &script.statements[step.statement];
+            let protocol = match statement.protocol {
+                StatementProtocol::Text => "text",
+                StatementProtocol::Prepared => "prepared",
+            };
+            writeln!(text, "  {protocol}: {} {:?}", statement.sql, step.parameters).unwrap();
+        }
+        for (number, draw) in script.variables.iter().enumerate() {
+            writeln!(text, "  {number}: {draw:?}").unwrap();
+        }
+        writeln!(text, "  retry on {:?}, at least {} bytes", script.retry_on, script.min_row_bytes).unwrap();
+        text
+    }
+
+    fn all_told(engine: Engine) -> String {
+        let scale: Scale = "200000".parse().unwrap();
+        Workload::ALL.map(|workload| format!("{workload}: {}", told(&work(engine, workload, scale)))).concat()
+    }
+
+    #[test]
+    fn scripts_of_mariadb() {
+        insta::assert_snapshot!(all_told(Engine::MariaDb));
+    }
+
+    #[test]
+    fn scripts_of_postgres() {
+        insta::assert_snapshot!(all_told(Engine::Postgres));
+    }
+
+    #[test]
+    fn every_script_can_be_run_and_sent() {
+        for engine in ENGINES {
+            for workload in Workload::ALL {
+                let work = work(engine, workload, Scale::DEFAULT);
+                let (Work::ConnectQuery(script) | Work::FirstQuery(script) | Work::Transactions(script)) =
+                    &work
+                else {
+                    continue;
+                };
+                crate::script::Program::of(engine, script).unwrap();
+                let sent = serde_json::to_string(&work).unwrap();
+                assert_eq!(serde_json::from_str::<Work>(&sent).unwrap(), work);
+            }
+        }
+    }
+}

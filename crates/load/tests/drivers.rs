@@ -1,0 +1,263 @@
+//! Drivers against real servers of the lab. This program is all ends: started as `PROGRAM __exec` it becomes a
+//! server, as `PROGRAM __drive` it is a tool's adapter, else it runs the tests. What is not installed is skipped.
+
+#![expect(clippy::print_stdout, reason = "in place of the harness that this program cannot have")]
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{Permissions, set_permissions, write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ciphertoll_lab::{EXEC_COMMAND, Lab, Server, Start, Tables, find as find_server, run_exec_helper};
+use ciphertoll_load::driver::{DRIVE_COMMAND, Driver, Ready, Task, available, find, run_drive_process};
+use ciphertoll_load::{Error, LoadProcess, work};
+use ciphertoll_model::{
+    Auth, Clients, Ctx, Dataset, Engine, Fault, LoadMessage, Scale, ServerKey, ServerLevel, TlsLibrary,
+    TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Workload,
+};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const ROWS: &str = "10000";
+const PGBENCH_ROWS: &str = "100000";
+
+/// What each driver is asked to do. A tool's window is a second at least, and its warm-up, so few do.
+const TRIALS: [(&str, Engine, &[Way], &[&str]); 8] = [
+    ("libpq", Engine::Postgres, &Way::ALL, &PROGRAM_WORKLOADS),
+    ("libmariadb", Engine::MariaDb, &Way::ALL, &PROGRAM_WORKLOADS),
+    ("pgbench", Engine::Postgres, &[Way::Tls], &["select-only", "tpcb-like"]),
+    ("pgbench", Engine::Postgres, &[Way::Unix], &["point-select", "connect-query"]),
+    ("sysbench", Engine::Postgres, &[Way::Tls], &["point-select"]),
+    ("sysbench", Engine::MariaDb, &[Way::Plain], &["oltp-read-only"]),
+    ("sysbench", Engine::MariaDb, &[Way::Unix], &["oltp-read-write"]),
+    ("mysqlslap", Engine::MariaDb, &[Way::Plain, Way::Tls], &["connect-query"]),
+];
+const PROGRAM_WORKLOADS: [&str; 8] = [
+    "connect",
+    "connect-query",
+    "first-query",
+    "point-select",
+    "tpcb-like",
+    "oltp-read-only",
+    "oltp-read-write",
+    "bulk-read",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Plain,
+    Unix,
+    Tls,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Plain, Self::Unix, Self::Tls];
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    match arguments.first().and_then(|first| first.to_str()) {
+        Some(EXEC_COMMAND) => {
+            let request = arguments.get(1).and_then(|request| request.to_str()).unwrap_or_default();
+            println!("{}", run_exec_helper(request));
+            return ExitCode::FAILURE;
+        }
+        Some(DRIVE_COMMAND) => {
+            let done = run_drive_process(&arguments[1..]).is_ok();
+            return if done { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        // The harness's flags: nothing here is ignored, and nothing can be listed.
+        Some("--ignored" | "--list") => return ExitCode::SUCCESS,
+        _ => {}
+    }
+    for engine in Engine::ALL {
+        match Fixture::new(engine) {
+            Ok(fixture) => test_engine(&fixture),
+            Err(reason) => println!("skipped: {reason}"),
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn test_engine(fixture: &Fixture) {
+    for (name, engine, ways, workloads) in TRIALS {
+        let driver = find(name).expect("a built-in driver");
+        if engine != fixture.engine {
+            continue;
+        }
+        let ready = match driver.prepare(fixture.place.path()) {
+            Ok(ready) => ready,
+            Err(error) => {
+                println!("skipped: {error}");
+                continue;
+            }
+        };
+        for way in ways {
+            for workload in workloads {
+                trial(fixture, &driver, &ready, *way, workload.parse().expect("a workload"));
+            }
+        }
+        if name.starts_with("lib") {
+            failures(fixture, &ready);
+        }
+        println!("test {name} on {engine} ... ok");
+    }
+    assert!(available().iter().all(|listed| listed.about.is_ok()), "every file can be read");
+}
+
+/// A trial that must succeed, and must have done what it was asked for.
+fn trial(fixture: &Fixture, driver: &Driver, ready: &Ready, way: Way, workload: Workload) {
+    let scale = scale_of(workload);
+    let spec = fixture.spec(way, workload, scale);
+    let what = format!("{} {} {workload} {way:?}", driver.name(), fixture.engine);
+    let once = || {
+        let result = outcome(ready, &spec, Task { workload, scale });
+        result.unwrap_or_else(|error| panic!("{what}: {error}"))
+    };
+    // A machine that is busy with other tests may well stand still for as long as a short window.
+    let mut result = once();
+    for _ in 0..2 {
+        if result.operations == 0 && result.errors.is_empty() {
+            result = once();
+        }
+    }
+    assert!(result.operations > 0 && result.errors.is_empty(), "{what}: {result:?}");
+    assert!(result.latency.sum_ns > 0 && result.latency.count > 0, "{what}: {result:?}");
+    assert!(result.client_cpu_ns > 0 && result.client_rss_peak_bytes > 1 << 20, "{what}: {result:?}");
+    // Clients were inside operations no longer than there was; the first may have begun with the warm-up.
+    let spent_ns = result.latency.sum_ns / u64::from(spec.clients.count());
+    assert!(spent_ns <= result.window_ns + spec.warm_up_ns + 50_000_000, "{what}: {spent_ns}");
+    let version = spec.tls.is_some().then_some("tls1.3");
+    for counted in &result.legs {
+        assert_eq!(counted.leg.tls_version.as_deref(), version, "{what}");
+        assert!(counted.connections > 0 && counted.leg.key.is_none(), "{what}");
+    }
+    assert_eq!(result.legs.len(), usize::from(driver.name().starts_with("lib")), "{what}");
+}
+
+/// Trials that must fail, and how.
+fn failures(fixture: &Fixture, ready: &Ready) {
+    let (workload, scale) = (Workload::PointSelect, scale_of(Workload::PointSelect));
+    let task = Task { workload, scale };
+    let failed = |change: &dyn Fn(&mut TrialSpec)| {
+        let mut spec = fixture.spec(Way::Tls, workload, scale);
+        change(&mut spec);
+        match outcome(ready, &spec, task) {
+            Err(Error::Reported { fault, message }) => (fault, message),
+            other => panic!("{:?} should have failed: {other:?}", fixture.engine),
+        }
+    };
+    let wrong = fixture.place.path().join("wrong");
+    write(&wrong, "a-wrong-password").expect("a file");
+    let (fault, message) = failed(&|spec| spec.password_file.clone_from(&wrong));
+    assert_eq!(fault, Fault::Server, "{message}");
+    assert!(!message.contains("a-wrong-password"), "{message}");
+
+    let other = ciphertoll_lab::Authority::generate().expect("an authority");
+    let ca = fixture.place.path().join("other.pem");
+    write(&ca, other.certificate_pem().expect("PEM")).expect("a file");
+    let with_ca = |spec: &mut TrialSpec| spec.tls.iter_mut().for_each(|tls| tls.ca_file.clone_from(&ca));
+    let (fault, message) = failed(&with_ca);
+    assert_eq!(fault, Fault::Tls, "{message}");
+
+    let (fault, message) = failed(&|spec| spec.pace = TrialPace::Open { per_s: 10.0 });
+    assert_eq!((fault, message.contains("keeps no schedule")), (Fault::Internal, true), "{message}");
+    let (_, message) = failed(&|spec| spec.tls.iter_mut().for_each(|tls| tls.ctx = Ctx::Shared));
+    assert!(message.contains("builds its TLS context per connect"), "{message}");
+}
+
+/// All that a driver says, up to its last word.
+fn outcome(ready: &Ready, spec: &TrialSpec, task: Task) -> Result<TrialResult, Error> {
+    let exe = env::current_exe().expect("this program");
+    let mut process = LoadProcess::start_command(ready.command(&exe, &task), spec, ready.grace(spec))?;
+    let mut edges = Vec::new();
+    loop {
+        match process.next_message(PATIENCE)? {
+            Some(LoadMessage::Finished(result)) => {
+                assert_eq!(edges, [LoadMessage::WindowOpened, LoadMessage::WindowClosed]);
+                return Ok(*result);
+            }
+            Some(message) => edges.push(message),
+            None => panic!("a driver said nothing for {PATIENCE:?}"),
+        }
+    }
+}
+
+/// A server with rows, and a place for what is built.
+struct Fixture {
+    // Dropped in this order: the server's files lie in the lab's scratch directory, that in the place.
+    server: Server,
+    _lab: Lab,
+    place: TempDir,
+    engine: Engine,
+}
+
+impl Fixture {
+    fn new(engine: Engine) -> Result<Self, String> {
+        let build = find_server(&ServerLevel::of(engine)).map_err(|error| error.to_string())?;
+        // Short, as sockets' paths are; servers of another user pass through.
+        let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a place");
+        set_permissions(place.path(), Permissions::from_mode(0o711)).expect("a place that can be passed");
+        let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
+        let exe = env::current_exe().expect("this program");
+        let lab = Lab::open_in(exe, &place.path().join("scratch"), cache.into()).expect("a lab of our own");
+        let scale = |text: &str| text.parse::<Scale>().expect("a scale");
+        let tables = Tables { sysbench: Some(scale(ROWS)), pgbench: Some(scale(PGBENCH_ROWS)) };
+        let template = lab.template(&build, &tables, &mut |_| {}, &|| false).expect("a template is made");
+        let start = Start {
+            build: &build,
+            template: &template,
+            name: "d1",
+            key: ServerKey::P256,
+            log: place.path().join("server.log"),
+            preferred_port: None,
+            processors: None,
+        };
+        let mut server = lab.start(&start).expect("the server starts");
+        server.prepare_auth(Auth::default_of(engine)).expect("an account");
+        Ok(Self { server, _lab: lab, place, engine })
+    }
+
+    fn spec(&self, way: Way, workload: Workload, scale: Scale) -> TrialSpec {
+        let auth = Auth::default_of(self.engine);
+        let account = self.server.account(auth);
+        TrialSpec {
+            engine: self.engine,
+            endpoint: match way {
+                Way::Unix => self.server.unix_endpoint(),
+                Way::Plain | Way::Tls => self.server.tcp_endpoint(),
+            },
+            auth,
+            user: account.user,
+            password_file: account.password_file,
+            database: Some(self.server.database().to_owned()),
+            tls: (way == Way::Tls).then(|| TlsSpec {
+                version: TlsVersion::Tls13,
+                ca_file: self.server.ca_file(),
+                server_name: self.server.server_name().to_owned(),
+                ctx: Ctx::PerConnect,
+                start: TlsStart::Requested,
+                library: TlsLibrary::OpenSsl,
+                identity: None,
+            }),
+            work: work(self.engine, workload, scale),
+            pace: TrialPace::Closed,
+            clients: Clients::new(3).expect("a number of clients"),
+            threads: 2,
+            warm_up_ns: 100_000_000,
+            // PostgreSQL looks for a deadlock after a second.
+            window_ns: if workload.writes() { 1_500_000_000 } else { 300_000_000 },
+            seed: u64::MAX - 7,
+            processors: None,
+            injected_delay_ns: 0,
+        }
+    }
+}
+
+/// The rows of the tables that a workload uses.
+fn scale_of(workload: Workload) -> Scale {
+    let rows = if workload.dataset() == Some(Dataset::Pgbench) { PGBENCH_ROWS } else { ROWS };
+    rows.parse().expect("a scale")
+}

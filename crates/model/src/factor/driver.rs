@@ -1,0 +1,66 @@
+//! The driver: whose client code makes the load.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Factor, LevelError, as_text};
+
+/// Whose client code makes the load. Drivers are files that users can add to, so that any name may be
+/// one; whether it is there, the bench finds out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Driver {
+    /// ciphertoll's own.
+    #[default]
+    Native,
+    /// A program that speaks the protocol of `__load`, or a tool behind an adapter.
+    Named(DriverName),
+}
+
+/// A driver's name: lower-case letters, digits and `-`, as in its file's name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DriverName(String);
+
+const NATIVE: &str = "native";
+
+impl fmt::Display for DriverName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl DriverName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Driver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Native => formatter.write_str(NATIVE),
+            Self::Named(name) => name.fmt(formatter),
+        }
+    }
+}
+
+impl FromStr for Driver {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        if text == NATIVE {
+            return Ok(Self::Native);
+        }
+        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if text.bytes().next().is_some_and(|first| first.is_ascii_lowercase()) && text.bytes().all(is_name) {
+            return Ok(Self::Named(DriverName(text.to_owned())));
+        }
+        Err(LevelError::OutOfRange {
+            factor: Factor::Driver.label(),
+            text: text.to_owned(),
+            expected: "native, or a driver's name of lower-case letters, digits and '-'",
+        })
+    }
+}
+
+as_text!(Driver);

@@ -1,0 +1,80 @@
+//! The pace: whether clients wait for answers or follow a schedule.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Factor, LevelError, as_text};
+
+/// Whether clients wait for answers or follow a schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pace {
+    /// Each client begins its next operation when the last has ended: finds the capacity.
+    #[default]
+    Closed,
+    /// Open loop: so many operations a second begin, whether or not earlier ones have ended.
+    PerSecond(u32),
+    /// Open loop at this share of the capacity that the stratum's baseline shows in calibration.
+    OfBaselineCapacity(Percent),
+}
+
+/// A share of a capacity: 1–200 %.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Percent(u8);
+
+impl Percent {
+    const MAX: u8 = 200;
+
+    /// The share, if it is in range.
+    pub fn new(percent: u8) -> Option<Self> {
+        (1..=Self::MAX).contains(&percent).then_some(Self(percent))
+    }
+
+    /// As a fraction: 0.5 for 50 %.
+    pub fn fraction(self) -> f64 {
+        f64::from(self.0) / 100.0
+    }
+}
+
+impl Pace {
+    const MAX_PER_S: u32 = 10_000_000;
+
+    /// Whether each client waits for its answer before it goes on.
+    pub fn is_closed(&self) -> bool {
+        *self == Self::Closed
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == "closed" {
+            return Some(Self::Closed);
+        }
+        if let Some(percent) = text.strip_suffix('%') {
+            return percent.parse().ok().and_then(Percent::new).map(Self::OfBaselineCapacity);
+        }
+        let rate = text.strip_suffix("/s")?.parse().ok()?;
+        (1..=Self::MAX_PER_S).contains(&rate).then_some(Self::PerSecond(rate))
+    }
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => formatter.write_str("closed"),
+            Self::PerSecond(rate) => write!(formatter, "{rate}/s"),
+            Self::OfBaselineCapacity(Percent(percent)) => write!(formatter, "{percent}%"),
+        }
+    }
+}
+
+impl FromStr for Pace {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        Self::parse(text).ok_or_else(|| LevelError::OutOfRange {
+            factor: Factor::Pace.label(),
+            text: text.to_owned(),
+            expected: "closed, 1/s to 10000000/s, or 1% to 200% of the baseline's capacity",
+        })
+    }
+}
+
+as_text!(Pace);

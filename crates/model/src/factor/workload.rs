@@ -1,0 +1,178 @@
+//! The workload: what one operation is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Factor, LevelError, as_text, match_name, split_modifiers, unknown_modifier};
+
+/// What one operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Workload {
+    /// `socket()` to authenticated and ready, then an orderly close that does not wait for the peer.
+    Connect,
+    /// A connect with one query before the close.
+    ConnectQuery,
+    /// The first statement of a fresh connection, which is opened and closed untimed around it.
+    FirstQuery,
+    /// One prepared statement that reads one of sysbench's rows by primary key.
+    PointSelect,
+    /// pgbench's `-S`: one prepared statement that reads an account's balance.
+    SelectOnly,
+    /// pgbench's own transaction: three updates, a select and an insert.
+    TpcbLike,
+    /// sysbench's `oltp_read_only` transaction.
+    OltpReadOnly,
+    /// sysbench's `oltp_read_write` transaction.
+    OltpReadWrite,
+    /// One statement whose answer is one value of so many bytes.
+    BulkRead {
+        /// Length of the value.
+        bytes: Bytes,
+    },
+}
+
+/// A number of bytes, 1 to 1 GiB, printed in the largest unit that divides it: `300`, `16k`, `1m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(u32);
+
+/// Whether an operation opens a connection of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionUse {
+    /// Each operation opens and closes one (connection churn).
+    PerOperation,
+    /// Connections are opened before the window and stay.
+    Pooled,
+}
+
+/// The tables that a workload reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dataset {
+    /// sysbench's `sbtest1`.
+    Sysbench,
+    /// pgbench's accounts, branches, tellers and history.
+    Pgbench,
+}
+
+impl Bytes {
+    /// What a bulk read reads unless told otherwise.
+    pub const DEFAULT: Self = Self(16 << 10);
+    const MAX: u32 = 1 << 30;
+    const UNITS: [(&'static str, u32); 2] = [("m", 1 << 20), ("k", 1 << 10)];
+
+    /// The number, if it is in range.
+    pub fn new(number: u32) -> Option<Self> {
+        (1..=Self::MAX).contains(&number).then_some(Self(number))
+    }
+
+    /// The number.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let unit = Self::UNITS.iter().find_map(|(name, size)| Some((text.strip_suffix(name)?, *size)));
+        let (number, size) = unit.unwrap_or((text, 1));
+        number.parse::<u32>().ok()?.checked_mul(size).and_then(Self::new)
+    }
+}
+
+impl Workload {
+    /// Every workload, a bulk read with its default size.
+    pub const ALL: [Self; 9] = [
+        Self::Connect,
+        Self::ConnectQuery,
+        Self::FirstQuery,
+        Self::PointSelect,
+        Self::SelectOnly,
+        Self::TpcbLike,
+        Self::OltpReadOnly,
+        Self::OltpReadWrite,
+        Self::BulkRead { bytes: Bytes::DEFAULT },
+    ];
+
+    /// The name without modifiers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::ConnectQuery => "connect-query",
+            Self::FirstQuery => "first-query",
+            Self::PointSelect => "point-select",
+            Self::SelectOnly => "select-only",
+            Self::TpcbLike => "tpcb-like",
+            Self::OltpReadOnly => "oltp-read-only",
+            Self::OltpReadWrite => "oltp-read-write",
+            Self::BulkRead { .. } => "bulk-read",
+        }
+    }
+
+    /// Whether an operation opens a connection of its own.
+    pub fn connection_use(self) -> ConnectionUse {
+        match self {
+            Self::Connect | Self::ConnectQuery | Self::FirstQuery => ConnectionUse::PerOperation,
+            Self::PointSelect
+            | Self::SelectOnly
+            | Self::TpcbLike
+            | Self::OltpReadOnly
+            | Self::OltpReadWrite
+            | Self::BulkRead { .. } => ConnectionUse::Pooled,
+        }
+    }
+
+    /// Whether it changes rows, so that pages are written and rows move.
+    pub fn writes(self) -> bool {
+        matches!(self, Self::TpcbLike | Self::OltpReadWrite)
+    }
+
+    /// The tables it needs, if any.
+    pub fn dataset(self) -> Option<Dataset> {
+        match self {
+            Self::Connect | Self::ConnectQuery | Self::BulkRead { .. } => None,
+            Self::FirstQuery | Self::PointSelect | Self::OltpReadOnly | Self::OltpReadWrite => {
+                Some(Dataset::Sysbench)
+            }
+            Self::SelectOnly | Self::TpcbLike => Some(Dataset::Pgbench),
+        }
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = Self::UNITS.iter().find(|(_, size)| self.0.is_multiple_of(*size));
+        match unit {
+            Some((name, size)) => write!(formatter, "{}{name}", self.0 / size),
+            None => self.0.fmt(formatter),
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())?;
+        match self {
+            Self::BulkRead { bytes } => write!(formatter, "+bytes={bytes}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Workload {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        let (name, mut modifiers) = split_modifiers(text);
+        let workload = match_name(Factor::Workload, name, &Self::ALL, |workload| workload.name().to_owned())?;
+        modifiers.try_fold(workload, |workload, modifier| match (workload, modifier.strip_prefix("bytes=")) {
+            (Self::BulkRead { .. }, Some(size)) => match Bytes::parse(size) {
+                Some(bytes) => Ok(Self::BulkRead { bytes }),
+                None => Err(LevelError::OutOfRange {
+                    factor: Factor::Workload.label(),
+                    text: text.to_owned(),
+                    expected: "bytes from 1 to 1024m, such as 300, 16k or 1m",
+                }),
+            },
+            _ => Err(unknown_modifier(Factor::Workload, name, modifier)),
+        })
+    }
+}
+
+as_text!(Workload);
