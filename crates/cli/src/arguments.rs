@@ -8,6 +8,7 @@ use ciphertoll_model::{
     AtRest, Auth, Clients, Ctx, Driver, Link, Pace, Path, Pin, Scale, ServerLevel, Size, Workload,
 };
 use ciphertoll_record::DEFAULT_RUNS;
+use ciphertoll_report::Plot;
 use clap::builder::styling::Styles;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -22,7 +23,7 @@ pub(crate) struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done · 1 internal · 2 usage · 5 nothing could run · 6 done in part ·
+Exit codes: 0 done, no regression · 1 internal · 2 usage · 3 regression · 4 inconclusive (compare) · 5 nothing could run · 6 done in part ·
 7 server refused · 8 record unusable · 9 host resource · 130/143 interrupted";
 
 /// What can be done.
@@ -34,10 +35,27 @@ pub(crate) enum Command {
     Resume(ResumeArguments),
     /// Show what a recorded run says
     Report(ReportArguments),
+    /// Has a toll changed from one run to another?
+    Compare(CompareArguments),
     /// List the servers that are here; fetch one that is not
     Servers(ServersArguments),
+    /// Find out what this machine can do, and how to make it do the rest
+    Doctor(DoctorArguments),
     /// Print the JSON Schema of `--json`
     Schema,
+    /// Print a shell's completions
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// Which shell's
+        shell: ShellArgument,
+    },
+    /// Print a man page
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// Of which command; of ciphertoll itself if absent
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+    },
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -180,8 +198,20 @@ pub(crate) struct FactorArguments {
     pub(crate) pace: Option<Vec<Pace>>,
 }
 
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  ciphertoll report
+      the newest run, on the terminal
+  ciphertoll report quick --format html -o report.html
+      the newest run called quick as one page that needs no network
+  ciphertoll report --format markdown >> \"$GITHUB_STEP_SUMMARY\"
+      for a pull request
+  ciphertoll report --format csv --plot phases
+      the numbers behind one of the plots";
+
 /// The arguments of `report`.
 #[derive(Args, Debug)]
+#[command(after_help = REPORT_EXAMPLES)]
 pub(crate) struct ReportArguments {
     /// A run's directory, its name, or `latest`
     #[arg(value_name = "RUN", default_value = "latest")]
@@ -192,6 +222,49 @@ pub(crate) struct ReportArguments {
     /// How to show it
     #[arg(long, value_enum, default_value = "terminal")]
     pub(crate) format: ReportFormat,
+    /// With csv: the numbers behind which plot
+    #[arg(long, value_parser = plot(), default_value = "tolls")]
+    pub(crate) plot: Plot,
+    /// Write to this file and not to stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+fn plot() -> impl TypedValueParser<Value = Plot> {
+    let names = PossibleValuesParser::new(Plot::ALL.iter().map(|plot| plot.label()));
+    let find = |name: String| Plot::ALL.iter().copied().find(|plot| plot.label() == name);
+    names.try_map(move |name| find(name).ok_or("is no plot"))
+}
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  ciphertoll compare before after
+      has a toll become worse? Exit code 3 says yes, 4 that the runs cannot tell
+  ciphertoll compare baseline.run latest --allow-inconclusive --json
+      in CI, where only a proven regression is to fail
+
+Each cell is held against its own run's baseline first: a machine that was slower on one of the days
+takes no part in it. What has become slower with and without encryption alike is not seen.";
+
+/// The arguments of `compare`.
+#[derive(Args, Debug)]
+#[command(after_help = COMPARE_EXAMPLES)]
+pub(crate) struct CompareArguments {
+    /// The run that is compared with: its directory, its name, or `latest`
+    #[arg(value_name = "BASE")]
+    pub(crate) base: String,
+    /// The run that is compared
+    #[arg(value_name = "NEW")]
+    pub(crate) new: String,
+    /// Where run directories are looked for
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
+    pub(crate) run_dir: PathBuf,
+    /// Exit with 0 where nothing is proven, too
+    #[arg(long)]
+    pub(crate) allow_inconclusive: bool,
+    /// Print JSON instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const SERVERS_EXAMPLES: &str = "\
@@ -224,6 +297,50 @@ pub(crate) enum ServersCommand {
         #[arg(value_parser = fetchable())]
         name: &'static Fetchable,
     },
+}
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  ciphertoll doctor
+      what works here, what does not, and the command that would change it
+  ciphertoll doctor --json
+      the same for a program
+
+Each check is done by a process of its own and leaves nothing behind.
+Exit code 0: at least one engine can be measured; 5: none can.";
+
+/// The arguments of `doctor`.
+#[derive(Args, Debug)]
+#[command(after_help = DOCTOR_EXAMPLES)]
+pub(crate) struct DoctorArguments {
+    /// Print JSON instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  ciphertoll completions bash > ~/.local/share/bash-completion/completions/ciphertoll
+  ciphertoll completions zsh > ~/.zfunc/_ciphertoll
+      where ~/.zfunc is in fpath
+  ciphertoll completions fish > ~/.config/fish/completions/ciphertoll.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  ciphertoll man | man -l -
+  ciphertoll man run > ciphertoll-run.1";
+
+/// A shell that completions can be made for.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ShellArgument {
+    /// GNU bash.
+    Bash,
+    /// zsh.
+    Zsh,
+    /// fish.
+    Fish,
+    /// Elvish.
+    Elvish,
 }
 
 const FETCH_EXAMPLES: &str = "\
@@ -284,6 +401,12 @@ pub(crate) enum PlanFormat {
 pub(crate) enum ReportFormat {
     /// Words and tables.
     Terminal,
+    /// One page without a network.
+    Html,
+    /// For a pull request.
+    Markdown,
+    /// The numbers behind a plot.
+    Csv,
     /// The document of `ciphertoll schema`.
     Json,
 }

@@ -3,6 +3,8 @@
 use std::env;
 use std::process::ExitCode;
 
+use crate::doctor;
+
 /// Runs the hidden command that was asked for, if one was.
 pub(crate) fn dispatch() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
@@ -22,6 +24,9 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
     }
     if command == ciphertoll_lab::EXEC_COMMAND {
         return Some(exec(arguments.next()));
+    }
+    if command == ciphertoll_lab::doctor::PROBE_COMMAND {
+        return Some(doctor::probe(arguments.next(), arguments.next()));
     }
     None
 }

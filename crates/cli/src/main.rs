@@ -7,6 +7,9 @@ compile_error!(
 );
 
 mod arguments;
+mod compare;
+mod completions;
+mod doctor;
 mod failure;
 mod hidden;
 mod progress;
@@ -44,7 +47,11 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => run::resume(&arguments),
         Command::Report(arguments) => report::report(&arguments),
+        Command::Compare(arguments) => compare::compare(&arguments),
         Command::Servers(arguments) => servers::servers(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Completions { shell } => completions::completions(shell),
+        Command::Man { command } => completions::man(command.as_deref()),
         Command::Schema => print_document(&ciphertoll_report::json_schema()),
     }
 }
@@ -52,7 +59,9 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
 /// Prints the one document that stdout carries. A closed pipe is the reader's choice, no error.
 fn print_document(document: &str) -> Result<ExitCode, Failure> {
     let mut stdout = std::io::stdout().lock();
-    let written = stdout.write_all(document.trim_end().as_bytes()).and_then(|()| stdout.write_all(b"\n"));
+    // Every document ends in one line's end; CSV has its own.
+    let document = document.strip_suffix('\n').unwrap_or(document);
+    let written = stdout.write_all(document.as_bytes()).and_then(|()| stdout.write_all(b"\n"));
     match written {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(ExitCode::HostResource, format!("cannot write to stdout: {error}")))

@@ -1,10 +1,11 @@
 //! `report`: what a recorded run says, made from the record alone.
 
+use std::fs;
 use std::io::IsTerminal;
 
 use ciphertoll_model::{Event, ExitCode};
 use ciphertoll_record::Record;
-use ciphertoll_report::{RunReport, Style};
+use ciphertoll_report::{Plot, RunReport, Style};
 
 use crate::arguments::{ReportArguments, ReportFormat};
 use crate::failure::Failure;
@@ -14,11 +15,25 @@ const DEFAULT_WIDTH: u16 = 100;
 
 pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
-    print(&Record::open(&path)?, arguments.format)
+    let document = document(&Record::open(&path)?, arguments.format, arguments.plot)?;
+    match &arguments.output {
+        None => print_document(&document),
+        Some(file) => {
+            fs::write(file, document).map_err(|error| {
+                Failure::new(ExitCode::HostResource, format!("cannot write {}: {error}", file.display()))
+            })?;
+            Ok(ExitCode::Done)
+        }
+    }
 }
 
 /// Prints the one document of a run.
 pub(crate) fn print(record: &Record, format: ReportFormat) -> Result<ExitCode, Failure> {
+    print_document(&document(record, format, Plot::Tolls)?)
+}
+
+/// What the record says, in the form that was asked for.
+pub(crate) fn document(record: &Record, format: ReportFormat, plot: Plot) -> Result<String, Failure> {
     let Record { plan, events, .. } = record;
     let version = events.iter().find_map(|stamped| match &stamped.event {
         Event::RunStarted { tool_version, .. } => Some(tool_version.as_str()),
@@ -27,20 +42,24 @@ pub(crate) fn print(record: &Record, format: ReportFormat) -> Result<ExitCode, F
     let analysis = ciphertoll_stats::analyse(plan, events);
     let tool_version = version.unwrap_or("unknown");
     let report = RunReport { run: &record.name(), tool_version, plan, events, analysis: &analysis };
-    let document = match format {
+    Ok(match format {
         ReportFormat::Json => ciphertoll_report::json(&report)
             .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))?,
-        ReportFormat::Terminal => {
-            let terminal = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            let style = if terminal { Style::Colour } else { Style::Plain };
-            ciphertoll_report::terminal(&report, style, width())
-        }
-    };
-    print_document(&document)
+        ReportFormat::Terminal => ciphertoll_report::terminal(&report, style(), width()),
+        ReportFormat::Html => ciphertoll_report::html(&report),
+        ReportFormat::Markdown => ciphertoll_report::markdown(&report),
+        ReportFormat::Csv => ciphertoll_report::csv(&report, plot),
+    })
+}
+
+/// Colours on a terminal, unless `NO_COLOR` is set.
+pub(crate) fn style() -> Style {
+    let terminal = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    if terminal { Style::Colour } else { Style::Plain }
 }
 
 /// Columns of the terminal, within what the tables are made for.
-fn width() -> u16 {
+pub(crate) fn width() -> u16 {
     const NARROWEST: u16 = 80;
     const WIDEST: u16 = 120;
     match terminal_columns() {

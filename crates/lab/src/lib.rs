@@ -9,6 +9,7 @@ pub mod certificates;
 mod cgroup;
 mod config;
 mod control;
+pub mod doctor;
 pub mod environment;
 pub mod error;
 pub mod fetch;

@@ -28,7 +28,7 @@ pub fn processors_apart() -> Option<Apart> {
 }
 
 /// The hardware threads of the core that `processor` is one of, itself among them where the kernel tells.
-fn siblings(processor: u16) -> BTreeSet<u16> {
+pub(crate) fn siblings(processor: u16) -> BTreeSet<u16> {
     let path = format!("/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list");
     parse_list(&fs::read_to_string(path).unwrap_or_default())
 }

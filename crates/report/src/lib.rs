@@ -1,24 +1,36 @@
 //! Reports, made only from the record: the same plan, events and analysis give the same bytes.
 //!
-//! Data become a view model of strings and tones (`view`), which `terminal` lays out; `document`
-//! is the same run for machines. No clock, no I/O, no environment variable.
+//! Data become a view model of strings and tones (`view`), which `terminal`, `html` and `markdown` lay
+//! out; `chart` draws it with the shapes of `svg`. `document` and `csv` are the same run for machines. No
+//! clock, no I/O, no environment variable.
 
+mod chart;
+mod comparison;
+mod csv;
 mod document;
+mod html;
+mod markdown;
+mod markup;
 mod names;
 mod number;
 mod plan;
 mod sentence;
 mod subject;
+mod svg;
 mod terminal;
 mod view;
 
 use ciphertoll_model::{Ending, Environment, Event, Plan, Skipped, Stamped};
 use ciphertoll_stats::Analysis;
 
+pub use comparison::{ChangeDocument, ComparisonDocument, ComparisonReport, comparison, comparison_json};
+pub use csv::{Plot, csv};
 pub use document::{
     CellDocument, Document, FlagDocument, LegDocument, TollDocument, VerdictDocument, VoidedDocument, json,
     json_schema,
 };
+pub use html::html;
+pub use markdown::markdown;
 pub use plan::{dry_run, plan_summary};
 
 /// A run, as far as its reports need it.

@@ -35,6 +35,22 @@ pub(crate) fn uncertainty_in(factor: f64, estimate: &Estimate) -> String {
     format!("{}–{}", significant(ci_low / factor), significant(ci_high / factor))
 }
 
+/// `612 µs ±1.8 %`, or `256 µs (102–640)`: what stands alone carries its uncertainty.
+pub(crate) fn measured(metric: Metric, estimate: &Estimate) -> String {
+    measured_in(scale(metric, estimate.value), estimate)
+}
+
+/// The same in a unit that others share, as [`scale`] gives it.
+pub(crate) fn measured_in((factor, unit): (f64, &str), estimate: &Estimate) -> String {
+    let value = significant(estimate.value / factor);
+    let uncertainty = uncertainty_in(factor, estimate);
+    if uncertainty.starts_with('±') {
+        format!("{value}{unit} {uncertainty}")
+    } else {
+        format!("{value}{unit} ({uncertainty})")
+    }
+}
+
 /// `3.11`, with as many decimals as its interval can carry.
 pub(crate) fn ratio(estimate: &Estimate) -> String {
     fixed(estimate.value, decimals(estimate))
@@ -92,7 +108,8 @@ fn fixed(value: f64, decimals: usize) -> String {
     format!("{value:.decimals$}")
 }
 
-fn scale(metric: Metric, value: f64) -> (f64, &'static str) {
+/// What `value` is divided by to be read easily, and the unit it then has.
+pub(crate) fn scale(metric: Metric, value: f64) -> (f64, &'static str) {
     // 999.6 µs would print as 1000 µs, so units change a little early.
     const FULL: f64 = 0.9995;
     let at_least = |limit: f64| value >= limit * FULL;
@@ -149,6 +166,15 @@ mod tests {
         assert_eq!(uncertainty(Metric::LatencyNsMean, &estimate(200_000.0, 196_500.0, 203_600.0)), "±1.8 %");
         assert_eq!(uncertainty(Metric::LatencyNsMean, &estimate(256_000.0, 102_000.0, 640_000.0)), "102–640");
         assert_eq!(uncertainty(Metric::LatencyNsMean, &estimate(200_000.0, 199_990.0, 200_010.0)), "±0.1 %");
+    }
+
+    #[test]
+    fn what_stands_alone_carries_its_uncertainty() {
+        let narrow = estimate(612_000.0, 601_000.0, 623_000.0);
+        assert_eq!(measured(Metric::LatencyNsMean, &narrow), "612 µs ±1.8 %");
+        assert_eq!(measured_in((1e6, " ms"), &narrow), "0.612 ms ±1.8 %");
+        let wide = estimate(256_000.0, 102_000.0, 640_000.0);
+        assert_eq!(measured(Metric::LatencyNsMean, &wide), "256 µs (102–640)");
     }
 
     #[test]

@@ -44,6 +44,21 @@ pub(crate) fn object(baseline: &Cell, rows: &[Factor]) -> String {
     }
 }
 
+/// What there is to choose: `TLS 1.3 with a P-256 certificate and one shared TLS context`.
+pub(crate) fn choice(cell: &Cell, rows: &[Factor]) -> String {
+    let path = cell.treatment.path;
+    let mut details = detail_list(cell, rows, Naming::Full);
+    if let (Some(tls), Some(certificate)) = (path.as_tls(), details.first_mut()) {
+        let article = if tls.key == ServerKey::Rsa2048 { "an" } else { "a" };
+        *certificate = format!("{article} {certificate}");
+    }
+    let server = server(cell, rows).on;
+    if details.is_empty() {
+        return format!("{}{server}", noun(path));
+    }
+    format!("{}{server} with {}", noun(path), details.join(" and "))
+}
+
 /// Whether everything is named or only what tells a cell from the others of its stratum.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Naming {
@@ -68,6 +83,16 @@ fn server(cell: &Cell, rows: &[Factor]) -> ServerPhrases {
 
 /// ` (P-256 certificate, one shared TLS context)`, or ` with one shared TLS context`.
 fn details(cell: &Cell, rows: &[Factor], naming: Naming) -> String {
+    let details = detail_list(cell, rows, naming);
+    match naming {
+        _ if details.is_empty() => String::new(),
+        Naming::Full => format!(" ({})", details.join(", ")),
+        // An interval in parentheses follows.
+        Naming::Differences => format!(" with {}", details.join(" and ")),
+    }
+}
+
+fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
     let named = |factor: Factor| naming == Naming::Full || rows.contains(&factor);
     let mut details: Vec<String> = Vec::new();
     if let Some(tls) = cell.treatment.path.as_tls()
@@ -86,12 +111,7 @@ fn details(cell: &Cell, rows: &[Factor], naming: Naming) -> String {
             }
         }
     }
-    match naming {
-        _ if details.is_empty() => String::new(),
-        Naming::Full => format!(" ({})", details.join(", ")),
-        // An interval in parentheses follows.
-        Naming::Differences => format!(" with {}", details.join(" and ")),
-    }
+    details
 }
 
 fn adjective(path: Path) -> &'static str {
@@ -110,7 +130,8 @@ fn noun(path: Path) -> &'static str {
     }
 }
 
-fn protocol(version: TlsVersion) -> &'static str {
+/// A protocol's usual name.
+pub(crate) fn protocol(version: TlsVersion) -> &'static str {
     match version {
         TlsVersion::Tls12 => "TLS 1.2",
         TlsVersion::Tls13 => "TLS 1.3",

@@ -81,7 +81,7 @@ impl Canvas {
             Indent::None => "",
             Indent::Group => "  ",
         };
-        let mark = self.paint(Ink::Of(statement.tone), mark(statement.tone));
+        let mark = self.paint(Ink::Of(statement.tone), statement.tone.mark());
         let room = self.width - margin.len() - 2;
         let line = |(number, text): (usize, String)| {
             if number == 0 { format!("{margin}{mark} {text}") } else { format!("{margin}  {text}") }
@@ -211,18 +211,6 @@ impl Table {
     }
 }
 
-fn mark(tone: Tone) -> &'static str {
-    match tone {
-        Tone::Neutral => "·",
-        Tone::Caution => "!",
-        Tone::Same => "=",
-        Tone::Negligible => "≈",
-        Tone::Unsure => "?",
-        Tone::Better => "▼",
-        Tone::Worse => "▲",
-    }
-}
-
 /// Breaks at spaces, but never inside a number or between it and its unit.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
@@ -244,7 +232,8 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-fn unbreakable(text: &str) -> Vec<String> {
+/// The words of a text; a number and its unit are one.
+pub(crate) fn unbreakable(text: &str) -> Vec<String> {
     const UNITS: [&str; 10] = ["µs", "ms", "s", "/s", "k/s", "M/s", "%", "×", "MiB", "GiB"];
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {

@@ -28,6 +28,8 @@ pub struct Visited {
 pub struct Pairs<'a> {
     /// By block: the cell's own observation and that of what it is compared with.
     pub observations: Vec<[&'a Observation; 2]>,
+    /// The number of the block that each of `observations` is from.
+    pub blocks: Vec<u32>,
     /// What was tried and lost.
     pub losses: Losses,
 }
@@ -83,15 +85,18 @@ impl<'a> Trials<'a> {
 
     /// Pairs `visited` with `against`, block by block.
     pub fn pairs(&self, visited: Visited, against: Visited) -> Pairs<'a> {
-        let mut pairs = Pairs { observations: Vec::new(), losses: Losses::default() };
-        for block in self.blocks.values() {
+        let mut pairs = Pairs { observations: Vec::new(), blocks: Vec::new(), losses: Losses::default() };
+        for (&number, block) in &self.blocks {
             let (Some(own), Some(other)) = (block.outcomes.get(&visited), block.outcomes.get(&against))
             else {
                 continue; // never tried: the block was cut short for this cell, nothing was voided
             };
             pairs.losses.attempted += 1;
             match (own, other) {
-                (Outcome::Observed(own), Outcome::Observed(other)) => pairs.observations.push([own, other]),
+                (Outcome::Observed(own), Outcome::Observed(other)) => {
+                    pairs.observations.push([own, other]);
+                    pairs.blocks.push(number);
+                }
                 _ => pairs.losses.lost += 1,
             }
         }
@@ -123,6 +128,15 @@ impl<'a> Pairs<'a> {
         collect_by_metric(&self.observations, |[own, other], metric| {
             Some(log_of(own, metric)? - log_of(other, metric)?)
         })
+    }
+
+    /// Own ÷ other in one metric, block by block: `(block, ratio)`, in the order of blocks. What the tolls
+    /// are means of, so that a drift over the run can be seen.
+    pub fn ratios_by_block(&self, metric: Metric) -> Vec<(u32, f64)> {
+        let ratio = |(&block, &[own, other]): (&u32, &[&Observation; 2])| {
+            Some((block, (log_of(own, metric)? - log_of(other, metric)?).exp()))
+        };
+        self.blocks.iter().zip(&self.observations).filter_map(ratio).collect()
     }
 
     /// The cell's own values by metric, over the paired blocks; all of them have a logarithm.

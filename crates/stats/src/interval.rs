@@ -90,13 +90,7 @@ impl Summary {
     /// Two-sided p of the one-sample t test against a mean log of 0, that is a ratio of 1. Same
     /// reference, assumption and minimum n as the interval.
     pub fn p_value(&self) -> f64 {
-        if self.mean == 0.0 {
-            return 1.0;
-        }
-        let t = self.mean / self.standard_error();
-        let degrees = self.degrees_of_freedom();
-        // Abramowitz & Stegun 26.7.1: the two tails beyond ±t; 0 where the blocks do not scatter.
-        beta_reg(degrees / 2.0, 0.5, degrees / (degrees + t * t))
+        two_sided_p(self.mean, self.standard_error(), self.degrees_of_freedom())
     }
 
     /// The smallest effect, on the log scale, that would have been claimed four times in five: found at
@@ -140,6 +134,63 @@ impl Summary {
     fn degrees_of_freedom(&self) -> f64 {
         f64::from(self.count - 1)
     }
+}
+
+/// The difference of two means, on the log scale: its exponential is the ratio of the two.
+///
+/// Reference: Welch, Biometrika 34 (1947), with Satterthwaite's degrees of freedom. Assumes that the two
+/// are independent. Minimum n: 2 of each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Welch {
+    mean: f64,
+    error: f64,
+    degrees: f64,
+}
+
+impl Welch {
+    /// `new` − `base`.
+    pub fn between(base: &Summary, new: &Summary) -> Self {
+        let square = |summary: &Summary| summary.standard_error().powi(2);
+        let (of_base, of_new) = (square(base), square(new));
+        let sum = of_base + of_new;
+        let spread = of_base.powi(2) / base.degrees_of_freedom() + of_new.powi(2) / new.degrees_of_freedom();
+        // Without any scatter the degrees do not matter, as long as they are a number.
+        let degrees = if spread > 0.0 { sum.powi(2) / spread } else { 1.0 };
+        Self { mean: new.mean - base.mean, error: sum.sqrt(), degrees }
+    }
+
+    /// The difference.
+    pub fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// Its t interval.
+    pub fn interval(&self, confidence: f64) -> Interval {
+        let half_width = critical_t(confidence, self.degrees) * self.error;
+        Interval { low: self.mean - half_width, high: self.mean + half_width }
+    }
+
+    /// Two-sided p against no difference.
+    pub fn p_value(&self) -> f64 {
+        two_sided_p(self.mean, self.error, self.degrees)
+    }
+
+    /// As [`Summary::smallest_visible_effect`], without a floor.
+    pub fn smallest_visible_effect(&self, significance: f64) -> f64 {
+        let one_sided_power = 2.0 * POWER - 1.0;
+        (critical_t(1.0 - significance, self.degrees) + critical_t(one_sided_power, self.degrees))
+            * self.error
+    }
+}
+
+/// Of a t test: the two tails beyond ±mean ÷ error.
+fn two_sided_p(mean: f64, error: f64, degrees: f64) -> f64 {
+    if mean == 0.0 {
+        return 1.0;
+    }
+    let t = mean / error;
+    // Abramowitz & Stegun 26.7.1; 0 where the blocks do not scatter.
+    beta_reg(degrees / 2.0, 0.5, degrees / (degrees + t * t))
 }
 
 /// Median of the means of all pairs of values, each with itself included: an estimate of the same

@@ -6,6 +6,7 @@
 
 mod analysis;
 pub mod assemble;
+pub mod compare;
 mod conclude;
 mod contrast;
 pub mod holm;
@@ -16,6 +17,7 @@ pub mod verdict;
 pub use analysis::{
     Analysis, CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial,
 };
+pub use compare::{Change, ChangeVerdict, Comparison, Run, compare};
 pub use conclude::{analyse, precise_enough};
 pub use holm::holm;
 pub use interval::{CONFIDENCE, Interval, PRECISE_HALF_WIDTH, Summary, hodges_lehmann};

@@ -1,8 +1,10 @@
 //! The program from outside: what it answers to wrong input, a run from end to end on a real server, and
 //! what it leaves behind when something is killed, full or broken.
 
+mod doctor;
 mod end_to_end;
 mod faults;
+mod resumed;
 mod servers;
 mod support;
 mod wrong_input;

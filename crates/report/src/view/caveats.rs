@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{CryptoInstruction, Environment, Event, Flag, LookDecision, Metric, Pin};
+use ciphertoll_model::{Environment, Event, Flag, LookDecision, Metric, Pin};
 use ciphertoll_stats::CellAnalysis;
 
 use super::{Section, Statement, StratumView, Tone, clean};
 use crate::number::{is_certain, percent, plural, significant};
 use crate::{RunReport, names, sentence};
 
-pub(super) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Section> {
+pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Section> {
     let mut trust: Vec<Statement> = strata.iter().filter_map(noise).collect();
     trust.extend(robust(strata));
     if report.has_numbers() {
@@ -36,7 +36,7 @@ pub(super) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
 }
 
 /// What it takes to do it again, in one line.
-pub(super) fn footer(report: &RunReport<'_>) -> String {
+pub(crate) fn footer(report: &RunReport<'_>) -> String {
     let plan = report.plan;
     let blocks = format!(
         "{} of {}",
@@ -168,7 +168,8 @@ fn skipped(report: &RunReport<'_>) -> Vec<Statement> {
     super::by_reason(report.skipped()).into_iter().map(line).collect()
 }
 
-fn stopped(report: &RunReport<'_>, blocks: String) -> String {
+/// `6 of 10 blocks (precise enough)`.
+pub(crate) fn stopped(report: &RunReport<'_>, blocks: String) -> String {
     let decision = report.events.iter().rev().find_map(|stamped| match stamped.event {
         Event::Looked { decision, .. } => Some(decision),
         _ => None,
@@ -181,12 +182,7 @@ fn stopped(report: &RunReport<'_>, blocks: String) -> String {
 }
 
 fn machine(environment: &Environment) -> String {
-    let crypto: Vec<&str> = CryptoInstruction::ALL
-        .into_iter()
-        .filter(|(instruction, _)| environment.crypto_instructions.contains(instruction))
-        .map(|(_, name)| name)
-        .collect();
-    let crypto = if crypto.is_empty() { "no AES instructions".to_owned() } else { crypto.join(" ") };
+    let crypto = super::repeat::crypto(environment);
     let Environment { cpu_model, cpus, memory_bytes, kernel, os, tls_library, cpu_accounting, .. } =
         environment;
     let gibibytes = *memory_bytes as f64 / 1024f64.powi(3);

@@ -7,7 +7,7 @@ use super::{Column, Entry, Overflow, Part, Section, Statement, StratumView, Tabl
 use crate::number::{is_certain, percent, quantity, ratio, ratio_interval, uncertainty};
 use crate::{names, sentence};
 
-pub(super) fn section(stratum: &StratumView<'_>) -> Option<Section> {
+pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     let headline = names::headline(stratum.cell());
     let measured: Vec<&CellAnalysis> = stratum.cells().filter(|cell| !cell.metrics.is_empty()).collect();
     if measured.is_empty() {
@@ -121,7 +121,8 @@ fn toll_entry(metric: Metric, stratum: &StratumView<'_>, cell: &CellAnalysis) ->
     Entry { lines: numbers.into_iter().chain(word).collect(), tone: sentence::tone(metric, toll) }
 }
 
-fn verdict_word(metric: Metric, toll: &Toll, verdict: Verdict) -> String {
+/// A verdict in two words.
+pub(crate) fn verdict_word(metric: Metric, toll: &Toll, verdict: Verdict) -> String {
     match (verdict, sentence::tone(metric, toll)) {
         (Verdict::SameWithin { margin }, _) => format!("same ±{}", percent(margin)),
         (Verdict::RealButNegligible { .. }, _) => "negligible".to_owned(),

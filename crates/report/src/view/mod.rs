@@ -1,10 +1,12 @@
 //! The view model: everything a report says, as strings and tones, before anything is laid out.
 
-mod caveats;
-mod levels;
-mod negotiated;
-mod phases;
-mod verdicts;
+pub(crate) mod advice;
+pub(crate) mod caveats;
+pub(crate) mod levels;
+pub(crate) mod negotiated;
+pub(crate) mod phases;
+pub(crate) mod repeat;
+pub(crate) mod verdicts;
 
 use ciphertoll_model::{Cell, Factor, Plan, Skipped, Stratum};
 use ciphertoll_stats::{CellAnalysis, Role, StratumAnalysis};
@@ -44,7 +46,7 @@ pub(crate) struct Statement {
     pub(crate) text: String,
 }
 
-/// How something is meant; a terminal shows it by a mark and a colour.
+/// How something is meant; it is shown by a mark and a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tone {
     /// Nothing to be glad or sorry about.
@@ -165,6 +167,21 @@ impl Statement {
     }
 }
 
+impl Tone {
+    /// The mark in front of what is meant so: no colour is needed to know it.
+    pub(crate) fn mark(self) -> &'static str {
+        match self {
+            Self::Neutral => "·",
+            Self::Caution => "!",
+            Self::Same => "=",
+            Self::Negligible => "≈",
+            Self::Unsure => "?",
+            Self::Better => "▼",
+            Self::Worse => "▲",
+        }
+    }
+}
+
 impl Column {
     pub(crate) fn new(part: Part, heading: &str) -> Self {
         Self { lines: heading.split('\n').map(str::to_owned).collect(), part }
@@ -229,7 +246,7 @@ pub(crate) fn by_reason<'a>(skipped: impl IntoIterator<Item = &'a Skipped>) -> V
 }
 
 /// The plan's strata beside what was found in them.
-fn strata<'a>(report: &'a RunReport<'a>) -> Vec<StratumView<'a>> {
+pub(crate) fn strata<'a>(report: &'a RunReport<'a>) -> Vec<StratumView<'a>> {
     let RunReport { plan, analysis, .. } = report;
     let find = |plan: &'a Plan, index: usize| {
         let id = plan.cells.get(index)?.id();

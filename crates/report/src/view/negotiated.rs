@@ -13,7 +13,7 @@ struct Row {
     connections: u64,
 }
 
-pub(super) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
+pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
     let mut rows: Vec<Row> = Vec::new();
     for stratum in strata {
         let context = names::context(stratum.report.plan, stratum.plan, &stratum.rows);

@@ -8,7 +8,7 @@ use crate::number::{is_certain, percent, quantity, significant, uncertainty_in};
 
 const NS_PER_US: f64 = 1e3;
 
-pub(super) fn section(stratum: &StratumView<'_>) -> Option<Section> {
+pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     if stratum.cell().workload.connection_use() != ConnectionUse::PerOperation {
         return None;
     }
@@ -83,6 +83,6 @@ fn biggest(cell: &CellAnalysis) -> Option<(Phase, f64)> {
     Phase::ALL.into_iter().filter_map(spent).max_by(|left, right| left.1.total_cmp(&right.1))
 }
 
-fn level(cell: &CellAnalysis, metric: Metric) -> Option<&Estimate> {
+pub(crate) fn level(cell: &CellAnalysis, metric: Metric) -> Option<&Estimate> {
     cell.metrics.get(&metric).filter(|estimate| is_certain(estimate))
 }

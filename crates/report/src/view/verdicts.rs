@@ -8,7 +8,7 @@ use super::{Group, Statement, StratumView, Tone};
 use crate::number::{plural, ratio, ratio_interval};
 use crate::{RunReport, names, sentence, subject};
 
-pub(super) fn title(report: &RunReport<'_>) -> String {
+pub(crate) fn title(report: &RunReport<'_>) -> String {
     let servers: Vec<String> =
         report.plan.servers().into_iter().map(|server| names::server(report, server)).collect();
     let servers = servers.join(" and ");
@@ -25,12 +25,21 @@ pub(super) fn title(report: &RunReport<'_>) -> String {
     }
 }
 
-pub(super) fn banner(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Statement> {
+pub(crate) fn banner(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Statement> {
     let unlike = strata.iter().flat_map(unlike_itself);
     [ending(report), withheld(report)].into_iter().flatten().chain(unlike).collect()
 }
 
-pub(super) fn groups(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Group> {
+pub(crate) fn groups(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Group> {
+    groups_of(report, strata, |_, _| true)
+}
+
+/// The sentences about the cells that are `wanted`.
+pub(crate) fn groups_of(
+    report: &RunReport<'_>,
+    strata: &[StratumView<'_>],
+    wanted: impl Fn(&StratumView<'_>, &CellAnalysis) -> bool,
+) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     if report.analysis.blocks_completed <= 1 && !report.has_numbers() {
         return groups;
@@ -38,7 +47,8 @@ pub(super) fn groups(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<
     for stratum in strata {
         let context = names::context(report.plan, stratum.plan, &stratum.rows).join(", ");
         let heading = (!context.is_empty()).then_some(context);
-        let statements = stratum.treatments.iter().map(|cell| statement(stratum, cell));
+        let treatments = stratum.treatments.iter().filter(|cell| wanted(stratum, cell));
+        let statements = treatments.map(|cell| statement(stratum, cell));
         match groups.last_mut().filter(|group| group.heading == heading) {
             Some(group) => group.statements.extend(statements),
             None => groups.push(Group { heading, statements: statements.collect() }),

@@ -175,7 +175,8 @@ pub(crate) fn one_block() -> Run {
     let mut run = quick();
     run.analysis.blocks_completed = 1;
     let endless = |estimate: &mut Estimate| (estimate.ci_low, estimate.ci_high) = (0.0, f64::INFINITY);
-    for cell in &mut run.analysis.cells {
+    let also = run.analysis.strata.iter_mut().flat_map(|stratum| &mut stratum.also_compared);
+    for cell in run.analysis.cells.iter_mut().chain(also) {
         cell.blocks_used = 1;
         cell.metrics.values_mut().for_each(endless);
         cell.tolls.values_mut().for_each(|toll| endless(&mut toll.ratio));
@@ -253,6 +254,12 @@ fn measured(spec: &Spec, blocks: u32) -> Run {
         strata: plan.strata.iter().map(stratum).collect(),
     };
     let mut run = Run { events: Vec::new(), analysis, plan };
+    prologue(&mut run);
+    run
+}
+
+/// What every run begins with.
+pub(crate) fn prologue(run: &mut Run) {
     run.push(Event::RunStarted { schema_version: 1, tool_version: "0.1.0".to_owned() });
     run.push(Event::EnvironmentSeen { environment: environment() });
     run.push(Event::ServerReady {
@@ -262,7 +269,6 @@ fn measured(spec: &Spec, blocks: u32) -> Run {
         settings: BTreeMap::new(),
         elapsed_ms: 900,
     });
-    run
 }
 
 fn levels(path: Path, workload: Workload) -> BTreeMap<Metric, Estimate> {
@@ -300,7 +306,13 @@ fn levels(path: Path, workload: Workload) -> BTreeMap<Metric, Estimate> {
     levels
 }
 
-fn toll(cell: &mut CellAnalysis, metric: Metric, ratio: f64, share: f64, verdict: Option<Verdict>) {
+pub(crate) fn toll(
+    cell: &mut CellAnalysis,
+    metric: Metric,
+    ratio: f64,
+    share: f64,
+    verdict: Option<Verdict>,
+) {
     let toll = Toll {
         ratio: estimate(ratio, share),
         hodges_lehmann: ratio,
@@ -316,7 +328,7 @@ fn estimate(value: f64, share: f64) -> Estimate {
     Estimate { value, ci_low: value / (1.0 + share), ci_high: value * (1.0 + share) }
 }
 
-fn leg(path: Path, connections: u64) -> LegCount {
+pub(crate) fn leg(path: Path, connections: u64) -> LegCount {
     let some = |text: &str| path.as_tls().map(|_| text.to_owned());
     let version = path.as_tls().map(|tls| tls.version.label().to_owned());
     let suite = match path.as_tls().map(|tls| tls.version) {
@@ -354,6 +366,38 @@ fn environment() -> Environment {
         tls_library: "OpenSSL 3.0.16".to_owned(),
         cpu_accounting: "cgroup v2".to_owned(),
     }
+}
+
+/// A run in which everything that others write tries to be markup.
+pub(crate) fn hostile() -> Run {
+    const MARKUP: &str = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)> @everyone |\u{1b}[2J";
+    let mut run = troubled();
+    for event in &mut run.events {
+        match &mut event.event {
+            Event::ServerReady { version, tls_library, settings, .. } => {
+                MARKUP.clone_into(version);
+                *tls_library = Some(MARKUP.to_owned());
+                settings.insert(MARKUP.to_owned(), MARKUP.to_owned());
+            }
+            Event::EnvironmentSeen { environment } => {
+                MARKUP.clone_into(&mut environment.cpu_model);
+                MARKUP.clone_into(&mut environment.kernel);
+            }
+            Event::CellSkipped { skipped } => MARKUP.clone_into(&mut skipped.reason),
+            Event::Warned { message } => MARKUP.clone_into(message),
+            _ => {}
+        }
+    }
+    for cell in &mut run.analysis.cells {
+        for trial in &mut cell.voided {
+            trial.reason = VoidReason::OperationErrors { count: 1, message: MARKUP.to_owned() };
+        }
+        for count in &mut cell.legs {
+            count.leg.suite = Some(MARKUP.to_owned());
+        }
+    }
+    MARKUP.clone_into(&mut run.plan.name);
+    run
 }
 
 /// The id of a cell, for tests that name one.

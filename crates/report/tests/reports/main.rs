@@ -2,8 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
+mod advice;
+mod browser;
+mod csv;
 mod document;
 mod fixture;
+mod html;
+mod markdown;
 mod plan;
 mod schema;
+mod simulated;
 mod terminal;

@@ -1,6 +1,7 @@
 //! Which trials count.
 
 use ciphertoll_model::{Arm, Event, Flag, Leg, LegCount, Metric};
+use ciphertoll_stats::assemble::{Trials, Visited};
 use ciphertoll_stats::{Role, analyse};
 
 use crate::fixture::{
@@ -185,4 +186,24 @@ fn legs_are_summed_and_flags_counted_by_trial() {
     assert_eq!(cell.legs, [LegCount { leg, connections: 80 }]);
     let first = Flag::Unsteady { second_half_ratio: 1.0 };
     assert_eq!(cell.flags, [(2, first), (1, Flag::DelayedAck)]);
+}
+
+#[test]
+fn ratios_by_block_say_which_block_they_are_from() {
+    let plan = plan(6);
+    let drifting = |trial: Trial| {
+        let drift = if trial.cell == 1 { 1.0 + 0.1 * f64::from(trial.block) } else { 1.0 };
+        connect_metrics(1e6 * drift)
+    };
+    let lost = |trial: Trial| trial.block == 3 && trial.cell == 1;
+    let events = void_trials(&plan, run(&plan, drifting), lost);
+    let main = |cell| Visited { cell, arm: Arm::Main };
+    let pairs = Trials::of(&plan, &events).pairs(main(1), main(0));
+    let ratios = pairs.ratios_by_block(Metric::LatencyNsMean);
+    assert_eq!(pairs.blocks, [1, 2, 4, 5, 6], "block 3 has no pair");
+    assert_eq!(ratios.iter().map(|(block, _)| *block).collect::<Vec<_>>(), pairs.blocks);
+    for (block, ratio) in ratios {
+        assert!((ratio - (1.0 + 0.1 * f64::from(block))).abs() < 1e-9, "block {block}: {ratio}");
+    }
+    assert!(pairs.ratios_by_block(Metric::ServiceNsP99).is_empty(), "never measured");
 }

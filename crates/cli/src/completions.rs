@@ -1,0 +1,51 @@
+//! `completions` and `man`: what a package puts beside the program.
+
+use ciphertoll_model::ExitCode;
+use clap::CommandFactory;
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::arguments::{Arguments, ShellArgument};
+use crate::failure::Failure;
+use crate::print_document;
+
+const NAME: &str = "ciphertoll";
+
+pub(crate) fn completions(shell: ShellArgument) -> Result<ExitCode, Failure> {
+    let shell = match shell {
+        ShellArgument::Bash => Shell::Bash,
+        ShellArgument::Zsh => Shell::Zsh,
+        ShellArgument::Fish => Shell::Fish,
+        ShellArgument::Elvish => Shell::Elvish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), NAME, &mut script);
+    print_text(script)
+}
+
+/// The page of `command`, of the whole program where none is named.
+pub(crate) fn man(command: Option<&str>) -> Result<ExitCode, Failure> {
+    let mut whole = Arguments::command();
+    // Only then do the commands below know their full names.
+    whole.build();
+    let page_of = match command {
+        None => whole,
+        Some(name) => whole.find_subcommand(name).cloned().ok_or_else(|| unknown(&whole, name))?,
+    };
+    let mut page = Vec::new();
+    let rendered = Man::new(page_of).render(&mut page);
+    rendered
+        .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the man page: {error}")))?;
+    print_text(page)
+}
+
+fn unknown(whole: &clap::Command, name: &str) -> Failure {
+    let names: Vec<&str> = whole.get_subcommands().map(clap::Command::get_name).collect();
+    Failure::usage(format!("there is no command \"{name}\"; there are {}", names.join(", ")))
+}
+
+fn print_text(text: Vec<u8>) -> Result<ExitCode, Failure> {
+    let text =
+        String::from_utf8(text).map_err(|error| Failure::new(ExitCode::Internal, error.to_string()))?;
+    print_document(&text)
+}

@@ -1,0 +1,212 @@
+//! `doctor`: what this machine can do, and how it would do more.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use ciphertoll_lab::doctor::{self, Finding, Need, Probe, Purpose, Verdict};
+use ciphertoll_load::driver::{self, Error as DriverError};
+use ciphertoll_model::ExitCode;
+use console::Color;
+use serde_json::json;
+
+use crate::arguments::DoctorArguments;
+use crate::failure::Failure;
+use crate::{print_document, report};
+
+/// Probes of drivers; the driver's own name follows.
+const DRIVER: &str = "driver ";
+/// In front of the names: the longest state and what surrounds it.
+const INDENT: usize = 2;
+const STATE_COLUMNS: usize = 9;
+
+pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
+    let exe = env::current_exe().map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot find ciphertoll's own program: {error}"))
+    })?;
+    let findings = doctor::examine(&exe, &[doctor::probes(), driver_probes()].concat());
+    let able = doctor::can_measure(&findings);
+    print_document(&if arguments.json { document(&findings)? } else { listing(&findings, able) })?;
+    Ok(if able { ExitCode::Done } else { ExitCode::NothingRan })
+}
+
+/// The hidden command: does one check and prints what it found.
+pub(crate) fn probe(name: Option<OsString>, place: Option<OsString>) -> process::ExitCode {
+    doctor::begin_probe();
+    let name = name.unwrap_or_default().to_string_lossy().into_owned();
+    let place = place.map_or_else(env::temp_dir, PathBuf::from);
+    let findings = match name.strip_prefix(DRIVER) {
+        Some(driver) => Some(vec![look_at_driver(driver, &place)]),
+        None => doctor::run_probe(&name, &place),
+    };
+    let answer = findings.and_then(|findings| serde_json::to_string(&findings).ok());
+    match answer.map(|answer| print_document(&answer)) {
+        Some(Ok(_)) => process::ExitCode::SUCCESS,
+        _ => process::ExitCode::FAILURE,
+    }
+}
+
+fn driver_probes() -> Vec<Probe> {
+    let probe = |name| Probe { name, purpose: Purpose::Drivers, need: Need::Sometimes };
+    driver::available().into_iter().map(|listed| probe(format!("{DRIVER}{}", listed.name))).collect()
+}
+
+/// Makes a driver ready, as a run would; what is compiled for that goes to `place`.
+fn look_at_driver(name: &str, place: &Path) -> Finding {
+    let found = driver::find(name);
+    let about = found.as_ref().map_or("", |driver| driver.file().about()).to_owned();
+    let about = about.split([';', ':']).next().unwrap_or_default();
+    match found.and_then(|driver| driver.prepare(place)) {
+        Ok(_) => Finding::ok(Purpose::Drivers, name, format!("ready: {about}")),
+        Err(DriverError::Missing { needs, reason, .. }) => {
+            Finding::no(Purpose::Drivers, name, reason, format!("install {needs}"))
+        }
+        Err(error) => Finding::no(Purpose::Drivers, name, error, "see docs/drivers.md"),
+    }
+}
+
+fn document(findings: &[Finding]) -> Result<String, Failure> {
+    let able = doctor::can_measure(findings);
+    serde_json::to_string_pretty(&json!({ "can_measure": able, "checks": findings }))
+        .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))
+}
+
+fn heading(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Measure => "to measure at all, and well",
+        Purpose::LongLinks => "for long links",
+        Purpose::Tunnels => "for tunnels and proxies",
+        Purpose::AtRest => "for encryption at rest",
+        Purpose::Drivers => "for drivers",
+    }
+}
+
+fn state(verdict: &Verdict) -> (&'static str, Color) {
+    match verdict {
+        Verdict::Ok => ("ok", Color::Green),
+        Verdict::Limited { .. } => ("limited", Color::Yellow),
+        Verdict::No { .. } => ("no", Color::Red),
+    }
+}
+
+/// Groups of lines; below each line that is not ok its cure.
+fn listing(findings: &[Finding], able: bool) -> String {
+    let layout = Layout {
+        names: findings.iter().map(|finding| finding.name.chars().count()).max().unwrap_or(0),
+        width: usize::from(report::width()),
+        colours: report::style() == ciphertoll_report::Style::Colour,
+    };
+    let mut text = String::new();
+    let mut group = None;
+    for finding in findings {
+        if group.replace(finding.purpose) != Some(finding.purpose) {
+            text += if text.is_empty() { "" } else { "\n" };
+            text = text + heading(finding.purpose) + "\n";
+        }
+        text += &layout.lines(finding);
+    }
+    text + "\n" + &conclusion(findings, able)
+}
+
+fn conclusion(findings: &[Finding], able: bool) -> String {
+    let here = |need: Need, wanted: bool| {
+        let is_no = |finding: &&Finding| matches!(finding.verdict, Verdict::No { .. }) != wanted;
+        let of_need = findings.iter().filter(move |finding| finding.need == need).filter(is_no);
+        of_need.map(|finding| finding.name.as_str()).collect::<Vec<_>>()
+    };
+    if able {
+        return format!("This machine can measure: {}.\n", here(Need::OneServer, true).join(", "));
+    }
+    let mut lacking = here(Need::Always, false);
+    if here(Need::OneServer, true).is_empty() {
+        lacking.insert(0, "a server");
+    }
+    format!("Nothing can be measured here without: {}.\n", lacking.join(", "))
+}
+
+/// Where columns are.
+struct Layout {
+    names: usize,
+    width: usize,
+    colours: bool,
+}
+
+impl Layout {
+    fn lines(&self, Finding { name, verdict, seen, .. }: &Finding) -> String {
+        let (word, colour) = state(verdict);
+        let word = console::style(format!("{word:STATE_COLUMNS$}")).fg(colour).force_styling(self.colours);
+        let (margin, names) = (" ".repeat(INDENT), self.names);
+        let start = INDENT + STATE_COLUMNS + names + INDENT;
+        let below = " ".repeat(start);
+        let width = self.width.saturating_sub(start);
+        let mut text = String::new();
+        let mut first = format!("{margin}{word}{name:names$}{margin}");
+        for line in wrap(seen, width) {
+            text = text + &first + &line + "\n";
+            first.clone_from(&below);
+        }
+        if let Verdict::Limited { cure } | Verdict::No { cure } = verdict {
+            let mut arrow = "→ ";
+            for line in wrap(cure, width.saturating_sub(INDENT)) {
+                text = text + &below + arrow + &line + "\n";
+                arrow = "  ";
+            }
+        }
+        text
+    }
+}
+
+/// Lines of at most `width` characters, unless a word is longer; at least one.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().map(|line| (line.chars().count(), line));
+        match last {
+            Some((0, line)) => line.push_str(word),
+            Some((used, line)) if used + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NARROW: Layout = Layout { names: 8, width: 40, colours: false };
+
+    #[test]
+    fn what_does_not_fit_goes_below_itself() {
+        let finding = Finding::no(Purpose::AtRest, "fuse", "it cannot be opened", "modprobe fuse and again");
+        let expected = "  no       fuse      it cannot be opened\n                     → modprobe fuse and\n                       again\n";
+        assert_eq!(NARROW.lines(&finding), expected);
+        let finding = Finding::ok(Purpose::AtRest, "disk", "");
+        assert_eq!(NARROW.lines(&finding), "  ok       disk      \n");
+    }
+
+    #[test]
+    fn groups_have_headings_and_the_last_line_concludes() {
+        let server = |name| Finding::no(Purpose::Measure, name, "none", "install it").needed(Need::OneServer);
+        let scratch = Finding::no(Purpose::Measure, "scratch", "full", "space").needed(Need::Always);
+        let ssh = Finding::ok(Purpose::Tunnels, "ssh", "9.2");
+        let text = listing(&[server("mariadb"), scratch.clone(), ssh], false);
+        assert!(text.starts_with("to measure at all"), "{text}");
+        assert_eq!(text.matches("\n\n").count(), 2, "{text}");
+        assert!(text.ends_with("without: a server, scratch.\n"), "{text}");
+        let here = Finding { verdict: Verdict::Ok, ..server("mariadb") };
+        let line = conclusion(&[here, server("postgres"), scratch], true);
+        assert_eq!(line, "This machine can measure: mariadb.\n");
+    }
+
+    #[test]
+    fn a_driver_that_is_not_there_is_a_no_with_a_way_on() {
+        let finding = look_at_driver("no-such-driver", Path::new("/nonexistent"));
+        assert!(matches!(finding.verdict, Verdict::No { .. }), "{finding:?}");
+        assert!(finding.seen.contains("no-such-driver"));
+    }
+}

@@ -1,0 +1,222 @@
+//! `doctor`: what it says holds, it says something whatever is missing, and it leaves nothing. And what a
+//! package puts beside the program: completions and man pages.
+
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::unistd::User;
+use serde_json::Value;
+
+use crate::support::{Answer, answer, ciphertoll, is_root, items, one_document, text};
+
+/// Probes are killed after 5 s; the rest is for a machine that does other things, too.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What `doctor --json` says with these variables.
+#[track_caller]
+fn examine(variables: &[(&str, &str)]) -> (Option<i32>, Value) {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let mut command = ciphertoll(&["doctor", "--json"]);
+    let output = command.envs(variables.iter().copied()).current_dir(place.path()).output();
+    let output = output.expect("the program starts");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    (output.status.code(), one_document(&String::from_utf8(output.stdout).expect("UTF-8 on stdout")))
+}
+
+#[track_caller]
+fn check<'a>(document: &'a Value, name: &str) -> &'a Value {
+    let mut found = items(document, "checks").iter().filter(|check| check["name"] == name);
+    let check = found.next().unwrap_or_else(|| panic!("no check {name}: {document}"));
+    assert!(found.next().is_none(), "{name} twice: {document}");
+    check
+}
+
+/// What holds on every machine.
+#[track_caller]
+fn assert_consistent(code: Option<i32>, document: &Value) {
+    let checks = items(document, "checks");
+    assert!(checks.len() > 30, "{document}");
+    for check in checks {
+        let told = |key: &str| check[key].as_str().unwrap_or_default();
+        assert!(
+            ["measure", "long_links", "tunnels", "at_rest", "drivers"].contains(&told("purpose")),
+            "{check}"
+        );
+        assert!(["one_server", "always", "sometimes"].contains(&told("need")), "{check}");
+        assert!(["ok", "limited", "no"].contains(&told("state")), "{check}");
+        assert_eq!(check.get("cure").is_some(), told("state") != "ok", "{check}");
+        assert!(!told("name").is_empty() && !told("seen").is_empty(), "{check}");
+        assert!(!["seen", "cure"].iter().any(|key| told(key).contains(['\n', '\x1b'])), "{check}");
+    }
+    let able = |need: &str| -> Vec<bool> {
+        let of_need = checks.iter().filter(|check| check["need"] == need);
+        of_need.map(|check| check["state"] != "no").collect()
+    };
+    let can_measure = able("one_server").contains(&true) && !able("always").contains(&false);
+    assert_eq!(document["can_measure"], can_measure, "{document}");
+    assert_eq!(code, Some(if can_measure { 0 } else { 5 }));
+}
+
+#[test]
+fn what_is_said_agrees_with_what_is_here() {
+    let (code, document) = examine(&[]);
+    assert_consistent(code, &document);
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let servers = one_document(&answer(&["servers", "--json"], place.path()).stdout);
+    for engine in ["mariadb", "postgres"] {
+        let listed = items(&servers, "servers").iter().filter(|server| server["engine"] == engine);
+        let versions: Vec<&str> = listed.filter_map(|server| server["version"].as_str()).collect();
+        let check = check(&document, engine);
+        assert_eq!(check["state"] == "no", versions.is_empty(), "{check}");
+        let seen = check["seen"].as_str().unwrap_or_default();
+        assert!(versions.iter().all(|version| seen.contains(version)), "{check}: {versions:?}");
+    }
+    let table = answer(&["doctor"], place.path());
+    assert_eq!((table.code, table.stderr.as_str()), (code, ""));
+    for check in items(&document, "checks") {
+        let name = check["name"].as_str().unwrap_or_default();
+        let row =
+            table.stdout.lines().find(|line| line.split_whitespace().any(|word| name.starts_with(word)));
+        assert!(row.is_some(), "{name} is missing: {}", table.stdout);
+    }
+    assert_eq!(fs::read_dir(place.path()).expect("the directory").count(), 0, "nothing is left");
+}
+
+#[test]
+fn without_a_path_tools_are_missing_and_servers_are_not() {
+    let (code, document) = examine(&[("PATH", "/nonexistent")]);
+    assert_consistent(code, &document);
+    for (tool, package) in [("ssh", "openssh-client"), ("gocryptfs", "gocryptfs"), ("pgbench", "pgbench")] {
+        let check = check(&document, tool);
+        assert_eq!(check["state"], "no", "{check}");
+        assert!(check["cure"].as_str().is_some_and(|cure| cure.contains(package)), "{check}");
+    }
+    let (_, with_path) = examine(&[]);
+    for same in ["mariadb", "TLS", "scratch", "namespace"] {
+        assert_eq!(check(&document, same)["state"], check(&with_path, same)["state"], "{same}");
+    }
+}
+
+#[test]
+fn a_tool_that_hangs_is_killed_and_told() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let tool = place.path().join("gocryptfs");
+    fs::write(&tool, "#!/bin/sh\nexec sleep 600\n").expect("a tool that hangs");
+    fs::set_permissions(&tool, Permissions::from_mode(0o755)).expect("an executable");
+    let path = format!("{}:/usr/bin:/bin", text(place.path()));
+    let workshop = tempfile::tempdir().expect("a temporary directory");
+    let began = Instant::now();
+    let (code, document) = examine(&[("PATH", &path), ("TMPDIR", text(workshop.path()))]);
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    assert_consistent(code, &document);
+    let check = check(&document, "gocryptfs");
+    assert_eq!(check["state"], "no", "{check}");
+    assert!(check["seen"].as_str().is_some_and(|seen| seen.contains("killed")), "{check}");
+    assert_eq!(fs::read_dir(workshop.path()).expect("the directory").count(), 0, "nothing is left");
+}
+
+/// Runs `doctor --json` as an ordinary user whose cache would be in `cache`.
+#[track_caller]
+fn as_ordinary_user(cache: &str) -> Answer {
+    let place = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).expect("others may pass");
+    let program = place.path().join("ciphertoll");
+    // By another process: a file that one of ours has open for writing cannot be started.
+    let copied = Command::new("cp").args([env!("CARGO_BIN_EXE_ciphertoll"), text(&program)]).status();
+    assert!(copied.expect("cp starts").success(), "the program is copied");
+    let mut command = Command::new(program);
+    command.args(["doctor", "--json"]).env("XDG_CACHE_HOME", cache).current_dir("/");
+    if is_root() {
+        let user = User::from_name("nobody").ok().flatten().expect("there is nobody");
+        command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+    }
+    let output = command.output().expect("the program starts");
+    Answer {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8 on stdout"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8 on stderr"),
+    }
+}
+
+#[test]
+fn an_ordinary_user_is_answered_too() {
+    let answer = as_ordinary_user("/var/tmp");
+    let document = one_document(&answer.stdout);
+    assert_consistent(answer.code, &document);
+    assert_eq!(check(&document, "cache")["state"], "ok", "{document}");
+    let user = check(&document, "server user")["seen"].as_str().unwrap_or_default();
+    assert!(user.contains("as you"), "{user}");
+}
+
+#[test]
+fn without_a_place_for_what_every_run_needs_nothing_can_be_measured() {
+    let answer = as_ordinary_user("/proc");
+    assert_eq!((answer.code, answer.stderr.as_str()), (Some(5), ""));
+    let document = one_document(&answer.stdout);
+    assert_consistent(answer.code, &document);
+    let cache = check(&document, "cache");
+    assert!(cache["state"] == "no" && cache["cure"].to_string().contains("XDG_CACHE_HOME"), "{cache}");
+}
+
+/// Gives `input` to a program; what it complained of. `None`: it is not here.
+fn complaints(program: &str, arguments: &[&str], input: &str) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().ok()?;
+    child.stdin.take().expect("its stdin").write_all(input.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program}: {complaints}");
+    Some(complaints)
+}
+
+#[test]
+fn completions_are_scripts_of_their_shells() {
+    for (shell, check) in
+        [("bash", Some("bash")), ("zsh", Some("zsh")), ("fish", Some("fish")), ("elvish", None)]
+    {
+        let script = answer(&["completions", shell], Path::new("/"));
+        assert_eq!((script.code, script.stderr.as_str()), (Some(0), ""));
+        for word in ["ciphertoll", "doctor", "trial-time"] {
+            assert!(script.stdout.contains(word), "{shell} does not know {word}");
+        }
+        assert!(!script.stdout.contains("__probe"), "{shell} knows what is hidden");
+        if let Some(complaints) = check.and_then(|shell| complaints(shell, &["-n"], &script.stdout)) {
+            assert_eq!(complaints, "", "{shell}");
+        }
+    }
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+fn every_command_has_a_man_page_without_warnings() {
+    let help = answer(&["--help"], Path::new("/")).stdout;
+    let listed =
+        help.split_once("Commands:\n").expect("commands").1.lines().take_while(|line| !line.is_empty());
+    // What is further in goes on with a description.
+    let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let commands: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.contains(&"run") && commands.contains(&"man"), "{commands:?}");
+    let of_commands = commands.iter().map(|command| vec!["man", command]);
+    for arguments in std::iter::once(vec!["man"]).chain(of_commands) {
+        let page = answer(&arguments, Path::new("/"));
+        assert_eq!((page.code, page.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+        let title = format!(
+            ".TH {}",
+            ["ciphertoll"].iter().chain(&arguments[1..]).copied().collect::<Vec<_>>().join("-")
+        );
+        assert!(page.stdout.contains(&title), "{title}: {}", page.stdout);
+        match complaints("groff", &["-ww", "-man", "-Tutf8", "-K", "utf8"], &page.stdout) {
+            Some(complaints) => assert_eq!(complaints, "", "{arguments:?}"),
+            None => eprintln!("SKIPPED: groff is not here"),
+        }
+    }
+    let unknown = answer(&["man", "rum"], Path::new("/"));
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    assert!(unknown.one_line().contains("run, resume"), "{unknown:?}");
+}

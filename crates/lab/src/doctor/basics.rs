@@ -1,0 +1,166 @@
+//! What every run stands on beside a server: its user, a port, a TLS library.
+
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use ciphertoll_model::ServerKey;
+use nix::unistd::{Uid, User};
+use openssl::error::ErrorStack;
+use openssl::pkey::PKey;
+use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslMethod, SslStream, SslVerifyMode, SslVersion};
+use openssl::x509::X509;
+use openssl::x509::store::X509StoreBuilder;
+
+use super::{Finding, Need, Purpose};
+use crate::accounting::Ports;
+use crate::certificates::Authority;
+use crate::port::free_port;
+use crate::user::RunAs;
+
+/// `TIME_WAIT` lasts a minute: connect workloads make tens of thousands of connects in that time.
+const ENOUGH_PORTS: u32 = 16_384;
+
+/// As whom servers run.
+pub(super) fn server_user() -> Finding {
+    let (purpose, name) = (Purpose::Measure, "server user");
+    let finding = match RunAs::choose() {
+        Ok(RunAs::Ourselves) => {
+            Finding::ok(purpose, name, format!("servers run as you, {}", user_name(Uid::effective())))
+        }
+        Ok(RunAs::Other(user)) => {
+            Finding::ok(purpose, name, format!("you are root: servers run as {}", user_name(user.user_id())))
+        }
+        Err(error) => {
+            Finding::no(purpose, name, error, "run ciphertoll as an ordinary user, or: useradd nobody")
+        }
+    };
+    finding.needed(Need::Always)
+}
+
+fn user_name(uid: Uid) -> String {
+    match User::from_uid(uid) {
+        Ok(Some(user)) => format!("{} ({uid})", user.name),
+        _ => format!("user {uid}"),
+    }
+}
+
+/// A port that a server can listen on, and those that connects take theirs from.
+pub(super) fn ports() -> Finding {
+    let (purpose, name) = (Purpose::Measure, "ports");
+    if free_port(&[]).is_none() {
+        let cure = "let programs listen on 127.0.0.1, ports 20000 to 32767";
+        return Finding::no(purpose, name, "no port of 127.0.0.1 can be listened on", cure)
+            .needed(Need::Always);
+    }
+    let finding = match Ports::read() {
+        Ok(ports) => count(ports.usable),
+        Err(error) => Finding::limited(purpose, name, error, "mount /proc"),
+    };
+    finding.needed(Need::Always)
+}
+
+fn count(usable: u32) -> Finding {
+    const CURE: &str = "sysctl -w net.ipv4.ip_local_port_range='32768 60999'";
+    let seen = format!("127.0.0.1 listens; {usable} ports for connects");
+    if usable < ENOUGH_PORTS {
+        return Finding::limited(Purpose::Measure, "ports", seen, CURE);
+    }
+    Finding::ok(Purpose::Measure, "ports", seen)
+}
+
+/// A handshake of each version, with a certificate made for it.
+pub(super) fn tls() -> Finding {
+    const CURE: &str =
+        "OpenSSL 1.1.1 or later whose openssl.cnf (MinProtocol, MaxProtocol) allows TLS 1.2 and 1.3";
+    let library = openssl::version::version();
+    let versions = [("1.3", SslVersion::TLS1_3), ("1.2", SslVersion::TLS1_2)];
+    let mut done = Vec::new();
+    let mut failed = Vec::new();
+    for (name, version) in versions {
+        match handshake(version) {
+            Ok(suite) => done.push(format!("TLS {name} ({suite})")),
+            Err(reason) => failed.push(format!("TLS {name} fails: {reason}")),
+        }
+    }
+    let all: Vec<String> = done.iter().chain(&failed).cloned().collect();
+    let seen = format!("{library}: {}", all.join(", "));
+    let (purpose, name) = (Purpose::Measure, "TLS");
+    let finding = match (done.is_empty(), failed.is_empty()) {
+        (_, true) => Finding::ok(purpose, name, seen),
+        (false, false) => Finding::limited(purpose, name, seen, CURE),
+        (true, false) => Finding::no(purpose, name, seen, CURE),
+    };
+    finding.needed(Need::Always)
+}
+
+/// Shakes hands with ourselves in exactly `version`; the suite agreed on.
+fn handshake(version: SslVersion) -> Result<String, String> {
+    let told = |error: &dyn ToString| error.to_string();
+    let authority = Authority::generate().map_err(|error| told(&error))?;
+    let server = server_context(&authority, version).map_err(|error| told(&error))?;
+    let client = client_context(&authority, version).map_err(|error| told(&error))?;
+    let (near, far) = UnixStream::pair().map_err(|error| told(&error))?;
+    let accepted = thread::spawn(move || accept(&server, far).map(drop));
+    let connected = connect(&client, near);
+    let accepted = accepted.join().map_err(|_| "the server's side panicked".to_owned())?;
+    let stream = connected?;
+    accepted?;
+    Ok(stream.ssl().current_cipher().map_or("no suite", |suite| suite.name()).to_owned())
+}
+
+fn accept(context: &SslContext, stream: UnixStream) -> Result<SslStream<UnixStream>, String> {
+    let ssl = Ssl::new(context).map_err(|error| error.to_string())?;
+    ssl.accept(stream).map_err(|error| error.to_string())
+}
+
+fn connect(context: &SslContext, stream: UnixStream) -> Result<SslStream<UnixStream>, String> {
+    let mut ssl = Ssl::new(context).map_err(|error| error.to_string())?;
+    ssl.param_mut().set_host("localhost").map_err(|error| error.to_string())?;
+    ssl.connect(stream).map_err(|error| error.to_string())
+}
+
+fn server_context(authority: &Authority, version: SslVersion) -> Result<SslContext, ErrorStack> {
+    let certificate = authority.issue(ServerKey::P256)?;
+    let mut context = only(SslMethod::tls_server(), version)?;
+    let leaf = X509::from_pem(&certificate.certificate_pem)?;
+    let key = PKey::private_key_from_pem(&certificate.key_pem)?;
+    context.set_certificate(&leaf)?;
+    context.set_private_key(&key)?;
+    Ok(context.build())
+}
+
+fn client_context(authority: &Authority, version: SslVersion) -> Result<SslContext, ErrorStack> {
+    let mut trusted = X509StoreBuilder::new()?;
+    trusted.add_cert(X509::from_pem(&authority.certificate_pem()?)?)?;
+    let mut context = only(SslMethod::tls_client(), version)?;
+    context.set_cert_store(trusted.build());
+    context.set_verify(SslVerifyMode::PEER);
+    Ok(context.build())
+}
+
+fn only(method: SslMethod, version: SslVersion) -> Result<SslContextBuilder, ErrorStack> {
+    let mut context = SslContextBuilder::new(method)?;
+    context.set_min_proto_version(Some(version))?;
+    context.set_max_proto_version(Some(version))?;
+    Ok(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn our_own_library_shakes_hands() {
+        let suite = handshake(SslVersion::TLS1_3).unwrap();
+        assert!(suite.starts_with("TLS_"), "{suite}");
+        let finding = tls();
+        assert!(finding.verdict == Verdict::Ok && finding.seen.contains("TLS 1.2"), "{finding:?}");
+    }
+
+    #[test]
+    fn few_ports_are_a_limit() {
+        assert_eq!(count(28_232).verdict, Verdict::Ok);
+        assert!(matches!(count(1_000).verdict, Verdict::Limited { .. }));
+    }
+}

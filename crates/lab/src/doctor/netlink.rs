@@ -1,0 +1,153 @@
+//! As much of rtnetlink as it takes to make an interface. Not by `ip`: a program that is started has lost the
+//! rights that its namespace gave us, unless we are root.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+
+// linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/veth.h, linux/if.h
+const NLMSG_ERROR: u16 = 2;
+const RTM_NEWLINK: u16 = 16;
+const NLM_F_REQUEST: u16 = 0x1;
+const NLM_F_ACK: u16 = 0x4;
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_CREATE: u16 = 0x400;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+const IFF_UP: u32 = 1;
+
+/// The first interface of every network namespace.
+const LOOPBACK: i32 = 1;
+const HEADER_BYTES: usize = 16;
+/// What a request or an attribute is filled up to.
+const ALIGNMENT: usize = 4;
+
+/// A socket to the kernel's part that knows interfaces.
+pub(super) struct Netlink(OwnedFd);
+
+impl Netlink {
+    pub(super) fn open() -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        Ok(Self(socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?))
+    }
+
+    /// Takes the loopback interface up.
+    pub(super) fn loopback_up(&self) -> io::Result<()> {
+        self.ask(0, &interface(LOOPBACK, IFF_UP))
+    }
+
+    /// Makes two interfaces, each the other end of the other.
+    pub(super) fn add_veth(&self, name: &str, peer: &str) -> io::Result<()> {
+        let mut end = interface(0, 0);
+        end.extend(attribute(IFLA_IFNAME, &text(peer)));
+        self.add(name, "veth", &attribute(VETH_INFO_PEER, &end))
+    }
+
+    /// Makes an interface of a kind that needs to be told nothing.
+    pub(super) fn add_plain(&self, name: &str, kind: &str) -> io::Result<()> {
+        self.add(name, kind, &[])
+    }
+
+    fn add(&self, name: &str, kind: &str, data: &[u8]) -> io::Result<()> {
+        let mut information = attribute(IFLA_INFO_KIND, &text(kind));
+        if !data.is_empty() {
+            information.extend(attribute(IFLA_INFO_DATA, data));
+        }
+        let mut body = interface(0, 0);
+        body.extend(attribute(IFLA_IFNAME, &text(name)));
+        body.extend(attribute(IFLA_LINKINFO, &information));
+        self.ask(NLM_F_CREATE | NLM_F_EXCL, &body)
+    }
+
+    /// Sends a request and waits for the kernel's word on it.
+    fn ask(&self, flags: u16, body: &[u8]) -> io::Result<()> {
+        const LONGEST_ANSWER: usize = 8192;
+        send(self.0.as_raw_fd(), &request(flags, body), MsgFlags::empty())?;
+        let mut answer = [0; LONGEST_ANSWER];
+        let length = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+        verdict(&answer[..length])
+    }
+}
+
+fn request(flags: u16, body: &[u8]) -> Vec<u8> {
+    let length = (HEADER_BYTES + body.len()) as u32;
+    let mut message = length.to_ne_bytes().to_vec();
+    message.extend(RTM_NEWLINK.to_ne_bytes());
+    message.extend((NLM_F_REQUEST | NLM_F_ACK | flags).to_ne_bytes());
+    // Neither a number nor a sender: one request at a time.
+    message.extend([0; 8]);
+    message.extend(body);
+    message
+}
+
+/// `struct ifinfomsg`: which interface, which flags it gets.
+fn interface(index: i32, flags: u32) -> Vec<u8> {
+    let mut message = vec![0; 4];
+    message.extend(index.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    // The flags that are meant.
+    message.extend(flags.to_ne_bytes());
+    message
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    const HEADER: usize = 4;
+    let length = HEADER + value.len();
+    let mut bytes = (length as u16).to_ne_bytes().to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(length.next_multiple_of(ALIGNMENT), 0);
+    bytes
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [text.as_bytes(), &[0]].concat()
+}
+
+/// What an acknowledgement says: 0, or an error's number below 0.
+fn verdict(answer: &[u8]) -> io::Result<()> {
+    let unexpected = || io::Error::other("the kernel's answer is none that was expected");
+    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+    let code = answer.get(HEADER_BYTES..HEADER_BYTES + 4).and_then(|bytes| bytes.try_into().ok());
+    match (kind, code.map(i32::from_ne_bytes)) {
+        (Some(NLMSG_ERROR), Some(0)) => Ok(()),
+        (Some(NLMSG_ERROR), Some(code)) => Err(Errno::from_raw(code.wrapping_neg()).into()),
+        _ => Err(unexpected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_filled_up_but_say_their_own_length() {
+        let bytes = attribute(IFLA_IFNAME, &text("veth0"));
+        assert_eq!(bytes.len(), 12);
+        assert_eq!(u16::from_ne_bytes([bytes[0], bytes[1]]), 10);
+        assert_eq!(&bytes[4..10], b"veth0\0");
+        assert_eq!(request(0, &interface(LOOPBACK, IFF_UP)).len(), 32);
+    }
+
+    #[test]
+    fn an_acknowledgement_is_told_from_an_error_and_from_nonsense() {
+        let answer = |kind: u16, code: i32| {
+            let mut bytes = vec![0; 4];
+            bytes.extend(kind.to_ne_bytes());
+            bytes.resize(HEADER_BYTES, 0);
+            bytes.extend(code.to_ne_bytes());
+            bytes
+        };
+        assert!(verdict(&answer(NLMSG_ERROR, 0)).is_ok());
+        let error = verdict(&answer(NLMSG_ERROR, -1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        for nonsense in [answer(RTM_NEWLINK, 0), Vec::new(), vec![0; 17]] {
+            assert!(verdict(&nonsense).is_err());
+        }
+    }
+}

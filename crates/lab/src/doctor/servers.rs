@@ -1,0 +1,50 @@
+//! Servers that are here, as they say themselves, and those that can be fetched.
+
+use ciphertoll_model::{Engine, ServerLevel};
+
+use super::{Finding, Need, Purpose};
+use crate::fetch::FETCHABLE;
+use crate::find::{Build, Origin, how_to_install, installed};
+
+/// Every build of `engine` that is here; each was asked for its version.
+pub(super) fn engine(engine: Engine) -> Finding {
+    let mut builds = installed(engine);
+    // First what a level without a version means.
+    builds.sort_by_key(|build| build.origin() == Origin::Fetched);
+    let seen: Vec<String> = builds.iter().map(told).collect();
+    let (purpose, name, seen) = (Purpose::Measure, engine.label(), seen.join("; "));
+    let finding = match builds.first() {
+        None => Finding::no(purpose, name, "no server found", how_to_install(engine)),
+        Some(_) if builds.iter().any(|build| build.origin() == Origin::Installed) => {
+            Finding::ok(purpose, name, seen)
+        }
+        // A level without a version never means what was fetched.
+        Some(newest) => {
+            let level = newest.level();
+            Finding::limited(purpose, name, seen, format!("ask for it with its version: --server {level}"))
+        }
+    };
+    finding.needed(Need::OneServer)
+}
+
+/// What can be fetched, and whether it was.
+pub(super) fn fetchable() -> Vec<Finding> {
+    let look = |fetchable: &&'static crate::Fetchable| {
+        let level =
+            ServerLevel { version: Some(fetchable.version.to_owned()), ..ServerLevel::of(fetchable.engine) };
+        let name = fetchable.name;
+        if fetchable.is_here() {
+            return Finding::ok(Purpose::Measure, name, format!("fetched; --server {level}"));
+        }
+        let megabytes = fetchable.download_bytes().div_ceil(1_000_000);
+        let seen = format!("not here; {megabytes} MB, by mvn");
+        Finding::limited(Purpose::Measure, name, seen, format!("ciphertoll servers fetch {name}"))
+    };
+    FETCHABLE.iter().map(|fetchable| look(&fetchable)).collect()
+}
+
+fn told(build: &Build) -> String {
+    let tls = build.tls_library().unwrap_or_else(|| "TLS unknown".to_owned());
+    let fetched = if build.origin() == Origin::Fetched { ", fetched" } else { "" };
+    format!("{} ({tls}{fetched}) in {}", build.version, build.base_directory.display())
+}

@@ -1,0 +1,167 @@
+//! The ratios block by block, which the tolls are means of: a drift over the run can be seen.
+
+use ciphertoll_model::{Arm, CellId, Metric};
+use ciphertoll_stats::assemble::{Trials, Visited};
+use ciphertoll_stats::{CellAnalysis, Toll};
+
+use super::{Figure, repeat_label};
+use crate::number::{is_certain, ratio, ratio_interval, significant};
+use crate::svg::{
+    Anchor, Drawing, Scale, Shape, WIDTH, dot, group, line, polyline, rect, text, tooltip, upright,
+};
+use crate::view::{Column, Entry, Overflow, Part, StratumView, Table};
+use crate::{names, sentence};
+
+const HEIGHT: f64 = 64.0;
+/// Names of ratios stand left of this.
+const LEFT: f64 = 52.0;
+/// One block is no course of events.
+const FEWEST: usize = 2;
+
+struct Panel<'a> {
+    label: String,
+    /// Block and ratio.
+    ratios: Vec<(u32, f64)>,
+    /// What they are summed up to.
+    toll: Option<&'a Toll>,
+    arm: Arm,
+}
+
+/// `(block, ratio to the baseline)` of a cell, or of the baseline's second copy.
+pub(crate) fn ratios_by_block(
+    stratum: &StratumView<'_>,
+    trials: &Trials<'_>,
+    (id, arm): (&CellId, Arm),
+    metric: Metric,
+) -> Vec<(u32, f64)> {
+    let Some(cell) = stratum.report.plan.cells.iter().position(|cell| cell.id() == *id) else {
+        return Vec::new();
+    };
+    let against = Visited { cell: stratum.plan.baseline, arm: Arm::Main };
+    trials.pairs(Visited { cell, arm }, against).ratios_by_block(metric)
+}
+
+pub(super) fn figure(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -> Option<Figure> {
+    let metric = *names::headline(stratum.cell()).first()?;
+    let panels = panels(stratum, trials, metric);
+    let last = panels.iter().flat_map(|panel| &panel.ratios).map(|(block, _)| *block).max()?;
+    // Every panel spans the same ratio, so that a drift here and noise there can be compared.
+    let half = panels.iter().map(Panel::half_span).fold(1.005, f64::max) * 1.01;
+    let across = Scale::linear((0.5, f64::from(last) + 0.5), (LEFT, WIDTH - 4.0));
+    let mut drawing = Drawing::default();
+    for panel in &panels {
+        drawn(&mut drawing, panel, &across, half);
+    }
+    for tick in across.ticks(8).iter().filter(|tick| tick.value.fract().abs() < 1e-9) {
+        let y = drawing.bottom() + 10.0;
+        drawing.mark(text(across.at(tick.value), y, Anchor::Middle, "tick", &tick.label));
+    }
+    drawing.advance(14.0);
+    drawing.lines("block, in the order of the run", "tick");
+    let noun = sentence::noun(metric);
+    let heading = format!("Block by block: {noun} ÷ {}", stratum.baseline_label());
+    let labels: Vec<String> = panels.iter().map(Panel::caption).collect();
+    let description = format!("Dots over {last} blocks, a panel for each. {}.", labels.join("; "));
+    let id = format!("{id}-blocks");
+    Some(Figure {
+        picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
+        id,
+        heading,
+        reading:
+            "One dot is one block; the line and the band are the ratio and its 95 % interval. Dots that \
+                  climb or fall together are a drift. Every panel spans the same ratio."
+                .to_owned(),
+        numbers: table(&panels, last),
+        notes: Vec::new(),
+    })
+}
+
+fn panels<'a>(stratum: &'a StratumView<'_>, trials: &Trials<'_>, metric: Metric) -> Vec<Panel<'a>> {
+    let of_cell = |cell: &&'a CellAnalysis| Panel {
+        label: stratum.row_label(cell),
+        ratios: ratios_by_block(stratum, trials, (&cell.id, Arm::Main), metric),
+        toll: cell.tolls.get(&metric),
+        arm: Arm::Main,
+    };
+    let repeat = Panel {
+        label: repeat_label(stratum),
+        ratios: ratios_by_block(stratum, trials, (&stratum.baseline.id, Arm::Repeat), metric),
+        toll: stratum.analysis.repeat.get(&metric),
+        arm: Arm::Repeat,
+    };
+    let all = stratum.treatments.iter().map(of_cell).chain([repeat]);
+    all.filter(|panel| panel.ratios.len() >= FEWEST).collect()
+}
+
+impl Panel<'_> {
+    /// The middle of the panel.
+    fn centre(&self) -> f64 {
+        let logs: f64 = self.ratios.iter().map(|(_, ratio)| ratio.ln()).sum();
+        (logs / self.ratios.len().max(1) as f64).exp()
+    }
+
+    /// How far the dots and the interval reach from the middle, as a ratio.
+    fn half_span(&self) -> f64 {
+        let centre = self.centre();
+        let interval = self.certain().map(|toll| [toll.ratio.ci_low, toll.ratio.ci_high]);
+        let limits = interval.into_iter().flatten();
+        let all = self.ratios.iter().map(|(_, ratio)| *ratio).chain(limits);
+        all.map(|ratio| (ratio / centre).ln().abs().exp()).fold(1.0, f64::max)
+    }
+
+    fn certain(&self) -> Option<&Toll> {
+        self.toll.filter(|toll| is_certain(&toll.ratio))
+    }
+
+    fn value(&self) -> String {
+        self.certain().map_or_else(String::new, |toll| {
+            format!("{} × ({})", ratio(&toll.ratio), ratio_interval(&toll.ratio))
+        })
+    }
+
+    fn caption(&self) -> String {
+        format!("{} {}", self.label, self.value())
+    }
+}
+
+fn drawn(drawing: &mut Drawing, panel: &Panel<'_>, across: &Scale, half: f64) {
+    drawing.caption(&panel.label, &panel.value(), "");
+    let top = drawing.advance(HEIGHT + 8.0);
+    let centre = panel.centre();
+    let axis = Scale::log((centre / half, centre * half), (top + HEIGHT, top + 2.0));
+    let (left, right) = across.range();
+    drawing.mark(upright(&axis, left, right, 4, ""));
+    if let Some(toll) = panel.certain() {
+        let (low, high) = (axis.at(toll.ratio.ci_low), axis.at(toll.ratio.ci_high));
+        drawing.mark(rect(left, high, right - left, low - high, "interval"));
+        let middle = axis.at(toll.ratio.value);
+        drawing.mark(line((left, middle), (right, middle), "mean"));
+    }
+    let place = |(block, ratio): &(u32, f64)| (across.at(f64::from(*block)), axis.at(*ratio));
+    let course: Vec<(f64, f64)> = panel.ratios.iter().map(place).collect();
+    drawing.mark(polyline(&course, "course"));
+    let shape = if panel.arm == Arm::Repeat { Shape::Ring } else { Shape::Circle };
+    for (block, ratio) in &panel.ratios {
+        let mark = group("mark")
+            .child(tooltip(format!("{}, block {block}: {} ×", panel.label, significant(*ratio))))
+            .child(dot(shape, place(&(*block, *ratio)), "tone-neutral"));
+        drawing.mark(mark);
+    }
+}
+
+fn table(panels: &[Panel<'_>], last: u32) -> Table {
+    let columns = panels.iter().map(|panel| Column::new(Part::Toll, &panel.label));
+    let entry = |panel: &Panel<'_>, block: u32| {
+        let ratio = panel.ratios.iter().find(|(of, _)| *of == block);
+        ratio.map_or_else(Entry::absent, |(_, ratio)| Entry::new([format!("{} ×", significant(*ratio))]))
+    };
+    let row = |block: u32| {
+        let entries = panels.iter().map(|panel| entry(panel, block));
+        std::iter::once(Entry::new([block.to_string()])).chain(entries).collect()
+    };
+    Table {
+        columns: std::iter::once(Column::new(Part::Label, "block")).chain(columns).collect(),
+        rows: (1..=last).map(row).collect(),
+        overflow: Overflow::SplitParts,
+    }
+}

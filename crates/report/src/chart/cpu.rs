@@ -1,0 +1,74 @@
+//! Who pays: processor time of an operation, by role.
+
+use ciphertoll_model::Metric;
+use ciphertoll_stats::CellAnalysis;
+
+use super::{Figure, highest, in_words, level, table_of};
+use crate::number::{measured_in, scale};
+use crate::svg::{
+    Anchor, Drawing, Scale, Swatch, WIDTH, across, group, rect, text, tooltip, whisker, width_of,
+};
+use crate::view::StratumView;
+
+const ROLES: [(Metric, &str, &str); 2] = [
+    (Metric::CpuUsPerOpClient, "role-client", "client"),
+    (Metric::CpuUsPerOpServer, "role-server", "server"),
+];
+const HEIGHT: f64 = 19.0;
+
+pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
+    let total = Metric::CpuUsPerOpTotal;
+    stratum.cells().find_map(|cell| level(cell, total))?;
+    let unit = scale(total, highest(stratum, &[total]));
+    let axis = Scale::linear((0.0, highest(stratum, &[total]) / unit.0), (0.0, WIDTH - 8.0));
+    let mut drawing = Drawing::default();
+    for cell in stratum.cells() {
+        let Some(sum) = level(cell, total) else { continue };
+        drawing.caption(&stratum.row_label(cell), &measured_in(unit, sum), "");
+        let top = drawing.advance(HEIGHT + 13.0);
+        bar(&mut drawing, cell, top, &axis, unit);
+        let (low, high) = (axis.at(sum.ci_low / unit.0), axis.at(sum.ci_high / unit.0));
+        drawing.mark(
+            group("mark").child(tooltip(format!("total: {}", measured_in(unit, sum)))).child(whisker(
+                low,
+                high,
+                top + HEIGHT + 5.0,
+                "total",
+            )),
+        );
+    }
+    drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
+    drawing.advance(16.0);
+    drawing.key(ROLES.map(|(_, class, name)| Swatch::filled(class, name)));
+    let heading = "CPU per operation".to_owned();
+    let description = format!(
+        "Stacked bars, one for each path, of the client's and the server's processor time. Totals: {}.",
+        in_words(stratum, total)
+    );
+    let id = format!("{id}-cpu");
+    Some(Figure {
+        picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
+        id,
+        heading,
+        reading: "Processor time of both sides; the whisker is the 95 % interval of the total.".to_owned(),
+        numbers: table_of(stratum, &[Metric::CpuUsPerOpClient, Metric::CpuUsPerOpServer, total]),
+        notes: Vec::new(),
+    })
+}
+
+fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit: (f64, &str)) {
+    let mut spent = 0.0;
+    for (metric, class, name) in ROLES {
+        let Some(estimate) = level(cell, metric) else { continue };
+        let left = axis.at(spent / unit.0);
+        spent += estimate.value;
+        let width = (axis.at(spent / unit.0) - left - 1.5).max(0.8);
+        let mut part = group("mark")
+            .child(tooltip(format!("{name}: {}", measured_in(unit, estimate))))
+            .child(rect(left, top, width, HEIGHT, class));
+        if width_of(name) < width {
+            part = part.child(text(left + 6.0, top + 13.5, Anchor::Start, "inside", name));
+        }
+        drawing.mark(part);
+    }
+}

@@ -1,0 +1,105 @@
+//! Where the time of a connect goes: a bar for each path, a part for each phase.
+
+use ciphertoll_model::{Metric, Phase};
+use ciphertoll_stats::CellAnalysis;
+
+use super::{Figure, highest, in_words, level};
+use crate::number::{measured_in, scale};
+use crate::svg::{
+    Anchor, Drawing, Scale, Swatch, WIDTH, across, group, hatch, rect, text, tooltip, whisker, width_of,
+};
+use crate::view::{StratumView, phases};
+
+const HEIGHT: f64 = 19.0;
+
+pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
+    // The table knows where there is anything to show.
+    let section = phases::section(stratum)?;
+    let unit = scale(Metric::LatencyNsMean, highest(stratum, &[Metric::LatencyNsMean]));
+    let axis = Scale::linear((0.0, highest(stratum, &[Metric::LatencyNsMean]) / unit.0), (0.0, WIDTH - 8.0));
+    let mut drawing = Drawing::default();
+    for cell in stratum.cells() {
+        let Some(total) = level(cell, Metric::LatencyNsMean) else { continue };
+        drawing.caption(&stratum.row_label(cell), &measured_in(unit, total), "");
+        let top = drawing.advance(HEIGHT + 13.0);
+        bar(&mut drawing, cell, top, &axis, unit);
+        let (low, high) = (axis.at(total.ci_low / unit.0), axis.at(total.ci_high / unit.0));
+        drawing.mark(whisker(low, high, top + HEIGHT + 5.0, "total"));
+    }
+    drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
+    drawing.advance(16.0);
+    drawing.key(Phase::ALL.into_iter().filter(|phase| happens(stratum, *phase)).map(swatch));
+    let heading = "Where the time of a connect goes".to_owned();
+    let description = format!(
+        "Stacked bars, one for each path, of the mean time of each phase. Totals: {}.",
+        in_words(stratum, Metric::LatencyNsMean)
+    );
+    let id = format!("{id}-phases");
+    Some(Figure {
+        picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
+        id,
+        heading,
+        reading: "Mean time of each phase, in order; the whisker is the 95 % interval of the total."
+            .to_owned(),
+        numbers: section.table?,
+        notes: section.notes,
+    })
+}
+
+fn happens(stratum: &StratumView<'_>, phase: Phase) -> bool {
+    stratum.cells().any(|cell| level(cell, Metric::of_phase(phase)).is_some())
+}
+
+fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit: (f64, &str)) {
+    const GAP: f64 = 1.5;
+    /// Bold letters are wider.
+    const BOLD: f64 = 1.08;
+    let mut spent = 0.0;
+    for phase in Phase::ALL {
+        let metric = Metric::of_phase(phase);
+        let Some(estimate) = level(cell, metric) else { continue };
+        let left = axis.at(spent / unit.0);
+        spent += estimate.value;
+        // Even the shortest phase is seen.
+        let width = (axis.at(spent / unit.0) - left - GAP).max(0.8);
+        let (class, name) = look(phase);
+        let mut part = group("mark")
+            .child(tooltip(format!("{}: {}", metric.title(), measured_in(unit, estimate))))
+            .child(rect(left, top, width, HEIGHT, class));
+        if is_hatched(phase) {
+            part = part.child(hatch(left, top, width, HEIGHT, "hatch"));
+        } else if width_of(name) * BOLD < width {
+            part = part.child(text(left + width / 2.0, top + 13.5, Anchor::Middle, "inside", name));
+        }
+        drawing.mark(part);
+    }
+}
+
+fn swatch(phase: Phase) -> Swatch {
+    let (class, _) = look(phase);
+    let mut swatch = Swatch::filled(class, Metric::of_phase(phase).title());
+    if is_hatched(phase) {
+        swatch.marks.push(hatch(0.0, 0.0, 13.0, 12.0, "hatch"));
+    }
+    swatch
+}
+
+/// The class of a phase, and its name where there is little room.
+fn look(phase: Phase) -> (&'static str, &'static str) {
+    match phase {
+        Phase::TcpConnect => ("phase-net", "TCP"),
+        Phase::ServerGreeting => ("phase-greeting", "greeting"),
+        Phase::TlsContext => ("phase-context", "context"),
+        Phase::TlsRequest => ("phase-request", "request"),
+        Phase::TlsHandshake => ("phase-handshake", "handshake"),
+        Phase::Auth => ("phase-auth", "auth"),
+        Phase::Ready => ("phase-ready", "ready"),
+        Phase::FirstQuery => ("phase-query", "query"),
+        Phase::Close => ("phase-net", "close"),
+    }
+}
+
+/// Beside a phase of nearly the same colour.
+fn is_hatched(phase: Phase) -> bool {
+    matches!(phase, Phase::ServerGreeting | Phase::TlsRequest | Phase::Ready | Phase::Close)
+}

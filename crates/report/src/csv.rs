@@ -1,0 +1,246 @@
+//! The numbers of a plot as comma-separated values (RFC 4180): for a spreadsheet, or for another plot.
+//! Names carry units; what does not apply or has no interval is empty, never 0.
+
+use ciphertoll_model::{Arm, Factor, Metric, Phase};
+use ciphertoll_stats::assemble::Trials;
+use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, Toll, Verdict, margin};
+
+use crate::number::is_certain;
+use crate::view::StratumView;
+use crate::{RunReport, chart, names, view};
+
+/// What can be plotted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Plot {
+    /// Rates, mean times and memory: a row for each cell.
+    Levels,
+    /// Ratios to the baseline, the baseline's second copy too: a row for each cell and metric.
+    Tolls,
+    /// Where the time of a connect goes: a row for each cell that connects.
+    Phases,
+    /// Percentiles of an operation's time: a row for each cell.
+    Percentiles,
+    /// Processor time of an operation by role: a row for each cell.
+    Cpu,
+    /// Ratios to the baseline block by block: a row for each block, cell and metric.
+    Blocks,
+}
+
+impl Plot {
+    /// Every plot.
+    pub const ALL: [Self; 6] =
+        [Self::Levels, Self::Tolls, Self::Phases, Self::Percentiles, Self::Cpu, Self::Blocks];
+
+    /// Its name on the command line.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Levels => "levels",
+            Self::Tolls => "tolls",
+            Self::Phases => "phases",
+            Self::Percentiles => "percentiles",
+            Self::Cpu => "cpu",
+            Self::Blocks => "blocks",
+        }
+    }
+}
+
+/// The numbers of `plot`, a header first; lines end in CR LF.
+pub fn csv(report: &RunReport<'_>, plot: Plot) -> String {
+    let mut rows = vec![cell_header()];
+    match plot {
+        Plot::Levels => levels(report, &LEVELS, &mut rows),
+        Plot::Percentiles => levels(report, &PERCENTILES, &mut rows),
+        Plot::Cpu => levels(report, &CPU, &mut rows),
+        Plot::Phases => {
+            let phases = Phase::ALL.into_iter().map(Metric::of_phase);
+            let metrics: Vec<Metric> = phases.chain([Metric::LatencyNsMean]).collect();
+            levels(report, &metrics, &mut rows);
+            // A pooled load has a mean time and no phases.
+            let first = cell_header().len() + ABOUT.len();
+            let last = first + 3 * Phase::ALL.len();
+            rows.retain(|row| row[first..last].iter().any(|field| !field.is_empty()));
+        }
+        Plot::Tolls => tolls(report, &mut rows),
+        Plot::Blocks => blocks(report, &mut rows),
+    }
+    rows.iter().map(|row| line(row)).collect()
+}
+
+const LEVELS: [Metric; 7] = [
+    Metric::RatePerS,
+    Metric::StatementsPerS,
+    Metric::LatencyNsMean,
+    Metric::ServiceNsMean,
+    Metric::ScheduleLagNsP99,
+    Metric::RssBytesClient,
+    Metric::RssBytesServer,
+];
+const PERCENTILES: [Metric; 6] = [
+    Metric::LatencyNsP50,
+    Metric::LatencyNsP95,
+    Metric::LatencyNsP99,
+    Metric::ServiceNsP50,
+    Metric::ServiceNsP95,
+    Metric::ServiceNsP99,
+];
+const CPU: [Metric; 3] = [Metric::CpuUsPerOpClient, Metric::CpuUsPerOpServer, Metric::CpuUsPerOpTotal];
+
+/// What levels are preceded by, the cell apart.
+const ABOUT: [&str; 2] = ["role", "blocks_used"];
+
+type Row = Vec<String>;
+
+fn cell_header() -> Row {
+    let factors = Factor::ALL.into_iter().map(|factor| factor.label().replace('-', "_"));
+    std::iter::once("cell".to_owned()).chain(factors).collect()
+}
+
+fn cell_fields(cell: &CellAnalysis) -> Row {
+    let factors = Factor::ALL.into_iter().map(|factor| names::level(&cell.cell, factor).unwrap_or_default());
+    std::iter::once(cell.id.0.clone()).chain(factors).collect()
+}
+
+fn levels(report: &RunReport<'_>, metrics: &[Metric], rows: &mut Vec<Row>) {
+    let names = metrics.iter().flat_map(|metric| {
+        let name = metric.label();
+        [name.to_owned(), format!("{name}_ci_low"), format!("{name}_ci_high")]
+    });
+    rows[0].extend(ABOUT.map(str::to_owned).into_iter().chain(names));
+    for cell in report.analysis.cells.iter().filter(|cell| cell.metrics.values().any(is_certain)) {
+        let role = match cell.role {
+            Role::Baseline => "baseline",
+            Role::Treatment => "treatment",
+        };
+        let levels = metrics.iter().flat_map(|metric| estimate(cell.metrics.get(metric)));
+        let about = [role.to_owned(), cell.blocks_used.to_string()];
+        rows.push(cell_fields(cell).into_iter().chain(about).chain(levels).collect());
+    }
+}
+
+fn tolls(report: &RunReport<'_>, rows: &mut Vec<Row>) {
+    const HEADER: [&str; 13] = [
+        "compared_with",
+        "arm",
+        "metric",
+        "ratio",
+        "ratio_ci_low",
+        "ratio_ci_high",
+        "hodges_lehmann_ratio",
+        "pairs",
+        "p_adjusted",
+        "verdict",
+        "doubt",
+        "margin_share",
+        "noise_floor_share",
+    ];
+    rows[0].extend(HEADER.map(str::to_owned));
+    for stratum in &view::strata(report) {
+        let treatments = stratum.treatments.iter().map(|cell| (*cell, Arm::Main, &cell.tolls));
+        let repeat = (stratum.baseline, Arm::Repeat, &stratum.analysis.repeat);
+        for (cell, arm, tolls) in treatments.chain([repeat]) {
+            for (metric, toll) in tolls.iter().filter(|(_, toll)| is_certain(&toll.ratio)) {
+                let compared = [stratum.baseline.id.0.clone(), arm_label(arm).to_owned()];
+                let fields = toll_fields(stratum, *metric, toll);
+                rows.push(cell_fields(cell).into_iter().chain(compared).chain(fields).collect());
+            }
+        }
+    }
+}
+
+fn toll_fields(stratum: &StratumView<'_>, metric: Metric, toll: &Toll) -> Row {
+    let floor = stratum.analysis.noise_floor.get(&metric).filter(|floor| floor.is_finite());
+    let (verdict, doubt) = match toll.verdict {
+        None => ("", ""),
+        Some(Verdict::Differs) => ("differs", ""),
+        Some(Verdict::SameWithin { .. }) => ("same_within", ""),
+        Some(Verdict::RealButNegligible { .. }) => ("real_but_negligible", ""),
+        Some(Verdict::Inconclusive { why, .. }) => (
+            "inconclusive",
+            match why {
+                Doubt::TooFewBlocks => "too_few_blocks",
+                Doubt::BelowNoiseFloor => "below_noise_floor",
+                Doubt::TooManyVoided => "too_many_voided",
+            },
+        ),
+    };
+    let mut fields = vec![metric.label().to_owned()];
+    fields.extend(estimate(Some(&toll.ratio)));
+    fields.extend([
+        toll.hodges_lehmann.to_string(),
+        toll.pairs.to_string(),
+        toll.p_adjusted.map(|p| p.to_string()).unwrap_or_default(),
+        verdict.to_owned(),
+        doubt.to_owned(),
+        margin(metric, &stratum.report.plan.margins).to_string(),
+        floor.map(f64::to_string).unwrap_or_default(),
+    ]);
+    fields
+}
+
+fn blocks(report: &RunReport<'_>, rows: &mut Vec<Row>) {
+    rows[0].extend(["compared_with", "arm", "block", "metric", "ratio"].map(str::to_owned));
+    let trials = Trials::of(report.plan, report.events);
+    for stratum in &view::strata(report) {
+        let treatments = stratum.treatments.iter().map(|cell| (*cell, Arm::Main));
+        for (cell, arm) in treatments.chain([(stratum.baseline, Arm::Repeat)]) {
+            for metric in Metric::ALL {
+                let ratios = chart::ratios_by_block(stratum, &trials, (&cell.id, arm), *metric);
+                rows.extend(ratios.into_iter().map(|(block, ratio)| {
+                    let about = [
+                        stratum.baseline.id.0.clone(),
+                        arm_label(arm).to_owned(),
+                        block.to_string(),
+                        metric.label().to_owned(),
+                        ratio.to_string(),
+                    ];
+                    cell_fields(cell).into_iter().chain(about).collect()
+                }));
+            }
+        }
+    }
+}
+
+fn arm_label(arm: Arm) -> &'static str {
+    match arm {
+        Arm::Main => "main",
+        Arm::Repeat => "repeat",
+    }
+}
+
+fn estimate(estimate: Option<&Estimate>) -> [String; 3] {
+    match estimate.filter(|estimate| is_certain(estimate)) {
+        Some(Estimate { value, ci_low, ci_high }) => [value, ci_low, ci_high].map(f64::to_string),
+        None => Default::default(),
+    }
+}
+
+fn line(fields: &[String]) -> String {
+    let fields: Vec<String> = fields.iter().map(|field| quoted(field)).collect();
+    fields.join(",") + "\r\n"
+}
+
+/// In quotes where a reader would otherwise see more than one field.
+fn quoted(field: &str) -> String {
+    if field.contains(['"', ',', '\r', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_stay_fields() {
+        let fields = ["plain", "a,b", "say \"hi\"", "two\nlines", ""].map(str::to_owned);
+        assert_eq!(line(&fields), "plain,\"a,b\",\"say \"\"hi\"\"\",\"two\nlines\",\r\n");
+    }
+
+    #[test]
+    fn labels_are_distinct() {
+        let labels: std::collections::BTreeSet<&str> = Plot::ALL.into_iter().map(Plot::label).collect();
+        assert_eq!(labels.len(), Plot::ALL.len());
+    }
+}

@@ -1,0 +1,63 @@
+//! What was measured: for each stratum its pictures and its table.
+
+use ciphertoll_stats::assemble::Trials;
+
+use super::{Part, flowing, said, section, table};
+use crate::chart::{self, Figure, Rates};
+use crate::markup::Element;
+use crate::view::{Section, StratumView, levels};
+
+pub(super) fn parts(strata: &[StratumView<'_>], trials: &Trials<'_>) -> Vec<Part> {
+    let mut rates = chart::rates(strata).into_iter().peekable();
+    let mut parts = Vec::new();
+    for (index, stratum) in strata.iter().enumerate() {
+        while let Some(Rates { load, figure, .. }) = rates.next_if(|rates| rates.before == index) {
+            let id = format!("{}-part", figure.id);
+            parts.push(Part { body: section(&id, &load).child(figures([vec![figure]])), id, name: load });
+        }
+        parts.extend(of_stratum(stratum, trials, &format!("stratum-{}", index + 1)));
+    }
+    parts
+}
+
+fn of_stratum(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -> Option<Part> {
+    let Section { heading, table: numbers, notes } = levels::section(stratum)?;
+    let mut body = section(id, &heading).child(figures(chart::of_stratum(stratum, trials, id)));
+    if let Some(numbers) = numbers {
+        body = body
+            .child(Element::new("h3").text("All of it in numbers"))
+            .child(table::scrolling(&numbers, &heading));
+    }
+    if !notes.is_empty() {
+        body = body.child(said(&notes, "notes"));
+    }
+    Some(Part { id: id.to_owned(), name: stratum.name(), body })
+}
+
+/// Side by side where there is room, one below the other where there is not.
+fn figures<const COLUMNS: usize>(columns: [Vec<Figure>; COLUMNS]) -> Element {
+    let column =
+        |figures: Vec<Figure>| Element::new("div").class("column").children(figures.into_iter().map(figure));
+    let columns = columns.into_iter().filter(|figures| !figures.is_empty());
+    Element::new("div").class("figures").children(columns.map(column))
+}
+
+/// A picture under its heading, and its numbers folded away below it.
+fn figure(figure: Figure) -> Element {
+    let Figure { id, heading, reading, picture, numbers, notes } = figure;
+    let caption = Element::new("figcaption")
+        .child(Element::new("h3").text(flowing(&heading)))
+        .child(Element::new("p").text(flowing(&reading)));
+    let details = Element::new("details")
+        .child(
+            Element::new("summary")
+                .text("The numbers")
+                .child(Element::new("span").class("visually-hidden").text(format!(" of: {heading}"))),
+        )
+        .child(table::scrolling(&numbers, &heading));
+    let mut element = Element::new("figure").with("id", id).child(caption).child(picture);
+    if !notes.is_empty() {
+        element = element.child(said(&notes, "notes"));
+    }
+    element.child(details)
+}

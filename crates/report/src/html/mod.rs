@@ -1,0 +1,162 @@
+//! One page that holds everything: no network, no framework, no font but the reader's own. It is whole
+//! without its script, on paper, and for who cannot see its pictures.
+
+mod answer;
+mod measured;
+mod record;
+mod table;
+
+use ciphertoll_stats::assemble::Trials;
+
+use crate::RunReport;
+use crate::markup::Element;
+use crate::terminal::unbreakable;
+use crate::view::{self, Statement, StratumView, Tone};
+
+const STYLE: &str = include_str!("assets/style.css");
+const SCRIPT: &str = include_str!("assets/script.js");
+/// Of [`SCRIPT`], as browsers check it: nothing else may run in this page. A test recomputes it.
+const SCRIPT_SHA256: &str = "sha256-7Q/xcuk5JmZHtk9OiW+kHGoMsQkNY7pgFM+2+XLBXhc=";
+
+/// A section with its place in the page and its name in the table of contents.
+struct Part {
+    id: String,
+    name: String,
+    body: Element,
+}
+
+/// The report as one self-contained page.
+pub fn html(report: &RunReport<'_>) -> String {
+    let strata = view::strata(report);
+    let title = view::verdicts::title(report);
+    let page =
+        Element::new("html").with("lang", "en").child(head(&title)).child(body(report, &strata, &title));
+    format!("<!DOCTYPE html>\n{}\n", page.render())
+}
+
+fn head(title: &str) -> Element {
+    let policy = format!(
+        "default-src 'none'; style-src 'unsafe-inline'; script-src '{SCRIPT_SHA256}'; base-uri 'none'; \
+         form-action 'none'"
+    );
+    let meta =
+        |name: &'static str, content: &str| Element::new("meta").with("name", name).with("content", content);
+    Element::new("head")
+        .child(Element::new("meta").with("charset", "utf-8"))
+        .child(Element::new("meta").with("http-equiv", "Content-Security-Policy").with("content", policy))
+        .child(meta("viewport", "width=device-width, initial-scale=1"))
+        .child(meta("generator", "ciphertoll"))
+        .child(Element::new("title").text(title))
+        .child(Element::new("style").verbatim(STYLE))
+}
+
+fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Element {
+    let trials = Trials::of(report.plan, report.events);
+    let parts: Vec<Part> =
+        measured::parts(strata, &trials).into_iter().chain(record::parts(report, strata)).collect();
+    let contents = parts.iter().map(|part| {
+        Element::new("li").child(Element::new("a").with("href", format!("#{}", part.id)).text(&part.name))
+    });
+    let contents =
+        Element::new("nav").with("aria-label", "Contents").child(Element::new("ul").children(contents));
+    let banner = view::verdicts::banner(report, strata);
+    let header = Element::new("header")
+        .child(paragraph("brand", &format!("ciphertoll report · {}", report.run)))
+        .child(Element::new("h1").text(flowing(title)))
+        .children((!banner.is_empty()).then(|| Element::new("div").class("banner").child(said(&banner, ""))));
+    let main = Element::new("main")
+        .with("id", "main")
+        .with("tabindex", "-1")
+        .child(answer::section(report, strata))
+        .child(contents)
+        .children(parts.into_iter().map(|part| part.body));
+    Element::new("body")
+        .child(Element::new("a").class("skip").with("href", "#main").text("Skip to the answer"))
+        .child(header)
+        .child(main)
+        .child(Element::new("footer").text(view::caveats::footer(report)))
+        .child(Element::new("script").verbatim(SCRIPT))
+}
+
+/// A section under a heading of the second level.
+fn section(id: &str, heading: &str) -> Element {
+    let heading_id = format!("{id}-heading");
+    Element::new("section")
+        .class("part")
+        .with("id", id)
+        .with("aria-labelledby", heading_id.clone())
+        .child(Element::new("h2").with("id", heading_id).text(flowing(heading)))
+}
+
+/// Statements as a list, each behind its mark.
+fn said(statements: &[Statement], class: &str) -> Element {
+    let item = |statement: &Statement| {
+        let mut item = Element::new("li").class(crate::chart::tone_class(statement.tone)).child(
+            Element::new("span").class("sign").with("aria-hidden", "true").text(statement.tone.mark()),
+        );
+        let mut text = Element::new("span");
+        if let Some(words) = tone_words(statement.tone) {
+            text = text.child(Element::new("span").class("visually-hidden").text(words)).text(" ");
+        }
+        item = item.child(text.text(flowing(&statement.text)));
+        item
+    };
+    let class = format!("said {class}");
+    Element::new("ul").class(class.trim_end()).children(statements.iter().map(item))
+}
+
+/// What the mark says to who cannot see it.
+fn tone_words(tone: Tone) -> Option<&'static str> {
+    Some(match tone {
+        Tone::Neutral => return None,
+        Tone::Caution => "Caution:",
+        Tone::Same => "No difference:",
+        Tone::Negligible => "Negligible:",
+        Tone::Unsure => "Not known:",
+        Tone::Better => "Cheaper:",
+        Tone::Worse => "Dearer:",
+    })
+}
+
+fn paragraph(class: &str, text: &str) -> Element {
+    Element::new("p").class(class).text(flowing(text))
+}
+
+/// A text that breaks at spaces, but neither between a number and its unit nor within an interval.
+fn flowing(text: &str) -> String {
+    const DASH: &str = "\u{2013}";
+    const UNBROKEN_DASH: &str = "\u{2013}\u{2060}";
+    let unbroken = |word: &String| word.replace(' ', "\u{a0}").replace(DASH, UNBROKEN_DASH);
+    unbreakable(text).iter().map(unbroken).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn the_policy_allows_this_script_and_no_other() {
+        let hash = STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()));
+        assert_eq!(
+            SCRIPT_SHA256,
+            format!("sha256-{hash}"),
+            "script.js has changed: change SCRIPT_SHA256, too"
+        );
+    }
+
+    #[test]
+    fn what_is_embedded_cannot_end_its_element() {
+        assert!(!SCRIPT.contains("</") && !STYLE.contains("</"));
+        assert!(!STYLE.contains("url(") && !STYLE.contains("@import"), "nothing is loaded");
+    }
+
+    #[test]
+    fn numbers_stay_with_their_units() {
+        assert_eq!(flowing("costs 3.11 × the time: 612 µs"), "costs 3.11\u{a0}× the time: 612\u{a0}µs");
+        assert_eq!(flowing("of plain (0.97–1.77)"), "of plain (0.97–\u{2060}1.77)");
+    }
+}

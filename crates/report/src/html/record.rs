@@ -1,0 +1,94 @@
+//! What the numbers rest on, and how to get them again.
+
+use super::{Part, paragraph, said, section};
+use crate::RunReport;
+use crate::markup::Element;
+use crate::view::repeat::{self, Fact, ServerFacts};
+use crate::view::{Section, StratumView, caveats, negotiated};
+
+pub(super) fn parts(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Part> {
+    // Why something is missing comes before how far the rest can be trusted.
+    let mut caveats = caveats::sections(report, strata);
+    caveats.reverse();
+    let spoken = |(index, Section { heading, notes, .. }): (usize, Section)| {
+        let id = format!("caveats-{}", index + 1);
+        Part { body: section(&id, &heading).child(said(&notes, "notes")), id, name: heading }
+    };
+    let mut parts: Vec<Part> = caveats.into_iter().enumerate().map(spoken).collect();
+    parts.push(environment(report));
+    parts.extend(negotiated::section(strata).map(|Section { heading, notes, .. }| Part {
+        id: "negotiated".to_owned(),
+        name: "What was negotiated".to_owned(),
+        body: section("negotiated", &heading).child(said(&notes, "notes")),
+    }));
+    parts.push(again(report));
+    parts
+}
+
+fn environment(report: &RunReport<'_>) -> Part {
+    let mut body = section("environment", "Where and how it was measured");
+    let machine = repeat::machine(report);
+    if !machine.is_empty() {
+        body = body.child(Element::new("h3").text("The machine")).child(facts(&machine));
+    }
+    for server in repeat::servers(report) {
+        body = body.children(of_server(&server));
+    }
+    let body = body.child(Element::new("h3").text("The run")).child(facts(&repeat::run(report)));
+    Part { id: "environment".to_owned(), name: "Environment".to_owned(), body }
+}
+
+fn of_server(server: &ServerFacts) -> Vec<Element> {
+    let mut about = vec![Fact { name: "Version".to_owned(), value: server.version.clone() }];
+    about.extend(
+        server
+            .tls_library
+            .iter()
+            .map(|library| Fact { name: "TLS library".to_owned(), value: library.clone() }),
+    );
+    let mut elements = vec![Element::new("h3").text(format!("The server {}", server.name)), facts(&about)];
+    if !server.settings.is_empty() {
+        let settings: Vec<Fact> = server
+            .settings
+            .iter()
+            .map(|(name, value)| Fact { name: name.clone(), value: value.clone() })
+            .collect();
+        let summary = format!("Settings that differ from the server's defaults ({})", settings.len());
+        elements.push(
+            Element::new("details").child(Element::new("summary").text(summary)).child(facts(&settings)),
+        );
+    }
+    elements
+}
+
+fn facts(facts: &[Fact]) -> Element {
+    let pair = |Fact { name, value }: &Fact| {
+        [Element::new("dt").text(name.as_str()), Element::new("dd").text(value.as_str())]
+    };
+    Element::new("dl").children(facts.iter().flat_map(pair))
+}
+
+fn again(report: &RunReport<'_>) -> Part {
+    const ID: &str = "command";
+    let heading = "Measure it again";
+    let command = Element::new("div")
+        .class("command")
+        .child(Element::new("pre").child(Element::new("code").with("id", ID).text(repeat::command(report))))
+        .child(
+            // The script shows it: without one, a click selects the command.
+            Element::new("button")
+                .with("type", "button")
+                .with("data-copies", ID)
+                .with("hidden", "")
+                .text("Copy the command"),
+        )
+        .child(Element::new("span").with("id", format!("{ID}-status")).with("role", "status"));
+    let body = section("again", heading)
+        .child(paragraph(
+            "prose",
+            "The same specification in the same random order. Start it where the directory of runs lies; \
+             spec.toml is a file of the run.",
+        ))
+        .child(command);
+    Part { id: "again".to_owned(), name: heading.to_owned(), body }
+}

@@ -1,0 +1,68 @@
+//! Which path is advised, and why.
+
+use ciphertoll_model::{Ctx, Metric, Workload};
+use ciphertoll_report::{html, markdown};
+use ciphertoll_stats::Verdict;
+
+use crate::fixture::{Run, TLS12, TLS13, against, contexts, one_block, quick, smoke, toll};
+
+/// The line that begins with the advice.
+fn advice(run: &Run) -> Option<String> {
+    markdown(&run.report()).lines().find(|line| line.starts_with("**Switch on")).map(str::to_owned)
+}
+
+#[test]
+fn the_newest_protocol_is_advised_and_what_an_older_one_would_save_is_said() {
+    let mut run = quick();
+    let advised = advice(&run).unwrap();
+    assert!(advised.starts_with("**Switch on TLS 1.3 with a P-256 certificate.**"), "{advised}");
+    assert!(advised.contains("TLS 1.2 costs less under some load, but is the older protocol."), "{advised}");
+    for (workload, metric, ratio) in
+        [(Workload::Connect, Metric::LatencyNsMean, 3.1), (Workload::PointSelect, Metric::RatePerS, 0.88)]
+    {
+        toll(run.cell(workload, TLS12), metric, ratio, 0.05, Some(Verdict::Differs));
+    }
+    let advised = advice(&run).unwrap();
+    assert!(advised.contains("TLS 1.2 is not known to cost less."), "{advised}");
+}
+
+#[test]
+fn the_cheapest_of_equals_is_advised_by_the_loads_that_all_have_in_common() {
+    let mut run = contexts();
+    for cell in &mut run.analysis.cells {
+        if cell.cell.treatment.ctx == Some(Ctx::Shared) {
+            toll(cell, Metric::RatePerS, 0.6, 0.03, Some(Verdict::Differs));
+        }
+        // Selects tell contexts not apart, and cost next to nothing: that says nothing for either.
+        if cell.cell.workload == Workload::PointSelect && cell.cell.treatment.path == TLS13 {
+            toll(cell, Metric::RatePerS, 0.99, 0.01, Some(Verdict::SameWithin { margin: 0.03 }));
+        }
+    }
+    let advised = advice(&run).unwrap();
+    assert_eq!(
+        advised,
+        "**Switch on TLS 1.3 with a P-256 certificate and one shared TLS context.** The cheapest TLS 1.3 path \
+         measured."
+    );
+    let page = html(&run.report());
+    let chosen = page.split_once("class=\"chosen\"").unwrap().1.split_once("class=\"rest\"").unwrap().0;
+    assert!(chosen.contains("point-select"), "what selects cost is said of either");
+    assert!(chosen.contains("one shared TLS context") && !chosen.contains("a TLS context per connect"));
+}
+
+#[test]
+fn a_pool_is_advised_only_where_it_would_save_most() {
+    let saving = "Keep connections open, in a pool for example";
+    let mut run = quick();
+    assert!(markdown(&run.report()).contains(saving));
+    toll(run.cell(Workload::PointSelect, TLS13), Metric::RatePerS, 0.3, 0.05, Some(Verdict::Differs));
+    assert!(!markdown(&run.report()).contains(saving), "selects cost as much");
+}
+
+#[test]
+fn nothing_is_advised_where_nothing_was_found_out() {
+    assert_eq!(advice(&smoke()), None, "no verdicts");
+    assert_eq!(advice(&one_block()), None, "no intervals");
+    assert_eq!(advice(&against("ctx=shared", "ctx = [\"per-connect\", \"shared\"]")), None, "no plain path");
+    assert!(html(&one_block().report()).contains("No answer yet"));
+}

@@ -1,0 +1,148 @@
+//! The page in a real browser: it says nothing on the console, asks for nothing, and its script runs.
+//! Skipped, with the reason, where there is no Chromium.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ciphertoll_report::html;
+use serde_json::Value;
+
+use crate::fixture::{Run, hostile, one_block};
+use crate::simulated::simulated;
+
+/// Names a browser that is not on the PATH.
+const BROWSER: &str = "CIPHERTOLL_CHROMIUM";
+
+#[test]
+fn a_page_with_every_chart_is_whole_by_itself() {
+    let Some(seen) = seen(&simulated()) else { return };
+    seen.assert_quiet();
+    seen.assert_alone();
+    let figures: Vec<&str> = seen.dom.split("<figure").skip(1).collect();
+    assert_eq!(figures.len(), 18);
+    for figure in figures {
+        let figure = figure.split_once("</figure>").expect("figures end").0;
+        let (svg, beside) = figure.split_once("</svg>").expect("a figure has a picture");
+        let svg = svg.split_once("<svg").expect("a picture begins").1;
+        assert!(svg.split_once('>').expect("a tag ends").0.contains("role=\"img\""), "{svg}");
+        for element in ["<title id=", "<desc id="] {
+            let text = svg.split_once(element).expect("a picture is named and described").1;
+            let text = text.split_once('>').expect("a tag ends").1.split('<').next();
+            assert!(text.is_some_and(|text| text.trim().len() > 10), "{element} {text:?}");
+        }
+        assert!(beside.contains("<table") && beside.contains("<caption"), "numbers stand beside: {beside}");
+    }
+    assert_eq!(seen.dom.matches("<svg").count(), 18, "no picture but in a figure");
+}
+
+#[test]
+fn the_script_runs_under_the_policy_and_shows_the_button() {
+    let Some(seen) = seen(&one_block()) else { return };
+    seen.assert_quiet();
+    seen.assert_alone();
+    let button = seen.dom.split_once("<button").expect("there is a button").1;
+    let tag = button.split_once('>').expect("a tag ends").0;
+    assert!(!tag.contains("hidden"), "a script that the policy blocks leaves it hidden: {tag}");
+}
+
+#[test]
+fn foreign_markup_does_nothing() {
+    let Some(seen) = seen(&hostile()) else { return };
+    seen.assert_quiet();
+    seen.assert_alone();
+    assert_eq!(seen.dom.matches("<script").count(), 1, "the page's own");
+    assert!(!seen.dom.contains("<img"));
+}
+
+#[test]
+fn a_request_would_have_been_seen() {
+    let page = "<!DOCTYPE html><title>not alone</title><img src=\"http://elsewhere.invalid/a.png\">";
+    let Some(seen) = seen_page(page) else { return };
+    assert_eq!(seen.requested, ["http://elsewhere.invalid/a.png"]);
+}
+
+/// What a browser made of a page.
+struct Seen {
+    dom: String,
+    log: String,
+    requested: Vec<String>,
+}
+
+impl Seen {
+    fn assert_quiet(&self) {
+        let said: Vec<&str> = self.log.lines().filter(|line| line.contains("CONSOLE")).collect();
+        assert!(said.is_empty(), "{said:#?}");
+    }
+
+    /// The page asked for nothing; it itself is a file, which is no request.
+    fn assert_alone(&self) {
+        assert_eq!(self.requested, Vec::<String>::new());
+    }
+}
+
+fn seen(run: &Run) -> Option<Seen> {
+    seen_page(&html(&run.report()))
+}
+
+fn seen_page(markup: &str) -> Option<Seen> {
+    let Some(browser) = browser() else {
+        #[expect(clippy::print_stderr, reason = "a test that is skipped says why")]
+        {
+            eprintln!("skipped: no chromium on the PATH, and {BROWSER} names none");
+        }
+        return None;
+    };
+    let directory = tempfile::tempdir().expect("a scratch directory can be made");
+    let page = directory.path().join("report.html");
+    std::fs::write(&page, markup).expect("the page can be written");
+    let net_log = directory.path().join("net.json");
+    let output = dump_dom(&browser, directory.path(), &page, &net_log);
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}: {log}", output.status);
+    let requested = requested(&std::fs::read_to_string(&net_log).expect("the browser logs its requests"));
+    Some(Seen { dom: String::from_utf8_lossy(&output.stdout).into_owned(), log, requested })
+}
+
+fn browser() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os(BROWSER) {
+        return Some(PathBuf::from(named));
+    }
+    let directories: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let all = names.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name)));
+    all.into_iter().find(|path| path.is_file())
+}
+
+/// `timeout` ends a browser that hangs; nothing can be resolved, so nothing can be fetched either.
+fn dump_dom(browser: &Path, scratch: &Path, page: &Path, net_log: &Path) -> Output {
+    const SECONDS: &str = "60";
+    let with = |flag: &str, path: &Path| format!("{flag}={}", path.display());
+    Command::new("timeout")
+        .arg(SECONDS)
+        .arg(browser)
+        // Root has no sandbox, and the page is our own.
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        // A browser asks for things by itself: as few as can be.
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--disable-default-apps", "--disable-extensions", "--no-first-run", "--disable-breakpad"])
+        .args(["--enable-logging=stderr", "--v=0", "--virtual-time-budget=2000"])
+        .arg("--host-resolver-rules=MAP * ~NOTFOUND")
+        .arg(with("--user-data-dir", &scratch.join("profile")))
+        .arg(with("--log-net-log", net_log))
+        .arg("--dump-dom")
+        .arg(format!("file://{}", page.display()))
+        .env("HOME", scratch)
+        .output()
+        .expect("timeout(1) and the browser can be started")
+}
+
+/// Every address that the page asked for. What a browser asks for by itself begins at no origin.
+fn requested(net_log: &str) -> Vec<String> {
+    let log: Value = serde_json::from_str(net_log).expect("the log of requests is JSON");
+    let started = &log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"];
+    assert!(started.is_number(), "the log names its events");
+    let events = log["events"].as_array().expect("the log has events");
+    let by_itself = |event: &&Value| event["params"]["initiator"] == "not an origin";
+    let requests = events.iter().filter(|event| event["type"] == *started && !by_itself(event));
+    requests.filter_map(|event| event["params"]["url"].as_str().map(str::to_owned)).collect()
+}

@@ -1,0 +1,35 @@
+//! The comment on a change.
+
+use ciphertoll_report::markdown;
+
+use crate::fixture::{hostile, smoke, troubled};
+use crate::simulated::simulated;
+
+#[test]
+fn a_comment_says_what_it_costs() {
+    insta::assert_snapshot!(markdown(&simulated().report()));
+}
+
+#[test]
+fn a_comment_on_a_troubled_run_folds_its_reasons_away() {
+    insta::assert_snapshot!(markdown(&troubled().report()));
+}
+
+#[test]
+fn a_comment_without_verdicts_says_why() {
+    let text = markdown(&smoke().report());
+    assert!(text.contains("> No verdicts: 2 blocks cannot tell"), "{text}");
+    assert!(!text.contains("Switch on"), "{text}");
+}
+
+#[test]
+fn nothing_foreign_becomes_markup_or_mentions_anybody() {
+    let text = markdown(&hostile().report());
+    assert!(!text.contains("<script") && !text.contains("<img") && !text.contains("@everyone"), "{text}");
+    assert!(text.contains("&lt;script&gt;"), "{text}");
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let bars = row.matches('|').count() - row.matches("\\|").count();
+        assert_eq!(bars, 7, "{row}");
+    }
+}
