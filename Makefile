@@ -34,6 +34,7 @@ test: ## format, lints, all tests and a short fuzz run; each stage prints its se
 	@$(STAGE) fmt $(CARGO) fmt --all --check
 	@$(STAGE) clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(STAGE) peers scripts/build-peers $(TARGET)/peers
+	@$(STAGE) servers scripts/fetch-servers $(CARGO)
 	@$(STAGE) test $(CARGO) test --workspace --locked
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 5
 
