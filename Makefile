@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages build on one another and measure time: never side by side.
 .NOTPARALLEL:
-.PHONY: help run setup test test-full bench truth deny peers
+.PHONY: help run setup test test-full bench truth compare-truth deny peers
 
 # rustup's default place, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -53,6 +53,11 @@ truth: ## check known answers: the null experiment and the injected delay
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-truth $(ARGS)
+
+compare-truth: ## check `ciphertoll compare`: pairs of equal runs, and a planted slowdown of 5 % (ARGS='--pairs 5')
+	@scripts/setup bench
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
+	@$(TARGET)/release/ciphertoll-compare-truth $(ARGS)
 
 deny: ## check dependencies: licences, bans, sources and, where reachable, advisories
 	@scripts/deny

@@ -1,23 +1,23 @@
 //! Known truths on real servers: two copies of one treatment, one of them perhaps with a delay that
 //! we put in ourselves.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ciphertoll_experiment::{BenchError, Injection, Interrupt, LabBench, Run, Sink};
+use ciphertoll_experiment::Injection;
 use ciphertoll_model::duration::Span;
-use ciphertoll_model::{Arm, Event, Grid, Metric, Path, Plan, Size, Spec, Stamped, Workload};
+use ciphertoll_model::{Arm, Grid, Metric, Path, Plan, Size, Spec, Workload};
 use ciphertoll_stats::{Analysis, Toll, Verdict, analyse};
+
+use crate::real::RealRuns;
 
 /// Windows of this length: many short runs say more about the rate of errors than few long ones.
 const WINDOW: Span = Span::from_millis(300);
 const BLOCKS: u32 = 6;
 
 /// One small run: a baseline, its second copy, nothing else.
-pub struct NullRun {
-    program: PathBuf,
-    logs: PathBuf,
+pub struct NullRun<'a> {
+    runs: &'a RealRuns,
 }
 
 /// What such a run says of the second copy.
@@ -29,23 +29,17 @@ pub struct NullResult {
     pub baseline_mean_ns: f64,
 }
 
-impl NullRun {
-    /// Runs through `program`'s hidden commands; servers log to `logs`.
-    pub fn new(program: PathBuf, logs: PathBuf) -> Self {
-        Self { program, logs }
+impl<'a> NullRun<'a> {
+    /// Carried out by `runs`.
+    pub fn new(runs: &'a RealRuns) -> Self {
+        Self { runs }
     }
 
     /// Plain connects against plain connects; with `delay`, the second copy's take that much longer.
     pub fn carry_out(&self, seed: u64, delay: Option<Duration>) -> Result<NullResult> {
         let plan = Plan::new(&spec(), seed)?;
-        let interrupt = Interrupt::default();
-        let mut bench = LabBench::new(self.program.clone(), self.logs.clone(), interrupt.clone());
-        if let Some(delay) = delay {
-            bench = bench.with_injection(Injection { arm: Arm::Repeat, delay });
-        }
-        let events = Run::new(&plan, &mut bench, &mut Memory, &interrupt)
-            .carry_out(env!("CARGO_PKG_VERSION"))
-            .map_err(anyhow::Error::new)?;
+        let injection = delay.map(|delay| Injection::into_arm(Arm::Repeat, delay));
+        let events = self.runs.carry_out(&plan, injection)?;
         NullResult::of(&analyse(&plan, &events)).context("the run yielded no numbers")
     }
 }
@@ -81,18 +75,5 @@ fn spec() -> Spec {
         trial_time: Some(WINDOW),
         grids: vec![grid],
         ..Spec::quick(&[])
-    }
-}
-
-/// Keeps nothing: the events that the run returns are all that is needed.
-struct Memory;
-
-impl Sink for Memory {
-    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
-        Ok(Stamped { at_unix_ms: 0, event: event.clone() })
-    }
-
-    fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), BenchError> {
-        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ciphertoll_bench::ciphertoll_program;
+use ciphertoll_bench::real::RealRuns;
 use ciphertoll_bench::truth::NullRun;
 use ciphertoll_stats::{Design, Noise, coverage};
 use clap::Parser;
@@ -41,14 +41,12 @@ const MISSED_SHARE: f64 = 0.15;
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let mut sound = simulate(&arguments)?;
-    ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
-    let logs = std::env::temp_dir().join(format!("ciphertoll-truth-{}", std::process::id()));
-    std::fs::create_dir_all(&logs).context("cannot make a directory for logs")?;
-    let runs = NullRun::new(ciphertoll_program()?, logs.clone());
+    let real = RealRuns::begin("truth")?;
+    let runs = NullRun::new(&real);
     let (null_sound, mean_ns) = null_experiment(&arguments, &runs)?;
     sound &= null_sound;
     sound &= injected_delays(&arguments, &runs, mean_ns)?;
-    std::fs::remove_dir_all(&logs).context("cannot remove the logs")?;
+    real.end()?;
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -85,7 +83,7 @@ fn simulate(arguments: &Arguments) -> Result<bool> {
 }
 
 /// Plain against plain; also the mean time that the delays are shares of.
-fn null_experiment(arguments: &Arguments, runs: &NullRun) -> Result<(bool, f64)> {
+fn null_experiment(arguments: &Arguments, runs: &NullRun<'_>) -> Result<(bool, f64)> {
     say("\n### Plain against plain on this machine\n")?;
     let mut claims = 0;
     let mut sum_ns = 0.0;
@@ -102,7 +100,7 @@ fn null_experiment(arguments: &Arguments, runs: &NullRun) -> Result<(bool, f64)>
     Ok((claims <= allowed, sum_ns / f64::from(arguments.null_runs.max(1))))
 }
 
-fn injected_delays(arguments: &Arguments, runs: &NullRun, mean_ns: f64) -> Result<bool> {
+fn injected_delays(arguments: &Arguments, runs: &NullRun<'_>, mean_ns: f64) -> Result<bool> {
     say("\n### A delay put into one arm, and found again\n")?;
     say("| put in | runs | intervals that hold it | claimed | found, by run |")?;
     say("| --- | --- | --- | --- | --- |")?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ciphertoll_lab::{Apart, Lab, processors_apart};
 use ciphertoll_load::LoadProcess;
-use ciphertoll_model::{Arm, Cell, Environment, Event, ExitCode, Pin, Plan, TrialSpec};
+use ciphertoll_model::{Arm, Cell, Environment, Event, ExitCode, Path, Pin, Plan, TrialSpec};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use self::drivers::Drivers;
@@ -36,14 +36,41 @@ pub struct LabBench {
     apart: Option<Apart>,
 }
 
-/// A known effect: `delay` of CPU burnt inside each operation of one arm. The truth experiment must
-/// find it again.
+/// A known effect: a delay of CPU burnt inside each operation of some trials. The truth experiments
+/// must find it again.
 #[derive(Clone, Copy, Debug)]
 pub struct Injection {
-    /// Which arm.
-    pub arm: Arm,
-    /// How much.
-    pub delay: Duration,
+    target: Target,
+    delay: Duration,
+}
+
+/// Which trials an injection is for.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// Those of one copy of the baseline, whatever its path.
+    Arm(Arm),
+    /// Those of the cells with this path, in either arm.
+    Path(Path),
+}
+
+impl Injection {
+    /// `delay` inside each operation of one arm: its other copy stays as it is.
+    pub fn into_arm(arm: Arm, delay: Duration) -> Self {
+        Self { target: Target::Arm(arm), delay }
+    }
+
+    /// `delay` inside each operation of the cells with `path`: the toll of the path grows.
+    pub fn into_path(path: Path, delay: Duration) -> Self {
+        Self { target: Target::Path(path), delay }
+    }
+
+    fn delay_of(&self, cell: &Cell, arm: Arm) -> Duration {
+        let is_meant = match self.target {
+            Target::Arm(meant) => meant == arm,
+            Target::Path(meant) => meant == cell.treatment.path,
+        };
+        if is_meant { self.delay } else { Duration::ZERO }
+    }
 }
 
 impl LabBench {
@@ -54,7 +81,7 @@ impl LabBench {
         Self { program, logs, interrupt, injection: None, lab, instances, drivers, apart }
     }
 
-    /// The same with a known effect in one arm.
+    /// The same with a known effect in some of its trials.
     #[must_use]
     pub fn with_injection(mut self, injection: Injection) -> Self {
         self.injection = Some(injection);
@@ -79,9 +106,8 @@ impl LabBench {
         environment
     }
 
-    fn injected_delay(&self, arm: Arm) -> Duration {
-        let injection = self.injection.filter(|injection| injection.arm == arm);
-        injection.map_or(Duration::ZERO, |injection| injection.delay)
+    fn injected_delay(&self, cell: &Cell, arm: Arm) -> Duration {
+        self.injection.map_or(Duration::ZERO, |injection| injection.delay_of(cell, arm))
     }
 
     fn start_load(&self, cell: &Cell, spec: TrialSpec) -> Result<LoadProcess, TrialError> {
@@ -150,7 +176,7 @@ impl Bench for LabBench {
     }
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
-        let delay = self.injected_delay(request.arm);
+        let delay = self.injected_delay(request.cell, request.arm);
         let server = &mut self.instance(request.cell)?.server;
         let misses_before = server.buffer_misses().map_err(|error| control_failed(server, error))?;
         let (clocks, spec) = (Clocks::of(server), trial_spec(request, server, delay));
@@ -236,4 +262,31 @@ fn note_in_ledger(
     let Ok(identity) = ProcessIdentity::of(load.pid().cast_signed()) else { return Ok(()) };
     let effect = Effect::Process { identity, what: "load".to_owned(), program: program.to_owned() };
     lab.scratch().ledger().note(&effect)
+}
+
+#[cfg(test)]
+mod tests {
+    use ciphertoll_model::{Engine, ServerLevel, Spec};
+
+    use super::*;
+
+    const DELAY: Duration = Duration::from_micros(75);
+
+    /// The delays of `injection`: plain in both arms, then TLS in both arms.
+    fn delays(injection: Injection) -> [Duration; 4] {
+        let plan = Plan::new(&Spec::quick(&[ServerLevel::of(Engine::MariaDb)]), 1).unwrap();
+        let cell = |is_tls| plan.cells.iter().find(|cell| cell.treatment.path.as_tls().is_some() == is_tls);
+        let [bare, encrypted] = [cell(false).unwrap(), cell(true).unwrap()];
+        [(bare, Arm::Main), (bare, Arm::Repeat), (encrypted, Arm::Main), (encrypted, Arm::Repeat)]
+            .map(|(cell, arm)| injection.delay_of(cell, arm))
+    }
+
+    #[test]
+    fn an_injection_slows_what_it_is_meant_for_and_nothing_else() {
+        let none = Duration::ZERO;
+        assert_eq!(delays(Injection::into_arm(Arm::Repeat, DELAY)), [none, DELAY, none, DELAY]);
+        assert_eq!(delays(Injection::into_path(Path::Plain, DELAY)), [DELAY, DELAY, none, none]);
+        let tls = Path::tls(ciphertoll_model::TlsVersion::Tls13, ciphertoll_model::ServerKey::P256);
+        assert_eq!(delays(Injection::into_path(tls, DELAY)), [none, none, DELAY, DELAY]);
+    }
 }

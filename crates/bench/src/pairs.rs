@@ -1,0 +1,199 @@
+//! Pairs of real runs: two of the same must seldom be called a regression, one that was slowed down
+//! by us must be.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ciphertoll_experiment::Injection;
+use ciphertoll_model::duration::Span;
+use ciphertoll_model::{Grid, Metric, Path, Plan, ServerKey, Size, Spec, Stamped, TlsVersion, Workload};
+use ciphertoll_stats::{Change, ChangeVerdict, Comparison, Run, analyse, compare};
+
+use crate::real::RealRuns;
+
+/// The planted slowdown, as a share of the TLS connect's mean time.
+pub const SLOWDOWN: f64 = 0.05;
+/// The path whose toll is compared.
+const SLOWED: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
+/// Short, so that twenty pairs take no hours.
+const WINDOW: Span = Span::from_millis(400);
+const BLOCKS: u32 = 10;
+/// Identical pairs in twenty that may be called a regression: at 5 % with half of the false alarms
+/// improvements, more are bad luck of less than one in five hundred.
+const MOST_CALLED_OF_20: u32 = 3;
+/// Slowed pairs in twenty that must be found.
+const LEAST_FOUND_OF_20: u32 = 16;
+
+/// One base run, and two runs compared with it.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// Base against the same again.
+    pub identical: Comparison,
+    /// Base against one whose TLS connects took longer by `delay`.
+    pub slowed: Comparison,
+    /// What was planted: [`SLOWDOWN`] of the base run's mean time of a TLS connect.
+    pub delay: Duration,
+}
+
+impl Pair {
+    /// Plain against TLS 1.3 connects by one client, three times. Pairs of an odd `number` run the
+    /// slowed one before the identical one, so that a machine that changes favours neither.
+    pub fn carry_out(runs: &RealRuns, number: u32, seed: u64) -> Result<Self> {
+        let run = |offset: u64, injection| -> Result<(Plan, Vec<Stamped>)> {
+            // As two runs of a user's, each has an order of its own.
+            let plan = Plan::new(&spec(), seed + u64::from(number) * 3 + offset)?;
+            let events = runs.carry_out(&plan, injection)?;
+            Ok((plan, events))
+        };
+        let base = run(0, None)?;
+        let delay = delay(&base.0, &base.1).context("the base run has no time of a TLS connect")?;
+        let injection = Some(Injection::into_path(SLOWED, delay));
+        let (identical, slowed) = if number.is_multiple_of(2) {
+            let identical = run(1, None)?;
+            (identical, run(2, injection)?)
+        } else {
+            let slowed = run(2, injection)?;
+            (run(1, None)?, slowed)
+        };
+        let against_base = |new: &(Plan, Vec<Stamped>)| {
+            let [base, new] = [&base, new].map(|(plan, events)| Run { plan, events });
+            compare(&base, &new)
+        };
+        Ok(Self { identical: against_base(&identical), slowed: against_base(&slowed), delay })
+    }
+}
+
+fn delay(plan: &Plan, events: &[Stamped]) -> Option<Duration> {
+    let analysis = analyse(plan, events);
+    let tls = analysis.cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
+    let mean_ns = tls.metrics.get(&Metric::LatencyNsMean)?.value;
+    Some(Duration::from_nanos((mean_ns * SLOWDOWN) as u64))
+}
+
+/// Whether anything in the comparison is called a regression: what `ciphertoll compare` exits with 3
+/// for.
+pub fn is_called_regression(comparison: &Comparison) -> bool {
+    comparison.changes.iter().any(|change| change.verdict == ChangeVerdict::Regression)
+}
+
+/// The change of the mean time. There is but one cell with a toll.
+pub fn time(comparison: &Comparison) -> Option<&Change> {
+    comparison.changes.iter().find(|change| change.metric == Metric::LatencyNsMean)
+}
+
+/// How often `compare` was right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Pairs so far.
+    pub pairs: u32,
+    /// Identical pairs in which anything was called a regression.
+    pub called: u32,
+    /// Slowed pairs whose time was called a regression.
+    pub found: u32,
+}
+
+impl Tally {
+    /// Counts one more pair. An error where it says nothing of the time: silence is no right answer.
+    pub fn add(&mut self, identical: &Comparison, slowed: &Comparison) -> Result<()> {
+        time(identical).context("the runs have no toll of the time in common")?;
+        let slowed =
+            time(slowed).context("the slowed run has no toll of the time in common with its base")?;
+        self.pairs += 1;
+        self.called += u32::from(is_called_regression(identical));
+        self.found += u32::from(slowed.verdict == ChangeVerdict::Regression);
+        Ok(())
+    }
+
+    /// The most identical pairs that may be called a regression: 3 in 20, rounded down.
+    pub fn most_called(&self) -> u32 {
+        self.pairs * MOST_CALLED_OF_20 / 20
+    }
+
+    /// The fewest slowed pairs that must be found: 16 in 20, rounded up.
+    pub fn least_found(&self) -> u32 {
+        (self.pairs * LEAST_FOUND_OF_20).div_ceil(20)
+    }
+
+    /// Whether both bounds hold.
+    pub fn is_sound(&self) -> bool {
+        self.called <= self.most_called() && self.found >= self.least_found()
+    }
+}
+
+fn spec() -> Spec {
+    let grid = Grid { path: vec![Path::Plain, SLOWED], workload: vec![Workload::Connect], ..Grid::default() };
+    Spec {
+        name: "pair".to_owned(),
+        size: Size::Standard,
+        blocks: Some(BLOCKS),
+        trial_time: Some(WINDOW),
+        grids: vec![grid],
+        ..Spec::quick(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ciphertoll_stats::Estimate;
+
+    use super::*;
+
+    /// A comparison with these verdicts on time and CPU.
+    fn verdicts(time: ChangeVerdict, cpu: ChangeVerdict) -> Comparison {
+        let id = Plan::new(&spec(), 1).unwrap().cells[1].id();
+        let estimate = Estimate { value: 1.0, ci_low: 0.9, ci_high: 1.1 };
+        let change = |(metric, verdict)| Change {
+            id: id.clone(),
+            metric,
+            base: estimate,
+            new: estimate,
+            ratio: estimate,
+            p_adjusted: 0.5,
+            verdict,
+        };
+        let changes = [(Metric::CpuUsPerOpTotal, cpu), (Metric::LatencyNsMean, time)].map(change);
+        Comparison { changes: changes.into(), only_in_base: Vec::new(), only_in_new: Vec::new() }
+    }
+
+    const SAME: ChangeVerdict = ChangeVerdict::SameWithin { margin: 0.05 };
+    const WORSE: ChangeVerdict = ChangeVerdict::Regression;
+
+    #[test]
+    fn two_cells_one_toll() {
+        let plan = Plan::new(&spec(), 1).unwrap();
+        assert_eq!(
+            plan.cells.iter().map(|cell| cell.treatment.path).collect::<Vec<_>>(),
+            [Path::Plain, SLOWED]
+        );
+        assert_eq!((plan.strata.len(), plan.counted_blocks()), (1, BLOCKS));
+    }
+
+    #[test]
+    fn any_regression_is_an_alarm_but_only_the_times_is_a_find() {
+        let mut tally = Tally::default();
+        tally.add(&verdicts(SAME, WORSE), &verdicts(SAME, WORSE)).unwrap();
+        assert_eq!(tally, Tally { pairs: 1, called: 1, found: 0 });
+        tally.add(&verdicts(SAME, SAME), &verdicts(WORSE, SAME)).unwrap();
+        assert_eq!(tally, Tally { pairs: 2, called: 1, found: 1 });
+    }
+
+    #[test]
+    fn silence_is_an_error() {
+        let silent = Comparison { changes: Vec::new(), only_in_base: Vec::new(), only_in_new: Vec::new() };
+        let mut tally = Tally::default();
+        assert!(tally.add(&silent, &verdicts(WORSE, SAME)).is_err());
+        assert!(tally.add(&verdicts(SAME, SAME), &silent).is_err());
+        assert_eq!(tally, Tally::default());
+    }
+
+    #[test]
+    fn the_bounds_scale() {
+        let bounds = |pairs| {
+            let tally = Tally { pairs, ..Tally::default() };
+            (tally.most_called(), tally.least_found())
+        };
+        assert_eq!([20, 40, 5, 3].map(bounds), [(3, 16), (6, 32), (0, 4), (0, 3)]);
+        let sound = |called, found| Tally { pairs: 20, called, found }.is_sound();
+        assert!(sound(3, 16) && !sound(4, 16) && !sound(3, 15));
+    }
+}

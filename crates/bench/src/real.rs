@@ -1,0 +1,56 @@
+//! Runs on real servers, kept in memory only.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use ciphertoll_experiment::{BenchError, Injection, Interrupt, LabBench, Run, Sink};
+use ciphertoll_model::{Arm, Event, Plan, Stamped};
+
+use crate::ciphertoll_program;
+
+/// Carries out plans, one after the other.
+pub struct RealRuns {
+    program: PathBuf,
+    logs: PathBuf,
+}
+
+impl RealRuns {
+    /// Clears what killed runs left and makes a directory for the servers' logs, named after `purpose`.
+    pub fn begin(purpose: &str) -> Result<Self> {
+        let program = ciphertoll_program()?;
+        ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
+        let logs = std::env::temp_dir().join(format!("ciphertoll-{purpose}-{}", std::process::id()));
+        std::fs::create_dir_all(&logs).context("cannot make a directory for logs")?;
+        Ok(Self { program, logs })
+    }
+
+    /// One run on servers of its own, with the known effect where there is one.
+    pub fn carry_out(&self, plan: &Plan, injection: Option<Injection>) -> Result<Vec<Stamped>> {
+        let interrupt = Interrupt::default();
+        let mut bench = LabBench::new(self.program.clone(), self.logs.clone(), interrupt.clone());
+        if let Some(injection) = injection {
+            bench = bench.with_injection(injection);
+        }
+        Run::new(plan, &mut bench, &mut Memory, &interrupt)
+            .carry_out(env!("CARGO_PKG_VERSION"))
+            .map_err(anyhow::Error::new)
+    }
+
+    /// Removes the logs. They stay where a run failed: they may say why.
+    pub fn end(self) -> Result<()> {
+        std::fs::remove_dir_all(&self.logs).context("cannot remove the logs")
+    }
+}
+
+/// Keeps nothing: the events that the run returns are all that is needed.
+struct Memory;
+
+impl Sink for Memory {
+    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
+        Ok(Stamped { at_unix_ms: 0, event: event.clone() })
+    }
+
+    fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
