@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ciphertoll_lab::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Link, Pace, Path, Pin, Scale, ServerLevel, Size, Workload,
+    AtRest, Auth, Clients, Ctx, Driver, Link, Pace, Path, Pin, Scale, ServerLevel, Setting, Size, Workload,
 };
 use ciphertoll_record::DEFAULT_RUNS;
 use ciphertoll_report::Plot;
@@ -72,6 +72,8 @@ Examples:
       transactions by a schedule, at shares of what plain can do: times from the intended start
   ciphertoll run --server postgres --driver native,libpq,pgbench --workload select-only
       the same through other people's code
+  ciphertoll run --server postgres --set postgres.shared_buffers=1GB --set postgres.jit=off
+      a server with settings: each is verified, recorded, and shown in the report
   ciphertoll run --size full --dry-run --format toml > nightly.toml
       write down what would be asked; `ciphertoll run nightly.toml` asks it";
 
@@ -104,6 +106,9 @@ pub(crate) struct RunArguments {
     /// Keep clients and servers on processors of their own: each side gets its half
     #[arg(long, value_enum, value_name = "HOW", help_heading = "Method")]
     pub(crate) pin: Option<PinArgument>,
+    /// A setting of all private servers of an engine, beside what they need; may be repeated
+    #[arg(long, value_name = "ENGINE.NAME=VALUE", help_heading = "Method")]
+    pub(crate) set: Vec<Setting>,
     /// What everything is compared with [default: path=plain]
     #[arg(long, value_name = "FACTOR=LEVEL", help_heading = "Method")]
     pub(crate) baseline: Option<String>,

@@ -37,6 +37,7 @@ pub(crate) fn spec(arguments: &RunArguments) -> Result<Spec, Failure> {
     spec.budget = arguments.budget.or(spec.budget);
     spec.seed = arguments.seed.or(spec.seed);
     spec.pin = arguments.pin.map_or(spec.pin, Into::into);
+    spec.settings.extend(arguments.set.iter().cloned());
     spec.baseline = arguments.baseline.clone().or(spec.baseline);
     spec.validate()?;
     Ok(spec)

@@ -1,5 +1,6 @@
 //! A private configuration file: everything a server of the lab is told, in a file that only it can read.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -34,8 +35,8 @@ pub(crate) struct Config<'a> {
 pub(crate) enum Network {
     /// Not at all.
     SocketOnly,
-    /// On this port of 127.0.0.1, with TLS from this directory.
-    Loopback { port: u16, tls: PathBuf },
+    /// On this port of 127.0.0.1, with TLS from this directory: for clients, and with what the user set.
+    Loopback { port: u16, tls: PathBuf, settings: BTreeMap<String, String> },
 }
 
 /// Names the socket of a `PostgreSQL` server that does not listen for TCP.
@@ -85,9 +86,31 @@ impl Config<'_> {
         }
     }
 
+    /// What the user set. Of ours only those are among them that are no more than a good choice.
+    fn settings(&self) -> impl Iterator<Item = (&String, &String)> {
+        let settings = match &self.network {
+            Network::SocketOnly => None,
+            Network::Loopback { settings, .. } => Some(settings),
+        };
+        settings.into_iter().flatten()
+    }
+
+    fn is_set(&self, own: &str) -> bool {
+        let own = own.replace('-', "_");
+        self.settings().any(|(name, _)| *name == own)
+    }
+
     fn mariadb_text(&self) -> String {
         let mut text = String::from("[mariadbd]\n");
+        for (name, value) in self.settings() {
+            // In quotes a # begins no comment; there are no quotes and no backslashes in it.
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{name}=\"{value}\"");
+        }
         for (name, value) in self.mariadb_options() {
+            if self.is_set(name) {
+                continue;
+            }
             // Writing to a string cannot fail.
             let _ = match value {
                 Some(value) => writeln!(text, "{name}={value}"),
@@ -99,7 +122,11 @@ impl Config<'_> {
 
     fn postgres_text(&self) -> String {
         let mut text = String::new();
-        for (name, value) in self.postgres_options() {
+        let options = self.postgres_options();
+        let own = options.iter().map(|(name, value)| (*name, value)).filter(|(name, _)| !self.is_set(name));
+        // Ours come last, and of two the last one counts.
+        let all = self.settings().map(|(name, value)| (name.as_str(), value)).chain(own);
+        for (name, value) in all {
             let value = value.replace('\\', "\\\\").replace('\'', "''");
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{name} = '{value}'");
@@ -166,7 +193,7 @@ impl Config<'_> {
         }
         match &self.network {
             Network::SocketOnly => options.push(("skip-networking", None)),
-            Network::Loopback { port, tls } => options.extend([
+            Network::Loopback { port, tls, .. } => options.extend([
                 ("bind-address", Some("127.0.0.1".to_owned())),
                 ("port", Some(port.to_string())),
                 ("ssl-ca", path(&tls.join(CA_FILE))),
@@ -176,5 +203,43 @@ impl Config<'_> {
             ]),
         }
         options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(engine: Engine, settings: &[(&str, &str)]) -> String {
+        let build = Build {
+            engine,
+            version: "1.2".to_owned(),
+            server_program: PathBuf::from("/build/server"),
+            install_program: PathBuf::from("/build/install"),
+            base_directory: PathBuf::from("/build"),
+        };
+        let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let network = Network::Loopback { port: 4711, tls: PathBuf::from("/tls"), settings };
+        let (data, run, access) = (Path::new("/data"), Path::new("/run"), Some(Path::new("/access/file")));
+        Config { build: &build, data, run, network, access }.text()
+    }
+
+    #[test]
+    fn what_the_user_sets_comes_first_and_replaces_a_choice_of_ours() {
+        let postgres = text(Engine::Postgres, &[("shared_buffers", "1GB"), ("work_mem", "8MB")]);
+        assert!(postgres.starts_with("shared_buffers = '1GB'\nwork_mem = '8MB'\n"), "{postgres}");
+        assert_eq!(postgres.matches("shared_buffers").count(), 1, "{postgres}");
+        assert!(postgres.contains("\nport = '4711'\n"), "{postgres}");
+        let mariadb = text(Engine::MariaDb, &[("innodb_buffer_pool_size", "64M")]);
+        assert!(mariadb.starts_with("[mariadbd]\ninnodb_buffer_pool_size=\"64M\"\nbasedir="), "{mariadb}");
+        assert_eq!(mariadb.matches("innodb_buffer_pool_size").count(), 1, "{mariadb}");
+    }
+
+    #[test]
+    fn a_value_stays_on_its_line_and_in_its_quotes() {
+        let postgres = text(Engine::Postgres, &[("application_name", r"it's \' # odd")]);
+        assert!(postgres.starts_with("application_name = 'it''s \\\\'' # odd'\n"), "{postgres}");
+        let mariadb = text(Engine::MariaDb, &[("init_connect", "SET @a = 1 # odd")]);
+        assert!(mariadb.contains("\ninit_connect=\"SET @a = 1 # odd\"\n"), "{mariadb}");
     }
 }

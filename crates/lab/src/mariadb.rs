@@ -1,6 +1,6 @@
 //! What only MariaDB does: its accounts, its counters, how it is asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{Auth, Engine};
@@ -16,7 +16,7 @@ use crate::find::version_numbers;
 use crate::hex::hex;
 use crate::place::Place;
 use crate::rows;
-use crate::server::About;
+use crate::server::{About, Unmet};
 use crate::tables::Tables;
 use crate::user::RunAs;
 
@@ -211,6 +211,54 @@ pub(crate) fn ask(control: &Control, scratch: &Path) -> Result<About, Error> {
     Ok(About { version, tls_library, settings })
 }
 
+/// Those of `asked` that the server does not have as they were asked for.
+pub(crate) fn unmet_settings(
+    control: &Control,
+    asked: &BTreeMap<String, String>,
+) -> Result<Vec<Unmet>, Error> {
+    let all = "SELECT LOWER(variable_name), global_value FROM information_schema.system_variables";
+    let rows = control::query(&mut control.connect()?, "ask the server for its settings", all)?;
+    let known: BTreeMap<String, String> = rows
+        .into_iter()
+        .filter_map(|row| <[String; 2]>::try_from(row).ok())
+        .map(|[name, value]| (name, value))
+        .collect();
+    let unmet = asked.iter().filter_map(|(name, asked)| {
+        let value = known.get(name);
+        let met = value.is_some_and(|value| is_same(asked, value));
+        (!met).then(|| Unmet { name: name.clone(), value: value.cloned() })
+    });
+    Ok(unmet.collect())
+}
+
+/// Whether a variable says `has` once `asked` took effect: the server writes out sizes and switches in its
+/// own way. What it rounds or cuts is not the same.
+fn is_same(asked: &str, has: &str) -> bool {
+    let switch = |text: &str| match text.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => Some(true),
+        "off" | "false" | "no" | "0" => Some(false),
+        _ => None,
+    };
+    let list = |text: &str| -> BTreeSet<String> {
+        text.split(',').map(|word| word.trim().to_ascii_lowercase()).collect()
+    };
+    let numbers = size(asked).zip(size(has));
+    list(asked) == list(has)
+        || numbers.is_some_and(|(asked, has)| asked.total_cmp(&has).is_eq())
+        || switch(asked).is_some() && switch(asked) == switch(has)
+}
+
+/// `1.5`, `64M`.
+fn size(text: &str) -> Option<f64> {
+    let plain = text.trim();
+    let unit = plain.chars().last().and_then(|last| "KMGTPE".find(last.to_ascii_uppercase()));
+    let number = if unit.is_some() { &plain[..plain.len() - 1] } else { plain };
+    // Letters would make names of numbers out of it: infinity.
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || b"+-.".contains(&byte));
+    let factor: f64 = unit.map_or(1.0, |unit| (0..=unit).map(|_| 1024.0).product());
+    is_number.then(|| number.parse::<f64>().ok()).flatten().map(|number| number * factor)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +269,33 @@ mod tests {
         // SELECT PASSWORD('hunter2')
         assert!(statements.contains("'*58815970BE77B3720276F63DB198B1FA42E5CC02'"), "{statements}");
         assert!(!statements.contains("hunter2"));
+    }
+
+    #[test]
+    fn the_server_writes_values_in_its_own_way() {
+        for (asked, has) in [
+            ("64M", "67108864"),
+            ("1g", "1073741824"),
+            ("0.5", "0.500000"),
+            ("off", "OFF"),
+            ("1", "ON"),
+            ("TRUE", "ON"),
+            ("o_direct", "O_DIRECT"),
+            ("TRADITIONAL,ANSI", "ANSI,TRADITIONAL"),
+            ("", ""),
+        ] {
+            assert!(is_same(asked, has), "{asked} {has}");
+        }
+        for (asked, has) in [
+            ("100M", "134217728"),
+            ("1", "2"),
+            ("0", "ON"),
+            ("", "OFF"),
+            ("ON", "1x"),
+            ("ANSI", "ANSI,TRADITIONAL"),
+        ] {
+            assert!(!is_same(asked, has), "{asked} {has}");
+        }
     }
 
     #[test]

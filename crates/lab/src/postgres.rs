@@ -1,5 +1,6 @@
 //! What only `PostgreSQL` does: its roles, its counters, how it is asked.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -18,7 +19,7 @@ use crate::files::{self, PRIVATE_FILE, PUBLIC_FILE};
 use crate::hex::hex;
 use crate::place::Place;
 use crate::rows;
-use crate::server::{About, CertificateRequest};
+use crate::server::{About, CertificateRequest, Unmet};
 use crate::tables::Tables;
 use crate::user::RunAs;
 
@@ -257,6 +258,31 @@ pub(crate) fn ask(control: &Control) -> Result<About, Error> {
     let settings =
         pairs.filter(|[_, value]| !value.starts_with('/')).map(|[name, value]| (name, value)).collect();
     Ok(About { version, tls_library, settings })
+}
+
+/// Those of `asked` that the server does not have from its file. It is left to the server to compare: `64MB`
+/// and `65536kB` are the same to it.
+pub(crate) fn unmet_settings(
+    control: &Control,
+    asked: &BTreeMap<String, String>,
+) -> Result<Vec<Unmet>, Error> {
+    // A setting counts where its value comes from the line that has it. Names may be in any case.
+    let all = "SELECT lower(s.name), current_setting(s.name), (f.name IS NOT NULL)::text \
+         FROM pg_settings s LEFT JOIN pg_file_settings f \
+         ON lower(f.name) = lower(s.name) AND f.sourcefile = s.sourcefile AND f.sourceline = s.sourceline \
+         AND f.applied";
+    let rows = control::query(&mut control.connect()?, "ask the server for its settings", all)?;
+    let known: BTreeMap<String, (String, bool)> = rows
+        .into_iter()
+        .filter_map(|row| <[String; 3]>::try_from(row).ok())
+        .map(|[name, value, from_file]| (name, (value, from_file == "true")))
+        .collect();
+    let unmet = asked.keys().filter_map(|name| match known.get(name) {
+        Some((_, true)) => None,
+        Some((value, false)) => Some(Unmet { name: name.clone(), value: Some(value.clone()) }),
+        None => Some(Unmet { name: name.clone(), value: None }),
+    });
+    Ok(unmet.collect())
 }
 
 /// Makes what every role of ours needs, while the template is made.

@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::{Auth, ClientIdentity, Endpoint, Engine, Path as NetworkPath, ServerKey, TlsVersion};
+use ciphertoll_model::{
+    Auth, ClientIdentity, Endpoint, Engine, Path as NetworkPath, ServerKey, Settings, TlsVersion,
+};
 use ciphertoll_record::{Ended, Scratch};
 use ciphertoll_wire::Secret;
 
@@ -71,6 +73,7 @@ pub struct Server {
     port: u16,
     installed: ServerKey,
     about: About,
+    unmet_settings: Vec<String>,
     /// Names of the accounts that there are for clients.
     accounts: Vec<String>,
     certificate_request: CertificateRequest,
@@ -87,6 +90,13 @@ pub(crate) enum CertificateRequest {
     Omitted,
 }
 
+/// A setting that the server was started with, and that is not what it runs with.
+pub(crate) struct Unmet {
+    pub(crate) name: String,
+    /// What it has instead; none where it has no such setting.
+    pub(crate) value: Option<String>,
+}
+
 /// What the server says of itself.
 pub(crate) struct About {
     pub(crate) version: String,
@@ -96,6 +106,12 @@ pub(crate) struct About {
 
 impl Server {
     pub(crate) fn start(lab: &Lab, start: &Start<'_>) -> Result<Self, Error> {
+        Self::start_with(lab, start, &Settings::default())
+    }
+
+    /// As [`Lab::start`], with those of `settings` that are for this engine. Whether each took effect is in
+    /// [`Self::unmet_settings`]; a server that does not start with them is [`Error::Died`], with its log.
+    pub fn start_with(lab: &Lab, start: &Start<'_>, settings: &Settings) -> Result<Self, Error> {
         let place = Place::make(lab, start.name)?;
         let engine = start.build.engine;
         files::copy_directory(&start.template.path, &place.data, lab.run_as)?;
@@ -108,7 +124,9 @@ impl Server {
             Engine::MariaDb => mariadb::write_accounts(&place, &password, lab.run_as)?,
             Engine::Postgres => postgres::write_access_rules(&place, lab.run_as)?,
         };
-        let (process, control, port) = start_on_a_free_port(lab, start, &place, &access, &password)?;
+        let settings = settings.of(engine);
+        let setup = Setup { access: &access, password: &password, settings: &settings };
+        let (process, control, port) = start_on_a_free_port(lab, start, &place, &setup)?;
         let about = match engine {
             Engine::MariaDb => {
                 fs::remove_file(&access).context("remove", &access)?;
@@ -126,12 +144,41 @@ impl Server {
             port,
             installed: start.key,
             about,
+            unmet_settings: Vec::new(),
             accounts: Vec::new(),
             certificate_request: CertificateRequest::Omitted,
             _scratch: Arc::clone(&lab.scratch),
         };
+        server.unmet_settings = server.compare_settings(&settings)?;
         server.prepare_auth(Auth::default_of(engine))?;
         Ok(server)
+    }
+
+    /// A sentence for each setting that was asked for and did not take effect.
+    pub fn unmet_settings(&self) -> &[String] {
+        &self.unmet_settings
+    }
+
+    fn compare_settings(&self, asked: &BTreeMap<String, String>) -> Result<Vec<String>, Error> {
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let unmet = match self.engine {
+            Engine::MariaDb => mariadb::unmet_settings(&self.control, asked)?,
+            Engine::Postgres => postgres::unmet_settings(&self.control, asked)?,
+        };
+        let sentence = |Unmet { name, value }: Unmet| {
+            let setting = format!("{}.{name}", self.engine);
+            match value {
+                Some(value) => format!(
+                    "{setting}={} did not take effect: {} has {value:?}",
+                    asked.get(&name).map_or("", String::as_str),
+                    self.name()
+                ),
+                None => format!("{setting} took no effect: {} has no such variable", self.name()),
+            }
+        };
+        Ok(unmet.into_iter().map(sentence).collect())
     }
 
     /// The account whose clients authenticate like this; it is there once [`Self::prepare_auth`] has
@@ -351,14 +398,21 @@ impl Server {
     }
 }
 
+/// What a server is told beside where it is.
+struct Setup<'a> {
+    access: &'a Path,
+    password: &'a Secret,
+    settings: &'a BTreeMap<String, String>,
+}
+
 /// Between our look at a port and the server's bind somebody else may take it.
 fn start_on_a_free_port(
     lab: &Lab,
     start: &Start<'_>,
     place: &Place,
-    access: &Path,
-    password: &Secret,
+    setup: &Setup<'_>,
 ) -> Result<(ServerProcess, Control, u16), Error> {
+    let Setup { access, password, settings } = *setup;
     let engine = start.build.engine;
     let what = format!("{} {}", engine.display_name(), start.build.version);
     let surroundings = Surroundings { processors: start.processors.as_deref(), ..lab.surroundings() };
@@ -371,7 +425,7 @@ fn start_on_a_free_port(
             build: start.build,
             data: &place.data,
             run: &place.run,
-            network: Network::Loopback { port, tls: place.tls.join(CURRENT) },
+            network: Network::Loopback { port, tls: place.tls.join(CURRENT), settings: settings.clone() },
             access: Some(access),
         };
         let control = match engine {

@@ -11,6 +11,7 @@ pub mod factor;
 pub mod metric;
 pub mod plan;
 pub mod script;
+pub mod settings;
 pub mod spec;
 pub mod trial;
 
@@ -26,6 +27,7 @@ pub use factor::{
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{Baseline, Block, Margins, Plan, Stratum, Timing, Verdicts, Visit};
 pub use script::{Draw, Script, Statement, StatementProtocol, Step};
+pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Size, Spec, SpecError};
 pub use trial::{
     ClientIdentity, Endpoint, ErrorCount, Fault, LatencySummary, Leg, LegCount, LoadMessage, Phase, TlsSpec,

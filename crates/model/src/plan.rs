@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{Arm, Cell, Skipped, Treatment};
 use crate::duration::Span;
 use crate::factor::{Auth, Ctx, Driver, Factor, Pace, Path, ServerLevel};
+use crate::settings::Settings;
 use crate::spec::{Grid, Pin, Size, Spec, SpecError};
 
 /// The most blocks a run may take; the last look.
@@ -60,6 +61,9 @@ pub struct Plan {
     /// Whether clients and servers share processors.
     #[serde(default)]
     pub pin: Pin,
+    /// What the private servers of an engine are started with, beside what they need.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    pub settings: Settings,
 }
 
 /// What everything is compared with: the level of one factor.
@@ -171,6 +175,7 @@ impl Plan {
             verdicts: if count < MIN_BLOCKS_FOR_VERDICTS { Verdicts::Withheld } else { Verdicts::Rendered },
             margins: Margins::of(spec.size),
             pin: spec.pin,
+            settings: spec.settings.clone(),
         })
     }
 

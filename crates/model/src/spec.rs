@@ -9,6 +9,7 @@ use crate::factor::{
     AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Scale, ServerKey,
     ServerLevel, TlsVersion, Workload,
 };
+use crate::settings::Settings;
 
 /// What was asked. Prints as the TOML that would ask for it again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,9 @@ pub struct Spec {
     /// Whether clients and servers are kept on processors of their own.
     #[serde(default, skip_serializing_if = "Pin::is_off")]
     pub pin: Pin,
+    /// What the private servers of an engine are started with, beside what they need.
+    #[serde(default, rename = "set", skip_serializing_if = "Settings::is_empty")]
+    pub settings: Settings,
     /// Each grid asks for every combination of its levels.
     #[serde(rename = "grid")]
     pub grids: Vec<Grid>,
@@ -201,6 +205,14 @@ pub enum SpecError {
         /// The other one with a label.
         example: String,
     },
+    /// A setting is given for an engine that no grid names.
+    #[error("{setting} is for no server: none of {engine} is measured")]
+    SettingOfNobody {
+        /// The setting.
+        setting: String,
+        /// Whose it would be.
+        engine: Engine,
+    },
     /// More blocks than the method looks at.
     #[error("blocks must be 1 to {max}, not {asked}")]
     Blocks {
@@ -235,6 +247,7 @@ impl Spec {
             seed: None,
             baseline: None,
             pin: Pin::Off,
+            settings: Settings::default(),
             grids: vec![
                 grid(Workload::Connect, 1),
                 // What logging in costs, beside what TLS costs.
@@ -265,11 +278,24 @@ impl Spec {
             return Err(SpecError::NoLevel(factor));
         }
         check_names(self.grids.iter().flat_map(|grid| &grid.server))?;
+        self.check_settings()?;
         let blocks = self.blocks.unwrap_or_else(|| self.size.blocks());
         if !(1..=crate::plan::MAX_BLOCKS).contains(&blocks) {
             return Err(SpecError::Blocks { asked: blocks, max: crate::plan::MAX_BLOCKS });
         }
         Ok(())
+    }
+
+    /// One that changes nothing was meant to change something.
+    fn check_settings(&self) -> Result<(), SpecError> {
+        let measured =
+            |engine| self.grids.iter().flat_map(|grid| &grid.server).any(|server| server.engine == engine);
+        match self.settings.iter().find(|setting| !measured(setting.engine())) {
+            Some(setting) => {
+                Err(SpecError::SettingOfNobody { setting: setting.to_string(), engine: setting.engine() })
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -59,6 +59,7 @@ fn totals(plan: &Plan) -> String {
         ("baseline", plan.baseline.to_string()),
         ("trials", format!("{counted}, and {calibration} for calibration")),
         ("trial", format!("{} of warm-up, {} counted", plan.timing.warm_up, plan.timing.window)),
+        ("settings", plan.settings.to_string()),
         ("looks", format!("after block {}", listed(&looks))),
         ("server starts", format!("{} ({})", servers.len(), servers.join(", "))),
         (
@@ -66,7 +67,8 @@ fn totals(plan: &Plan) -> String {
             format!("{}{budget}, plus the servers' preparation", duration(plan.expected_duration())),
         ),
     ];
-    rows.iter().fold(String::new(), |text, (name, value)| format!("{text}{name:<14} {value}\n"))
+    let said = rows.iter().filter(|(_, value)| !value.is_empty());
+    said.fold(String::new(), |text, (name, value)| format!("{text}{name:<14} {value}\n"))
 }
 
 /// One row for each cell; a factor that is the same everywhere is said once.

@@ -46,10 +46,20 @@ fn names_in(directory: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn the_toml_that_a_dry_run_prints_asks_for_the_same_plan() {
-    let asked: [&[&str]; 4] = [
+    let asked: [&[&str]; 5] = [
         &["--seed", "7"],
         &["--path", "plain,unix,tls1.2-rsa2048", "--ctx", "per-connect,shared", "--clients", "1,8"],
         &["--server", "lts:mariadb-10.11,new:mariadb=/opt/m", "--baseline", "server=new:mariadb=/opt/m"],
+        &[
+            "--server",
+            "postgres",
+            "--set",
+            "postgres.work_mem=8MB",
+            "--set",
+            "postgres.fsync=off",
+            "--seed",
+            "3",
+        ],
         &["--size", "full", "--blocks", "3", "--trial-time", "1500ms", "--budget", "90", "--seed", "0"],
     ];
     let place = tempfile::tempdir().expect("a temporary directory");

@@ -5,6 +5,37 @@ use ciphertoll_model::{ExitCode, Fault, VoidReason};
 
 use crate::bench::{BenchError, TrialError};
 
+/// No server to measure.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotStarted {
+    /// It is missing, or did not start.
+    #[error(transparent)]
+    Lab(#[from] ciphertoll_lab::Error),
+    /// It runs, but not as it was asked to.
+    #[error("{0}")]
+    Settings(String),
+}
+
+impl NotStarted {
+    /// A server that is missing or does not start is left out; the rest of the plan still runs.
+    pub(super) fn concerns_one_server(&self) -> bool {
+        matches!(self.exit_code(), ExitCode::NothingRan | ExitCode::ServerRefused)
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Lab(error) => error.exit_code(),
+            Self::Settings(_) => ExitCode::ServerRefused,
+        }
+    }
+}
+
+impl From<NotStarted> for BenchError {
+    fn from(error: NotStarted) -> Self {
+        Self { message: error.to_string(), exit_code: error.exit_code() }
+    }
+}
+
 /// A load that failed voids its trial; one that this machine cannot make ends the run.
 #[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
 pub(super) fn load_failed(error: ciphertoll_load::Error) -> TrialError {

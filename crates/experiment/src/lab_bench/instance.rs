@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ciphertoll_lab::{Apart, Lab, Server, Start, Tables, Template};
-use ciphertoll_model::{Cell, Event, ExitCode, Plan, ServerKey, ServerLevel, Skipped, TlsStart};
+use ciphertoll_model::{Cell, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, TlsStart};
 
+use super::failure::NotStarted;
 use crate::bench::Emit;
 use crate::interrupt::Interrupt;
 
@@ -17,6 +18,7 @@ pub(super) struct Instance {
     processors: Option<Vec<u16>>,
     build: ciphertoll_lab::Build,
     template: Template,
+    settings: Settings,
     pub(super) server: Server,
 }
 
@@ -25,6 +27,7 @@ pub(super) struct Ground<'a> {
     pub(super) lab: &'a Lab,
     pub(super) logs: &'a Path,
     pub(super) apart: Option<&'a Apart>,
+    pub(super) settings: &'a Settings,
     pub(super) interrupt: &'a Interrupt,
 }
 
@@ -76,7 +79,7 @@ impl Instance {
         wanted: Wanted,
         number: usize,
         emit: &mut Emit<'_>,
-    ) -> Result<Self, ciphertoll_lab::Error> {
+    ) -> Result<Self, NotStarted> {
         let began = Instant::now();
         let Wanted { level, tables } = &wanted;
         let build = ciphertoll_lab::find(level)?;
@@ -92,7 +95,7 @@ impl Instance {
         let name = format!("s{number}");
         let log = ground.logs.join(format!("{}-{name}.log", level.short_name()));
         let processors = ground.apart.map(|apart| apart.server.clone());
-        let server = ground.lab.start(&Start {
+        let start = Start {
             build: &build,
             template: &template,
             name: &name,
@@ -100,18 +103,19 @@ impl Instance {
             log: log.clone(),
             preferred_port: None,
             processors: processors.clone(),
-        })?;
-        server.prewarm()?;
+        };
+        let server = started(ground.lab, &start, ground.settings)?;
         emit(ready(level, &server, began));
-        Ok(Self { wanted, name, log, processors, build, template, server })
+        let settings = ground.settings.clone();
+        Ok(Self { wanted, name, log, processors, build, template, settings, server })
     }
 
     /// The same server afresh, after it died.
-    pub(super) fn restarted(self, lab: &Lab, emit: &mut Emit<'_>) -> Result<Self, ciphertoll_lab::Error> {
-        let Self { wanted, name, log, processors, build, template, server } = self;
+    pub(super) fn restarted(self, lab: &Lab, emit: &mut Emit<'_>) -> Result<Self, NotStarted> {
+        let Self { wanted, name, log, processors, build, template, settings, server } = self;
         drop(server);
         let began = Instant::now();
-        let server = lab.start(&Start {
+        let start = Start {
             build: &build,
             template: &template,
             name: &name,
@@ -119,10 +123,10 @@ impl Instance {
             log: log.clone(),
             preferred_port: None,
             processors: processors.clone(),
-        })?;
-        server.prewarm()?;
+        };
+        let server = started(lab, &start, &settings)?;
         emit(ready(&wanted.level, &server, began));
-        Ok(Self { wanted, name, log, processors, build, template, server })
+        Ok(Self { wanted, name, log, processors, build, template, settings, server })
     }
 
     pub(super) fn serves(&self, cell: &Cell) -> bool {
@@ -148,6 +152,16 @@ impl Instance {
         }
         Ok(())
     }
+}
+
+/// A server with what was asked for, and with its tables read.
+fn started(lab: &Lab, start: &Start<'_>, settings: &Settings) -> Result<Server, NotStarted> {
+    let server = Server::start_with(lab, start, settings)?;
+    if !server.unmet_settings().is_empty() {
+        return Err(NotStarted::Settings(server.unmet_settings().join("; ")));
+    }
+    server.prewarm()?;
+    Ok(server)
 }
 
 /// Says that `cell` is not measured, and why.

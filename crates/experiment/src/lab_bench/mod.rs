@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use ciphertoll_lab::{Apart, Lab, processors_apart};
 use ciphertoll_load::LoadProcess;
-use ciphertoll_model::{Arm, Cell, Environment, Event, ExitCode, Path, Pin, Plan, TrialSpec};
+use ciphertoll_model::{Arm, Cell, Environment, Event, Path, Pin, Plan, TrialSpec};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use self::drivers::Drivers;
-use self::failure::{bench_error, control_failed, fatal, internal, load_failed, server_died};
+use self::failure::{NotStarted, bench_error, control_failed, fatal, internal, load_failed, server_died};
 use self::instance::{Ground, Instance, Wanted};
 use self::observe::{Clocks, observe};
 use self::request::trial_spec;
@@ -127,7 +127,7 @@ impl LabBench {
         let at = self.instances.iter().position(|instance| instance.serves(cell));
         let Some((at, lab)) = at.zip(self.lab.as_ref()) else { return Ok(()) };
         let dead = self.instances.swap_remove(at);
-        self.instances.push(dead.restarted(lab, emit).map_err(fatal)?);
+        self.instances.push(dead.restarted(lab, emit).map_err(|error| TrialError::Fatal(error.into()))?);
         Ok(())
     }
 }
@@ -138,8 +138,13 @@ impl Bench for LabBench {
         let lab = Lab::open(self.program.clone()).map_err(bench_error)?;
         self.apart = apart(plan.pin, emit);
         self.drivers = Drivers::prepare(plan, &lab.cache().join("drivers"), emit);
-        let ground =
-            Ground { lab: &lab, logs: &self.logs, apart: self.apart.as_ref(), interrupt: &self.interrupt };
+        let ground = Ground {
+            lab: &lab,
+            logs: &self.logs,
+            apart: self.apart.as_ref(),
+            settings: &plan.settings,
+            interrupt: &self.interrupt,
+        };
         let mut last_failure = None;
         for wanted in Wanted::all(plan) {
             if self.interrupt.ending().is_some() {
@@ -152,17 +157,17 @@ impl Bench for LabBench {
                     self.instances.push(instance);
                 }
                 // The scheduler looks for it next.
-                Err(ciphertoll_lab::Error::Interrupted) => break,
-                Err(error) if concerns_one_server(&error) => {
+                Err(NotStarted::Lab(ciphertoll_lab::Error::Interrupted)) => break,
+                Err(error) if error.concerns_one_server() => {
                     wanted.skip_cells(plan, &error.to_string(), emit);
                     last_failure = Some(error);
                 }
-                Err(error) => return Err(bench_error(error)),
+                Err(error) => return Err(error.into()),
             }
         }
         self.lab = Some(lab);
         match last_failure {
-            Some(error) if self.instances.is_empty() => Err(bench_error(error)),
+            Some(error) if self.instances.is_empty() => Err(error.into()),
             _ => Ok(self.environment()),
         }
     }
@@ -228,11 +233,6 @@ fn apart(pin: Pin, emit: &mut Emit<'_>) -> Option<Apart> {
         emit(Event::Warned { message });
     }
     apart
-}
-
-/// A server that is missing or does not start is left out; the rest of the plan still runs.
-fn concerns_one_server(error: &ciphertoll_lab::Error) -> bool {
-    matches!(error.exit_code(), ExitCode::NothingRan | ExitCode::ServerRefused)
 }
 
 /// Clears what killed runs left behind.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, Template, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel};
+use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
@@ -43,7 +43,16 @@ impl Fixture {
     }
 
     fn start_on(&self, template: &Template, preferred_port: Option<u16>) -> Result<Server, Error> {
-        self.lab.start(&Start {
+        self.start_with(template, preferred_port, &[])
+    }
+
+    fn start_with(
+        &self,
+        template: &Template,
+        preferred_port: Option<u16>,
+        settings: &[&str],
+    ) -> Result<Server, Error> {
+        let start = Start {
             build: &self.build,
             template,
             name: "m1",
@@ -51,7 +60,10 @@ impl Fixture {
             log: self.place.path().join("mariadb.log"),
             preferred_port,
             processors: None,
-        })
+        };
+        let mut asked = Settings::default();
+        asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
+        Server::start_with(&self.lab, &start, &asked)
     }
 }
 
@@ -163,6 +175,35 @@ fn settings_are_those_that_differ_and_name_no_scratch_file() {
     assert_eq!(settings["skip_name_resolve"], "ON");
     let scratch = fixture.place.path().to_str().unwrap();
     assert!(settings.values().all(|value| !value.contains(scratch)), "{settings:?}");
+}
+
+#[test]
+fn a_server_is_started_with_what_is_asked_for_and_says_what_it_did_not_take() {
+    let Some(fixture) = Fixture::new() else { return };
+    let template = fixture.lab.template(&fixture.build, &tables(), &mut |_| {}, &|| false).unwrap();
+    let asked = [
+        "mariadb.innodb-buffer-pool-size=64M",
+        "mariadb.innodb_flush_log_at_trx_commit=2",
+        "mariadb.performance_schema=on",
+        "mariadb.init_connect=SET @a = 1 # odd",
+        // Of another engine.
+        "postgres.work_mem=1MB",
+    ];
+    let server = fixture.start_with(&template, None, &asked).unwrap();
+    assert_eq!(server.unmet_settings(), [""; 0]);
+    assert_eq!(server.settings()["innodb_buffer_pool_size"], "67108864");
+    assert_eq!(server.settings()["innodb_flush_log_at_trx_commit"], "2");
+    assert_eq!(server.settings()["init_connect"], "SET @a = 1 # odd");
+    drop(server);
+    // What is beyond a limit is cut to it, with a warning in the log only.
+    let server = fixture.start_with(&template, None, &["mariadb.back_log=99999999"]).unwrap();
+    let [said] = server.unmet_settings() else { panic!("{:?}", server.unmet_settings()) };
+    assert!(said.starts_with("mariadb.back_log=99999999 did not take effect: MariaDB "), "{said}");
+    drop(server);
+    match fixture.start_with(&template, None, &["mariadb.innodb_bufer_pool_size=64M"]) {
+        Err(Error::Died { log_end, .. }) => assert!(log_end.contains("innodb_bufer_pool_size"), "{log_end}"),
+        other => panic!("{:?}", other.map(|_| ())),
+    }
 }
 
 #[test]

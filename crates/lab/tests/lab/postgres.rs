@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, find};
-use ciphertoll_model::{Auth, ChannelBinding, Endpoint, Engine, Scale, ServerKey, ServerLevel};
+use ciphertoll_model::{Auth, ChannelBinding, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
@@ -39,6 +39,10 @@ impl Fixture {
     }
 
     fn start(&self, preferred_port: Option<u16>) -> Server {
+        self.start_with(preferred_port, &[]).expect("the server starts")
+    }
+
+    fn start_with(&self, preferred_port: Option<u16>, settings: &[&str]) -> Result<Server, Error> {
         let scale: Scale = ROWS.to_string().parse().expect("a scale");
         let tables = Tables { sysbench: Some(scale), pgbench: None };
         let template =
@@ -52,7 +56,9 @@ impl Fixture {
             preferred_port,
             processors: None,
         };
-        self.lab.start(&start).expect("the server starts")
+        let mut asked = Settings::default();
+        asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
+        Server::start_with(&self.lab, &start, &asked)
     }
 }
 
@@ -121,6 +127,37 @@ fn connect(
         tls::Context::build(&settings).expect("a TLS context")
     });
     Client::connect(&address, Login::Postgres(Arc::new(login)), context.as_ref())
+}
+
+#[test]
+fn a_server_is_started_with_what_is_asked_for_and_says_what_it_did_not_take() {
+    let Some(fixture) = Fixture::new() else { return };
+    let asked = [
+        "postgres.shared_buffers=65536kB",
+        "postgres.synchronous_commit=off",
+        "postgres.datestyle=german",
+        "postgres.cluster_name=it's \\ # odd",
+        // Of another engine.
+        "mariadb.performance_schema=ON",
+    ];
+    let server = fixture.start_with(None, &asked).unwrap();
+    assert_eq!(server.unmet_settings(), [""; 0]);
+    assert_eq!(server.settings()["shared_buffers"], "64MB");
+    assert_eq!(server.settings()["synchronous_commit"], "off");
+    assert_eq!(server.settings()["cluster_name"], "it's \\ # odd");
+    drop(server);
+    let server = fixture.start_with(None, &["postgres.own.thing=1"]).unwrap();
+    let [said] = server.unmet_settings() else { panic!("{:?}", server.unmet_settings()) };
+    assert!(said.starts_with("postgres.own.thing took no effect: PostgreSQL "), "{said}");
+    drop(server);
+    for (setting, named) in [("postgres.work_mem=lots", "work_mem"), ("postgres.wrok_mem=1MB", "wrok_mem")] {
+        match fixture.start_with(None, &[setting]) {
+            Err(Error::Died { log_end, .. }) => assert!(log_end.contains("contains errors"), "{log_end}"),
+            other => panic!("{setting}: {:?}", other.map(|_| ())),
+        }
+        let log = fs::read_to_string(fixture.place.path().join("postgres.log")).unwrap();
+        assert!(log.contains(named), "{log}");
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Pace, Path, Pin, Scale, ServerLevel, Size, Spec,
-    Workload,
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Pace, Path, Pin, Scale, ServerLevel, Setting,
+    Settings, Size, Spec, Workload,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -90,13 +90,21 @@ pub(crate) fn grid() -> impl Strategy<Value = Grid> {
     })
 }
 
+/// Of the engines that the grids measure: others would not be taken.
+fn settings(grids: &[Grid], value: &str) -> Settings {
+    let mut settings = Settings::default();
+    let servers = grids.iter().flat_map(|grid| &grid.server);
+    settings.extend(servers.filter_map(|server| Setting::new(server.engine, "work.mem_1", value).ok()));
+    settings
+}
+
 /// Any specification that can be planned; its baseline is the default one.
 pub(crate) fn spec() -> impl Strategy<Value = Spec> {
     let limits = (option::of(1..=30_u32), option::of(span()), option::of(span()));
     let seed = option::of(any::<u64>());
     let grids = prop::collection::vec(grid(), 1..=2);
-    (any::<String>(), size(), limits, seed, grids).prop_map(
-        |(name, size, (blocks, trial_time, budget), seed, grids)| Spec {
+    (any::<String>(), size(), limits, seed, grids, option::of(any::<String>())).prop_map(
+        |(name, size, (blocks, trial_time, budget), seed, grids, value)| Spec {
             name,
             size,
             blocks,
@@ -104,6 +112,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
             budget,
             seed,
             baseline: None,
+            settings: value.map(|value| settings(&grids, &value)).unwrap_or_default(),
             pin: if seed.is_some() { Pin::Auto } else { Pin::Off },
             grids,
         },

@@ -44,6 +44,43 @@ fn numbers_as_a_person_writes_them() {
 }
 
 #[test]
+fn settings_are_a_table_for_each_engine() {
+    let written = "[set.postgres]\nshared_buffers = \"1GB\"\nfsync = false\nmax_wal_size = 4096\n\
+         [[grid]]\nserver = [\"postgres\"]\n";
+    let spec = Spec::from_toml(written).unwrap();
+    let said = "postgres.fsync=off, postgres.max_wal_size=4096, postgres.shared_buffers=1GB";
+    assert_eq!(spec.settings.to_string(), said);
+    assert_eq!(Spec::from_toml(&spec.to_toml()), Ok(spec.clone()));
+    let plan = Plan::new(&spec, 1).unwrap();
+    let recorded = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&recorded).unwrap(), plan);
+    assert!(recorded.contains(r#""settings":{"postgres":{"fsync":"off","#), "{recorded}");
+}
+
+#[test]
+fn settings_that_are_none_name_their_line() {
+    for (table, said) in [
+        ("[set.postgres]\nport = 1", "postgres.port is for ciphertoll itself to set"),
+        ("[set.oracle]\na = 1", "unknown server \"oracle\""),
+        ("[set.postgres]\nwork_mem = [1]", "text, a number, true or false"),
+        ("[set.mariadb]\nsql_mode = \"a\\nb\"", "the value of mariadb.sql_mode has '\\n' in it"),
+    ] {
+        let error = Spec::from_toml(&format!("{table}\n[[grid]]\n")).unwrap_err().to_string();
+        assert!(error.contains(said) && error.starts_with("line "), "{error}");
+    }
+    let nobody = Spec::from_toml("[set.postgres]\nfsync = false\n[[grid]]\n").unwrap_err().to_string();
+    assert_eq!(nobody, "postgres.fsync=off is for no server: none of postgres is measured");
+}
+
+#[test]
+fn a_plan_without_settings_says_nothing_of_them() {
+    let plan = Plan::new(&Spec::quick(&[ServerLevel::of(Engine::MariaDb)]), 1).unwrap();
+    let recorded = serde_json::to_string(&plan).unwrap();
+    assert!(!recorded.contains("settings"), "{recorded}");
+    assert_eq!(serde_json::from_str::<Plan>(&recorded).unwrap(), plan);
+}
+
+#[test]
 fn quick_measures_connects_and_reads() {
     let plan = Plan::new(&Spec::quick(&[ServerLevel::of(Engine::MariaDb)]), 1).unwrap();
     let ids: Vec<String> = plan.cells.iter().map(ToString::to_string).collect();

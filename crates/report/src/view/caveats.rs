@@ -46,8 +46,9 @@ pub(crate) fn footer(report: &RunReport<'_>) -> String {
     let trials = format!("trials of {} after {} of warm-up", plan.timing.window, plan.timing.warm_up);
     let machine = report.environment().map(machine);
     let tool = format!("ciphertoll {}", report.tool_version);
+    let settings = (!plan.settings.is_empty()).then(|| format!("settings: {}", plan.settings));
     let parts = [report.run.to_owned(), tool, format!("seed {}", plan.seed), stopped(report, blocks), trials];
-    parts.into_iter().chain(machine).map(|part| clean(&part)).collect::<Vec<_>>().join(" · ")
+    parts.into_iter().chain(settings).chain(machine).map(|part| clean(&part)).collect::<Vec<_>>().join(" · ")
 }
 
 fn noise(stratum: &StratumView<'_>) -> Option<Statement> {

@@ -20,6 +20,15 @@ fn a_dry_run_shows_everything_that_would_be_done() {
 }
 
 #[test]
+fn a_dry_run_says_what_servers_are_started_with() {
+    let plan = grid(
+        "[set.mariadb]\ninnodb_flush_log_at_trx_commit = 2\nsql_mode = \"ANSI\"\n[[grid]]\nserver = [\"mariadb\"]\n",
+    );
+    let said = "settings       mariadb.innodb_flush_log_at_trx_commit=2, mariadb.sql_mode=ANSI\n";
+    assert!(dry_run(&plan).contains(said), "{}", dry_run(&plan));
+}
+
+#[test]
 fn a_dry_run_with_skipped_cells_and_two_servers() {
     let plan = grid(
         "name = \"contexts\"\nbudget = \"30m\"\n[[grid]]\nserver = [\"mariadb-10.11\", \"new:mariadb=/opt/mariadb\"]\n\

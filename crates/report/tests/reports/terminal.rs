@@ -25,6 +25,14 @@ fn a_smoke_run_has_numbers_and_no_verdicts() {
 }
 
 #[test]
+fn settings_are_part_of_what_it_takes_to_do_it_again() {
+    let mut run = smoke();
+    run.plan.settings.set("mariadb.sql_mode=ANSI".parse().unwrap());
+    let text = terminal(&run.report(), Style::Plain, 100).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(" · settings: mariadb.sql_mode=ANSI · "), "{text}");
+}
+
+#[test]
 fn what_cannot_be_told_is_said_once() {
     insta::assert_snapshot!(answer(&noisy()));
 }

@@ -43,6 +43,7 @@ fn plan_of(blocks: u32, grid: Grid) -> Plan {
         seed: None,
         baseline: None,
         pin: ciphertoll_model::Pin::Off,
+        settings: ciphertoll_model::Settings::default(),
         grids: vec![grid],
     };
     Plan::new(&spec, 1).expect("the grid can be planned")

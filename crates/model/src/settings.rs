@@ -1,0 +1,414 @@
+//! Settings that the private servers of an engine are started with: `postgres.shared_buffers=1GB`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::factor::{Engine, LevelError};
+
+const LONGEST_NAME_BYTES: usize = 64;
+const LONGEST_VALUE_BYTES: usize = 256;
+
+/// Where a `PostgreSQL` of the lab's is, who gets in, and where its log goes; and what reads other files.
+const POSTGRES_RESERVED: &[&str] = &[
+    "bonjour",
+    "bonjour_name",
+    "config_file",
+    "data_directory",
+    "db_user_namespace",
+    "event_source",
+    "external_pid_file",
+    "hba_file",
+    "ident_file",
+    "include",
+    "include_dir",
+    "include_if_exists",
+    "krb_server_keyfile",
+    // The lab reads the log.
+    "lc_messages",
+    "listen_addresses",
+    "log_destination",
+    "log_directory",
+    "log_file_mode",
+    "log_filename",
+    "logging_collector",
+    "max_connections",
+    "password_encryption",
+    "port",
+];
+/// Whole families of the same.
+const POSTGRES_RESERVED_FAMILIES: &[&str] = &["ssl", "syslog_", "unix_socket_"];
+
+/// The same of a MariaDB.
+const MARIADB_RESERVED: &[&str] = &[
+    "basedir",
+    "bind_address",
+    "bootstrap",
+    "chroot",
+    "console",
+    "daemonize",
+    "datadir",
+    "extra_max_connections",
+    "extra_port",
+    "help",
+    "init_file",
+    "innodb_data_file_path",
+    "innodb_data_home_dir",
+    "innodb_log_group_home_dir",
+    "innodb_temp_data_file_path",
+    "innodb_undo_directory",
+    "lc_messages",
+    "local_infile",
+    "max_connections",
+    "pid_file",
+    "port",
+    "require_secure_transport",
+    "socket",
+    "tmpdir",
+    "user",
+    "verbose",
+    "version",
+];
+/// Whole families of the same; logs of statements would have the accounts' passwords in them. The last
+/// line is prefixes that the server takes before any name, and that would lead around this list.
+const MARIADB_RESERVED_FAMILIES: &[&str] = &[
+    "defaults_",
+    "feedback",
+    "general_log",
+    "log_",
+    "slow_query_log",
+    "ssl",
+    "tls_",
+    "wsrep",
+    "autoset_",
+    "disable_",
+    "enable_",
+    "loose_",
+    "maximum_",
+    "skip_",
+];
+
+/// One setting of one engine. Prints as on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    engine: Engine,
+    name: String,
+    value: String,
+}
+
+/// All settings asked for, at most one value each. As TOML, a table for each engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "BTreeMap<String, BTreeMap<String, String>>")]
+pub struct Settings(BTreeMap<Engine, BTreeMap<String, String>>);
+
+/// As a person writes them.
+type Written = BTreeMap<String, BTreeMap<String, Value>>;
+
+/// What TOML has for a value. All the same to a server, which reads text.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "the value of a setting is text, a number, true or false")]
+enum Value {
+    Switch(bool),
+    Whole(i64),
+    Number(f64),
+    Text(String),
+}
+
+/// A setting that cannot be asked for. The user's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// No `ENGINE.NAME=VALUE`.
+    #[error("it is written ENGINE.NAME=VALUE, such as postgres.shared_buffers=1GB")]
+    Shape,
+    /// There is no such engine.
+    #[error("{0}")]
+    Engine(#[from] LevelError),
+    /// No server could have a setting of this name.
+    #[error(
+        "{0:?} cannot be a setting of {1}: a letter, then letters (all lower-case), digits, {2}, at most {max} bytes",
+        max = LONGEST_NAME_BYTES
+    )]
+    Name(String, Engine, &'static str),
+    /// More than a setting has.
+    #[error("the value of {0} is {1} bytes long; {max} are the most", max = LONGEST_VALUE_BYTES)]
+    Long(String, usize),
+    /// The value could leave its line of the server's configuration.
+    #[error("the value of {0} has {1:?} in it, which cannot be written into the server's configuration")]
+    Character(String, char),
+    /// The private servers would not be the lab's any more.
+    #[error(
+        "{0} is for ciphertoll itself to set: a private server's place, log, accounts and TLS depend on it"
+    )]
+    Reserved(String),
+}
+
+impl Setting {
+    /// Checks name and value by their shape; whether the server knows them, only the server can say.
+    pub fn new(engine: Engine, name: &str, value: &str) -> Result<Self, SettingError> {
+        let name = match engine {
+            // It takes one for the other.
+            Engine::MariaDb => name.replace('-', "_"),
+            Engine::Postgres => name.to_owned(),
+        };
+        if !is_name(&name) {
+            let others = match engine {
+                Engine::MariaDb => "_, . and -",
+                Engine::Postgres => "_ and .",
+            };
+            return Err(SettingError::Name(shortened(&name), engine, others));
+        }
+        let full = format!("{engine}.{name}");
+        if is_reserved(engine, &name) {
+            return Err(SettingError::Reserved(full));
+        }
+        if value.len() > LONGEST_VALUE_BYTES {
+            return Err(SettingError::Long(full, value.len()));
+        }
+        match value.chars().find(|&character| breaks_out(engine, character)) {
+            Some(character) => Err(SettingError::Character(full, character)),
+            None => Ok(Self { engine, name, value: value.to_owned() }),
+        }
+    }
+
+    /// Whose it is.
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.".contains(&byte);
+    name.len() <= LONGEST_NAME_BYTES
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.bytes().all(inner)
+}
+
+fn shortened(name: &str) -> String {
+    name.chars().take(LONGEST_NAME_BYTES).collect()
+}
+
+fn is_reserved(engine: Engine, name: &str) -> bool {
+    match engine {
+        Engine::MariaDb => {
+            // It takes the beginning of a name for the name, too.
+            let hits = |reserved: &&str| reserved.starts_with(name);
+            MARIADB_RESERVED.iter().any(hits)
+                || MARIADB_RESERVED_FAMILIES.iter().any(|family| name.starts_with(family) || hits(family))
+        }
+        Engine::Postgres => {
+            POSTGRES_RESERVED.contains(&name)
+                || POSTGRES_RESERVED_FAMILIES.iter().any(|family| name.starts_with(family))
+        }
+    }
+}
+
+/// `PostgreSQL`'s file has an escape for quotes and backslashes. MariaDB's has none for quotes.
+fn breaks_out(engine: Engine, character: char) -> bool {
+    character.is_control() || engine == Engine::MariaDb && matches!(character, '\'' | '"' | '\\')
+}
+
+impl FromStr for Setting {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let (name, value) = text.split_once('=').ok_or(SettingError::Shape)?;
+        let (engine, name) = name.split_once('.').ok_or(SettingError::Shape)?;
+        Self::new(engine.parse()?, name, value)
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { engine, name, value } = self;
+        write!(formatter, "{engine}.{name}={value}")
+    }
+}
+
+impl Settings {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds one. What it replaces was asked for earlier.
+    pub fn set(&mut self, setting: Setting) {
+        let Setting { engine, name, value } = setting;
+        self.0.entry(engine).or_default().insert(name, value);
+    }
+
+    /// What servers of `engine` are started with, by name.
+    pub fn of(&self, engine: Engine) -> BTreeMap<String, String> {
+        self.0.get(&engine).cloned().unwrap_or_default()
+    }
+
+    /// Each, by engine and name.
+    pub fn iter(&self) -> impl Iterator<Item = Setting> {
+        self.0.iter().flat_map(|(&engine, settings)| {
+            settings.iter().map(move |(name, value)| Setting {
+                engine,
+                name: name.clone(),
+                value: value.clone(),
+            })
+        })
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.iter().map(|setting| setting.to_string()).collect();
+        formatter.write_str(&all.join(", "))
+    }
+}
+
+impl Extend<Setting> for Settings {
+    fn extend<T: IntoIterator<Item = Setting>>(&mut self, settings: T) {
+        settings.into_iter().for_each(|setting| self.set(setting));
+    }
+}
+
+impl TryFrom<Written> for Settings {
+    type Error = SettingError;
+
+    fn try_from(written: Written) -> Result<Self, SettingError> {
+        let mut settings = Self::default();
+        for (engine, table) in written {
+            let engine = engine.parse()?;
+            for (name, value) in table {
+                settings.set(Setting::new(engine, &name, &value.text())?);
+            }
+        }
+        Ok(settings)
+    }
+}
+
+impl From<Settings> for BTreeMap<String, BTreeMap<String, String>> {
+    fn from(settings: Settings) -> Self {
+        settings.0.into_iter().map(|(engine, settings)| (engine.label().to_owned(), settings)).collect()
+    }
+}
+
+impl Value {
+    fn text(&self) -> String {
+        match self {
+            Self::Switch(on) => if *on { "on" } else { "off" }.to_owned(),
+            Self::Whole(number) => number.to_string(),
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Setting, SettingError> {
+        text.parse()
+    }
+
+    #[test]
+    fn names_and_values_print_as_they_were_asked() {
+        for text in [
+            "postgres.shared_buffers=1GB",
+            "postgres.search_path='$user', public",
+            "postgres.auto_explain.log_min_duration=",
+            "mariadb.sql_mode=ANSI,TRADITIONAL",
+            "mariadb.init_connect=SET a = 1 # not a comment",
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+        let dashes = parse("mariadb.innodb-flush-log-at-trx-commit=2").unwrap();
+        assert_eq!(dashes.to_string(), "mariadb.innodb_flush_log_at_trx_commit=2");
+    }
+
+    #[test]
+    fn what_is_no_setting_is_refused() {
+        for text in ["", "postgres", "postgres.a", "a=b", "shared_buffers=1GB"] {
+            assert_eq!(parse(text), Err(SettingError::Shape), "{text:?}");
+        }
+        assert!(matches!(parse("oracle.a=1"), Err(SettingError::Engine(_))));
+        let long = format!("postgres.{}=1", "a".repeat(LONGEST_NAME_BYTES + 1));
+        for text in [
+            "postgres.=1",
+            "postgres.A=1",
+            "postgres.1a=1",
+            "postgres.a b=1",
+            "postgres.a-b=1",
+            "mariadb.ä=1",
+            &long,
+        ] {
+            assert!(matches!(parse(text), Err(SettingError::Name(..))), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn no_value_leaves_its_line() {
+        for character in ['\n', '\r', '\0', '\u{85}', '\u{7f}'] {
+            for engine in Engine::ALL {
+                let refused = Setting::new(engine, "work", &format!("1{character}port=1"));
+                assert_eq!(refused, Err(SettingError::Character(format!("{engine}.work"), character)));
+            }
+        }
+        for character in ['"', '\'', '\\'] {
+            assert!(Setting::new(Engine::MariaDb, "work", &character.to_string()).is_err());
+            assert!(Setting::new(Engine::Postgres, "work", &character.to_string()).is_ok());
+        }
+        let most = "1".repeat(LONGEST_VALUE_BYTES);
+        assert!(Setting::new(Engine::Postgres, "work", &most).is_ok());
+        assert!(matches!(
+            Setting::new(Engine::Postgres, "work", &(most + "1")),
+            Err(SettingError::Long(_, length)) if length == LONGEST_VALUE_BYTES + 1
+        ));
+    }
+
+    #[test]
+    fn what_is_the_labs_own_stays_so() {
+        for name in
+            ["port", "listen_addresses", "ssl", "ssl_key_file", "hba_file", "include", "max_connections"]
+        {
+            assert!(
+                matches!(Setting::new(Engine::Postgres, name, "1"), Err(SettingError::Reserved(_))),
+                "{name}"
+            );
+        }
+        // The last are other ways to write those before.
+        for name in [
+            "port",
+            "datadir",
+            "bind-address",
+            "ssl_key",
+            "tls_version",
+            "skip-name-resolve",
+            "general_log",
+            "log_error",
+            "user",
+            "max_connections",
+            "bind",
+            "bind_addr",
+            "dat",
+            "loose-port",
+            "maximum-port",
+            "skip_networking",
+            "disable-ssl",
+            "s",
+        ] {
+            assert!(
+                matches!(Setting::new(Engine::MariaDb, name, "1"), Err(SettingError::Reserved(_))),
+                "{name}"
+            );
+        }
+        for name in ["max_connect_errors", "innodb_log_file_size", "socket_timeout", "thread_handling"] {
+            assert!(Setting::new(Engine::MariaDb, name, "1").is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_one_counts() {
+        let mut settings = Settings::default();
+        settings.extend(["mariadb.a-b=1", "postgres.a=1", "mariadb.a_b=2"].map(|text| parse(text).unwrap()));
+        assert_eq!(settings.to_string(), "mariadb.a_b=2, postgres.a=1");
+        assert_eq!(settings.of(Engine::MariaDb), BTreeMap::from([("a_b".to_owned(), "2".to_owned())]));
+    }
+}
