@@ -74,6 +74,8 @@ Examples:
       the same through other people's code
   ciphertoll run --server postgres --set postgres.shared_buffers=1GB --set postgres.jit=off
       a server with settings: each is verified, recorded, and shown in the report
+  ciphertoll run --url staging=postgres://app@db.example/shop --query 'SELECT count(*) FROM orders'
+      a server that is there already; its password from PGPASSWORD, ~/.pgpass or a prompt
   ciphertoll run --size full --dry-run --format toml > nightly.toml
       write down what would be asked; `ciphertoll run nightly.toml` asks it";
 
@@ -109,9 +111,15 @@ pub(crate) struct RunArguments {
     /// A setting of all private servers of an engine, beside what they need; may be repeated
     #[arg(long, value_name = "ENGINE.NAME=VALUE", help_heading = "Method")]
     pub(crate) set: Vec<Setting>,
+    /// A file with settings, [postgres] and [mariadb]; the run says them by the file's name
+    #[arg(long, value_name = "FILE.toml", help_heading = "Method")]
+    pub(crate) config: Option<PathBuf>,
     /// What everything is compared with [default: path=plain]
     #[arg(long, value_name = "FACTOR=LEVEL", help_heading = "Method")]
     pub(crate) baseline: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) url: UrlArguments,
 
     /// Where run directories are made
     #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS, help_heading = "Output")]
@@ -124,6 +132,27 @@ pub(crate) struct RunArguments {
     pub(crate) format: PlanFormat,
     #[command(flatten)]
     pub(crate) output: OutputArguments,
+}
+
+/// A server that is there already, and what may be done to it.
+#[derive(Args, Debug)]
+#[command(
+    next_help_heading = "Your own server: at most 4 clients and 20 connects a second unless more are asked for"
+)]
+pub(crate) struct UrlArguments {
+    /// A server that is there already, as libpq or MySQL's clients are told of it; may be repeated. Without sslmode or
+    /// ssl-mode, plaintext and TLS are measured. Options and passwords: docs/url.md
+    #[arg(long, value_name = "NAME=URL")]
+    pub(crate) url: Vec<String>,
+    /// Make the workloads' tables there, in a database called ciphertoll; else nothing is written
+    #[arg(long, requires = "url")]
+    pub(crate) prepare: bool,
+    /// Most operations a second that clients begin [default: 20 connects]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) max_rate: Option<u32>,
+    /// The statement of the workload query
+    #[arg(long, value_name = "SQL")]
+    pub(crate) query: Option<String>,
 }
 
 /// What a run shows while it is on its way, and in the end.
@@ -168,8 +197,8 @@ pub(crate) struct FactorArguments {
     /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, postgres-15, lts:mariadb=/opt/mariadb
     #[arg(long, value_name = "SERVER", value_delimiter = ',')]
     pub(crate) server: Option<Vec<ServerLevel>>,
-    /// plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048; +direct (PostgreSQL 17
-    /// and later), +client=rustls
+    /// plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048; tls1.3 and tls1.2 where
+    /// the server has a certificate of its own; +direct (PostgreSQL 17 and later), +client=rustls
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     pub(crate) path: Option<Vec<Path>>,
     /// trust, cert; native, ed25519, parsec (MariaDB); scram-N, scram-N+plus, md5 (PostgreSQL); each
@@ -189,7 +218,7 @@ pub(crate) struct FactorArguments {
     #[arg(long, value_name = "LAYER", value_delimiter = ',')]
     pub(crate) at_rest: Option<Vec<AtRest>>,
     /// connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only,
-    /// oltp-read-write, bulk-read+bytes=16k
+    /// oltp-read-write, bulk-read+bytes=16k; query: that of --query
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',')]
     pub(crate) workload: Option<Vec<Workload>>,
     /// 1 to 256

@@ -12,6 +12,7 @@ mod completions;
 mod doctor;
 mod failure;
 mod hidden;
+mod passwords;
 mod progress;
 mod report;
 mod request;

@@ -30,7 +30,13 @@ struct Pace {
     /// What each block is expected to take, and each of its trials.
     blocks: Vec<Expected>,
     done: Duration,
-    began: Option<Instant>,
+    began: Option<Began>,
+}
+
+/// When this process began to measure, and what was done by then: a run that is gone on with has blocks.
+struct Began {
+    at: Instant,
+    done: Duration,
 }
 
 #[derive(Clone, Copy)]
@@ -98,7 +104,11 @@ impl Pace {
 
     fn event(&mut self, event: &Event) {
         match event {
-            Event::BlockStarted { block: 0 } => self.began = Some(Instant::now()),
+            // A block that was cut short begins anew; those before it are done, by whichever process.
+            Event::BlockStarted { block } => {
+                self.done = self.blocks.iter().take(*block as usize).map(|block| block.block).sum();
+                self.began.get_or_insert(Began { at: Instant::now(), done: self.done });
+            }
             Event::TrialFinished { block, .. } | Event::TrialVoided { block, attempt: 2, .. } => {
                 self.done += self.blocks.get(*block as usize).map_or(Duration::ZERO, |block| block.trial);
             }
@@ -113,9 +123,10 @@ impl Pace {
     /// What is undone, at the pace of what is done; as planned, before anything is.
     fn left(&self) -> Duration {
         let undone = self.expected().saturating_sub(self.done);
-        match self.began {
-            Some(began) if !self.done.is_zero() => {
-                undone.mul_f64(began.elapsed().as_secs_f64() / self.done.as_secs_f64())
+        match &self.began {
+            Some(began) if self.done > began.done => {
+                let done = self.done.saturating_sub(began.done);
+                undone.mul_f64(began.at.elapsed().as_secs_f64() / done.as_secs_f64())
             }
             _ => undone,
         }
@@ -201,4 +212,30 @@ fn clock(duration: Duration) -> String {
 #[expect(clippy::print_stderr, reason = "progress and warnings belong to stderr")]
 pub(crate) fn tell(line: &str) {
     eprintln!("{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use ciphertoll_model::{Engine, ServerLevel, Spec};
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_gone_on_with_does_not_begin_at_nothing() {
+        let plan = Plan::new(&Spec::quick(&[ServerLevel::of(Engine::MariaDb)]), 7).unwrap();
+        let mut fresh = Pace::new(&plan);
+        fresh.event(&Event::BlockStarted { block: 0 });
+        assert_eq!((fresh.done, fresh.left()), (Duration::ZERO, fresh.expected()));
+
+        let mut resumed = Pace::new(&plan);
+        resumed.event(&Event::RunResumed { tool_version: "0.1.0".to_owned() });
+        resumed.event(&Event::BlockStarted { block: 3 });
+        let done: Duration = resumed.blocks.iter().take(3).map(|block| block.block).sum();
+        assert_eq!(resumed.done, done);
+        // What another process did says nothing about this one's pace: the rest takes what was planned.
+        let rest = resumed.expected().saturating_sub(done);
+        assert_eq!(resumed.left(), rest);
+        resumed.event(&Event::BlockFinished { block: 3 });
+        assert!(resumed.done > done && resumed.left() < rest);
+    }
 }

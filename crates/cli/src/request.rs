@@ -1,33 +1,35 @@
 //! From raw arguments to a specification: the only place where the two meet.
 
 use std::fs;
+use std::path::Path as FilePath;
 
-use ciphertoll_model::{Engine, ExitCode, Grid, ServerLevel, Spec};
+use ciphertoll_lab::Passwords;
+use ciphertoll_model::{
+    Clients, Engine, ExitCode, Grid, Path, Prepare, SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Spec,
+    TlsVersion, Workload,
+};
+use ciphertoll_wire::Secret;
 
-use crate::arguments::{FactorArguments, RunArguments};
+use crate::arguments::{FactorArguments, RunArguments, UrlArguments};
 use crate::failure::Failure;
+use crate::progress::tell;
+
+/// What was asked for, and the passwords that were in it.
+pub(crate) struct Request {
+    pub(crate) spec: Spec,
+    pub(crate) passwords: Passwords,
+}
 
 /// What was asked for: a file's specification, the factors of the command line, or the quick run;
 /// in each, what the command line says beside it wins.
-pub(crate) fn spec(arguments: &RunArguments) -> Result<Spec, Failure> {
-    let mut spec = match &arguments.file {
-        Some(file) => {
-            let text = fs::read_to_string(file).map_err(|error| {
-                Failure::usage(format!("cannot read the specification {}: {error}", file.display()))
-            })?;
-            let named = |error| Failure::usage(format!("{}: {error}", file.display()));
-            Spec::from_toml(&text).map_err(named)?
-        }
-        None if arguments.factors.any() => Spec {
-            name: "run".to_owned(),
-            size: ciphertoll_model::Size::Standard,
-            grids: vec![Grid::default()],
-            ..Spec::quick(&[])
-        },
-        None => Spec::quick(&servers_here()),
-    };
+pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
+    let (at_urls, passwords) = servers_at(&arguments.url)?;
+    let mut spec = base(arguments, &at_urls)?;
     for grid in &mut spec.grids {
         arguments.factors.override_levels(grid);
+        if !at_urls.is_empty() && (arguments.file.is_some() || arguments.factors.any()) {
+            grid.server = arguments.factors.server.iter().flatten().chain(&at_urls).cloned().collect();
+        }
     }
     if let Some(size) = arguments.size {
         spec.size = size.into();
@@ -37,10 +39,93 @@ pub(crate) fn spec(arguments: &RunArguments) -> Result<Spec, Failure> {
     spec.budget = arguments.budget.or(spec.budget);
     spec.seed = arguments.seed.or(spec.seed);
     spec.pin = arguments.pin.map_or(spec.pin, Into::into);
+    if let Some(file) = &arguments.config {
+        let (name, settings) = configuration(file)?;
+        spec.config = Some(name);
+        spec.settings.extend(settings.iter());
+    }
     spec.settings.extend(arguments.set.iter().cloned());
     spec.baseline = arguments.baseline.clone().or(spec.baseline);
+    spec.query = arguments.url.query.clone().or(spec.query);
+    spec.max_rate = arguments.url.max_rate.or(spec.max_rate);
+    if arguments.url.prepare {
+        spec.prepare = Prepare::Yes;
+    }
     spec.validate()?;
+    Ok(Request { spec, passwords })
+}
+
+/// What the rest of the command line is said beside.
+fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failure> {
+    if let Some(file) = &arguments.file {
+        let named = |error| Failure::usage(format!("{}: {error}", file.display()));
+        return Spec::from_toml(&read_text(file, "specification")?).map_err(named);
+    }
+    if arguments.factors.any() {
+        let mut grid = Grid::default();
+        if !at_urls.is_empty() {
+            grid.path = vec![Path::Plain, Path::tls_as_served(TlsVersion::Tls13)];
+        }
+        if arguments.url.query.is_some() {
+            grid.workload = vec![Workload::Query];
+        }
+        let size = ciphertoll_model::Size::Standard;
+        return Ok(Spec { name: "run".to_owned(), size, grids: vec![grid], ..Spec::quick(&[]) });
+    }
+    if at_urls.is_empty() {
+        return Ok(Spec::quick(&servers_here()));
+    }
+    let mut spec = Spec::quick_at(at_urls);
+    let pooled = match (&arguments.url.query, arguments.url.prepare) {
+        (Some(_), _) => Workload::Query,
+        (None, true) => Workload::PointSelect,
+        (None, false) => return Ok(spec),
+    };
+    // Of each server's grids the second has connections that stay.
+    let few = Clients::new(SAFE_CLIENTS);
+    for grid in spec.grids.iter_mut().filter(|grid| grid.clients.first().copied() == few) {
+        grid.workload = vec![pooled];
+    }
     Ok(spec)
+}
+
+/// The servers at URLs, and the passwords that were written into these.
+fn servers_at(arguments: &UrlArguments) -> Result<(Vec<ServerLevel>, Passwords), Failure> {
+    let (mut servers, mut passwords) = (Vec::new(), Passwords::new());
+    for text in &arguments.url {
+        let Some((name, url)) = text.split_once('=').filter(|(name, _)| !name.contains("://")) else {
+            return Err(Failure::usage(
+                "--url is written NAME=URL, such as staging=postgres://app@db.example/shop",
+            ));
+        };
+        let (url, password) = ServerUrl::split_password(url);
+        let unusable = |error| Failure::usage(format!("the URL of {name} cannot be used: {error}"));
+        let url = url.parse().map_err(unusable)?;
+        servers.push(ServerLevel::at(name, url).map_err(|error| Failure::usage(error.to_string()))?);
+        if let Some(password) = password {
+            tell(&format!(
+                "the password in the URL of {name} can be read in the list of processes and in the shell's \
+                 history: CIPHERTOLL_PASSWORD or a password file keep it to you"
+            ));
+            passwords.insert(name.to_owned(), Secret::new(password.into_bytes()));
+        }
+    }
+    Ok((servers, passwords))
+}
+
+/// Settings by the name of the file that has them.
+fn configuration(file: &FilePath) -> Result<(String, Settings), Failure> {
+    let text = read_text(file, "settings")?;
+    let settings: Settings = toml::from_str(&text).map_err(|error| {
+        Failure::usage(format!("{}: {}", file.display(), error.message().replace('\n', " ")))
+    })?;
+    let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok((name, settings))
+}
+
+fn read_text(file: &FilePath, what: &str) -> Result<String, Failure> {
+    fs::read_to_string(file)
+        .map_err(|error| Failure::usage(format!("cannot read the {what} {}: {error}", file.display())))
 }
 
 /// The newest build of every engine that is here. Where none is, the run says of each how to get it.

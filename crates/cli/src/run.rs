@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
-use ciphertoll_model::{Arm, Ending, Event, ExitCode, Plan, Spec, Stamped};
+use ciphertoll_lab::Passwords;
+use ciphertoll_model::{Arm, Ending, Event, ExitCode, Plan, Refusal, ServerLevel, Spec, Stamped};
 use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
 
@@ -13,25 +14,47 @@ use crate::arguments::{
 };
 use crate::failure::Failure;
 use crate::progress::{Progress, tell};
-use crate::{print_document, report, request};
+use crate::request::{self, Request};
+use crate::{passwords, print_document, report};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let spec = request::spec(arguments)?;
-    let plan = Plan::new(&spec, request::seed(&spec)?)?;
+    let Request { spec, passwords } = request::read(arguments)?;
+    let seed = request::seed(&spec)?;
     if arguments.dry_run {
+        let plan = Plan::new(&spec, seed)?;
         return print_document(&match arguments.format {
             PlanFormat::Table => ciphertoll_report::dry_run(&plan),
             PlanFormat::Toml => Spec { seed: Some(plan.seed), ..spec }.to_toml(),
         });
     }
+    let servers: Vec<&ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).collect();
+    let passwords = passwords::gather(servers.iter().copied(), passwords)?;
+    let plan = Plan::knowing(&spec, seed, &knock(&servers, &passwords)?)?;
     if arguments.output.tells_in_words() {
         tell(ciphertoll_report::plan_summary(&plan).trim_end());
     }
     let directory = RunDirectory::create(&arguments.run_dir, &spec, &plan, Timestamp::now())?;
-    carry_out(&plan, directory, Vec::new(), &arguments.output)
+    carry_out(&plan, directory, Vec::new(), passwords, &arguments.output)
+}
+
+/// What servers at URLs do not let in: asked before the plan is made, since what they refuse is no baseline.
+fn knock(servers: &[&ServerLevel], passwords: &Passwords) -> Result<Vec<Refusal>, Failure> {
+    let mut refusals = Vec::new();
+    let mut known: Vec<&ServerLevel> = Vec::new();
+    for server in servers {
+        let Some(url) = server.url.as_deref().filter(|_| !known.contains(server)) else { continue };
+        known.push(server);
+        match ciphertoll_lab::remote::knock(&server.short_name(), url, passwords) {
+            Ok(found) => refusals.extend(found.refusals),
+            // The others can be measured all the same.
+            Err(error) if servers.iter().any(|other| other != server) => tell(&error.to_string()),
+            Err(error) => return Err(Failure::new(error.exit_code(), error.to_string())),
+        }
+    }
+    Ok(refusals)
 }
 
 /// Goes on where a run was cut short; a run that is over is only shown.
@@ -52,7 +75,8 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
         show(&path, &arguments.output)?;
         return Ok(exit_code(&plan, &events));
     }
-    carry_out(&plan, directory, events, &arguments.output)
+    let passwords = passwords::gather(plan.servers(), Passwords::new())?;
+    carry_out(&plan, directory, events, passwords, &arguments.output)
 }
 
 /// Measures what `events` do not have yet, and shows what the record then says.
@@ -60,6 +84,7 @@ fn carry_out(
     plan: &Plan,
     directory: RunDirectory,
     events: Vec<Stamped>,
+    passwords: Passwords,
     output: &OutputArguments,
 ) -> Result<ExitCode, Failure> {
     let interrupt = watch_signals()?;
@@ -67,7 +92,7 @@ fn carry_out(
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(ExitCode::HostResource, format!("cannot find this program: {error}"))
     })?;
-    let mut bench = LabBench::new(program, path.join("logs"), interrupt.clone());
+    let mut bench = LabBench::new(program, path.join("logs"), interrupt.clone()).with_passwords(passwords);
     let format = if output.quiet { ProgressFormat::None } else { output.progress };
     let mut sink = Recording { directory, progress: Progress::new(format, plan) };
     let carried = Run::resuming(plan, &mut bench, &mut sink, &interrupt, events).carry_out(VERSION);

@@ -37,6 +37,10 @@ pub struct TrialRequest<'a> {
     pub timing: Timing,
     /// Seed of the keys that are read.
     pub seed: u64,
+    /// Most operations a second that clients begin in a closed loop.
+    pub max_per_s: Option<u32>,
+    /// The statement of the workload `query`.
+    pub query: Option<&'a str>,
 }
 
 /// What a trial measured, before it is judged.
@@ -44,8 +48,8 @@ pub struct TrialRequest<'a> {
 pub struct Measured {
     /// What the load process saw.
     pub load: TrialResult,
-    /// What the server used in the window.
-    pub server: ServerUse,
+    /// What the server used in the window; none where it is not on this machine, for all we know.
+    pub server: Option<ServerUse>,
     /// What the machine did in the window.
     pub machine: MachineUse,
     /// How many processors each side had to itself, where they were kept apart.

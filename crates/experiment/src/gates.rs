@@ -75,7 +75,9 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
         negotiated_as_planned(cell, leg)?;
         authenticated_as_planned(cell, leg)?;
     }
-    finds_its_pages(cell, server, load.operations)?;
+    if let Some(server) = server {
+        finds_its_pages(cell, server, load.operations)?;
+    }
     let steal = ratio(machine.steal_ns, machine.busy_ns + machine.steal_ns);
     if steal > MAX_STEAL && machine.steal_ns > MIN_STEAL_NS {
         return Err(VoidReason::Steal { percent: steal * 100.0 });
@@ -98,16 +100,20 @@ fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
             }
         };
     };
-    let planned = words([tls.version.label(), tls.key.label(), "full", tls.library.label()]);
+    let (version, library) = (tls.version.label(), tls.library.label());
+    // What is not for us to choose is as planned whatever it is.
+    let seen = leg.key.as_deref().unwrap_or("no key");
+    let wanted = tls.key.map_or(seen, |key| key.label());
+    let planned = words([version, wanted, "full", library]);
     let Some(version) = &leg.tls_version else {
         return Err(VoidReason::Negotiated { planned, observed: "no TLS".to_owned() });
     };
     // Not every library tells everything; ours do.
-    let untold = |planned: &'static str, absent: &'static str| match cell.treatment.driver {
+    let untold = |planned, absent| match cell.treatment.driver {
         Driver::Native => absent,
         Driver::Named(_) => planned,
     };
-    let key = leg.key.as_deref().unwrap_or(untold(tls.key.label(), "no key"));
+    let key = leg.key.as_deref().unwrap_or(untold(wanted, "no key"));
     let resumed = match leg.resumed {
         Some(true) => "resumed",
         Some(false) | None => "full",
@@ -155,11 +161,11 @@ fn keeps_its_schedule(load: &TrialResult) -> Result<(), VoidReason> {
 
 /// Where client and server have processors of their own, the server's are to be the limit.
 fn is_not_the_limit(measured: &Measured) -> Result<(), VoidReason> {
-    let Some(apart) = measured.apart else { return Ok(()) };
+    let (Some(apart), Some(server)) = (measured.apart, &measured.server) else { return Ok(()) };
     let window_ns = measured.load.window_ns as f64;
     let busy = |cpu_ns: u64, processors: usize| cpu_ns as f64 / (window_ns * processors as f64);
     let client = busy(measured.load.client_cpu_ns, apart.client);
-    let server = busy(measured.server.cpu_ns, apart.server);
+    let server = busy(server.cpu_ns, apart.server);
     if client > SATURATED && server < WITH_TIME_TO_SPARE {
         let (client_percent, server_percent) = (client * 100.0, server * 100.0);
         return Err(VoidReason::ClientSaturated { client_percent, server_percent });
@@ -170,6 +176,7 @@ fn is_not_the_limit(measured: &Measured) -> Result<(), VoidReason> {
 /// What the server really asked for, on every connection. A driver that cannot tell says nothing.
 fn authenticated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     let planned = match (cell.treatment.server.engine, cell.treatment.auth) {
+        (_, Auth::AsAsked) => return Ok(()),
         // There, trust is an account whose password is empty. Who has shown a certificate in the handshake is
         // asked for nothing after it; that there is no way around it, the server's rule for the account sees to.
         (Engine::MariaDb, Auth::Trust | Auth::Cert) => "empty".to_owned(),
@@ -188,10 +195,13 @@ fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
     let mut flags = Vec::new();
     flags.extend(unsteady(&measured.load));
     let busy = measured.machine.busy_ns;
-    let roles = measured.load.client_cpu_ns + measured.server.cpu_ns;
-    let elsewhere = (busy as f64 - roles as f64) / (busy as f64).max(1.0);
-    if busy > 0 && elsewhere.abs() > MAX_CPU_ELSEWHERE {
-        flags.push(Flag::CpuElsewhere { share: elsewhere });
+    // A server that is not ours has no part in it, or an unknown one.
+    if let Some(server) = &measured.server {
+        let roles = measured.load.client_cpu_ns + server.cpu_ns;
+        let elsewhere = (busy as f64 - roles as f64) / (busy as f64).max(1.0);
+        if busy > 0 && elsewhere.abs() > MAX_CPU_ELSEWHERE {
+            flags.push(Flag::CpuElsewhere { share: elsewhere });
+        }
     }
     if cell.treatment.link == Link::Local && DELAYED_ACK_NS.contains(&measured.load.latency.p50_ns) {
         flags.push(Flag::DelayedAck);
@@ -226,17 +236,19 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
     if let Some(statements) = load.statements {
         metrics.insert(Metric::StatementsPerS, statements as f64 / (load.window_ns as f64 * 1e-9));
     }
-    let cpu = [
-        (Metric::CpuUsPerOpClient, load.client_cpu_ns),
-        (Metric::CpuUsPerOpServer, server.cpu_ns),
-        (Metric::CpuUsPerOpTotal, load.client_cpu_ns + server.cpu_ns),
-    ];
-    for (metric, used_ns) in cpu {
+    let here = server.as_ref().map(|server| {
+        [
+            (Metric::CpuUsPerOpServer, server.cpu_ns),
+            (Metric::CpuUsPerOpTotal, load.client_cpu_ns + server.cpu_ns),
+        ]
+    });
+    let client = (Metric::CpuUsPerOpClient, load.client_cpu_ns);
+    for (metric, used_ns) in here.into_iter().flatten().chain([client]) {
         if used_ns >= MIN_CPU_NS {
             metrics.insert(metric, used_ns as f64 * 1e-3 / operations);
         }
     }
-    if let Some(bytes) = server.rss_peak_bytes {
+    if let Some(bytes) = server.as_ref().and_then(|server| server.rss_peak_bytes) {
         metrics.insert(Metric::RssBytesServer, bytes as f64);
     }
     for (phase, sum_ns) in &load.phase_sums_ns {

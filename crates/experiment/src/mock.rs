@@ -91,11 +91,11 @@ impl<'a> MockBench<'a> {
                 client_rss_peak_bytes: 8 << 20,
                 usable_ports: Some(28_232 * 64),
             },
-            server: ServerUse {
+            server: Some(ServerUse {
                 cpu_ns: (busy * SERVER_CPU_SHARE) as u64,
                 rss_peak_bytes: Some(120 << 20),
                 buffer_misses: 0,
-            },
+            }),
             machine: MachineUse { busy_ns: busy as u64, steal_ns: 0, time_wait_sockets: 0 },
             apart: None,
         }
@@ -189,7 +189,7 @@ fn leg(cell: &Cell) -> Leg {
         tls_version: tls.map(|tls| tls.version.label().to_owned()),
         suite: tls.map(|_| "TLS_AES_256_GCM_SHA384".to_owned()),
         group: tls.map(|_| "x25519".to_owned()),
-        key: tls.map(|tls| tls.key.label().to_owned()),
+        key: tls.and_then(|tls| tls.key).map(|key| key.label().to_owned()),
         resumed: tls.map(|_| false),
         hello_retry: tls.map(|_| false),
         auth: None,

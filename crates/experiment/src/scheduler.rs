@@ -200,7 +200,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         let cell = &self.plan.cells[index];
         self.record(&Event::TrialStarted { block, cell: cell.id(), arm, attempt })?;
         let seed = trial_seed(self.plan.seed, block, index, arm);
-        let request = TrialRequest { cell, arm, pace: self.trial_pace(index), timing, seed };
+        let request = self.request(index, arm, self.trial_pace(index), timing, seed);
         match self.up_and_measure(&request) {
             Ok((observation, histogram)) => {
                 self.sink.histogram(block, index, arm, &histogram).map_err(Stop::Error)?;
@@ -273,7 +273,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.record(&Event::TrialStarted { block: 0, cell: cell.id(), arm, attempt })?;
         let (pace, timing) = (TrialPace::Closed, self.plan.timing);
         let seed = trial_seed(self.plan.seed, 0, index, Arm::Repeat);
-        match self.up_and_measure(&TrialRequest { cell, arm, pace, timing, seed }) {
+        match self.up_and_measure(&self.request(index, arm, pace, timing, seed)) {
             Ok((observation, _)) => match observation.metrics.get(&Metric::RatePerS) {
                 Some(per_s) => Ok(Ok(*per_s)),
                 None => Ok(Err(VoidReason::NoOperations)),
@@ -289,6 +289,20 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
             }
             Err(TrialError::Fatal(error)) => Err(Stop::Error(error)),
         }
+    }
+
+    fn request(
+        &self,
+        index: usize,
+        arm: Arm,
+        pace: TrialPace,
+        timing: Timing,
+        seed: u64,
+    ) -> TrialRequest<'a> {
+        let plan = self.plan;
+        let cell = &plan.cells[index];
+        let (max_per_s, query) = (plan.rate_limit_per_s(cell), plan.query.as_deref());
+        TrialRequest { cell, arm, pace, timing, seed, max_per_s, query }
     }
 
     /// A cell's pace as a rate.

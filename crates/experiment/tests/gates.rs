@@ -1,10 +1,10 @@
 //! Each gate lets a sound trial pass and voids what it is there for; each flag marks and voids nothing.
 
 use ciphertoll_experiment::mock::MockBench;
-use ciphertoll_experiment::{Bench, Measured, ProcessorsApart, TrialRequest, judge};
+use ciphertoll_experiment::{Bench, Measured, ProcessorsApart, ServerUse, TrialRequest, judge};
 use ciphertoll_model::{
-    Arm, Cell, Clients, ErrorCount, Flag, Grid, LatencySummary, Metric, Path, Plan, ServerKey, Size, Spec,
-    TlsVersion, TrialPace, VoidReason, Workload,
+    Arm, Cell, Clients, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, Metric, Path, Plan, ServerKey,
+    Size, Spec, TlsVersion, TrialPace, VoidReason, Workload,
 };
 
 const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -20,10 +20,21 @@ fn sound(path: Path, workload: Workload) -> (Cell, Measured) {
     let spec = Spec { size: Size::Standard, grids: vec![grid], ..Spec::quick(&[]) };
     let plan = Plan::new(&spec, 1).expect("a plan");
     let cell = plan.cells[0].clone();
-    let request =
-        TrialRequest { cell: &cell, arm: Arm::Main, pace: TrialPace::Closed, timing: plan.timing, seed: 1 };
+    let request = TrialRequest {
+        cell: &cell,
+        arm: Arm::Main,
+        pace: TrialPace::Closed,
+        timing: plan.timing,
+        seed: 1,
+        max_per_s: None,
+        query: None,
+    };
     let measured = MockBench::new(1, |_| 1.0).trial(&request).expect("a sound trial");
     (cell, measured)
+}
+
+fn server(measured: &mut Measured) -> &mut ServerUse {
+    measured.server.as_mut().expect("the mock has one")
 }
 
 #[track_caller]
@@ -100,12 +111,12 @@ fn a_schedule_that_is_not_kept_is_void() {
 fn clients_that_are_the_limit_are_void_only_on_processors_of_their_own() {
     let (cell, mut measured) = sound(Path::Plain, Workload::PointSelect);
     measured.load.client_cpu_ns = measured.load.window_ns / 10 * 9;
-    measured.server.cpu_ns = measured.load.window_ns / 10 * 4;
-    measured.machine.busy_ns = measured.load.client_cpu_ns + measured.server.cpu_ns;
+    server(&mut measured).cpu_ns = measured.load.window_ns / 10 * 4;
+    measured.machine.busy_ns = measured.load.window_ns / 10 * 13;
     assert!(judge(&cell, &measured).is_ok());
     measured.apart = Some(ProcessorsApart { client: 1, server: 1 });
     assert!(matches!(void(&cell, &measured), VoidReason::ClientSaturated { .. }));
-    measured.server.cpu_ns = measured.load.window_ns / 10 * 7;
+    server(&mut measured).cpu_ns = measured.load.window_ns / 10 * 7;
     assert!(judge(&cell, &measured).is_ok());
 }
 
@@ -138,7 +149,8 @@ fn encryption_on_a_plain_path_is_void() {
 #[test]
 fn any_failed_operation_is_void_and_told_by_its_commonest_message() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
-    let error = |message: &str, count| ErrorCount { message: message.to_owned(), count };
+    let error =
+        |message: &str, count| ErrorCount { message: message.to_owned(), count, kind: ErrorKind::Other };
     measured.load.errors = vec![error("rare", 1), error("common", 5)];
     let expected = VoidReason::OperationErrors { count: 6, message: "common".to_owned() };
     assert_eq!(void(&cell, &measured), expected);
@@ -165,7 +177,7 @@ fn two_ticks_of_steal_in_a_short_window_are_the_clocks_grain() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
     measured.machine.busy_ns = 400_000_000;
     measured.load.client_cpu_ns = 200_000_000;
-    measured.server.cpu_ns = 200_000_000;
+    server(&mut measured).cpu_ns = 200_000_000;
     measured.machine.steal_ns = 20_000_000;
     assert!(judge(&cell, &measured).is_ok());
     measured.machine.steal_ns = 40_000_000;
@@ -186,7 +198,7 @@ fn ports_in_time_wait_beyond_four_fifths_are_void_and_unix_sockets_have_none() {
 fn misses_void_cached_reads_but_not_connects() {
     for (workload, is_void) in [(Workload::PointSelect, true), (Workload::Connect, false)] {
         let (cell, mut measured) = sound(Path::Plain, workload);
-        measured.server.buffer_misses = measured.load.operations;
+        server(&mut measured).buffer_misses = measured.load.operations;
         assert_eq!(judge(&cell, &measured).is_err(), is_void, "{workload}");
     }
 }
@@ -234,4 +246,30 @@ fn percentiles_need_their_samples_and_roles_their_cpu() {
     assert!(!metrics.contains_key(&Metric::CpuUsPerOpClient));
     measured.load.latency.count = 199;
     assert!(!judge(&cell, &measured).expect("passes").metrics.contains_key(&Metric::LatencyNsP95));
+}
+
+#[test]
+fn of_a_server_elsewhere_only_the_clients_cpu_is_known() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::PointSelect);
+    measured.server = None;
+    measured.load.client_cpu_ns = measured.load.window_ns / 2;
+    measured.machine.busy_ns = measured.load.window_ns * 2;
+    let observation = judge(&cell, &measured).expect("passes");
+    assert_eq!(observation.flags, []);
+    let cpu = [Metric::CpuUsPerOpClient, Metric::CpuUsPerOpServer, Metric::CpuUsPerOpTotal];
+    assert_eq!(cpu.map(|metric| observation.metrics.contains_key(&metric)), [true, false, false]);
+}
+
+#[test]
+fn what_a_server_at_a_url_asks_for_is_taken_as_it_is() {
+    let server = "staging=postgres://app@db.example".parse().expect("a server");
+    let spec = Spec::quick_at(&[server]);
+    let plan = Plan::new(&spec, 1).expect("a plan");
+    let (_, mut measured) = sound(TLS13, Workload::Connect);
+    let cell = &plan.cells[1];
+    measured.load.legs[0].leg.key = Some("rsa3072".to_owned());
+    measured.load.legs[0].leg.auth = Some("scram-4096".to_owned());
+    assert!(judge(cell, &measured).is_ok());
+    measured.load.legs[0].leg.tls_version = Some("tls1.2".to_owned());
+    assert!(matches!(void(cell, &measured), VoidReason::Negotiated { .. }));
 }

@@ -52,7 +52,7 @@ pub enum CpuMeter {
 pub struct Sample {
     /// When.
     pub at: Instant,
-    /// CPU time of the server so far.
+    /// CPU time of the server so far; 0 where it is elsewhere.
     pub server_cpu_ns: u64,
     /// Time that all processors together were busy; exact to a tick.
     pub machine_busy_ns: u64,
@@ -167,9 +167,9 @@ fn ended_children_ticks(stat: &str) -> Option<u64> {
 }
 
 impl Sample {
-    /// Reads the server's and the machine's clocks.
-    pub fn take(server: &CpuMeter) -> Result<Self, Error> {
-        let server_cpu_ns = server.read_ns()?;
+    /// Reads the machine's clocks, and those of the server if it is here.
+    pub fn take(server: Option<&CpuMeter>) -> Result<Self, Error> {
+        let server_cpu_ns = server.map_or(Ok(0), CpuMeter::read_ns)?;
         let machine = MachineTimes::read()?;
         Ok(Self {
             at: Instant::now(),
@@ -301,9 +301,9 @@ mod tests {
 
     #[test]
     fn a_sample_moves_on() {
-        let before = Sample::take(&CpuMeter::of_process(own_pid())).unwrap();
+        let before = Sample::take(Some(&CpuMeter::of_process(own_pid()))).unwrap();
         burn(Duration::from_millis(50));
-        let difference = Sample::take(&CpuMeter::of_process(own_pid())).unwrap().since(&before);
+        let difference = Sample::take(Some(&CpuMeter::of_process(own_pid()))).unwrap().since(&before);
         assert!(difference.elapsed >= Duration::from_millis(50));
         assert!(difference.server_cpu_ns > 0);
     }
@@ -328,7 +328,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let pid = child.id().cast_signed();
-        assert!(Sample::take(&CpuMeter::of_process(pid)).is_err());
+        assert!(Sample::take(Some(&CpuMeter::of_process(pid))).is_err());
         assert!(MemoryPeak::read_bytes(pid).is_err());
     }
 }

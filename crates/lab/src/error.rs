@@ -146,6 +146,28 @@ pub enum Error {
         /// Which servers do, and how to get one.
         remedy: String,
     },
+    /// A server at a URL cannot be reached, or does not let us in.
+    #[error("{name} cannot be logged in to: {reason}")]
+    Unreachable {
+        /// What the server is called.
+        name: String,
+        /// What the server, the network or the resolver said.
+        reason: String,
+    },
+    /// A server at a URL has a certificate that we do not trust.
+    #[error(
+        "{name}: {reason}; give the authority that signed it by {authority} in the URL, or ask for less there: {mode}"
+    )]
+    Unverified {
+        /// What the server is called.
+        name: String,
+        /// What is wrong with the certificate.
+        reason: String,
+        /// The option that names an authority.
+        authority: &'static str,
+        /// The options that ask for less.
+        mode: &'static str,
+    },
     /// Whoever asked for it wants it no more.
     #[error("interrupted while data were made")]
     Interrupted,
@@ -172,9 +194,12 @@ impl Error {
             | Self::AuthUnavailable { .. }
             | Self::DirectTlsUnavailable { .. } => ExitCode::NothingRan,
             Self::Interrupted => ExitCode::Interrupted,
-            Self::Died { .. } | Self::TooSlow { .. } | Self::NoCounter(_) | Self::NotReloaded { .. } => {
-                ExitCode::ServerRefused
-            }
+            Self::Died { .. }
+            | Self::TooSlow { .. }
+            | Self::NoCounter(_)
+            | Self::NotReloaded { .. }
+            | Self::Unreachable { .. }
+            | Self::Unverified { .. } => ExitCode::ServerRefused,
             Self::PortsTaken { .. }
             | Self::NoServerUser(_)
             | Self::ClientMissing { .. }

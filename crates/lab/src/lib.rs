@@ -25,6 +25,7 @@ mod port;
 mod postgres;
 mod process;
 pub mod processors;
+pub mod remote;
 mod rows;
 pub mod server;
 pub mod spawn;
@@ -39,6 +40,7 @@ pub use fetch::{FETCHABLE, Fetchable};
 pub use find::{Build, Origin, find, installed};
 pub use lab::Lab;
 pub use processors::{Apart, processors_apart};
+pub use remote::{Passwords, Remote};
 /// The name that callers knew before there were other engines.
 pub use server::Server as MariaDb;
 pub use server::{Account, Server, Start};

@@ -9,7 +9,7 @@ use ciphertoll_net::blocking::Client;
 use crate::control;
 use crate::error::Error;
 use crate::tables::Tables;
-use crate::{pgbench, postgres, rows};
+use crate::{pgbench, rows};
 
 /// Far below what a server takes in one packet, and enough that a statement's own cost does not count.
 const BATCH_BYTES: usize = 200_000;
@@ -169,11 +169,10 @@ pub(crate) fn load_postgres(
     Loading::of(name, tables, watcher).fill(client, tables, Format::Copy)?;
     make_indexes(client, tables.sysbench.map(|_| rows::CREATE_INDEX))?;
     make_indexes(client, tables.branches().into_iter().flat_map(|_| pgbench::ADD_POSTGRES_KEYS))?;
-    postgres::make_group(client)?;
     for table in tables.names() {
         control::execute(client, "count the rows", &format!("VACUUM ANALYZE {table}"))?;
     }
-    control::execute(client, "write everything out", "CHECKPOINT")
+    Ok(())
 }
 
 fn make(client: &mut Client, statements: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {

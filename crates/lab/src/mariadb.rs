@@ -62,7 +62,7 @@ pub(crate) fn account_name(auth: Auth) -> &'static str {
         Auth::Ed25519 => ED25519_USER,
         Auth::Parsec => PARSEC_USER,
         Auth::Cert => CERT_USER,
-        Auth::Native | Auth::CachingSha2 | Auth::Scram { .. } | Auth::Md5 => USER,
+        Auth::Native | Auth::CachingSha2 | Auth::Scram { .. } | Auth::Md5 | Auth::AsAsked => USER,
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn make_account(
             // Only the server can make what it stores. Nobody listens at the socket, nothing logs statements.
             format!("{auth} USING PASSWORD('{}')", String::from_utf8_lossy(password.expose()))
         }
-        Auth::CachingSha2 | Auth::Scram { .. } | Auth::Md5 => {
+        Auth::CachingSha2 | Auth::Scram { .. } | Auth::Md5 | Auth::AsAsked => {
             let reason = format!("{server_name} has no {auth}");
             return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
         }

@@ -3,8 +3,8 @@
 use crate::loading::{Batch, Filling};
 
 /// Every table.
-pub(crate) const TABLES: [&str; 4] =
-    ["pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history"];
+pub(crate) const ACCOUNTS: &str = "pgbench_accounts";
+pub(crate) const TABLES: [&str; 4] = [ACCOUNTS, "pgbench_branches", "pgbench_tellers", "pgbench_history"];
 /// Columns and types as in pgbench's own `initCreateTables`.
 pub(crate) const CREATE_POSTGRES_TABLES: [&str; 4] = [
     "CREATE TABLE pgbench_history (tid INT, bid INT, aid INT, delta INT, mtime TIMESTAMP, filler CHAR(22))",
@@ -52,7 +52,7 @@ pub(crate) fn fillings(branches: u32) -> [Filling; 3] {
             write_row: Box::new(|index, batch| write_child(batch, index, TELLERS_PER_BRANCH)),
         },
         Filling {
-            table: "pgbench_accounts",
+            table: ACCOUNTS,
             columns: "aid, bid, abalance, filler",
             rows: branches * ACCOUNTS_PER_BRANCH,
             write_row: Box::new(|index, batch| {

@@ -90,7 +90,9 @@ pub(crate) fn role_name(auth: Auth) -> String {
         Auth::Scram { iterations, .. } => format!("{SCRAM_GROUP}_{}", iterations.number()),
         Auth::Cert => CERT_ROLE.to_owned(),
         // There is none; whoever asks for it is told so before.
-        Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec => format!("toll_{auth}"),
+        Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec | Auth::AsAsked => {
+            format!("toll_{auth}")
+        }
     }
 }
 
@@ -104,7 +106,7 @@ pub(crate) fn make_role(control: &Control, auth: Auth, password: &Secret) -> Res
             let verifier = scram::Verifier::of(password.expose(), iterations.number())?.text();
             format!("PASSWORD '{}' IN ROLE {SCRAM_GROUP}", verifier.as_str())
         }
-        Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec => {
+        Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec | Auth::AsAsked => {
             let reason = format!("PostgreSQL has no {auth}");
             return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
         }

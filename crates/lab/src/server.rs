@@ -191,7 +191,8 @@ impl Server {
             | Auth::Native
             | Auth::CachingSha2
             | Auth::Ed25519
-            | Auth::Parsec => &self.place.password,
+            | Auth::Parsec
+            | Auth::AsAsked => &self.place.password,
         };
         Account {
             user: account_name(self.engine, auth),

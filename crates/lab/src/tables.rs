@@ -50,6 +50,12 @@ impl Tables {
         if parts.is_empty() { "empty".to_owned() } else { parts.join("-") }
     }
 
+    /// Tables whose rows stay as many as they were made with, and how many that is.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        let accounts = self.pgbench.map(|scale| (pgbench::ACCOUNTS, scale.in_whole_branches().rows()));
+        self.sysbench.map(|scale| (rows::TABLE, scale.rows())).into_iter().chain(accounts)
+    }
+
     /// The tables' names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         let sysbench = self.sysbench.map(|_| rows::TABLE);

@@ -25,7 +25,7 @@ use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
 use crate::find::Build;
 use crate::hex::hex;
 use crate::loading::{Watcher, load_mariadb, load_postgres};
-use crate::postgres::CONTROL_ROLE;
+use crate::postgres::{self, CONTROL_ROLE};
 use crate::process::{ServerProcess, Surroundings};
 use crate::rows;
 use crate::spawn::{Child, Launch};
@@ -171,7 +171,10 @@ fn construct(
         Engine::Postgres => {
             create_schema(&mut control.connect()?)?;
             let control = Control::postgres(&config.socket(), CONTROL_ROLE, rows::SCHEMA);
-            load_postgres(&mut control.connect()?, &name, tables, watcher)?;
+            let mut client = control.connect()?;
+            load_postgres(&mut client, &name, tables, watcher)?;
+            postgres::make_group(&mut client)?;
+            control::execute(&mut client, "write everything out", "CHECKPOINT")?;
         }
     }
     server.stop()?;

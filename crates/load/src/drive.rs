@@ -1,11 +1,13 @@
-//! The two loops that drive a thread's clients: closed, where each begins when it has ended, and open, where a
-//! schedule says when.
+//! The two loops that drive a thread's clients: closed, where each begins when it has ended or a limit lets it, and
+//! open, where a schedule says when.
 
 use std::time::Instant;
 
+use ciphertoll_model::ErrorKind;
 use ciphertoll_net::{Reactor, Readiness, Ready};
 
 use crate::Error;
+use crate::limit::Limit;
 use crate::recorder::{Operation, Recorder};
 use crate::schedule::Schedule;
 use crate::window::Window;
@@ -40,6 +42,15 @@ pub(crate) enum Turn {
     Ended(Operation),
 }
 
+/// Whether a thread goes on after a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[must_use]
+enum Outlook {
+    GoOn,
+    /// The server has no room: none of the thread's clients may begin again.
+    Stop,
+}
+
 /// A thread's clients, and what drives them.
 pub(crate) struct Drive<'a, 's, C: Client> {
     pub(crate) clients: Vec<C>,
@@ -49,11 +60,21 @@ pub(crate) struct Drive<'a, 's, C: Client> {
 }
 
 impl<C: Client> Drive<'_, '_, C> {
-    /// Until the window has closed. A client that fails stops; once all have, there is nothing to wait for.
-    pub(crate) fn closed(&mut self, window: Window) -> Result<(), Error> {
+    /// Until the window has closed. A client that fails stops; once all have, there is nothing to wait for. Where the
+    /// server has no room for one, none begins again.
+    pub(crate) fn closed(&mut self, window: Window, limit: Option<Limit>) -> Result<(), Error> {
+        match limit {
+            None => self.unlimited(window),
+            Some(limit) => self.limited(window, limit),
+        }
+    }
+
+    fn unlimited(&mut self, window: Window) -> Result<(), Error> {
         for key in 0..self.clients.len() {
-            if let Err(error) = self.prepare_and_begin(key, Instant::now()) {
-                self.recorder.error(&error);
+            if let Err(error) = self.prepare_and_begin(key, Instant::now())
+                && self.failed(&error) == Outlook::Stop
+            {
+                return Ok(());
             }
         }
         let mut batch = Vec::new();
@@ -64,8 +85,10 @@ impl<C: Client> Drive<'_, '_, C> {
             }
             batch.extend(self.reactor.wait(left)?);
             for event in batch.drain(..) {
-                if let Err(error) = self.go_on(event) {
-                    self.recorder.error(&error);
+                if let Err(error) = self.go_on(event)
+                    && self.failed(&error) == Outlook::Stop
+                {
+                    return Ok(());
                 }
             }
         }
@@ -90,17 +113,106 @@ impl<C: Client> Drive<'_, '_, C> {
         }
     }
 
-    /// As `schedule` says, until all that was due in the window is done or has had its time.
-    pub(crate) fn open(&mut self, window: Window, mut schedule: Schedule) -> Result<(), Error> {
+    /// No operation begins before `limit` lets it. It is timed from when it did, as in any closed loop.
+    fn limited(&mut self, window: Window, mut limit: Limit) -> Result<(), Error> {
         for key in 0..self.clients.len() {
-            self.prepare_for(&mut schedule, key, window.starts);
+            if self.park(&mut limit, key) == Outlook::Stop {
+                return Ok(());
+            }
         }
         let mut batch = Vec::new();
         loop {
-            self.begin_due(&mut schedule);
+            if self.begin_allowed(&mut limit) == Outlook::Stop {
+                return Ok(());
+            }
+            let left = window.closes.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.all_failed() {
+                return Ok(());
+            }
+            if let Some(at) = limit.wake_at() {
+                self.reactor.wake_at(at)?;
+            }
+            batch.extend(self.reactor.wait(left)?);
+            for event in batch.drain(..) {
+                if self.go_on_within(&mut limit, event) == Outlook::Stop
+                    || self.begin_allowed(&mut limit) == Outlook::Stop
+                {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn begin_allowed(&mut self, limit: &mut Limit) -> Outlook {
+        while limit.is_awaited() {
+            let now = Instant::now();
+            let Some(key) = limit.begin(now) else { break };
+            if let Err(error) = self.begin(key, now)
+                && self.failed(&error) == Outlook::Stop
+            {
+                return Outlook::Stop;
+            }
+        }
+        Outlook::GoOn
+    }
+
+    fn go_on_within(&mut self, limit: &mut Limit, event: Ready) -> Outlook {
+        match self.ready(event) {
+            Ok(Turn::Pending) => Outlook::GoOn,
+            Ok(Turn::Free) => {
+                limit.park(event.key);
+                Outlook::GoOn
+            }
+            Ok(Turn::Ended(operation)) => {
+                self.recorder.closed(&operation);
+                self.park(limit, event.key)
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn park(&mut self, limit: &mut Limit, key: usize) -> Outlook {
+        match self.prepare(key) {
+            Ok(Turn::Free) => {
+                limit.park(key);
+                Outlook::GoOn
+            }
+            Ok(Turn::Pending | Turn::Ended(_)) => Outlook::GoOn,
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Counts a failure; whether the thread goes on.
+    #[cold]
+    fn failed(&mut self, error: &Error) -> Outlook {
+        self.recorder.error(error);
+        match error.kind() {
+            ErrorKind::Other => Outlook::GoOn,
+            ErrorKind::TooManyConnections => Outlook::Stop,
+        }
+    }
+
+    /// As `schedule` says, until all that was due in the window is done or has had its time.
+    pub(crate) fn open(&mut self, window: Window, mut schedule: Schedule) -> Result<(), Error> {
+        self.run(window, &mut schedule)?;
+        self.recorder.unfinished(schedule.unfinished());
+        Ok(())
+    }
+
+    fn run(&mut self, window: Window, schedule: &mut Schedule) -> Result<(), Error> {
+        for key in 0..self.clients.len() {
+            if self.prepare_for(schedule, key, window.starts) == Outlook::Stop {
+                return Ok(());
+            }
+        }
+        let mut batch = Vec::new();
+        loop {
+            if self.begin_due(schedule) == Outlook::Stop {
+                return Ok(());
+            }
             let now = Instant::now();
             if schedule.is_over(now) || self.all_failed() {
-                break;
+                return Ok(());
             }
             if let Some(at) = schedule.wake_at() {
                 self.reactor.wake_at(at)?;
@@ -108,48 +220,57 @@ impl<C: Client> Drive<'_, '_, C> {
             let end = if now < window.closes { window.closes } else { schedule.ends() };
             batch.extend(self.reactor.wait(end.saturating_duration_since(now))?);
             for event in batch.drain(..) {
-                self.go_on_with(&mut schedule, event);
-                // Not after the batch: what is due would wait for other clients' answers.
-                self.begin_due(&mut schedule);
+                // Begun not after the batch: what is due would wait for other clients' answers.
+                if self.go_on_with(schedule, event) == Outlook::Stop
+                    || self.begin_due(schedule) == Outlook::Stop
+                {
+                    return Ok(());
+                }
             }
         }
-        self.recorder.unfinished(schedule.unfinished());
-        Ok(())
     }
 
-    fn begin_due(&mut self, schedule: &mut Schedule) {
+    fn begin_due(&mut self, schedule: &mut Schedule) -> Outlook {
         loop {
             let now = Instant::now();
-            let Some(due) = schedule.begin(now) else { return };
+            let Some(due) = schedule.begin(now) else { return Outlook::GoOn };
             if let Err(error) = self.begin(due.client, now) {
                 schedule.end(due.client);
-                self.recorder.error(&error);
+                if self.failed(&error) == Outlook::Stop {
+                    return Outlook::Stop;
+                }
             }
         }
     }
 
-    fn go_on_with(&mut self, schedule: &mut Schedule, event: Ready) {
+    fn go_on_with(&mut self, schedule: &mut Schedule, event: Ready) -> Outlook {
         match self.ready(event) {
-            Ok(Turn::Pending) => {}
-            Ok(Turn::Free) => schedule.free(event.key, Instant::now()),
+            Ok(Turn::Pending) => Outlook::GoOn,
+            Ok(Turn::Free) => {
+                schedule.free(event.key, Instant::now());
+                Outlook::GoOn
+            }
             Ok(Turn::Ended(operation)) => {
                 if let Some(due) = schedule.end(event.key) {
                     self.recorder.open(&operation, &due);
                 }
-                self.prepare_for(schedule, event.key, operation.ended);
+                self.prepare_for(schedule, event.key, operation.ended)
             }
             Err(error) => {
                 schedule.end(event.key);
-                self.recorder.error(&error);
+                self.failed(&error)
             }
         }
     }
 
-    fn prepare_for(&mut self, schedule: &mut Schedule, key: usize, at: Instant) {
+    fn prepare_for(&mut self, schedule: &mut Schedule, key: usize, at: Instant) -> Outlook {
         match self.prepare(key) {
-            Ok(Turn::Free) => schedule.free(key, at),
-            Ok(Turn::Pending | Turn::Ended(_)) => {}
-            Err(error) => self.recorder.error(&error),
+            Ok(Turn::Free) => {
+                schedule.free(key, at);
+                Outlook::GoOn
+            }
+            Ok(Turn::Pending | Turn::Ended(_)) => Outlook::GoOn,
+            Err(error) => self.failed(&error),
         }
     }
 

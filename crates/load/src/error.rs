@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ciphertoll_model::Fault;
+use ciphertoll_model::{ErrorKind, Fault};
 
 /// A load that could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -76,12 +76,29 @@ pub enum Error {
         fault: Fault,
         /// What it said.
         message: String,
+        /// What kind of failure.
+        kind: ErrorKind,
     },
 }
 
 impl Error {
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, source }
+    }
+
+    /// Whether it calls for more than being counted.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Connection(error) if error.is_too_many_connections() => ErrorKind::TooManyConnections,
+            Self::Reported { kind, .. } => *kind,
+            _ => ErrorKind::Other,
+        }
+    }
+
+    /// Whether the server has no room for one more connection, of anybody's or of this user's. A load that hears it
+    /// stops: others may need the connections that are left.
+    pub fn is_too_many_connections(&self) -> bool {
+        self.kind() == ErrorKind::TooManyConnections
     }
 
     /// Whose fault it is.

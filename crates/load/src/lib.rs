@@ -4,7 +4,7 @@
 //! its peak memory *are* the client's. Inside it, a [`worker`] per thread drives clients with the
 //! readiness loop of `net`; each client is a small machine ([`churn`], [`transaction`]) that
 //! says when an operation has ended. When the next begins is not its business: [`drive`] is a closed
-//! loop, or an open one by a [`schedule`]. Samples go to the [`recorder`]. [`work`] writes the scripts
+//! loop, perhaps with a [`limit`] on its rate, or an open one by a [`schedule`]. Samples go to the [`recorder`]. [`work`] writes the scripts
 //! that clients run. [`LoadProcess`] is the coordinator's end of the same pipe, whoever makes the load.
 
 mod churn;
@@ -14,6 +14,7 @@ pub mod driver;
 mod error;
 mod injection;
 mod legs;
+mod limit;
 mod parent;
 mod process;
 mod recorder;

@@ -100,7 +100,9 @@ impl LoadProcess {
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::NoResult(self.how_it_ended())),
             };
             match serde_json::from_slice(&line).map_err(Error::Message)? {
-                LoadMessage::Failed { fault, message } => return Err(Error::Reported { fault, message }),
+                LoadMessage::Failed { fault, message, kind } => {
+                    return Err(Error::Reported { fault, message, kind });
+                }
                 LoadMessage::Samples { latency_ns } => {
                     for nanos in latency_ns {
                         self.samples.record(nanos);

@@ -29,7 +29,8 @@ pub fn run_load_process() -> Result<(), Error> {
     match run_trial(&mut stdout) {
         Ok(result) => send(&mut stdout, &LoadMessage::Finished(Box::new(result))),
         Err(error) => {
-            let failed = LoadMessage::Failed { fault: error.fault(), message: error.to_string() };
+            let (fault, message, kind) = (error.fault(), error.to_string(), error.kind());
+            let failed = LoadMessage::Failed { fault, message, kind };
             send(&mut stdout, &failed)?;
             Err(error)
         }

@@ -1,12 +1,12 @@
 //! What a thread's clients saw: every sample in a histogram, and counts.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{ErrorCount, Phase, TrialPace, TrialResult};
+use ciphertoll_model::{ErrorCount, ErrorKind, Phase, TrialPace, TrialResult};
 use ciphertoll_net::PhaseTimes;
 
+use crate::Error;
 use crate::legs::Legs;
 use crate::schedule::Due;
 use crate::times::Times;
@@ -39,7 +39,14 @@ pub(crate) struct Recorder {
     phase_sums: [Duration; ciphertoll_net::Phase::ALL.len()],
     legs: Legs,
     failed_operations: u64,
-    errors: BTreeMap<String, u64>,
+    errors: BTreeMap<String, Errors>,
+}
+
+/// The errors of one message.
+#[derive(Clone, Copy)]
+struct Errors {
+    kind: ErrorKind,
+    count: u64,
 }
 
 /// What an open loop's latency is made of.
@@ -125,12 +132,20 @@ impl Recorder {
         self.legs.merge(legs);
     }
 
-    pub(crate) fn error(&mut self, error: &impl Display) {
+    /// An operation that failed.
+    pub(crate) fn error(&mut self, error: &Error) {
         self.failed_operations += 1;
-        let message = error.to_string();
-        if self.errors.len() < MAX_MESSAGES || self.errors.contains_key(&message) {
-            *self.errors.entry(message).or_default() += 1;
+        let (message, kind) = (error.to_string(), error.kind());
+        // One that calls for more than being counted must be heard of after any storm.
+        if self.errors.len() < MAX_MESSAGES || kind != ErrorKind::Other || self.errors.contains_key(&message)
+        {
+            self.count_errors(message, Errors { kind, count: 1 });
         }
+    }
+
+    fn count_errors(&mut self, message: String, errors: Errors) {
+        let known = self.errors.entry(message).or_insert(Errors { count: 0, ..errors });
+        known.count += errors.count;
     }
 
     /// Operations that failed so far.
@@ -156,15 +171,18 @@ impl Recorder {
         }
         self.legs(other.legs);
         self.failed_operations += other.failed_operations;
-        for (message, count) in other.errors {
-            *self.errors.entry(message).or_default() += count;
+        for (message, errors) in other.errors {
+            self.count_errors(message, errors);
         }
     }
 
     /// The trial's result; what the process as a whole used is the caller's to fill in.
     pub(crate) fn result(&self) -> TrialResult {
-        let error =
-            |(message, count): (&String, &u64)| ErrorCount { message: message.clone(), count: *count };
+        let error = |(message, errors): (&String, &Errors)| ErrorCount {
+            message: message.clone(),
+            count: errors.count,
+            kind: errors.kind,
+        };
         TrialResult {
             operations: self.operations_by_half.iter().sum(),
             operations_by_half: self.operations_by_half,
@@ -201,6 +219,7 @@ fn nanos(duration: Duration) -> u64 {
 
 fn model_phase(phase: ciphertoll_net::Phase) -> Phase {
     match phase {
+        ciphertoll_net::Phase::Dns => Phase::Dns,
         ciphertoll_net::Phase::TcpConnect => Phase::TcpConnect,
         ciphertoll_net::Phase::ServerGreeting => Phase::ServerGreeting,
         ciphertoll_net::Phase::TlsContext => Phase::TlsContext,
@@ -276,6 +295,33 @@ mod tests {
         let (service, lag) = (result.service.unwrap(), result.schedule_lag.unwrap());
         assert_eq!((service.count, service.sum_ns), (2, 40_000));
         assert_eq!((lag.count, lag.sum_ns), (2, 10_000));
+    }
+
+    /// After any storm, and through a merge.
+    #[test]
+    fn a_server_without_room_is_heard_of() {
+        let full = Error::Connection(
+            ciphertoll_wire::mysql::Error::Server {
+                code: 1040,
+                sql_state: "08004".to_owned(),
+                message: "Too many connections".to_owned(),
+            }
+            .into(),
+        );
+        let mut recorder = Recorder::new(window(), TrialPace::Closed);
+        for number in 0..2 * MAX_MESSAGES {
+            recorder.error(&Error::Script(number.to_string()));
+        }
+        recorder.error(&full);
+        let mut all = Recorder::new(window(), TrialPace::Closed);
+        all.error(&full);
+        all.merge(recorder);
+        assert_eq!(all.failed_operations(), 2 * MAX_MESSAGES as u64 + 2);
+        let result = all.result();
+        let (full, other): (Vec<_>, Vec<_>) =
+            result.errors.iter().partition(|error| error.kind == ErrorKind::TooManyConnections);
+        assert_eq!((full.len(), full[0].count, other.len()), (1, 2, MAX_MESSAGES));
+        assert!(full[0].message.contains("Too many connections"), "{:?}", full[0]);
     }
 
     #[test]

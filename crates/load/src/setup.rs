@@ -4,10 +4,13 @@ use std::fs;
 use std::sync::Arc;
 
 use ciphertoll_model::{
-    Auth, ChannelBinding, Ctx, Endpoint, Engine, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialSpec,
+    AddressFamily, Auth, ChannelBinding, Ctx, Endpoint, Engine, TlsLibrary, TlsSpec, TlsStart, TlsVersion,
+    TrialSpec,
 };
-use ciphertoll_net::tls::{Context, Identity, Library, PeerName, Settings, TrustAnchors, Version};
-use ciphertoll_net::{Address, ContextSource, Dialer, SourceAddresses, Transport};
+use ciphertoll_net::tls::{
+    Context, Identity, Library, PeerName, Settings, TrustAnchors, Verification, Version,
+};
+use ciphertoll_net::{Address, ContextSource, Dialer, Family, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{mysql, postgres};
@@ -25,6 +28,14 @@ pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
     let address = match &spec.endpoint {
         Endpoint::Tcp(address) => Address::Tcp(*address),
         Endpoint::Unix(path) => Address::Unix(path.clone()),
+        Endpoint::Host { host, port, family } => Address::Host {
+            name: host.clone(),
+            port: *port,
+            family: match family {
+                AddressFamily::V4 => Family::V4,
+                AddressFamily::V6 => Family::V6,
+            },
+        },
     };
     let tls = spec.tls.as_ref().map(context_source).transpose()?;
     Ok(Dialer { address, login, tls, transport: Transport::NonBlocking })
@@ -39,7 +50,7 @@ fn login(spec: &TrialSpec, password: Secret) -> Login {
                 None => mysql::Encryption::Plain,
             },
             transport: match &spec.endpoint {
-                Endpoint::Tcp(_) => mysql::Transport::Tcp,
+                Endpoint::Tcp(_) | Endpoint::Host { .. } => mysql::Transport::Tcp,
                 Endpoint::Unix(_) => mysql::Transport::UnixSocket,
             },
             ..mysql::Login::new(&spec.user, password)
@@ -57,13 +68,17 @@ fn login(spec: &TrialSpec, password: Secret) -> Login {
                 Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. } => {
                     postgres::ChannelBinding::Required
                 }
+                // As libpq does unless told otherwise.
+                Auth::AsAsked => postgres::ChannelBinding::Preferred,
                 _ => postgres::ChannelBinding::Disabled,
             },
         })),
     }
 }
 
-/// Local ports that the trial's connects can choose from; absent where they use none.
+/// Local ports that the trial's connects can choose from; absent where they use none. Absent, too, where the server is
+/// elsewhere: what waits out its time is counted over all destinations, and a port waits toward its own only. There, a
+/// connect that finds none fails and says so.
 pub(crate) fn usable_ports(spec: &TrialSpec) -> Option<u64> {
     let Endpoint::Tcp(address) = &spec.endpoint else { return None };
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
@@ -78,7 +93,6 @@ pub(crate) fn usable_ports(spec: &TrialSpec) -> Option<u64> {
 }
 
 fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
-    let file = tls.ca_file.clone();
     let settings = Settings {
         library: match tls.library {
             TlsLibrary::OpenSsl => Library::OpenSsl,
@@ -88,9 +102,15 @@ fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
             TlsVersion::Tls12 => Version::Tls12,
             TlsVersion::Tls13 => Version::Tls13,
         },
-        anchors: match tls.ctx {
-            Ctx::PerConnectSystemCa => TrustAnchors::FileAndSystem(file),
-            Ctx::PerConnect | Ctx::Shared => TrustAnchors::File(file),
+        verification: match tls.verification {
+            ciphertoll_model::Verification::Full => Verification::Full,
+            ciphertoll_model::Verification::Authority => Verification::Authority,
+            ciphertoll_model::Verification::Off => Verification::Off,
+        },
+        anchors: match (&tls.ca_file, tls.ctx) {
+            (None, _) => TrustAnchors::System,
+            (Some(file), Ctx::PerConnectSystemCa) => TrustAnchors::FileAndSystem(file.clone()),
+            (Some(file), Ctx::PerConnect | Ctx::Shared) => TrustAnchors::File(file.clone()),
         },
         peer: PeerName::from(tls.server_name.as_str()),
         identity: tls.identity.as_ref().map(|identity| Identity {

@@ -12,6 +12,7 @@ use crate::Error;
 use crate::churn::{Churn, ChurnClient, Purpose, Query};
 use crate::drive::{Client, Drive};
 use crate::legs::Legs;
+use crate::limit::Limit;
 use crate::recorder::Recorder;
 use crate::schedule::Schedule;
 use crate::script::Program;
@@ -90,15 +91,22 @@ impl Job<'_> {
     }
 
     /// The thread's share of the operations is its share of the clients.
+    fn share(&self, per_s: f64) -> f64 {
+        per_s * self.clients as f64 / f64::from(self.spec.clients.count())
+    }
+
     fn schedule(&self, window: Window, per_s: f64) -> Schedule {
-        let share = self.clients as f64 / f64::from(self.spec.clients.count());
         let seed = self.spec.seed.wrapping_add(u64::from(self.lane)) ^ SCHEDULE_SEED;
-        Schedule::new(window, per_s * share, self.clients, seed)
+        Schedule::new(window, self.share(per_s), self.clients, seed)
+    }
+
+    fn limit(&self, window: Window) -> Option<Limit> {
+        Some(Limit::new(window.starts, self.share(self.spec.max_per_s?), self.clients))
     }
 
     fn drive<C: Client>(&self, window: Window, mut drive: Drive<'_, '_, C>) -> Result<Vec<C>, Error> {
         match self.spec.pace {
-            TrialPace::Closed => drive.closed(window)?,
+            TrialPace::Closed => drive.closed(window, self.limit(window))?,
             TrialPace::Open { per_s } => drive.open(window, self.schedule(window, per_s))?,
         }
         Ok(drive.clients)
@@ -174,5 +182,189 @@ impl StartLine {
     fn line_up(&self) -> Option<Window> {
         self.ready.send(Ok(())).ok()?;
         self.window.recv().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Read, Write};
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+
+    use ciphertoll_model::{Auth, Clients, Endpoint, Engine, ErrorKind, Scale, TrialResult, Workload};
+    use ciphertoll_net::{Address, Transport};
+    use ciphertoll_wire::mysql::err::ErrPacket;
+    use ciphertoll_wire::mysql::greeting::Greeting;
+    use ciphertoll_wire::mysql::ok::OkPacket;
+    use ciphertoll_wire::mysql::{self, Capabilities, server};
+    use ciphertoll_wire::{Secret, session::Login};
+    use nix::sys::resource::{UsageWho, getrusage};
+
+    use super::*;
+
+    const CLIENTS: u16 = 8;
+    const LENGTH: Duration = Duration::from_millis(500);
+    /// Never waited for.
+    const LONG: Duration = Duration::from_mins(1);
+
+    /// A server that lets everybody in, up to a number of connections in all.
+    struct Server {
+        address: SocketAddr,
+        connections: Arc<AtomicUsize>,
+    }
+
+    impl Server {
+        fn with_room_for(room: usize) -> Self {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let address = listener.local_addr().unwrap();
+            let connections = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&connections);
+            thread::spawn(move || {
+                for stream in listener.incoming() {
+                    let is_full = counted.fetch_add(1, Ordering::SeqCst) >= room;
+                    // A client may leave whenever it likes.
+                    thread::spawn(move || stream.and_then(|stream| serve(stream, is_full)));
+                }
+            });
+            Self { address, connections }
+        }
+
+        /// What a thread with so many of the trial's clients sees of it.
+        fn run(
+            &self,
+            spec: &TrialSpec,
+            clients: usize,
+            max_per_s: Option<f64>,
+        ) -> Result<TrialResult, Error> {
+            let login = mysql::Login::new("toll", Secret::new(Vec::new()));
+            let dialer = Dialer {
+                address: Address::Tcp(self.address),
+                login: Login::MySql(Arc::new(login)),
+                tls: None,
+                transport: Transport::NonBlocking,
+            };
+            let spec = &TrialSpec { max_per_s, ..spec.clone() };
+            let job = Job { spec, dialer: &dialer, lane: 0, clients };
+            let (ready, readiness) = mpsc::channel();
+            let (start, window) = mpsc::channel();
+            let length = Duration::from_nanos(spec.window_ns);
+            start.send(Window::starting_at(Instant::now(), Duration::ZERO, length)).unwrap();
+            let recorder = run(&job, &StartLine { ready, window });
+            readiness.into_iter().collect::<Result<(), Error>>()?;
+            Ok(recorder.expect("a thread that was ready has a result").result())
+        }
+    }
+
+    fn serve(mut stream: TcpStream, is_full: bool) -> io::Result<()> {
+        let mut out = Vec::new();
+        if is_full {
+            let packet = ErrPacket { code: 1040, sql_state: *b"08004", message: b"Too many connections" };
+            server::write_err(&mut out, 0, &packet).unwrap();
+            return stream.write_all(&out);
+        }
+        let greeting = Greeting {
+            version: b"11.8.2-MariaDB",
+            connection_id: 1,
+            nonce: *b"abcdefghijklmnopqrst",
+            capabilities: Capabilities::LONG_PASSWORD
+                .with(Capabilities::PROTOCOL_41)
+                .with(Capabilities::TRANSACTIONS)
+                .with(Capabilities::SECURE_CONNECTION)
+                .with(Capabilities::MULTI_RESULTS)
+                .with(Capabilities::PLUGIN_AUTH)
+                .with(Capabilities::PLUGIN_AUTH_LENENC)
+                .with(Capabilities::DEPRECATE_EOF),
+            character_set: 45,
+            status: 2,
+            plugin: b"mysql_native_password",
+        };
+        server::write_greeting(&mut out, &greeting).unwrap();
+        stream.write_all(&out)?;
+        let mut received = [0; 4096];
+        if stream.read(&mut received)? == 0 {
+            return Ok(());
+        }
+        out.clear();
+        server::write_ok(&mut out, 2, &OkPacket::default()).unwrap();
+        stream.write_all(&out)?;
+        while stream.read(&mut received)? > 0 {}
+        Ok(())
+    }
+
+    fn spec(window: Duration, work: Work, pace: TrialPace) -> TrialSpec {
+        TrialSpec {
+            engine: Engine::MariaDb,
+            // The dialer is made here: nobody reads these.
+            endpoint: Endpoint::Unix(PathBuf::new()),
+            auth: Auth::Native,
+            user: String::new(),
+            password_file: PathBuf::new(),
+            database: None,
+            tls: None,
+            work,
+            pace,
+            clients: Clients::new(CLIENTS).unwrap(),
+            threads: 1,
+            warm_up_ns: 0,
+            window_ns: window.as_nanos() as u64,
+            seed: 1,
+            max_per_s: None,
+            processors: None,
+            injected_delay_ns: 0,
+        }
+    }
+
+    fn cpu() -> Duration {
+        let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
+        let micros =
+            [usage.user_time(), usage.system_time()].map(|time| time.tv_sec() * 1_000_000 + time.tv_usec());
+        Duration::from_micros(micros.iter().sum::<i64>() as u64)
+    }
+
+    #[test]
+    fn a_limit_is_kept_and_does_not_spin() {
+        let server = Server::with_room_for(usize::MAX);
+        let spec = spec(LENGTH, Work::Connect, TrialPace::Closed);
+        let unlimited = server.run(&spec, 8, None).unwrap();
+        // All of the clients, and the quarter that has a quarter of the limit.
+        for (clients, allowed) in [(8, 51), (2, 13)] {
+            let before = cpu();
+            let limited = server.run(&spec, clients, Some(100.0)).unwrap();
+            assert!((1..=allowed).contains(&limited.operations), "{} of {allowed}", limited.operations);
+            assert!(limited.operations < unlimited.operations, "{} were possible", unlimited.operations);
+            assert!(cpu().saturating_sub(before) < LENGTH / 2, "it waits busily");
+            assert_eq!(limited.errors, []);
+            // Eight that wait for their turn of 10 ms each wait 80 ms; that is not the server's.
+            assert!(limited.latency.p50_ns < 40_000_000, "{:?}", limited.latency);
+        }
+    }
+
+    #[test]
+    fn a_server_without_room_is_left_alone() {
+        let open = TrialPace::Open { per_s: 2_000.0 };
+        let closed = TrialPace::Closed;
+        for (pace, max_per_s) in [(closed, None), (closed, Some(2_000.0)), (open, None)] {
+            let server = Server::with_room_for(30);
+            let began = Instant::now();
+            let result = server.run(&spec(LONG, Work::Connect, pace), 8, max_per_s).unwrap();
+            assert!(began.elapsed() < LONG / 2, "{pace:?}: it waited for nobody");
+            let [error] = result.errors.as_slice() else { panic!("{:?}", result.errors) };
+            assert_eq!((error.kind, error.count), (ErrorKind::TooManyConnections, 1), "{error:?}");
+            assert!(error.message.contains("Too many connections"), "{error:?}");
+            // Those under way when the first was refused.
+            let asked = server.connections.load(Ordering::SeqCst);
+            assert!(asked <= 30 + usize::from(CLIENTS), "{pace:?}: it asked {asked} times");
+        }
+    }
+
+    #[test]
+    fn a_pool_that_does_not_fit_is_not_begun() {
+        let server = Server::with_room_for(3);
+        let work = crate::work(Engine::MariaDb, Workload::PointSelect, Scale::DEFAULT, None);
+        let error = server.run(&spec(LONG, work, TrialPace::Closed), 8, None).unwrap_err();
+        assert!(error.is_too_many_connections(), "{error}");
     }
 }

@@ -13,8 +13,9 @@ const RANGE_ROWS: i64 = 100;
 const C_GROUPS: u8 = 10;
 const PAD_GROUPS: u8 = 5;
 
-/// What one operation of `workload` does where its tables have `scale`.
-pub fn work(engine: Engine, workload: Workload, scale: Scale) -> Work {
+/// What one operation of `workload` does where its tables have `scale`; `query` is the statement of
+/// [`Workload::Query`].
+pub fn work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> Work {
     let mut writer = Writer::new(engine);
     let rows = i64::from(scale.rows());
     match workload {
@@ -52,6 +53,7 @@ pub fn work(engine: Engine, workload: Workload, scale: Scale) -> Work {
             writer.prepared(&format!("SELECT REPEAT('x', {})", bytes.number()), &[]);
             writer.script.min_row_bytes = u64::from(bytes.number());
         }
+        Workload::Query => writer.verbatim(query.unwrap_or("SELECT 1")),
     }
     Work::Transactions(writer.script)
 }
@@ -162,6 +164,13 @@ impl Writer {
         self.script.variables.len() - 1
     }
 
+    /// A statement as it was given: a question mark in it is none of ours.
+    fn verbatim(&mut self, sql: &str) {
+        let (sql, protocol) = (sql.to_owned(), StatementProtocol::Text);
+        self.script.statements.push(Statement { sql, protocol });
+        self.script.steps.push(Step { statement: 0, parameters: Vec::new() });
+    }
+
     fn text(&mut self, sql: &str, parameters: &[usize]) {
         self.step(sql, StatementProtocol::Text, parameters);
     }
@@ -233,7 +242,11 @@ mod tests {
 
     fn all_told(engine: Engine) -> String {
         let scale: Scale = "200000".parse().unwrap();
-        Workload::ALL.map(|workload| format!("{workload}: {}", told(&work(engine, workload, scale)))).concat()
+        Workload::ALL
+            .map(|workload| {
+                format!("{workload}: {}", told(&work(engine, workload, scale, Some("SELECT 'a?'"))))
+            })
+            .concat()
     }
 
     #[test]
@@ -250,7 +263,7 @@ mod tests {
     fn every_script_can_be_run_and_sent() {
         for engine in ENGINES {
             for workload in Workload::ALL {
-                let work = work(engine, workload, Scale::DEFAULT);
+                let work = work(engine, workload, Scale::DEFAULT, None);
                 let (Work::ConnectQuery(script) | Work::FirstQuery(script) | Work::Transactions(script)) =
                     &work
                 else {

@@ -15,7 +15,7 @@ use ciphertoll_load::driver::{DRIVE_COMMAND, Driver, Ready, Task, available, fin
 use ciphertoll_load::{Error, LoadProcess, work};
 use ciphertoll_model::{
     Auth, Clients, Ctx, Dataset, Engine, Fault, LoadMessage, Scale, ServerKey, ServerLevel, TlsLibrary,
-    TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Workload,
+    TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, Workload,
 };
 use tempfile::TempDir;
 
@@ -147,7 +147,7 @@ fn failures(fixture: &Fixture, ready: &Ready) {
         let mut spec = fixture.spec(Way::Tls, workload, scale);
         change(&mut spec);
         match outcome(ready, &spec, task) {
-            Err(Error::Reported { fault, message }) => (fault, message),
+            Err(Error::Reported { fault, message, .. }) => (fault, message),
             other => panic!("{:?} should have failed: {other:?}", fixture.engine),
         }
     };
@@ -160,7 +160,7 @@ fn failures(fixture: &Fixture, ready: &Ready) {
     let other = ciphertoll_lab::Authority::generate().expect("an authority");
     let ca = fixture.place.path().join("other.pem");
     write(&ca, other.certificate_pem().expect("PEM")).expect("a file");
-    let with_ca = |spec: &mut TrialSpec| spec.tls.iter_mut().for_each(|tls| tls.ca_file.clone_from(&ca));
+    let with_ca = |spec: &mut TrialSpec| spec.tls.iter_mut().for_each(|tls| tls.ca_file = Some(ca.clone()));
     let (fault, message) = failed(&with_ca);
     assert_eq!(fault, Fault::Tls, "{message}");
 
@@ -237,14 +237,15 @@ impl Fixture {
             database: Some(self.server.database().to_owned()),
             tls: (way == Way::Tls).then(|| TlsSpec {
                 version: TlsVersion::Tls13,
-                ca_file: self.server.ca_file(),
+                ca_file: Some(self.server.ca_file()),
+                verification: Verification::Full,
                 server_name: self.server.server_name().to_owned(),
                 ctx: Ctx::PerConnect,
                 start: TlsStart::Requested,
                 library: TlsLibrary::OpenSsl,
                 identity: None,
             }),
-            work: work(self.engine, workload, scale),
+            work: work(self.engine, workload, scale, None),
             pace: TrialPace::Closed,
             clients: Clients::new(3).expect("a number of clients"),
             threads: 2,
@@ -252,6 +253,7 @@ impl Fixture {
             // PostgreSQL looks for a deadlock after a second.
             window_ns: if workload.writes() { 1_500_000_000 } else { 300_000_000 },
             seed: u64::MAX - 7,
+            max_per_s: None,
             processors: None,
             injected_delay_ns: 0,
         }

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::factor::{
-    AtRest, Auth, Clients, ConnectionUse, Ctx, Dataset, Driver, Engine, Link, Pace, Path, Scale, ServerLevel,
-    TlsStart, Workload,
+    AtRest, Auth, Clients, ConnectionUse, Ctx, Dataset, Driver, Engine, Link, Pace, Path, Scale, ServerKey,
+    ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsStart, UrlPlace, Verification, Workload,
 };
 
 /// What is compared: one level of each factor that is not load.
@@ -71,6 +71,24 @@ pub struct Skipped {
     pub reason: String,
 }
 
+impl Treatment {
+    /// As it is measured. What goes without saying: a private server's certificate has a key, the rest of a server at a URL is as it is.
+    #[must_use]
+    pub fn normalised(mut self) -> Self {
+        if self.server.url.is_some() {
+            if self.link == Link::Local {
+                self.link = Link::AsIs;
+            }
+            if self.at_rest == AtRest::None {
+                self.at_rest = AtRest::AsIs;
+            }
+        } else if let Path::Tls(tls) = &mut self.path {
+            tls.key.get_or_insert(ServerKey::P256);
+        }
+        self
+    }
+}
+
 impl Cell {
     /// The levels joined by `/`, in the order of [`crate::Factor::ALL`]; `-` where none applies.
     pub fn id(&self) -> CellId {
@@ -79,6 +97,52 @@ impl Cell {
 
     /// Why no server could do this, if so; the rest, the servers themselves must tell.
     pub fn impossibility(&self) -> Option<String> {
+        match &self.treatment.server.url {
+            Some(url) => self.impossible_at(url),
+            None => self.impossible_here(),
+        }
+        .or_else(|| self.impossible_for_engine())
+    }
+
+    /// What only a server at a URL has.
+    fn impossible_here(&self) -> Option<String> {
+        (self.treatment.auth == Auth::AsAsked)
+            .then(|| "a private server asks for what it is told to: say which".to_owned())
+    }
+
+    /// What the client alone cannot choose.
+    fn impossible_at(&self, url: &ServerUrl) -> Option<String> {
+        let Treatment { server, path, auth, driver, link, at_rest, .. } = &self.treatment;
+        let name = server.short_name();
+        let tls = path.as_tls();
+        let reason = if tls.is_some_and(|tls| tls.key.is_some()) {
+            format!(
+                "{name} has a certificate of its own: write {}",
+                tls.map_or("", |tls| tls.version.label())
+            )
+        } else if tls.is_some() && url.tls.demand == TlsDemand::Never {
+            format!("the URL of {name} asks for no TLS")
+        } else if tls.is_none() && matches!(url.tls.demand, TlsDemand::Always(_)) {
+            format!("the URL of {name} asks for TLS; without that option, plaintext would be measured, too")
+        } else if matches!(path, Path::Unix) != matches!(url.place, UrlPlace::Socket(_)) {
+            format!("the URL of {name} says where it listens: one URL for TCP, another for its unix socket")
+        } else if tls.is_some_and(|tls| tls.library == TlsLibrary::Rustls)
+            && url.tls.verification() != Verification::Full
+        {
+            "rustls verifies authority and name, and the URL asks for less".to_owned()
+        } else if *auth != Auth::AsAsked {
+            format!("{name} asks for what it asks for: it is recorded, not chosen")
+        } else if *driver != Driver::Native {
+            "other people's clients are not led to a URL yet".to_owned()
+        } else if *link != Link::AsIs || *at_rest != AtRest::AsIs {
+            format!("{name} is measured as it is: its network and its disks are not ours to change")
+        } else {
+            return None;
+        };
+        Some(reason)
+    }
+
+    fn impossible_for_engine(&self) -> Option<String> {
         let Treatment { server, path, auth, .. } = &self.treatment;
         let direct = path.as_tls().is_some_and(|tls| tls.start == TlsStart::Direct);
         if direct && server.engine != Engine::Postgres {
@@ -107,6 +171,7 @@ impl Cell {
     /// tables really have.
     #[must_use]
     pub fn normalised(mut self) -> Self {
+        self.treatment = self.treatment.normalised();
         if self.treatment.path.as_tls().is_none() {
             self.treatment.ctx = None;
         }

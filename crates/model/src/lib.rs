@@ -21,17 +21,20 @@ pub use event::{Ending, Event, Flag, LookDecision, Observation, Stamped, VoidRea
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChannelBinding, Clients, ConnectionUse, Ctx, Dataset, Driver, DriverName, Engine,
-    Factor, Iterations, LevelError, Link, Pace, Path, Percent, Scale, ServerKey, ServerLevel, TlsLibrary,
-    TlsPath, TlsStart, TlsVersion, Workload,
+    Factor, Iterations, LevelError, Link, Pace, Path, Percent, Scale, ServerKey, ServerLevel, ServerUrl,
+    TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, UrlError, UrlPlace, UrlTls, Verification, Workload,
 };
 pub use metric::{Direction, Metric, Unit};
-pub use plan::{Baseline, Block, Margins, Plan, Stratum, Timing, Verdicts, Visit};
+pub use plan::{
+    Baseline, Block, Margins, Plan, Refusal, SAFE_CLIENTS, SAFE_CONNECTS_PER_S, Stratum, Timing, Verdicts,
+    Visit,
+};
 pub use script::{Draw, Script, Statement, StatementProtocol, Step};
 pub use settings::{Setting, SettingError, Settings};
-pub use spec::{Grid, Pin, Size, Spec, SpecError};
+pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
 pub use trial::{
-    ClientIdentity, Endpoint, ErrorCount, Fault, LatencySummary, Leg, LegCount, LoadMessage, Phase, TlsSpec,
-    TrialPace, TrialResult, TrialSpec, Work,
+    AddressFamily, ClientIdentity, Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
+    LoadMessage, Phase, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
 };
 
 /// Version of everything ciphertoll writes for later reading: events, plans and JSON reports.

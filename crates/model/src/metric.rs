@@ -88,6 +88,8 @@ metrics! {
     RssBytesClient = "rss_bytes_client", Bytes, "client memory";
     /// Peak resident memory of the server.
     RssBytesServer = "rss_bytes_server", Bytes, "server memory";
+    /// Mean of looking up the server's name.
+    PhaseNsDns = "phase_ns_dns", Nanoseconds, "name look-up";
     /// Mean of `socket()` to connected.
     PhaseNsTcpConnect = "phase_ns_tcp_connect", Nanoseconds, "TCP connect";
     /// Mean of connected to the server's greeting.
@@ -125,6 +127,7 @@ impl Metric {
     /// The metric that reports `phase`.
     pub fn of_phase(phase: Phase) -> Self {
         match phase {
+            Phase::Dns => Self::PhaseNsDns,
             Phase::TcpConnect => Self::PhaseNsTcpConnect,
             Phase::ServerGreeting => Self::PhaseNsServerGreeting,
             Phase::TlsContext => Self::PhaseNsTlsContext,

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Arm, Cell, Skipped, Treatment};
 use crate::duration::Span;
-use crate::factor::{Auth, Ctx, Driver, Factor, Pace, Path, ServerLevel};
+use crate::factor::{Auth, ConnectionUse, Ctx, Driver, Factor, Pace, Path, ServerLevel, TlsVersion};
 use crate::settings::Settings;
-use crate::spec::{Grid, Pin, Size, Spec, SpecError};
+use crate::spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
 
 /// The most blocks a run may take; the last look.
 pub const MAX_BLOCKS: u32 = 30;
@@ -21,6 +21,11 @@ pub const MAX_BLOCKS: u32 = 30;
 pub const MIN_BLOCKS_FOR_VERDICTS: u32 = 6;
 /// When the data are looked at. Few looks: each one is a chance to stop on luck.
 pub const LOOKS: [u32; 5] = [6, 10, 15, 20, 30];
+
+/// Connects a second that a server at a URL gets unless more is asked for.
+pub const SAFE_CONNECTS_PER_S: u32 = 20;
+/// The most clients that work on a server at a URL unless more are asked for.
+pub const SAFE_CLIENTS: u16 = 4;
 
 /// What one trial costs beside its warm-up and window: the process, its connects, the reload.
 const TRIAL_OVERHEAD: Duration = Duration::from_millis(120);
@@ -64,6 +69,26 @@ pub struct Plan {
     /// What the private servers of an engine are started with, beside what they need.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
+    /// What these settings are called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+    /// The statement of [`Workload::Query`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// Most operations a second that clients of a server at a URL begin; see [`Plan::rate_limit_per_s`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rate: Option<u32>,
+}
+
+/// Something that a server at a URL was found not to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The server's name.
+    pub server: String,
+    /// The TLS version that it does not speak; none: it lets nobody in without TLS.
+    pub tls: Option<TlsVersion>,
+    /// In one line.
+    pub reason: String,
 }
 
 /// What everything is compared with: the level of one factor.
@@ -150,8 +175,13 @@ pub struct Margins {
 impl Plan {
     /// Lays out what `spec` asks for. The same specification and seed give the same plan.
     pub fn new(spec: &Spec, seed: u64) -> Result<Self, SpecError> {
+        Self::knowing(spec, seed, &[])
+    }
+
+    /// The same where servers at URLs were asked beforehand, and refused something.
+    pub fn knowing(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Self, SpecError> {
         spec.validate()?;
-        let (cells, skipped) = cells_of(&spec.grids);
+        let (cells, skipped) = cells_of(spec, refusals);
         let baseline = baseline_of(spec, &cells)?;
         let also = also_of(&baseline, &cells);
         let strata = strata_of(&cells, &baseline, also.as_ref());
@@ -176,6 +206,9 @@ impl Plan {
             margins: Margins::of(spec.size),
             pin: spec.pin,
             settings: spec.settings.clone(),
+            config: spec.config.clone(),
+            query: spec.query.clone(),
+            max_rate: spec.max_rate,
         })
     }
 
@@ -200,6 +233,14 @@ impl Plan {
     pub fn timing_of(&self, block: u32) -> Timing {
         let Timing { warm_up, window } = self.timing;
         if block == 0 { Timing { warm_up, window: warm_up.min(window) } } else { Timing { warm_up, window } }
+    }
+
+    /// Most operations a second that the clients of `cell` begin in a closed loop, if there is a limit: a server
+    /// that is not ours to start is not to be flooded with connects by accident.
+    pub fn rate_limit_per_s(&self, cell: &Cell) -> Option<u32> {
+        let connects = cell.workload.connection_use() == ConnectionUse::PerOperation;
+        cell.treatment.server.url.as_ref()?;
+        self.max_rate.or(connects.then_some(SAFE_CONNECTS_PER_S))
     }
 
     /// The baselines whose capacity must be known before the cells whose paces are shares of it.
@@ -269,7 +310,10 @@ impl Baseline {
 
     fn is_level_of(&self, cell: &Cell) -> bool {
         match self {
-            Self::Path(path) => cell.treatment.path == *path,
+            Self::Path(path) => {
+                let like = Treatment { path: *path, ..cell.treatment.clone() };
+                like.normalised().path == cell.treatment.path
+            }
             Self::Server(server) => cell.treatment.server == *server,
             Self::Auth(auth) => cell.treatment.auth == *auth,
             Self::Ctx(ctx) => cell.treatment.ctx == Some(*ctx),
@@ -303,13 +347,18 @@ impl fmt::Display for Baseline {
     }
 }
 
-fn cells_of(grids: &[Grid]) -> (Vec<Cell>, Vec<Skipped>) {
+fn cells_of(spec: &Spec, refusals: &[Refusal]) -> (Vec<Cell>, Vec<Skipped>) {
     let mut cells: Vec<Cell> = Vec::new();
     let mut skipped: Vec<Skipped> = Vec::new();
-    for grid in grids {
+    for grid in &spec.grids {
         for cell in combinations(grid) {
             let redundancy = || cell.redundancy(grid.ctx[0]).map(ToOwned::to_owned);
-            if let Some(reason) = cell.impossibility().or_else(redundancy) {
+            if let Some(reason) = cell
+                .impossibility()
+                .or_else(|| unprepared(&cell, spec.prepare))
+                .or_else(|| refused(&cell, refusals))
+                .or_else(redundancy)
+            {
                 let skip = Skipped { id: cell.to_string(), reason };
                 if !skipped.contains(&skip) {
                     skipped.push(skip);
@@ -325,6 +374,25 @@ fn cells_of(grids: &[Grid]) -> (Vec<Cell>, Vec<Skipped>) {
     // What one grid has to spare, another may ask for by itself.
     skipped.retain(|skip| cells.iter().all(|cell| cell.to_string() != skip.id));
     (cells, skipped)
+}
+
+/// Tables are made at a URL only where that was asked for.
+fn unprepared(cell: &Cell, prepare: Prepare) -> Option<String> {
+    let server = &cell.treatment.server;
+    let needs = server.url.is_some() && cell.workload.dataset().is_some() && prepare == Prepare::No;
+    needs.then(|| {
+        let name = server.short_name();
+        format!(
+            "it reads tables that {name} does not have: --prepare makes them, in a database called ciphertoll"
+        )
+    })
+}
+
+fn refused(cell: &Cell, refusals: &[Refusal]) -> Option<String> {
+    let version = cell.treatment.path.as_tls().map(|tls| tls.version);
+    let name = cell.treatment.server.url.as_ref().map(|_| cell.treatment.server.short_name())?;
+    let found = refusals.iter().find(|refusal| refusal.server == name && refusal.tls == version)?;
+    Some(found.reason.clone())
 }
 
 /// Every combination of the grid's levels, the load varying slowest so that strata stay together.
@@ -353,20 +421,18 @@ fn combinations(grid: &Grid) -> impl Iterator<Item = Cell> {
 
 fn treatments(grid: &Grid, server: &ServerLevel) -> Vec<Treatment> {
     let mut treatments = Vec::new();
-    let default_auth = [Auth::default_of(server.engine)];
+    let default_auth = [match server.url {
+        Some(_) => Auth::AsAsked,
+        None => Auth::default_of(server.engine),
+    }];
     for &auth in grid.auth.as_deref().unwrap_or(&default_auth) {
         for driver in &grid.driver {
             for &link in &grid.link {
                 for &at_rest in &grid.at_rest {
                     for &path in &grid.path {
-                        treatments.extend(grid.ctx.iter().map(|&ctx| Treatment {
-                            server: server.clone(),
-                            path,
-                            auth,
-                            ctx: Some(ctx),
-                            driver: driver.clone(),
-                            link,
-                            at_rest,
+                        treatments.extend(grid.ctx.iter().map(|&ctx| {
+                            let (server, driver, ctx) = (server.clone(), driver.clone(), Some(ctx));
+                            Treatment { server, path, auth, ctx, driver, link, at_rest }.normalised()
                         }));
                     }
                 }
@@ -453,11 +519,22 @@ fn grouped(cells: &[Cell], baseline: &Baseline, factor: Option<Factor>) -> Vec<S
 fn compared_with(cell: &Cell, cells: &[Cell], baseline: &Baseline) -> Option<usize> {
     let mut counterpart = baseline.counterpart(cell);
     let any_ctx = counterpart.treatment.path.as_tls().is_some() && cell.treatment.ctx.is_none();
-    cells.iter().position(|other| {
+    let found = cells.iter().position(|other| {
         if any_ctx {
             counterpart.treatment.ctx = other.treatment.ctx;
         }
         *other == counterpart
+    });
+    found.or_else(|| first_path(cell, cells, baseline))
+}
+
+/// Where a server at a URL refuses the baseline's path, its first one is what the others are compared with.
+fn first_path(cell: &Cell, cells: &[Cell], baseline: &Baseline) -> Option<usize> {
+    let (Baseline::Path(_), Some(_)) = (baseline, &cell.treatment.server.url) else { return None };
+    cells.iter().position(|other| {
+        let mut like = other.clone();
+        (like.treatment.path, like.treatment.ctx) = (cell.treatment.path, cell.treatment.ctx);
+        like == *cell
     })
 }
 

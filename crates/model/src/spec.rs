@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::Span;
 use crate::factor::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Scale, ServerKey,
-    ServerLevel, TlsVersion, Workload,
+    AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Scale,
+    ServerKey, ServerLevel, TlsVersion, Workload,
 };
 use crate::settings::Settings;
 
@@ -42,6 +42,18 @@ pub struct Spec {
     /// What the private servers of an engine are started with, beside what they need.
     #[serde(default, rename = "set", skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
+    /// What these settings are called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+    /// The statement of the workload `query`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// Whether tables are made on servers at URLs.
+    #[serde(default, skip_serializing_if = "Prepare::is_no")]
+    pub prepare: Prepare,
+    /// Most operations a second that clients of servers at URLs begin; 20 connects where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rate: Option<u32>,
     /// Each grid asks for every combination of its levels.
     #[serde(rename = "grid")]
     pub grids: Vec<Grid>,
@@ -91,6 +103,24 @@ impl Pin {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     fn is_off(&self) -> bool {
         *self == Self::Off
+    }
+}
+
+/// Whether tables are made on servers that are not ours to start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Prepare {
+    /// Nothing is written there.
+    #[default]
+    No,
+    /// In a database of ciphertoll's own.
+    Yes,
+}
+
+impl Prepare {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_no(&self) -> bool {
+        *self == Self::No
     }
 }
 
@@ -213,6 +243,15 @@ pub enum SpecError {
         /// Whose it would be.
         engine: Engine,
     },
+    /// The workload is to run a statement, and there is none.
+    #[error("the workload query runs the statement of --query, and none is given")]
+    NoQuery,
+    /// There is a statement that nothing runs.
+    #[error("a statement is given, and no workload runs it: add query to the workloads")]
+    UnusedQuery,
+    /// Nothing at all may be done.
+    #[error("max-rate must be 1 or more")]
+    NoRate,
     /// More blocks than the method looks at.
     #[error("blocks must be 1 to {max}, not {asked}")]
     Blocks {
@@ -248,12 +287,43 @@ impl Spec {
             baseline: None,
             pin: Pin::Off,
             settings: Settings::default(),
+            config: None,
+            query: None,
+            prepare: Prepare::No,
+            max_rate: None,
             grids: vec![
                 grid(Workload::Connect, 1),
                 // What logging in costs, beside what TLS costs.
                 Grid { path: vec![Path::Plain], auth: Some(vec![Auth::Trust]), ..grid(Workload::Connect, 1) },
                 grid(Workload::PointSelect, 8),
             ],
+        }
+    }
+
+    /// What `ciphertoll run --url` without factors measures: few connects, and answers of a page.
+    pub fn quick_at(servers: &[ServerLevel]) -> Self {
+        let paths = |server: &ServerLevel| match &server.url {
+            Some(url) if url.host().is_none() => vec![Path::Unix],
+            _ => [&[Path::Plain][..], &[TlsVersion::Tls13, TlsVersion::Tls12].map(Path::tls_as_served)]
+                .concat(),
+        };
+        let grid = |server: &ServerLevel, workload, clients| Grid {
+            server: vec![server.clone()],
+            path: paths(server),
+            workload: vec![workload],
+            clients: Clients::new(clients).into_iter().collect(),
+            ..Grid::default()
+        };
+        Self {
+            size: Size::Small,
+            grids: servers
+                .iter()
+                .flat_map(|server| {
+                    let bulk = Workload::BulkRead { bytes: Bytes::DEFAULT };
+                    [grid(server, Workload::Connect, 1), grid(server, bulk, crate::plan::SAFE_CLIENTS)]
+                })
+                .collect(),
+            ..Self::quick(&[])
         }
     }
 
@@ -279,6 +349,7 @@ impl Spec {
         }
         check_names(self.grids.iter().flat_map(|grid| &grid.server))?;
         self.check_settings()?;
+        self.check_query()?;
         let blocks = self.blocks.unwrap_or_else(|| self.size.blocks());
         if !(1..=crate::plan::MAX_BLOCKS).contains(&blocks) {
             return Err(SpecError::Blocks { asked: blocks, max: crate::plan::MAX_BLOCKS });
@@ -286,10 +357,23 @@ impl Spec {
         Ok(())
     }
 
+    /// A statement to measure, and a workload that measures it: neither goes without the other.
+    fn check_query(&self) -> Result<(), SpecError> {
+        if self.max_rate == Some(0) {
+            return Err(SpecError::NoRate);
+        }
+        let measured = self.grids.iter().any(|grid| grid.workload.contains(&Workload::Query));
+        match (&self.query, measured) {
+            (None, true) => Err(SpecError::NoQuery),
+            (Some(_), false) => Err(SpecError::UnusedQuery),
+            _ => Ok(()),
+        }
+    }
+
     /// One that changes nothing was meant to change something.
     fn check_settings(&self) -> Result<(), SpecError> {
         let measured =
-            |engine| self.grids.iter().flat_map(|grid| &grid.server).any(|server| server.engine == engine);
+            |engine| self.grids.iter().flat_map(|grid| &grid.server).any(|server| is_private(server, engine));
         match self.settings.iter().find(|setting| !measured(setting.engine())) {
             Some(setting) => {
                 Err(SpecError::SettingOfNobody { setting: setting.to_string(), engine: setting.engine() })
@@ -297,6 +381,11 @@ impl Spec {
             None => Ok(()),
         }
     }
+}
+
+/// Whether it is one of `engine` that is ours to start.
+fn is_private(server: &ServerLevel, engine: Engine) -> bool {
+    server.engine == engine && server.url.is_none()
 }
 
 /// Two servers of one name would share their cells' ids, and `compare` could not tell them apart.

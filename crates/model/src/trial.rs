@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::factor::{Auth, Clients, Ctx, Engine, TlsLibrary, TlsStart, TlsVersion};
+use crate::factor::{Auth, Clients, Ctx, Engine, TlsLibrary, TlsStart, TlsVersion, Verification};
 use crate::script::Script;
 
 /// Everything a load process needs for one trial. Carries no secret, only the file that holds it.
@@ -42,6 +42,9 @@ pub struct TrialSpec {
     pub window_ns: u64,
     /// Seed of the keys that are read.
     pub seed: u64,
+    /// Most operations a second that the clients of a closed loop begin, together; no limit where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_per_s: Option<f64>,
     /// The processors that the load process keeps to; all, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Vec<u16>>,
@@ -58,6 +61,25 @@ pub enum Endpoint {
     Tcp(SocketAddr),
     /// A unix socket.
     Unix(PathBuf),
+    /// TCP, at a name that is looked up for each connect, or at an address whose clients all use their own.
+    Host {
+        /// The name or the address.
+        host: String,
+        /// The port.
+        port: u16,
+        /// Which of the name's addresses are used.
+        family: AddressFamily,
+    },
+}
+
+/// Which of a name's addresses are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AddressFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
 }
 
 /// How the client does TLS.
@@ -65,8 +87,11 @@ pub enum Endpoint {
 pub struct TlsSpec {
     /// The one version offered.
     pub version: TlsVersion,
-    /// The CA that must have signed the server's certificate.
-    pub ca_file: PathBuf,
+    /// The CA that must have signed the server's certificate; one of the system's where absent.
+    pub ca_file: Option<PathBuf>,
+    /// How far the certificate is verified.
+    #[serde(default)]
+    pub verification: Verification,
     /// The name or address the certificate must carry.
     pub server_name: String,
     /// Who builds the context.
@@ -83,7 +108,7 @@ pub struct TlsSpec {
 }
 
 /// A client's own certificate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientIdentity {
     /// The certificate, PEM.
     pub certificate_file: PathBuf,
@@ -140,6 +165,9 @@ pub enum LoadMessage {
         fault: Fault,
         /// One line.
         message: String,
+        /// What kind of failure.
+        #[serde(default)]
+        kind: ErrorKind,
     },
 }
 
@@ -213,6 +241,20 @@ pub struct ErrorCount {
     pub message: String,
     /// How often.
     pub count: u64,
+    /// What kind of error.
+    #[serde(default)]
+    pub kind: ErrorKind,
+}
+
+/// Errors that call for more than being counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// Any other.
+    #[default]
+    Other,
+    /// The server has no room for one more connection: others may need those that are left.
+    TooManyConnections,
 }
 
 /// Time of the operations in the window, ns. The sum is exact; percentiles have three digits.
@@ -236,6 +278,8 @@ pub struct LatencySummary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
+    /// Looking up the server's name.
+    Dns,
     /// `socket()` to connected.
     TcpConnect,
     /// Connected to the server's greeting.
@@ -258,7 +302,8 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in the order in which they happen.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
+        Self::Dns,
         Self::TcpConnect,
         Self::ServerGreeting,
         Self::TlsContext,

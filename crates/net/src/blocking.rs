@@ -1,12 +1,14 @@
 //! The blocking driver: control connections, readiness checks, `doctor`.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use ciphertoll_wire::postgres;
 use ciphertoll_wire::session::{Login, Response, Row, ServerInfo};
 
 use crate::channel::Channel;
-use crate::connecting::{Connected, ContextSource, Dialer, Progress};
+use crate::connecting::{Connected, Connecting, ContextSource, Dialer, Progress};
+use crate::resolve::{Family, resolve};
 use crate::socket::{Address, BLOCKING_LIMIT, Transport};
 use crate::{Error, Readiness, tls};
 
@@ -17,10 +19,13 @@ const RESULT_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 pub struct Client {
     channel: Channel,
     server: ServerInfo,
+    family: Option<Family>,
 }
 
 impl Client {
-    /// Connects and logs in.
+    /// Connects and logs in. Of a name whose family is [`Family::Any`], all addresses are tried in order until one
+    /// accepts; where none does, the first one's error is returned. Otherwise the first address must do, as it must
+    /// for [`Dialer::dial`].
     pub fn connect(address: &Address, login: Login, tls: Option<&tls::Context>) -> Result<Self, Error> {
         let dialer = Dialer {
             address: address.clone(),
@@ -29,14 +34,21 @@ impl Client {
             transport: Transport::Blocking,
         };
         let deadline = Deadline::from_now();
-        let mut connecting = dialer.dial(None)?;
+        let (mut connecting, family) = dial(&dialer, &deadline)?;
         loop {
             deadline.check()?;
             match connecting.advance(Readiness::Readable)? {
                 Progress::Pending(pending) => connecting = pending,
-                Progress::Done(Connected { channel, server, .. }) => return Ok(Self { channel, server }),
+                Progress::Done(Connected { channel, server, .. }) => {
+                    return Ok(Self { channel, server, family });
+                }
             }
         }
+    }
+
+    /// The family of the address that accepted; `None` for a unix socket.
+    pub fn peer_family(&self) -> Option<Family> {
+        self.family
     }
 
     /// What the server said of itself.
@@ -116,6 +128,41 @@ impl Client {
     }
 }
 
+/// Begins a connect, and tells the family of the address that accepted.
+fn dial(dialer: &Dialer, deadline: &Deadline) -> Result<(Connecting, Option<Family>), Error> {
+    let (first, others) = match &dialer.address {
+        Address::Unix(_) => return Ok((dialer.dial(None)?, None)),
+        Address::Tcp(address) => (*address, Vec::new()),
+        Address::Host { name, port, family } => {
+            let resolved = resolve(name, *port, *family)?;
+            (resolved.first, if *family == Family::Any { resolved.rest } else { Vec::new() })
+        }
+    };
+    let (connecting, address) = dial_in_order(dialer, first, &others, deadline)?;
+    Ok((connecting, Some(Family::of(address))))
+}
+
+/// Begins a connect to the first of these that accepts.
+fn dial_in_order(
+    dialer: &Dialer,
+    first: SocketAddr,
+    others: &[SocketAddr],
+    deadline: &Deadline,
+) -> Result<(Connecting, SocketAddr), Error> {
+    let error = match dialer.dial_to(first) {
+        Ok(connecting) => return Ok((connecting, first)),
+        Err(error) => error,
+    };
+    for address in others {
+        deadline.check()?;
+        if let Ok(connecting) = dialer.dial_to(*address) {
+            return Ok((connecting, *address));
+        }
+    }
+    // The resolver puts first what this machine can reach best: that error says most.
+    Err(error)
+}
+
 /// The end of the caller's patience. Each read waits for so long at most, so that it is noticed.
 struct Deadline(Instant);
 
@@ -129,5 +176,39 @@ impl Deadline {
             return Ok(());
         }
         Err(Error::TimedOut { seconds: BLOCKING_LIMIT.as_secs() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+    use std::sync::Arc;
+
+    use ciphertoll_wire::{Secret, mysql};
+
+    use super::*;
+
+    /// The first address that accepts is taken, whatever the family of those before it; else the first error.
+    #[test]
+    fn addresses_are_tried_in_order() {
+        let login = Login::MySql(Arc::new(mysql::Login::new("toll", Secret::new(Vec::new()))));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let there = listener.local_addr().unwrap();
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let nobody = free.local_addr().unwrap();
+        drop(free);
+        let nobody_in_v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, nobody.port()));
+        let dialer =
+            Dialer { address: Address::Tcp(nobody), login, tls: None, transport: Transport::Blocking };
+        let dial = |first, others: &[SocketAddr]| {
+            dial_in_order(&dialer, first, others, &Deadline::from_now()).map(|(_, address)| address)
+        };
+        assert_eq!(dial(there, &[nobody]).unwrap(), there);
+        assert_eq!(dial(nobody_in_v6, &[nobody, there]).unwrap(), there);
+        let error = dial(nobody, &[nobody_in_v6]).unwrap_err();
+        assert!(error.to_string().contains("refused"), "{error}");
+        let passed = Deadline(Instant::now());
+        let outcome = dial_in_order(&dialer, nobody, &[there], &passed).map(|(_, address)| address);
+        assert!(matches!(outcome, Err(Error::TimedOut { .. })), "{outcome:?}");
     }
 }

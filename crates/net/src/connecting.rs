@@ -1,14 +1,17 @@
 //! A connect, from `socket()` to authenticated: one straight sequence of named phases that
 //! suspends wherever the peer must speak next.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ciphertoll_wire::postgres::ChannelBinding;
 use ciphertoll_wire::session::{Connect, Login, ServerInfo};
 use ciphertoll_wire::{Phase as WirePhase, Step};
 
 use crate::channel::{Channel, Received};
 use crate::phase::{Phase, PhaseTimes, Stopwatch};
-use crate::socket::{Address, Connection, Socket, SourceAddresses, Transport};
+use crate::resolve::{Lookup, resolve};
+use crate::socket::{Address, Connection, Socket, SourceAddresses, Transport, connect_tcp, connect_unix};
 use crate::tls::{Context, Handshake, Settings};
 use crate::{Error, Readiness, Sent};
 
@@ -81,11 +84,33 @@ enum Advance {
 }
 
 impl Dialer {
-    /// Begins a connect; `sources` spreads loopback connects over source addresses.
+    /// Begins a connect; `sources` spreads connects to loopback addresses over source addresses, but none to a name.
+    /// Looking a name up blocks on either transport; of its addresses the first is taken.
     pub fn dial(&self, sources: Option<&mut SourceAddresses>) -> Result<Connecting, Error> {
-        debug_assert_eq!(self.tls.is_some(), self.login.uses_tls());
         let mut stopwatch = Stopwatch::start();
-        let (socket, connection) = Socket::connect(&self.address, self.transport, sources)?;
+        let connect = match &self.address {
+            Address::Tcp(address) => connect_tcp(*address, self.transport, sources)?,
+            Address::Unix(path) => connect_unix(path, self.transport)?,
+            Address::Host { name, port, family } => {
+                let resolved = resolve(name, *port, *family)?;
+                if resolved.lookup == Lookup::Done {
+                    stopwatch.lap(Phase::Dns);
+                }
+                connect_tcp(resolved.first, self.transport, None)?
+            }
+        };
+        Ok(self.begin(connect, stopwatch))
+    }
+
+    /// Begins a connect to this address, wherever else the dialer's leads to.
+    pub(crate) fn dial_to(&self, address: SocketAddr) -> Result<Connecting, Error> {
+        let stopwatch = Stopwatch::start();
+        Ok(self.begin(connect_tcp(address, self.transport, None)?, stopwatch))
+    }
+
+    fn begin(&self, connect: (Socket, Connection), mut stopwatch: Stopwatch) -> Connecting {
+        debug_assert_eq!(self.tls.is_some(), self.login.uses_tls());
+        let (socket, connection) = connect;
         let stage = match connection {
             Connection::Established => {
                 stopwatch.lap(Phase::TcpConnect);
@@ -93,7 +118,7 @@ impl Dialer {
             }
             Connection::InProgress => Stage::TcpConnect,
         };
-        Ok(Connecting {
+        Connecting {
             channel: Channel::new(socket),
             login: self.login.clone(),
             machine: Box::new(Connect::new(&self.login)),
@@ -101,7 +126,7 @@ impl Dialer {
             context: None,
             stage,
             stopwatch,
-        })
+        }
     }
 }
 
@@ -237,8 +262,15 @@ impl Connecting {
                 if let Some(protocol) = self.login.alpn() {
                     session.expect_alpn(protocol)?;
                 }
-                if self.login.binds_channel() {
-                    self.machine.bind_channel(&session.server_end_point()?);
+                match self.login.channel_binding() {
+                    ChannelBinding::Disabled => {}
+                    // Some certificates have no hash to bind to.
+                    ChannelBinding::Preferred => {
+                        if let Ok(hash) = session.server_end_point() {
+                            self.machine.bind_channel(&hash);
+                        }
+                    }
+                    ChannelBinding::Required => self.machine.bind_channel(&session.server_end_point()?),
                 }
                 self.stopwatch.lap(Phase::TlsHandshake);
                 self.stage = Stage::Protocol;

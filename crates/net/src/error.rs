@@ -15,6 +15,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The server's name says no address, or none of the family that was asked for.
+    #[error("cannot resolve {name}: {reason}")]
+    Unresolved {
+        /// The name.
+        name: String,
+        /// What the resolver said.
+        reason: String,
+    },
     /// The peer closed the connection where the protocol goes on.
     #[error("the server closed the connection")]
     Closed,
@@ -53,6 +61,11 @@ impl Error {
         move |source| Self::Socket { doing, source }
     }
 
+    /// Whether the server has no room for one more connection, of anybody's or of this user's.
+    pub fn is_too_many_connections(&self) -> bool {
+        matches!(self, Self::Protocol(error) if error.is_too_many_connections())
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
@@ -64,7 +77,7 @@ impl Error {
                 _ if is_out_of_files(source) => Fault::Host,
                 _ => Fault::Server,
             },
-            Self::Closed | Self::TimedOut { .. } => Fault::Server,
+            Self::Unresolved { .. } | Self::Closed | Self::TimedOut { .. } => Fault::Server,
             Self::Tls(_) => Fault::Tls,
             Self::TlsSettings(_) => Fault::Caller,
             Self::Protocol(error) => match error.fault() {

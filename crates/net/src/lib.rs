@@ -11,6 +11,7 @@ mod connecting;
 mod error;
 mod phase;
 mod reactor;
+mod resolve;
 mod socket;
 pub mod tls;
 
@@ -19,4 +20,5 @@ pub use connecting::{Connected, Connecting, ContextSource, Dialer, Progress};
 pub use error::{Error, Fault};
 pub use phase::{Phase, PhaseTimes, Stopwatch};
 pub use reactor::{Reactor, Readiness, Ready};
+pub use resolve::Family;
 pub use socket::{Address, Socket, SourceAddresses, Transport};

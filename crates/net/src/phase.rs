@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 /// A part of a connect. Each begins where the one before it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
+    /// Looking up the server's name; no time passes where it is an address.
+    Dns,
     /// `socket()` to connected.
     TcpConnect,
     /// Connected to the server's greeting, in a protocol where the server speaks first.
@@ -27,7 +29,8 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in the order in which they happen.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
+        Self::Dns,
         Self::TcpConnect,
         Self::ServerGreeting,
         Self::TlsContext,

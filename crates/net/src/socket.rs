@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mio::event::Source;
@@ -13,7 +13,7 @@ use mio::net::{TcpStream, UnixStream};
 use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use socket2::{Domain, SockRef, Type};
 
-use crate::Error;
+use crate::{Error, Family};
 
 /// How long a blocking call waits for its peer: long enough to build an index over a large table.
 pub(crate) const BLOCKING_LIMIT: Duration = Duration::from_mins(2);
@@ -21,8 +21,18 @@ pub(crate) const BLOCKING_LIMIT: Duration = Duration::from_mins(2);
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// TCP.
+    /// TCP, to an address.
     Tcp(SocketAddr),
+    /// TCP, to a host whose name is looked up at each connect, as libpq and libmariadb do. An address in the name's
+    /// place is not looked up.
+    Host {
+        /// The name.
+        name: String,
+        /// The port.
+        port: u16,
+        /// Which of its addresses may be taken.
+        family: Family,
+    },
     /// A unix socket.
     Unix(PathBuf),
 }
@@ -77,18 +87,6 @@ impl SourceAddresses {
 }
 
 impl Socket {
-    /// Begins a connect. On a blocking transport it has ended when this returns.
-    pub(crate) fn connect(
-        address: &Address,
-        transport: Transport,
-        sources: Option<&mut SourceAddresses>,
-    ) -> Result<(Self, Connection), Error> {
-        match address {
-            Address::Tcp(address) => connect_tcp(*address, transport, sources),
-            Address::Unix(path) => connect_unix(path, transport),
-        }
-    }
-
     /// The error of a connect that was in progress, if it failed.
     pub(crate) fn take_error(&self) -> io::Result<()> {
         let error = match self {
@@ -128,7 +126,8 @@ impl Write for Socket {
     }
 }
 
-fn connect_tcp(
+/// Begins a connect. On a blocking transport it has ended when this returns.
+pub(crate) fn connect_tcp(
     address: SocketAddr,
     transport: Transport,
     sources: Option<&mut SourceAddresses>,
@@ -152,7 +151,11 @@ fn connect_tcp(
     let connection = match socket.connect(&address.into()) {
         Ok(()) => Connection::Established,
         Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINPROGRESS as i32) => {
-            Connection::InProgress
+            match transport {
+                Transport::NonBlocking => Connection::InProgress,
+                // What limits writes limits connects, too (socket(7)).
+                Transport::Blocking => return Err(Error::TimedOut { seconds: BLOCKING_LIMIT.as_secs() }),
+            }
         }
         Err(source) => return Err(Error::Socket { doing: "cannot connect", source }),
     };
@@ -178,7 +181,7 @@ fn bind_source(socket: &socket2::Socket, source: Ipv4Addr) -> Result<(), Error> 
 }
 
 /// A unix connect ends at once: the kernel queues it at the listener, or refuses.
-fn connect_unix(path: &PathBuf, transport: Transport) -> Result<(Socket, Connection), Error> {
+pub(crate) fn connect_unix(path: &Path, transport: Transport) -> Result<(Socket, Connection), Error> {
     let stream = StdUnixStream::connect(path).map_err(Error::socket("cannot connect"))?;
     match transport {
         Transport::NonBlocking => {

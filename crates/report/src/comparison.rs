@@ -5,7 +5,7 @@ use ciphertoll_stats::{Change, ChangeVerdict, Comparison, Estimate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::number::{percent, plural, ratio, ratio_interval};
+use crate::number::{effect, percent, plural, ratio, ratio_interval};
 use crate::view::{Tone, clean};
 use crate::{sentence, terminal};
 
@@ -95,7 +95,7 @@ fn verdict(verdict: ChangeVerdict) -> (String, Tone) {
         ChangeVerdict::SameWithin { margin } => (format!("same ±{}", percent(margin)), Tone::Same),
         ChangeVerdict::Negligible { .. } => ("negligible".to_owned(), Tone::Negligible),
         ChangeVerdict::Inconclusive { smallest_visible_change } => {
-            (format!("can't tell below {}", percent(smallest_visible_change)), Tone::Unsure)
+            (format!("can't tell below {}", effect(smallest_visible_change)), Tone::Unsure)
         }
     }
 }

@@ -39,6 +39,7 @@ pub fn markdown(report: &RunReport<'_>) -> String {
         );
     }
     let _ = writeln!(text, "\n{}", escaped(&caveats::footer(report)));
+    let _ = writeln!(text, "\n{}", escaped(repeat::WHERE));
     let _ = writeln!(text, "\n{}", fenced(&repeat::command(report)));
     text
 }

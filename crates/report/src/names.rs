@@ -31,8 +31,13 @@ pub(crate) fn row_label(cell: &Cell, factors: &[Factor]) -> String {
 
 /// `connect at 1 client`, or `point-select at 8 clients and 500/s`.
 pub(crate) fn load(cell: &Cell) -> String {
+    format!("{} at {}", cell.workload, concurrency(cell))
+}
+
+/// `1 client`, or `8 clients and 500/s`.
+pub(crate) fn concurrency(cell: &Cell) -> String {
     let plural = if cell.clients.count() == 1 { "" } else { "s" };
-    format!("{} at {} client{plural}{}", cell.workload, cell.clients, pace(cell))
+    format!("{} client{plural}{}", cell.clients, pace(cell))
 }
 
 /// ` and 500/s`; empty where clients wait for answers.
@@ -48,6 +53,20 @@ pub(crate) fn pace(cell: &Cell) -> String {
 /// else varies in the plan. Empty where there is nothing to tell apart.
 pub(crate) fn context(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<String> {
     let Some(baseline) = plan.cells.get(stratum.baseline) else { return Vec::new() };
+    let named = |factor: Factor| {
+        let level = level(baseline, factor)?;
+        Some(if matches!(factor, Factor::Server | Factor::Path) {
+            level
+        } else {
+            format!("{} {level}", factor.label())
+        })
+    };
+    context_factors(plan, stratum, rows).into_iter().filter_map(named).collect()
+}
+
+/// The factors of which [`context`] names the level.
+pub(crate) fn context_factors(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<Factor> {
+    let Some(baseline) = plan.cells.get(stratum.baseline) else { return Vec::new() };
     let cells: Vec<&Cell> = plan.cells.iter().collect();
     let tells_apart = |factor: &Factor| {
         !matches!(factor, Factor::Workload | Factor::Clients | Factor::Pace)
@@ -57,15 +76,7 @@ pub(crate) fn context(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<St
     // What every account has unless told otherwise goes without saying.
     let Treatment { auth, server, .. } = &baseline.treatment;
     let usual = |factor: &Factor| *factor == Factor::Auth && *auth == Auth::default_of(server.engine);
-    let named = |factor: Factor| {
-        let level = level(baseline, factor)?;
-        Some(if matches!(factor, Factor::Server | Factor::Path) {
-            level
-        } else {
-            format!("{} {level}", factor.label())
-        })
-    };
-    Factor::ALL.into_iter().filter(|factor| tells_apart(factor) && !usual(factor)).filter_map(named).collect()
+    Factor::ALL.into_iter().filter(|factor| tells_apart(factor) && !usual(factor)).collect()
 }
 
 /// `connect at 1 client, mariadb-10.11, scale 1000`.

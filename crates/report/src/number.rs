@@ -72,6 +72,22 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// How large a difference is, either way: `27 %`, and from a doubling on, of which nobody reads 144 % right,
+/// `a factor of 2.4`.
+pub(crate) fn effect(share: f64) -> String {
+    if share < FACTORS_FROM { percent(share) } else { format!("a factor of {}", factor(share)) }
+}
+
+/// From which share on an effect is told as a factor: what would be printed as 100 % is a doubling.
+pub(crate) const FACTORS_FROM: f64 = 0.995;
+
+/// `2.4`, from a share of 1.4.
+pub(crate) fn factor(share: f64) -> String {
+    let factor = 1.0 + share;
+    let decimals = usize::from(factor < 9.95 && (factor - factor.round()).abs() > 0.049);
+    fixed(factor, decimals)
+}
+
 /// `12 345`: thin spaces are not in every terminal's font, so plain ones.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();

@@ -59,7 +59,7 @@ fn totals(plan: &Plan) -> String {
         ("baseline", plan.baseline.to_string()),
         ("trials", format!("{counted}, and {calibration} for calibration")),
         ("trial", format!("{} of warm-up, {} counted", plan.timing.warm_up, plan.timing.window)),
-        ("settings", plan.settings.to_string()),
+        ("settings", settings(plan)),
         ("looks", format!("after block {}", listed(&looks))),
         ("server starts", format!("{} ({})", servers.len(), servers.join(", "))),
         (
@@ -69,6 +69,14 @@ fn totals(plan: &Plan) -> String {
     ];
     let said = rows.iter().filter(|(_, value)| !value.is_empty());
     said.fold(String::new(), |text, (name, value)| format!("{text}{name:<14} {value}\n"))
+}
+
+/// What private servers are started with beside what they need, and what it is called.
+pub(crate) fn settings(plan: &Plan) -> String {
+    match &plan.config {
+        Some(name) => format!("{name} ({})", plan.settings),
+        None => plan.settings.to_string(),
+    }
 }
 
 /// One row for each cell; a factor that is the same everywhere is said once.

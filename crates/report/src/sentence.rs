@@ -5,7 +5,9 @@ use ciphertoll_model::{Direction, Metric};
 use ciphertoll_stats::{CellAnalysis, Doubt, Toll, Verdict};
 
 use crate::names;
-use crate::number::{is_certain, percent, plural, quantity, ratio, ratio_interval, uncertainty};
+use crate::number::{
+    FACTORS_FROM, effect, factor, is_certain, percent, plural, quantity, ratio, ratio_interval, uncertainty,
+};
 use crate::subject::{object, subject};
 use crate::view::{Statement, StratumView, Tone};
 
@@ -16,7 +18,7 @@ pub(crate) fn treatment(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Optio
         Some((*metric, toll))
     };
     let tolls: Vec<(Metric, &Toll)> = names::headline(&cell.cell).iter().filter_map(known).collect();
-    let subject = subject(&cell.cell, &stratum.rows);
+    let subject = subject(&cell.cell, &stratum.rows, &stratum.heading_factors());
     if tolls.iter().any(|(_, toll)| doubt(toll) == Some(Doubt::TooManyVoided)) {
         let text = format!(
             "{subject}: can't tell, because more than 20 % of the trials were voided (reasons below)."
@@ -210,7 +212,7 @@ impl Clause<'_> {
                 format!(
                     "two copies of {} already differ by up to {}",
                     self.stratum.baseline_label(),
-                    percent(*floor)
+                    effect(*floor)
                 )
             }
             (Doubt::BelowNoiseFloor, None) => "that is within the noise".to_owned(),
@@ -236,15 +238,13 @@ fn undecided(clauses: &[Clause<'_>], previous: Option<Kind>) -> String {
     };
     let metrics = listed(clauses.iter().map(metric).collect(), "or");
     let prospects: Vec<(f64, Option<u32>)> = clauses.iter().filter_map(Clause::prospect).collect();
-    let effects = listed(prospects.iter().map(|(effect, _)| percent(*effect)).collect(), "and");
+    let effects: Vec<f64> = prospects.iter().map(|(effect, _)| *effect).collect();
     let blocks = prospects.iter().map(|(_, blocks)| *blocks).collect::<Option<Vec<u32>>>();
     let settled = match blocks.and_then(|blocks| blocks.into_iter().max()) {
         Some(blocks) => format!("about {} would settle all of it", plural(u64::from(blocks), "block")),
         None => "no practicable number of blocks would settle all of it (longer trials may)".to_owned(),
     };
-    format!(
-        "{joiner}can't tell whether {metrics} differ{that}: this run would have seen {effects} or more, and {settled}"
-    )
+    format!("{joiner}can't tell whether {metrics} differ{that}: {}, and {settled}", visible(&effects))
 }
 
 /// `a, b or c`.
@@ -256,12 +256,24 @@ fn listed(mut items: Vec<String>, conjunction: &str) -> String {
     }
 }
 
+/// What the run would have seen of each metric: of 20 % or more people know what it means, of 144 % they do
+/// not, and a run that blind is to be called so.
+fn visible(effects: &[f64]) -> String {
+    if effects.iter().any(|effect| !effect.is_finite()) {
+        let of_what = if effects.len() > 1 { " in one of them" } else { "" };
+        return format!("this run could not have seen any difference{of_what}");
+    }
+    if effects.iter().any(|effect| *effect < FACTORS_FROM) {
+        let effects = listed(effects.iter().map(|share| effect(*share)).collect(), "and");
+        return format!("this run would have seen {effects} or more");
+    }
+    let factors = listed(effects.iter().map(|share| factor(*share)).collect(), "and");
+    let noun = if effects.len() > 1 { "factors" } else { "a factor" };
+    format!("this run would have seen nothing short of {noun} of {factors}")
+}
+
 fn too_few(smallest_visible_effect: f64, blocks_needed: Option<u32>) -> String {
-    let seen = if smallest_visible_effect.is_finite() {
-        format!("this run would have seen {} or more", percent(smallest_visible_effect))
-    } else {
-        "this run could not have seen any difference".to_owned()
-    };
+    let seen = visible(&[smallest_visible_effect]);
     match blocks_needed {
         Some(blocks) => format!("{seen}, and about {} would settle it", plural(u64::from(blocks), "block")),
         None => format!("{seen}, and no practicable number of blocks would settle it (longer trials may)"),
@@ -285,5 +297,24 @@ fn doubt(toll: &Toll) -> Option<Doubt> {
     match toll.verdict {
         Some(Verdict::Inconclusive { why, .. }) => Some(why),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_run_would_have_seen_is_said_so_that_it_is_understood() {
+        assert_eq!(visible(&[0.14]), "this run would have seen 14 % or more");
+        assert_eq!(visible(&[0.2, 0.994, 0.19]), "this run would have seen 20 %, 99 % and 19 % or more");
+        assert_eq!(visible(&[0.27, 1.44]), "this run would have seen 27 % and a factor of 2.4 or more");
+        assert_eq!(visible(&[1.0]), "this run would have seen nothing short of a factor of 2");
+        assert_eq!(visible(&[1.44, 19.0]), "this run would have seen nothing short of factors of 2.4 and 20");
+        assert_eq!(visible(&[f64::INFINITY]), "this run could not have seen any difference");
+        assert_eq!(
+            visible(&[0.1, f64::INFINITY]),
+            "this run could not have seen any difference in one of them"
+        );
     }
 }

@@ -6,9 +6,11 @@ use ciphertoll_model::{
 
 use crate::names;
 
-/// What a sentence begins with.
-pub(crate) fn subject(cell: &Cell, rows: &[Factor]) -> String {
-    let (server, details) = (server(cell, rows), details(cell, rows, Naming::Full));
+/// What a sentence begins with. What the heading above it names is not said again.
+pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> String {
+    let path = (!heading.contains(&Factor::Path)).then_some(cell.treatment.path);
+    let naming = if path.is_some() { Naming::Full } else { Naming::UnderItsPath };
+    let (server, details) = (server(cell, rows), details(cell, rows, naming));
     match cell.workload.connection_use() {
         ConnectionUse::PerOperation => {
             let what = match cell.workload {
@@ -16,15 +18,17 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor]) -> String {
                 Workload::FirstQuery => "connection's first query",
                 _ => "connect",
             };
-            let operation = format!("{} {what}{}{details}", adjective(cell.treatment.path), server.to);
-            match (cell.clients.count(), names::pace(cell)) {
-                (1, pace) if pace.is_empty() => format!("A {operation}"),
-                (1, pace) => format!("At 1 client{pace}, a {operation}"),
-                (count, pace) => format!("At {count} clients{pace}, a {operation}"),
+            let adjective = path.map_or_else(String::new, |path| format!("{} ", adjective(path)));
+            let operation = format!("{adjective}{what}{}{details}", server.to);
+            if cell.clients.count() == 1 && names::pace(cell).is_empty() {
+                format!("A {operation}")
+            } else {
+                format!("At {}, a {operation}", names::concurrency(cell))
             }
         }
         ConnectionUse::Pooled => {
-            format!("{} over {}{}{details}", names::load(cell), noun(cell.treatment.path), server.on)
+            let over = path.map_or_else(String::new, |path| format!(" over {}", noun(path)));
+            format!("At {}, {}{over}{}{details}", names::concurrency(cell), cell.workload, server.on)
         }
     }
 }
@@ -48,8 +52,8 @@ pub(crate) fn object(baseline: &Cell, rows: &[Factor]) -> String {
 pub(crate) fn choice(cell: &Cell, rows: &[Factor]) -> String {
     let path = cell.treatment.path;
     let mut details = detail_list(cell, rows, Naming::Full);
-    if let (Some(tls), Some(certificate)) = (path.as_tls(), details.first_mut()) {
-        let article = if tls.key == ServerKey::Rsa2048 { "an" } else { "a" };
+    if let (Some(key), Some(certificate)) = (path.as_tls().and_then(|tls| tls.key), details.first_mut()) {
+        let article = if key == ServerKey::Rsa2048 { "an" } else { "a" };
         *certificate = format!("{article} {certificate}");
     }
     let server = server(cell, rows).on;
@@ -59,10 +63,11 @@ pub(crate) fn choice(cell: &Cell, rows: &[Factor]) -> String {
     format!("{}{server} with {}", noun(path), details.join(" and "))
 }
 
-/// Whether everything is named or only what tells a cell from the others of its stratum.
+/// Whether everything is named, or all but the path, or only what tells a cell from the others of its stratum.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Naming {
     Full,
+    UnderItsPath,
     Differences,
 }
 
@@ -86,7 +91,7 @@ fn details(cell: &Cell, rows: &[Factor], naming: Naming) -> String {
     let details = detail_list(cell, rows, naming);
     match naming {
         _ if details.is_empty() => String::new(),
-        Naming::Full => format!(" ({})", details.join(", ")),
+        Naming::Full | Naming::UnderItsPath => format!(" ({})", details.join(", ")),
         // An interval in parentheses follows.
         Naming::Differences => format!(" with {}", details.join(" and ")),
     }
@@ -98,7 +103,7 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
     if let Some(tls) = cell.treatment.path.as_tls()
         && named(Factor::Path)
     {
-        details.push(certificate(tls.key).to_owned());
+        details.extend(tls.key.map(|key| certificate(key).to_owned()));
         details.extend((tls.start == TlsStart::Direct).then(|| "direct".to_owned()));
         details.extend((tls.library == TlsLibrary::Rustls).then(|| "rustls".to_owned()));
     }

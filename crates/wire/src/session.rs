@@ -95,6 +95,15 @@ impl Error {
         }
     }
 
+    /// Whether the server has no room for one more connection, of anybody's or of this user's. One that says so should
+    /// not be asked again at once.
+    pub fn is_too_many_connections(&self) -> bool {
+        match self {
+            Self::MySql(error) => error.is_too_many_connections(),
+            Self::Postgres(error) => error.is_too_many_connections(),
+        }
+    }
+
     /// Whether the server refused with this code, an SQLSTATE or MySQL's error number, and the connection
     /// awaits the next command.
     pub fn is_refusal(&self, refusal: &str) -> bool {
@@ -129,11 +138,11 @@ impl Login {
         }
     }
 
-    /// Whether [`Connect::bind_channel`] must be called after the TLS handshake.
-    pub fn binds_channel(&self) -> bool {
+    /// Whether [`Connect::bind_channel`] must be called after the TLS handshake, or is to be where that can be done.
+    pub fn channel_binding(&self) -> postgres::ChannelBinding {
         match self {
-            Self::MySql(_) => false,
-            Self::Postgres(login) => login.channel_binding == postgres::ChannelBinding::Required,
+            Self::MySql(_) => postgres::ChannelBinding::Disabled,
+            Self::Postgres(login) => login.channel_binding,
         }
     }
 }
@@ -435,5 +444,33 @@ mod tests {
         assert!(!conflict(postgres::Severity::Error).is_refusal("40P01"));
         // The session has ended: nothing can be tried again on it.
         assert!(!conflict(postgres::Severity::Fatal).is_refusal("40001"));
+    }
+
+    #[test]
+    fn servers_without_room_are_known() {
+        let mysql = |code, message: &str| -> Error {
+            let (sql_state, message) = ("42000".to_owned(), message.to_owned());
+            mysql::Error::Server { code, sql_state, message }.into()
+        };
+        let of_resource = |name| format!("User 'toll' has exceeded the '{name}' resource (current value: 3)");
+        for (code, message) in [
+            (1040, "Too many connections"),
+            (1203, "User toll already has more than 'max_user_connections' active connections"),
+            (1226, &of_resource("max_user_connections")),
+            (1226, &of_resource("max_connections_per_hour")),
+        ] {
+            assert!(mysql(code, message).is_too_many_connections(), "{message}");
+        }
+        let statements = mysql(1226, &of_resource("max_queries_per_hour"));
+        assert!(!statements.is_too_many_connections());
+        assert!(!mysql(1045, "Access denied").is_too_many_connections());
+        assert!(!Error::from(mysql::Error::TlsNotOffered).is_too_many_connections());
+        let postgres = |sqlstate: &str| -> Error {
+            let (severity, message) =
+                (postgres::Severity::Fatal, "sorry, too many clients already".to_owned());
+            postgres::Error::Server { severity, sqlstate: sqlstate.to_owned(), message }.into()
+        };
+        assert!(postgres("53300").is_too_many_connections());
+        assert!(!postgres("53200").is_too_many_connections());
     }
 }

@@ -197,7 +197,7 @@ impl Place<'_> {
     fn address(&self) -> Result<(String, String)> {
         match self.server.tcp_endpoint() {
             Endpoint::Tcp(address) => Ok((address.ip().to_string(), address.port().to_string())),
-            Endpoint::Unix(_) => bail!("the server does not listen on TCP"),
+            Endpoint::Host { .. } | Endpoint::Unix(_) => bail!("the server does not listen on TCP"),
         }
     }
 }

@@ -7,7 +7,7 @@ use ciphertoll_lab::Server;
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
     Clients, Ctx, LoadMessage, StatementProtocol, TlsLibrary, TlsSpec, TlsStart, TrialPace, TrialResult,
-    TrialSpec, Work as Operation,
+    TrialSpec, Verification, Work as Operation,
 };
 
 use super::{Arm, Place, Route, Sample, WARM_UP_S, Work};
@@ -93,6 +93,7 @@ fn spec(arm: &Arm, place: &Place<'_>, trial_pace: TrialPace, seconds: f64) -> Re
         warm_up_ns: nanos(WARM_UP_S),
         window_ns: nanos(seconds),
         seed: 1,
+        max_per_s: None,
         processors: None,
         injected_delay_ns: 0,
     })
@@ -102,7 +103,8 @@ fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
     let Route::Tls(version) = route else { return None };
     Some(TlsSpec {
         version,
-        ca_file: server.ca_file(),
+        ca_file: Some(server.ca_file()),
+        verification: Verification::Full,
         server_name: server.server_name().to_owned(),
         ctx: Ctx::PerConnect,
         start: TlsStart::Requested,
@@ -113,7 +115,7 @@ fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
 
 /// The workload's own script; as text, or on a connection of its own, where the peer does it so.
 fn operation(work: Work, place: &Place<'_>) -> Operation {
-    let operation = ciphertoll_load::work(place.engine(), work.workload(), work.scale(place));
+    let operation = ciphertoll_load::work(place.engine(), work.workload(), work.scale(place), None);
     match (work, operation) {
         (Work::ConnectSelect, Operation::Transactions(script)) => Operation::ConnectQuery(script),
         (Work::SelectOnly(StatementProtocol::Text), Operation::Transactions(mut script)) => {

@@ -3,8 +3,12 @@
 
 mod doctor;
 mod end_to_end;
+mod examples;
 mod faults;
+mod killed_anywhere;
+mod recorded;
 mod resumed;
 mod servers;
 mod support;
+mod url;
 mod wrong_input;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{Session, alone, answer, is, items, one_document, real_server, text};
 
-const ASKED: [&str; 10] = [
+pub(crate) const ASKED: [&str; 10] = [
     "--path",
     "plain,tls1.3-p256",
     "--workload",
@@ -21,7 +21,7 @@ const ASKED: [&str; 10] = [
     "--seed",
     "11",
 ];
-const BLOCKS: u64 = 3;
+pub(crate) const BLOCKS: u64 = 3;
 
 /// A moment in a run's life.
 struct Moment {
@@ -88,7 +88,7 @@ fn goes_on_to_the_end(runs: &Path, what: &str) {
 
 /// Blocks that were whole are not measured again; the one that was cut short begins anew.
 #[track_caller]
-fn every_block_is_there_once(record: &Path, what: &str) {
+pub(crate) fn every_block_is_there_once(record: &Path, what: &str) {
     let events = fs::read_to_string(record.join("events.jsonl")).expect("the events");
     let read = |line| serde_json::from_str::<Stamped>(line).expect("a whole event");
     let finished = events.lines().map(read).filter_map(|stamped| match stamped.event {

@@ -43,7 +43,7 @@ impl Wanted {
     /// different sizes, one for each.
     pub(super) fn all(plan: &Plan) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
-        for cell in &plan.cells {
+        for cell in plan.cells.iter().filter(|cell| cell.treatment.server.url.is_none()) {
             let Cell { treatment, workload, scale, .. } = cell;
             let level = &treatment.server;
             let of_level = |wanted: &&mut Self| wanted.level == *level;

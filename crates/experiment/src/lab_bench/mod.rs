@@ -4,22 +4,24 @@ mod drivers;
 mod failure;
 mod instance;
 mod observe;
+mod remotes;
 mod request;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ciphertoll_lab::{Apart, Lab, processors_apart};
+use ciphertoll_lab::{Apart, Lab, Passwords, processors_apart};
 use ciphertoll_load::LoadProcess;
-use ciphertoll_model::{Arm, Cell, Environment, Event, Path, Pin, Plan, TrialSpec};
+use ciphertoll_model::{Arm, Cell, Environment, Event, Path, Pin, Plan, ServerKey, TrialSpec};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use self::drivers::Drivers;
 use self::failure::{NotStarted, bench_error, control_failed, fatal, internal, load_failed, server_died};
 use self::instance::{Ground, Instance, Wanted};
 use self::observe::{Clocks, observe};
-use self::request::trial_spec;
+use self::remotes::{Remotes, stop_where_it_is_full};
+use self::request::{at_url, here};
 use crate::bench::{Bench, BenchError, Emit, Measured, ProcessorsApart, TrialError, TrialRequest};
 use crate::interrupt::Interrupt;
 
@@ -31,6 +33,8 @@ pub struct LabBench {
     injection: Option<Injection>,
     lab: Option<Lab>,
     instances: Vec<Instance>,
+    passwords: Passwords,
+    remotes: Remotes,
     drivers: Drivers,
     /// The processors of each side, where they are kept apart.
     apart: Option<Apart>,
@@ -77,14 +81,31 @@ impl LabBench {
     /// A bench whose children are started through `program`'s hidden commands; servers' logs go to
     /// `logs`.
     pub fn new(program: PathBuf, logs: PathBuf, interrupt: Interrupt) -> Self {
-        let (lab, instances, drivers, apart) = (None, Vec::new(), Drivers::default(), None);
-        Self { program, logs, interrupt, injection: None, lab, instances, drivers, apart }
+        Self {
+            program,
+            logs,
+            interrupt,
+            injection: None,
+            lab: None,
+            instances: Vec::new(),
+            passwords: Passwords::new(),
+            remotes: Remotes::default(),
+            drivers: Drivers::default(),
+            apart: None,
+        }
     }
 
     /// The same with a known effect in some of its trials.
     #[must_use]
     pub fn with_injection(mut self, injection: Injection) -> Self {
         self.injection = Some(injection);
+        self
+    }
+
+    /// The same with what servers at URLs let it in with.
+    #[must_use]
+    pub fn with_passwords(mut self, passwords: Passwords) -> Self {
+        self.passwords = passwords;
         self
     }
 
@@ -111,8 +132,9 @@ impl LabBench {
     }
 
     fn start_load(&self, cell: &Cell, spec: TrialSpec) -> Result<LoadProcess, TrialError> {
-        let processors = self.apart.as_ref().map(|apart| apart.client.clone());
-        let spec = TrialSpec { processors, ..spec };
+        // Our half of a machine is enough only where the other half is the server's.
+        let apart = self.apart.as_ref().filter(|_| cell.treatment.server.url.is_none());
+        let spec = TrialSpec { processors: apart.map(|apart| apart.client.clone()), ..spec };
         let client = self.drivers.client(cell, &spec, &self.program);
         let load = LoadProcess::start_command(client.command, &spec, client.grace).map_err(load_failed)?;
         let lab = self.lab.as_ref().ok_or_else(|| TrialError::Fatal(internal("no lab".to_owned())))?;
@@ -145,7 +167,9 @@ impl Bench for LabBench {
             settings: &plan.settings,
             interrupt: &self.interrupt,
         };
-        let mut last_failure = None;
+        let (remotes, failure) = Remotes::prepare(plan, &lab, &self.passwords, &self.interrupt, emit);
+        self.remotes = remotes;
+        let mut last_failure = failure.map(NotStarted::Lab);
         for wanted in Wanted::all(plan) {
             if self.interrupt.ending().is_some() {
                 break;
@@ -167,26 +191,54 @@ impl Bench for LabBench {
         }
         self.lab = Some(lab);
         match last_failure {
-            Some(error) if self.instances.is_empty() => Err(error.into()),
+            Some(error) if self.instances.is_empty() && self.remotes.is_empty() => Err(error.into()),
             _ => Ok(self.environment()),
         }
     }
 
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
+        if self.remotes.of(cell).is_some() {
+            return Ok(());
+        }
         self.revive(cell, emit)?;
         let server = &mut self.instance(cell)?.server;
         server.prepare_auth(cell.treatment.auth).map_err(|error| control_failed(server, error))?;
         let Some(tls) = cell.treatment.path.as_tls() else { return Ok(()) };
-        server.install_certificate(tls.key).map_err(|error| control_failed(server, error))
+        server
+            .install_certificate(tls.key.unwrap_or(ServerKey::P256))
+            .map_err(|error| control_failed(server, error))
     }
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
+        if let Some(remote) = self.remotes.of(request.cell) {
+            let load = self.start_load(request.cell, at_url(request, remote))?;
+            return stop_where_it_is_full(remote, observe(load, &Clocks::of_machine(), &self.interrupt));
+        }
+        self.trial_here(request)
+    }
+
+    fn down(&mut self) -> Result<(), BenchError> {
+        let mut first_failure = None;
+        for instance in self.instances.drain(..) {
+            if let Err(error) = instance.server.stop() {
+                first_failure.get_or_insert(error);
+            }
+        }
+        self.remotes.clear();
+        // Dropping the lab removes the scratch directory.
+        self.lab = None;
+        first_failure.map_or(Ok(()), |error| Err(bench_error(error)))
+    }
+}
+
+impl LabBench {
+    fn trial_here(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
         let delay = self.injected_delay(request.cell, request.arm);
         let server = &mut self.instance(request.cell)?.server;
         let misses_before = server.buffer_misses().map_err(|error| control_failed(server, error))?;
-        let (clocks, spec) = (Clocks::of(server), trial_spec(request, server, delay));
+        let (clocks, spec) = (Clocks::of(server), here(request, server, delay));
         let load = self.start_load(request.cell, spec)?;
-        let measured = observe(load, &clocks, &self.interrupt);
+        let measured = observe(load, &clocks, &self.interrupt).map_err(TrialError::from);
         let apart = self
             .apart
             .as_ref()
@@ -202,23 +254,13 @@ impl Bench for LabBench {
             (Err(error), Ok(())) => Err(error),
             (Ok(mut measured), Ok(())) => {
                 let misses = server.buffer_misses().map_err(|error| control_failed(server, error))?;
-                measured.server.buffer_misses = misses.saturating_sub(misses_before);
+                if let Some(server) = &mut measured.server {
+                    server.buffer_misses = misses.saturating_sub(misses_before);
+                }
                 measured.apart = apart;
                 Ok(measured)
             }
         }
-    }
-
-    fn down(&mut self) -> Result<(), BenchError> {
-        let mut first_failure = None;
-        for instance in self.instances.drain(..) {
-            if let Err(error) = instance.server.stop() {
-                first_failure.get_or_insert(error);
-            }
-        }
-        // Dropping the lab removes the scratch directory.
-        self.lab = None;
-        first_failure.map_or(Ok(()), |error| Err(bench_error(error)))
     }
 }
 
@@ -286,7 +328,7 @@ mod tests {
         let none = Duration::ZERO;
         assert_eq!(delays(Injection::into_arm(Arm::Repeat, DELAY)), [none, DELAY, none, DELAY]);
         assert_eq!(delays(Injection::into_path(Path::Plain, DELAY)), [DELAY, DELAY, none, none]);
-        let tls = Path::tls(ciphertoll_model::TlsVersion::Tls13, ciphertoll_model::ServerKey::P256);
+        let tls = Path::tls(ciphertoll_model::TlsVersion::Tls13, ServerKey::P256);
         assert_eq!(delays(Injection::into_path(tls, DELAY)), [none, none, DELAY, DELAY]);
     }
 }

@@ -16,14 +16,56 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Where a server's CPU and memory are read.
 pub(super) struct Clocks {
-    cpu: CpuMeter,
+    /// Absent where the server is not ours.
+    cpu: Option<CpuMeter>,
     /// Absent where the server is many processes: the sum of their peaks is nobody's peak.
     memory: Option<i32>,
 }
 
 impl Clocks {
     pub(super) fn of(server: &Server) -> Self {
-        Self { cpu: server.cpu_meter(), memory: server.memory_pid() }
+        Self { cpu: Some(server.cpu_meter()), memory: server.memory_pid() }
+    }
+
+    /// Those of the machine only.
+    pub(super) fn of_machine() -> Self {
+        Self { cpu: None, memory: None }
+    }
+}
+
+/// Why there is nothing to observe.
+pub(super) enum Unobserved {
+    /// The server takes no more connections.
+    NoRoom {
+        /// What it said.
+        message: String,
+    },
+    /// As any other trial may fail.
+    Failed(TrialError),
+}
+
+impl Unobserved {
+    fn of(error: ciphertoll_load::Error) -> Self {
+        if error.is_too_many_connections() {
+            return Self::NoRoom { message: error.to_string() };
+        }
+        Self::Failed(load_failed(error))
+    }
+}
+
+impl From<TrialError> for Unobserved {
+    fn from(error: TrialError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Unobserved> for TrialError {
+    /// A private server that has no room may have some in the next trial.
+    fn from(unobserved: Unobserved) -> Self {
+        match unobserved {
+            Unobserved::NoRoom { message } => Self::Void(VoidReason::LoadFailed { message }),
+            Unobserved::Failed(error) => error,
+        }
     }
 }
 
@@ -32,55 +74,70 @@ pub(super) fn observe(
     mut load: LoadProcess,
     clocks: &Clocks,
     interrupt: &Interrupt,
-) -> Result<Measured, TrialError> {
+) -> Result<Measured, Unobserved> {
     let mut opened = None;
     let mut window = None;
     loop {
         if interrupt.ending().is_some() {
-            return Err(TrialError::Interrupted);
+            return Err(TrialError::Interrupted.into());
         }
-        match load.next_message(PATIENCE).map_err(load_failed)? {
+        match load.next_message(PATIENCE).map_err(Unobserved::of)? {
             None | Some(LoadMessage::Samples { .. }) => {}
             Some(LoadMessage::WindowOpened) => {
                 clocks.memory.map(MemoryPeak::begin);
-                opened = Sample::take(&clocks.cpu).ok();
+                opened = Sample::take(clocks.cpu.as_ref()).ok();
             }
             Some(LoadMessage::WindowClosed) => {
                 window = opened.and_then(|opened| close_window(clocks, &opened));
             }
-            Some(LoadMessage::Finished(result)) => return measured(*result, window.as_ref()),
+            Some(LoadMessage::Finished(result)) => return Ok(measured(*result, window.as_ref())?),
             Some(LoadMessage::Failed { message, .. }) => {
-                return Err(TrialError::Void(VoidReason::LoadFailed { message }));
+                return Err(TrialError::Void(VoidReason::LoadFailed { message }).into());
             }
         }
     }
 }
 
+/// Whose clocks were read.
+#[derive(Clone, Copy)]
+enum Whose {
+    /// The server is elsewhere.
+    Machine,
+    ServerAndMachine,
+}
+
 /// What server and machine used between the edges.
 struct Window {
     used: SampleDifference,
+    whose: Whose,
     rss_peak_bytes: Option<u64>,
     time_wait_sockets: u64,
 }
 
 fn close_window(clocks: &Clocks, opened: &Sample) -> Option<Window> {
-    let used = Sample::take(&clocks.cpu).ok()?.since(opened);
+    let used = Sample::take(clocks.cpu.as_ref()).ok()?.since(opened);
     Some(Window {
         used,
+        whose: if clocks.cpu.is_some() { Whose::ServerAndMachine } else { Whose::Machine },
         rss_peak_bytes: clocks.memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
         time_wait_sockets: Ports::read().map_or(0, |ports| u64::from(ports.in_time_wait)),
     })
 }
 
 fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, TrialError> {
-    let Some(&Window { used, rss_peak_bytes, time_wait_sockets }) = window else {
+    let Some(&Window { used, whose, rss_peak_bytes, time_wait_sockets }) = window else {
         let message = "its CPU could not be read over the whole window".to_owned();
         return Err(TrialError::Void(VoidReason::ServerDied { message }));
     };
     // The samples are taken when the coordinator wakes, a little late on a busy machine.
     let stretch = load.window_ns as f64 / (used.elapsed.as_nanos() as f64).max(1.0);
     let in_window = |nanos: u64| (nanos as f64 * stretch) as u64;
-    let server = ServerUse { cpu_ns: in_window(used.server_cpu_ns), rss_peak_bytes, buffer_misses: 0 };
+    let server = match whose {
+        Whose::Machine => None,
+        Whose::ServerAndMachine => {
+            Some(ServerUse { cpu_ns: in_window(used.server_cpu_ns), rss_peak_bytes, buffer_misses: 0 })
+        }
+    };
     let machine = MachineUse {
         busy_ns: in_window(used.machine_busy_ns),
         steal_ns: in_window(used.machine_steal_ns),

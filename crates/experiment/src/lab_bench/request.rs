@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
-use ciphertoll_lab::Server;
-use ciphertoll_model::{Clients, Ctx, Path, TlsSpec, TrialSpec};
+use ciphertoll_lab::{Remote, Server};
+use ciphertoll_model::{Clients, Ctx, Endpoint, Path, TlsSpec, TrialPace, TrialSpec, Verification};
 
 use crate::bench::TrialRequest;
 
-pub(super) fn trial_spec(request: &TrialRequest<'_>, server: &Server, injected_delay: Duration) -> TrialSpec {
-    let TrialRequest { cell, pace, timing, seed, .. } = request;
+/// The most threads of a load process whose clients look names up: each then waits for its own answers only.
+const MOST_WAITING_THREADS: u16 = 16;
+
+/// A trial on a private server.
+pub(super) fn here(request: &TrialRequest<'_>, server: &Server, injected_delay: Duration) -> TrialSpec {
+    let cell = request.cell;
     let account = server.account(cell.treatment.auth);
     let tls = cell.treatment.path.as_tls().map(|tls| TlsSpec {
         version: tls.version,
-        ca_file: server.ca_file(),
+        ca_file: Some(server.ca_file()),
+        verification: Verification::Full,
         server_name: server.server_name().to_owned(),
         ctx: cell.treatment.ctx.unwrap_or(Ctx::PerConnect),
         start: tls.start,
@@ -20,8 +25,6 @@ pub(super) fn trial_spec(request: &TrialRequest<'_>, server: &Server, injected_d
         identity: account.identity.clone(),
     });
     TrialSpec {
-        engine: cell.treatment.server.engine,
-        auth: cell.treatment.auth,
         endpoint: match cell.treatment.path {
             Path::Unix => server.unix_endpoint(),
             Path::Plain | Path::Tls(_) => server.tcp_endpoint(),
@@ -30,15 +33,57 @@ pub(super) fn trial_spec(request: &TrialRequest<'_>, server: &Server, injected_d
         password_file: account.password_file,
         database: Some(server.database().to_owned()),
         tls,
-        work: ciphertoll_load::work(cell.treatment.server.engine, cell.workload, cell.scale),
-        pace: *pace,
+        injected_delay_ns: injected_delay.as_nanos() as u64,
+        ..anywhere(request)
+    }
+}
+
+/// A trial on a server at a URL.
+pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
+    let (cell, url) = (request.cell, remote.url());
+    let tls = cell.treatment.path.as_tls().map(|tls| TlsSpec {
+        version: tls.version,
+        ca_file: url.tls.ca_file.clone(),
+        verification: url.tls.verification(),
+        server_name: url.host().unwrap_or_default().to_owned(),
+        ctx: cell.treatment.ctx.unwrap_or(Ctx::PerConnect),
+        start: tls.start,
+        library: tls.library,
+        identity: url.tls.identity.clone(),
+    });
+    TrialSpec {
+        endpoint: remote.endpoint(),
+        user: url.user.clone(),
+        password_file: remote.password_file().to_owned(),
+        database: remote.database().map(ToOwned::to_owned),
+        tls,
+        threads: cell.clients.count().min(MOST_WAITING_THREADS),
+        ..anywhere(request)
+    }
+}
+
+/// What has nothing to do with where the server is.
+fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
+    let TrialRequest { cell, pace, timing, seed, max_per_s, query, .. } = *request;
+    let work = ciphertoll_load::work(cell.treatment.server.engine, cell.workload, cell.scale, query);
+    TrialSpec {
+        engine: cell.treatment.server.engine,
+        auth: cell.treatment.auth,
+        endpoint: Endpoint::Unix(std::path::PathBuf::new()),
+        user: String::new(),
+        password_file: std::path::PathBuf::new(),
+        database: None,
+        tls: None,
+        work,
+        pace,
         clients: cell.clients,
         threads: threads(cell.clients),
         warm_up_ns: timing.warm_up.duration().as_nanos() as u64,
         window_ns: timing.window.duration().as_nanos() as u64,
-        seed: *seed,
+        seed,
+        max_per_s: max_per_s.filter(|_| pace == TrialPace::Closed).map(f64::from),
         processors: None,
-        injected_delay_ns: injected_delay.as_nanos() as u64,
+        injected_delay_ns: 0,
     }
 }
 

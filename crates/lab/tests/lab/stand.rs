@@ -95,6 +95,7 @@ pub(crate) fn connect_as(
         let settings = tls::Settings {
             library: tls::Library::OpenSsl,
             version: tls::Version::Tls13,
+            verification: tls::Verification::Full,
             anchors: tls::TrustAnchors::File(server.ca_file()),
             peer: server.server_name().into(),
             identity: identity.map(|identity| tls::Identity {
@@ -107,6 +108,7 @@ pub(crate) fn connect_as(
     let endpoint = if way == Way::Unix { server.unix_endpoint() } else { server.tcp_endpoint() };
     let address = match endpoint {
         Endpoint::Tcp(address) => Address::Tcp(address),
+        Endpoint::Host { .. } => panic!("a private server has an address"),
         Endpoint::Unix(path) => Address::Unix(path),
     };
     Client::connect(&address, login(server, account.user, password, way), context.as_ref())

@@ -14,7 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{LatencySummary, LoadMessage, TrialResult, TrialSpec};
+use ciphertoll_model::{ErrorKind, LatencySummary, LoadMessage, TrialResult, TrialSpec};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -64,7 +64,8 @@ pub fn run_drive_process(arguments: &[OsString]) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     let result = drive(arguments, &mut stdout);
     if let Err(error) = &result {
-        let failed = LoadMessage::Failed { fault: error.fault(), message: error.to_string() };
+        let (fault, message) = (error.fault(), error.to_string());
+        let failed = LoadMessage::Failed { fault, message, kind: ErrorKind::Other };
         send(&mut stdout, &failed)?;
     }
     result

@@ -158,6 +158,7 @@ pub(super) enum AuthKind {
     Ed25519,
     Parsec,
     Cert,
+    AsAsked,
 }
 
 /// A workload's name without its modifiers.
@@ -293,6 +294,7 @@ impl AuthKind {
             Auth::Ed25519 => Self::Ed25519,
             Auth::Parsec => Self::Parsec,
             Auth::Cert => Self::Cert,
+            Auth::AsAsked => Self::AsAsked,
         }
     }
 
@@ -307,6 +309,7 @@ impl AuthKind {
             Self::Ed25519 => "ed25519",
             Self::Parsec => "parsec",
             Self::Cert => "cert",
+            Self::AsAsked => "as-asked",
         }
     }
 }

@@ -120,8 +120,8 @@ impl<'a> Invocation<'a> {
 fn path_kind(spec: &TrialSpec) -> PathKind {
     match (&spec.endpoint, &spec.tls) {
         (Endpoint::Unix(_), _) => PathKind::Unix,
-        (Endpoint::Tcp(_), None) => PathKind::Plain,
-        (Endpoint::Tcp(_), Some(tls)) => match tls.start {
+        (Endpoint::Tcp(_) | Endpoint::Host { .. }, None) => PathKind::Plain,
+        (Endpoint::Tcp(_) | Endpoint::Host { .. }, Some(tls)) => match tls.start {
             ciphertoll_model::TlsStart::Requested => PathKind::Tls,
             ciphertoll_model::TlsStart::Direct => PathKind::TlsDirect,
         },
@@ -174,6 +174,10 @@ pub(super) fn values(
             values.insert(Placeholder::Host, address.ip().to_string());
             values.insert(Placeholder::Port, address.port().to_string());
         }
+        Endpoint::Host { host, port, .. } => {
+            values.insert(Placeholder::Host, host.clone());
+            values.insert(Placeholder::Port, port.to_string());
+        }
         Endpoint::Unix(socket) => {
             values.insert(Placeholder::Socket, text(socket));
             values.extend(socket.parent().map(|parent| (Placeholder::SocketDirectory, text(parent))));
@@ -184,7 +188,7 @@ pub(super) fn values(
         }
     }
     if let Some(tls) = &spec.tls {
-        values.insert(Placeholder::CaFile, text(&tls.ca_file));
+        values.extend(tls.ca_file.as_ref().map(|file| (Placeholder::CaFile, text(file))));
         values.insert(Placeholder::ServerName, tls.server_name.clone());
         values.insert(Placeholder::TlsVersion, version(tls.version).to_owned());
         if let Some(identity) = &tls.identity {

@@ -36,6 +36,7 @@ fn spec() -> TrialSpec {
         warm_up_ns: 0,
         window_ns: 1,
         seed: 1,
+        max_per_s: None,
         processors: None,
         injected_delay_ns: 0,
     }
@@ -94,6 +95,18 @@ fn a_reported_failure_keeps_its_fault() {
         let line =
             format!("{{\"message\":\"failed\",\"body\":{{\"fault\":\"{name}\",\"message\":\"why\"}}}}");
         ends_with(&format!("echo '{line}'"), "why", fault);
+    }
+}
+
+#[test]
+fn a_reported_failure_keeps_its_kind() {
+    for (kind, full) in
+        [("", false), (",\"kind\":\"other\"", false), (",\"kind\":\"too_many_connections\"", true)]
+    {
+        let body = format!("{{\"fault\":\"server\",\"message\":\"why\"{kind}}}");
+        let (mut process, _directory) = start(&format!("echo '{{\"message\":\"failed\",\"body\":{body}}}'"));
+        let error = next(&mut process).unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.is_too_many_connections()), ("why", full), "{kind}");
     }
 }
 

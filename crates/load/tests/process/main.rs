@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_load::{Error, LoadProcess, decode_histogram, run_load_process, work};
 use ciphertoll_model::{
     Auth, Clients, Ctx, Endpoint, Engine, Fault, LoadMessage, Scale, TlsLibrary, TlsSpec, TlsStart,
-    TlsVersion, TrialPace, TrialResult, TrialSpec, Work, Workload,
+    TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, Work, Workload,
 };
 use tempfile::TempDir;
 
@@ -85,6 +85,7 @@ fn spec(directory: &Path) -> TrialSpec {
         warm_up_ns: 1_000_000,
         window_ns: WINDOW_NS,
         seed: 1,
+        max_per_s: None,
         processors: None,
         injected_delay_ns: 0,
     }
@@ -93,7 +94,8 @@ fn spec(directory: &Path) -> TrialSpec {
 fn tls() -> TlsSpec {
     TlsSpec {
         version: TlsVersion::Tls13,
-        ca_file: PathBuf::from("/nowhere/ca.pem"),
+        ca_file: Some(PathBuf::from("/nowhere/ca.pem")),
+        verification: Verification::Full,
         server_name: "localhost".to_owned(),
         ctx: Ctx::Shared,
         start: TlsStart::Requested,
@@ -104,7 +106,7 @@ fn tls() -> TlsSpec {
 
 /// What `workload` is in MariaDB, in a small table.
 fn work_of(workload: Workload) -> Work {
-    work(Engine::MariaDb, workload, Scale::DEFAULT)
+    work(Engine::MariaDb, workload, Scale::DEFAULT, None)
 }
 
 /// All that the load process says, up to its last word.
@@ -139,7 +141,7 @@ fn a_specification_that_is_none() {
         let output = load.wait_with_output().unwrap();
         assert!(!output.status.success());
         let message: LoadMessage = serde_json::from_slice(&output.stdout).unwrap();
-        let LoadMessage::Failed { fault, message } = message else { panic!("{message:?}") };
+        let LoadMessage::Failed { fault, message, .. } = message else { panic!("{message:?}") };
         assert_eq!(fault, Fault::Internal);
         assert!(message.starts_with("the trial's specification does not parse: "), "{message}");
     }

@@ -29,6 +29,8 @@ pub enum Auth {
     Parsec,
     /// A client certificate and nothing else.
     Cert,
+    /// Whatever a server at a URL asks for.
+    AsAsked,
 }
 
 /// Iterations of a SCRAM verifier: 1–10,000,000.
@@ -63,7 +65,7 @@ impl Iterations {
 
 impl Auth {
     /// One of each kind, as help and errors list them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Trust,
         Self::scram(Iterations::POSTGRES_DEFAULT),
         Self::scram(Iterations(1)),
@@ -73,6 +75,7 @@ impl Auth {
         Self::Ed25519,
         Self::Parsec,
         Self::Cert,
+        Self::AsAsked,
     ];
 
     /// SCRAM-SHA-256 without channel binding.
@@ -130,6 +133,7 @@ impl fmt::Display for Auth {
             Self::Ed25519 => "ed25519",
             Self::Parsec => "parsec",
             Self::Cert => "cert",
+            Self::AsAsked => "as-asked",
         };
         formatter.write_str(name)
     }

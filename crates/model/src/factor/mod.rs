@@ -7,6 +7,7 @@ mod pace;
 mod path;
 mod plain;
 mod server;
+mod url;
 mod workload;
 
 pub use auth::{Auth, ChannelBinding, Iterations};
@@ -15,6 +16,7 @@ pub use pace::{Pace, Percent};
 pub use path::{Path, ServerKey, TlsLibrary, TlsPath, TlsStart, TlsVersion};
 pub use plain::{AtRest, Clients, Ctx, Link, Scale};
 pub use server::{Engine, ServerLevel};
+pub use url::{ServerUrl, TlsDemand, UrlError, UrlPlace, UrlTls, Verification};
 pub use workload::{Bytes, ConnectionUse, Dataset, Workload};
 
 use std::fmt;
@@ -110,6 +112,14 @@ pub enum LevelError {
         name: String,
         /// The modifier as written.
         modifier: String,
+    },
+    /// Where a server is cannot be understood.
+    #[error("the URL of {name} cannot be used: {error}")]
+    Url {
+        /// The server's name.
+        name: String,
+        /// Why.
+        error: UrlError,
     },
     /// The value lies outside what the factor takes.
     #[error("{factor} \"{text}\" is out of range: {expected}")]

@@ -24,8 +24,8 @@ pub enum Path {
 pub struct TlsPath {
     /// The one version the client offers.
     pub version: TlsVersion,
-    /// The server certificate's key.
-    pub key: ServerKey,
+    /// The server certificate's key; none where it is not for us to choose.
+    pub key: Option<ServerKey>,
     /// How TLS begins.
     pub start: TlsStart,
     /// The client's TLS library.
@@ -73,18 +73,25 @@ pub enum TlsLibrary {
 
 impl Path {
     /// Every path, without modifiers.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Plain,
         Self::Unix,
         Self::tls(TlsVersion::Tls13, ServerKey::P256),
         Self::tls(TlsVersion::Tls13, ServerKey::Rsa2048),
         Self::tls(TlsVersion::Tls12, ServerKey::P256),
         Self::tls(TlsVersion::Tls12, ServerKey::Rsa2048),
+        Self::tls_as_served(TlsVersion::Tls13),
+        Self::tls_as_served(TlsVersion::Tls12),
     ];
 
     /// A TLS path without modifiers.
     pub const fn tls(version: TlsVersion, key: ServerKey) -> Self {
-        Self::Tls(TlsPath { version, key, start: TlsStart::Requested, library: TlsLibrary::OpenSsl })
+        Self::Tls(TlsPath { key: Some(key), ..TlsPath::as_served(version) })
+    }
+
+    /// A TLS path without modifiers to a server that has a certificate of its own.
+    pub const fn tls_as_served(version: TlsVersion) -> Self {
+        Self::Tls(TlsPath::as_served(version))
     }
 
     /// The TLS part, where there is one.
@@ -97,6 +104,10 @@ impl Path {
 }
 
 impl TlsPath {
+    const fn as_served(version: TlsVersion) -> Self {
+        Self { version, key: None, start: TlsStart::Requested, library: TlsLibrary::OpenSsl }
+    }
+
     /// The same with one more modifier; `None` where there is no such modifier.
     fn modified(mut self, modifier: &str) -> Option<Self> {
         match modifier {
@@ -148,7 +159,10 @@ impl fmt::Display for Path {
             Self::Plain => formatter.write_str("plain"),
             Self::Unix => formatter.write_str("unix"),
             Self::Tls(TlsPath { version, key, start, library }) => {
-                write!(formatter, "{}-{}", version.label(), key.label())?;
+                formatter.write_str(version.label())?;
+                if let Some(key) = key {
+                    write!(formatter, "-{}", key.label())?;
+                }
                 if *start == TlsStart::Direct {
                     formatter.write_str("+direct")?;
                 }

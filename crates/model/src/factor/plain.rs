@@ -57,6 +57,8 @@ named_levels! {
     Link of Link {
         /// This machine's loopback, or a unix socket.
         Local = "local",
+        /// Whatever lies between here and a server at a URL.
+        AsIs = "as-is",
     }
 }
 
@@ -65,6 +67,8 @@ named_levels! {
     AtRest of AtRest {
         /// Nothing.
         None = "none",
+        /// Whatever a server at a URL has.
+        AsIs = "as-is",
     }
 }
 

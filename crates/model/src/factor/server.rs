@@ -1,10 +1,10 @@
-//! The server: `[LABEL:]ENGINE[-VERSION][=DIR]`.
+//! The server: `[LABEL:]ENGINE[-VERSION][=DIR]`, or `NAME=URL` for one that is there already.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{Factor, LevelError, as_text, match_name};
+use super::{Factor, LevelError, ServerUrl, as_text, match_name};
 
 /// A database engine this version can start and speak to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +50,8 @@ impl FromStr for Engine {
     }
 }
 
-/// Which server to start: `mariadb`, `mariadb-10.11`, `stock:mariadb=/opt/mariadb`.
+/// Which server to start: `mariadb`, `mariadb-10.11`, `stock:mariadb=/opt/mariadb`; or which to go to:
+/// `staging=postgres://app@db.example/shop`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerLevel {
     /// Tells two builds of one engine apart; printed instead of the engine where given.
@@ -61,12 +62,20 @@ pub struct ServerLevel {
     pub version: Option<String>,
     /// Where to look, instead of PATH and the system's directories.
     pub directory: Option<PathBuf>,
+    /// Where it is, if it is not ours to start; then there is a label, and neither version nor directory.
+    pub url: Option<Box<ServerUrl>>,
 }
 
 impl ServerLevel {
     /// The newest build of `engine` on this machine.
     pub fn of(engine: Engine) -> Self {
-        Self { label: None, engine, version: None, directory: None }
+        Self { label: None, engine, version: None, directory: None, url: None }
+    }
+
+    /// The server at `url`, called `name`.
+    pub fn at(name: &str, url: ServerUrl) -> Result<Self, LevelError> {
+        let (label, engine) = (Some(identifier(name, name)?), url.engine());
+        Ok(Self { label, url: Some(Box::new(url)), ..Self::of(engine) })
     }
 
     /// The name in a cell's id: the label, else engine and version; never a directory.
@@ -90,6 +99,9 @@ impl ServerLevel {
 
 impl fmt::Display for ServerLevel {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Some(name), Some(url)) = (&self.label, &self.url) {
+            return write!(formatter, "{name}={url}");
+        }
         if let Some(label) = &self.label {
             write!(formatter, "{label}:")?;
         }
@@ -108,6 +120,12 @@ impl FromStr for ServerLevel {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
+        if let Some((name, url)) = text.split_once('=')
+            && url.contains("://")
+        {
+            let unusable = |error| LevelError::Url { name: name.to_owned(), error };
+            return Self::at(name, url.parse().map_err(unusable)?);
+        }
         let (rest, directory) = match text.split_once('=') {
             Some((rest, directory)) => {
                 (rest, Some(PathBuf::from(non_empty(directory, text, "a directory after =")?)))
@@ -123,7 +141,7 @@ impl FromStr for ServerLevel {
             None => (rest, None),
         };
         let engine = engine.parse()?;
-        Ok(Self { label, engine, version, directory })
+        Ok(Self { label, engine, version, directory, url: None })
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Workload {
         /// Length of the value.
         bytes: Bytes,
     },
+    /// The statement that was asked for, as text.
+    Query,
 }
 
 /// A number of bytes, 1 to 1 GiB, printed in the largest unit that divides it: `300`, `16k`, `1m`.
@@ -78,7 +80,7 @@ impl Bytes {
 
 impl Workload {
     /// Every workload, a bulk read with its default size.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Connect,
         Self::ConnectQuery,
         Self::FirstQuery,
@@ -88,6 +90,7 @@ impl Workload {
         Self::OltpReadOnly,
         Self::OltpReadWrite,
         Self::BulkRead { bytes: Bytes::DEFAULT },
+        Self::Query,
     ];
 
     /// The name without modifiers.
@@ -102,6 +105,7 @@ impl Workload {
             Self::OltpReadOnly => "oltp-read-only",
             Self::OltpReadWrite => "oltp-read-write",
             Self::BulkRead { .. } => "bulk-read",
+            Self::Query => "query",
         }
     }
 
@@ -114,7 +118,8 @@ impl Workload {
             | Self::TpcbLike
             | Self::OltpReadOnly
             | Self::OltpReadWrite
-            | Self::BulkRead { .. } => ConnectionUse::Pooled,
+            | Self::BulkRead { .. }
+            | Self::Query => ConnectionUse::Pooled,
         }
     }
 
@@ -126,7 +131,7 @@ impl Workload {
     /// The tables it needs, if any.
     pub fn dataset(self) -> Option<Dataset> {
         match self {
-            Self::Connect | Self::ConnectQuery | Self::BulkRead { .. } => None,
+            Self::Connect | Self::ConnectQuery | Self::BulkRead { .. } | Self::Query => None,
             Self::FirstQuery | Self::PointSelect | Self::OltpReadOnly | Self::OltpReadWrite => {
                 Some(Dataset::Sysbench)
             }

@@ -7,7 +7,8 @@ const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
 
 fn plan(baseline: Option<&str>, grid: Grid) -> Result<Plan, SpecError> {
     let baseline = baseline.map(ToOwned::to_owned);
-    Plan::new(&Spec { baseline, grids: vec![grid], ..Spec::quick(&[]) }, 1)
+    let query = grid.workload.contains(&Workload::Query).then(|| "SELECT 1".to_owned());
+    Plan::new(&Spec { baseline, query, grids: vec![grid], ..Spec::quick(&[]) }, 1)
 }
 
 fn grid(path: &[Path], ctx: &[Ctx]) -> Grid {

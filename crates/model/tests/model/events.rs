@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ciphertoll_model::{
-    Arm, Auth, CellId, ClientIdentity, Ctx, Draw, Ending, Endpoint, Engine, Environment, ErrorCount, Event,
-    Fault, Flag, LatencySummary, Leg, LegCount, LoadMessage, LookDecision, Metric, Observation, Phase,
-    Script, Skipped, Stamped, Statement, StatementProtocol, Step, TlsLibrary, TlsSpec, TlsStart, TlsVersion,
-    TrialPace, TrialResult, TrialSpec, VoidReason, Work,
+    AddressFamily, Arm, Auth, CellId, ClientIdentity, Ctx, Draw, Ending, Endpoint, Engine, Environment,
+    ErrorCount, ErrorKind, Event, Fault, Flag, LatencySummary, Leg, LegCount, LoadMessage, LookDecision,
+    Metric, Observation, Phase, Script, Skipped, Stamped, Statement, StatementProtocol, Step, TlsLibrary,
+    TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, VoidReason, Work,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -212,7 +212,8 @@ fn tls() -> impl Strategy<Value = TlsSpec> {
     let choices = (any::<[bool; 4]>(), any::<String>(), select(Ctx::ALL.to_vec()));
     choices.prop_map(|([new, direct, rustls, shown], text, ctx)| TlsSpec {
         version: if new { TlsVersion::Tls13 } else { TlsVersion::Tls12 },
-        ca_file: text.clone().into(),
+        ca_file: shown.then(|| text.clone().into()),
+        verification: if new { Verification::Full } else { Verification::Authority },
         server_name: text.clone(),
         ctx,
         start: if direct { TlsStart::Direct } else { TlsStart::Requested },
@@ -230,6 +231,11 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
             })
             .prop_map(Endpoint::Tcp),
         any::<String>().prop_map(|path| Endpoint::Unix(path.into())),
+        (any::<String>(), any::<u16>()).prop_map(|(host, port)| Endpoint::Host {
+            host,
+            port,
+            family: AddressFamily::V6
+        }),
     ];
     let texts = (any::<String>(), option::of(any::<String>()));
     let load = (work(), pace(), levels::clients(), any::<u16>());
@@ -251,6 +257,7 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
             warm_up_ns: numbers[0],
             window_ns: numbers[1],
             seed: numbers[2],
+            max_per_s: (threads % 2 == 1).then_some(20.0),
             processors,
             injected_delay_ns: numbers[3],
         },
@@ -270,14 +277,17 @@ fn summary(numbers: [u64; 7]) -> LatencySummary {
 
 fn trial_result() -> impl Strategy<Value = TrialResult> {
     let phases = prop::collection::vec(any::<u64>(), 0..=Phase::ALL.len());
-    let errors = prop::collection::vec((any::<String>(), any::<u64>()), 0..3);
+    let errors = prop::collection::vec((any::<String>(), any::<u64>(), error_kind()), 0..3);
     let legs = prop::collection::vec(leg(), 0..3);
     (any::<[u64; 7]>(), phases, errors, any::<String>(), legs, option::of(any::<u64>())).prop_map(
         |(numbers, phases, errors, histogram_base64, legs, usable_ports)| TrialResult {
             operations: numbers[0],
             operations_by_half: [numbers[1], numbers[2]],
             window_ns: numbers[3],
-            errors: errors.into_iter().map(|(message, count)| ErrorCount { message, count }).collect(),
+            errors: errors
+                .into_iter()
+                .map(|(message, count, kind)| ErrorCount { message, count, kind })
+                .collect(),
             statements: usable_ports,
             retries: numbers[4],
             unfinished: numbers[5],
@@ -301,9 +311,24 @@ fn load_message() -> impl Strategy<Value = LoadMessage> {
         Just(LoadMessage::WindowClosed),
         any::<Vec<u64>>().prop_map(|latency_ns| LoadMessage::Samples { latency_ns }),
         trial_result().prop_map(|result| LoadMessage::Finished(Box::new(result))),
-        (select(faults.to_vec()), any::<String>())
-            .prop_map(|(fault, message)| LoadMessage::Failed { fault, message }),
+        (select(faults.to_vec()), any::<String>(), error_kind())
+            .prop_map(|(fault, message, kind)| LoadMessage::Failed { fault, message, kind }),
     ]
+}
+
+fn error_kind() -> impl Strategy<Value = ErrorKind> {
+    select(vec![ErrorKind::Other, ErrorKind::TooManyConnections])
+}
+
+/// Users' drivers, and records of before, know no kinds.
+#[test]
+fn errors_of_no_kind() {
+    let count: ErrorCount = serde_json::from_str(r#"{"message":"why","count":2}"#).unwrap();
+    assert_eq!(count, ErrorCount { message: "why".to_owned(), count: 2, kind: ErrorKind::Other });
+    let line = r#"{"message":"failed","body":{"fault":"server","message":"why"}}"#;
+    let failed: LoadMessage = serde_json::from_str(line).unwrap();
+    let (fault, message) = (Fault::Server, "why".to_owned());
+    assert_eq!(failed, LoadMessage::Failed { fault, message, kind: ErrorKind::Other });
 }
 
 proptest! {

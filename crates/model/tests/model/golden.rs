@@ -58,6 +58,7 @@ fn observation() -> Observation {
     // What was not there yet when the file was written.
     let later = [
         Metric::PhaseNsReady,
+        Metric::PhaseNsDns,
         Metric::StatementsPerS,
         Metric::ServiceNsMean,
         Metric::ServiceNsP50,

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Pace, Path, Pin, Scale, ServerLevel, Setting,
-    Settings, Size, Spec, Workload,
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Pace, Path, Pin, Prepare, Scale, ServerLevel,
+    Setting, Settings, Size, Spec, Workload,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -18,12 +18,19 @@ pub(crate) fn server() -> impl Strategy<Value = ServerLevel> {
     let label = option::of("[A-Za-z0-9._-]{1,12}");
     let version = option::of("[0-9]{1,3}(\\.[0-9]{1,3}){0,3}");
     let directory = option::of(any::<String>().prop_filter("no directory", |text| !text.is_empty()));
-    (label, version, directory).prop_map(|(label, version, directory)| ServerLevel {
+    // What looks like a URL is one.
+    let directory =
+        directory.prop_filter("a URL", |text| text.as_ref().is_none_or(|text| !text.contains("://")));
+    let private = (label, version, directory).prop_map(|(label, version, directory)| ServerLevel {
         label,
-        engine: Engine::MariaDb,
         version,
         directory: directory.map(PathBuf::from),
-    })
+        ..ServerLevel::of(Engine::MariaDb)
+    });
+    let there =
+        ("[A-Za-z0-9._-]{1,12}", select(vec!["postgres://a@h/b?sslmode=require", "mysql://a@[::1]:1"]))
+            .prop_map(|(name, url)| ServerLevel::at(&name, url.parse().unwrap()).unwrap());
+    prop_oneof![3 => private, 1 => there]
 }
 
 /// Servers that tell themselves apart.
@@ -90,6 +97,12 @@ pub(crate) fn grid() -> impl Strategy<Value = Grid> {
     })
 }
 
+/// Where something runs it.
+fn query(grids: &[Grid]) -> Option<String> {
+    let runs = grids.iter().any(|grid| grid.workload.contains(&Workload::Query));
+    runs.then(|| "SELECT 1".to_owned())
+}
+
 /// Of the engines that the grids measure: others would not be taken.
 fn settings(grids: &[Grid], value: &str) -> Settings {
     let mut settings = Settings::default();
@@ -112,6 +125,10 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
             budget,
             seed,
             baseline: None,
+            config: value.clone(),
+            query: query(&grids),
+            prepare: if seed.is_some() { Prepare::Yes } else { Prepare::No },
+            max_rate: blocks,
             settings: value.map(|value| settings(&grids, &value)).unwrap_or_default(),
             pin: if seed.is_some() { Pin::Auto } else { Pin::Off },
             grids,

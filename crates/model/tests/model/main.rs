@@ -10,4 +10,5 @@ mod levels;
 mod messages;
 mod plans;
 mod specs;
+mod urls;
 mod words;

@@ -18,7 +18,7 @@ fn of_paths() {
     tells::<Path>("plian", "unknown path \"plian\"; did you mean \"plain\"?");
     tells::<Path>(
         "PLAIN",
-        "unknown path \"PLAIN\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048",
+        "unknown path \"PLAIN\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048, tls1.3, tls1.2",
     );
     tells::<Path>("unxi", "unknown path \"unxi\"; did you mean \"unix\"?");
     tells::<Path>("tls1.3-p265", "unknown path \"tls1.3-p265\"; did you mean \"tls1.3-p256\"?");
@@ -26,11 +26,11 @@ fn of_paths() {
     tells::<Path>("tls1.2-rsa", "unknown path \"tls1.2-rsa\"; did you mean \"tls1.2-rsa2048\"?");
     tells::<Path>(
         "wireguard",
-        "unknown path \"wireguard\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048",
+        "unknown path \"wireguard\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048, tls1.3, tls1.2",
     );
     tells::<Path>(
         "",
-        "unknown path \"\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048",
+        "unknown path \"\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048, tls1.3, tls1.2",
     );
     tells::<Path>("tls1.3-p256+resume", "path \"tls1.3-p256\" takes no modifier \"+resume\"");
     tells::<Path>("plian+x", "unknown path \"plian\"; did you mean \"plain\"?");
@@ -44,7 +44,7 @@ fn of_names() {
     tells::<Workload>("point-selct", "unknown workload \"point-selct\"; did you mean \"point-select\"?");
     tells::<Workload>(
         "ycsb-a",
-        "unknown workload \"ycsb-a\"; it is one of: connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only, oltp-read-write, bulk-read",
+        "unknown workload \"ycsb-a\"; it is one of: connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only, oltp-read-write, bulk-read, query",
     );
 }
 

@@ -20,14 +20,17 @@ fn combinations(grid: &Grid) -> Vec<Cell> {
     let mut treatments = Vec::new();
     for server in &grid.server {
         for &path in &grid.path {
-            treatments.extend(grid.ctx.iter().map(|&ctx| Treatment {
-                server: server.clone(),
-                path,
-                auth: Auth::Native,
-                ctx: Some(ctx),
-                driver: Driver::Native,
-                link: Link::Local,
-                at_rest: AtRest::None,
+            treatments.extend(grid.ctx.iter().map(|&ctx| {
+                let treatment = Treatment {
+                    server: server.clone(),
+                    path,
+                    auth: Auth::Native,
+                    ctx: Some(ctx),
+                    driver: Driver::Native,
+                    link: Link::Local,
+                    at_rest: AtRest::None,
+                };
+                treatment.normalised()
             }));
         }
     }

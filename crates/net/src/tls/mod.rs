@@ -45,6 +45,21 @@ pub enum TrustAnchors {
     File(PathBuf),
     /// Those in one PEM file and the system's.
     FileAndSystem(PathBuf),
+    /// The system's.
+    System,
+}
+
+/// How much of the server's certificate is verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Verification {
+    /// The chain to a trusted authority, and the name.
+    #[default]
+    Full,
+    /// The chain only: libpq's `verify-ca`, MySQL's `VERIFY_CA`. OpenSSL only.
+    Authority,
+    /// Neither, so that anybody can pass for the server: libpq's `require`, MySQL's `REQUIRED`. The authorities are not
+    /// even read. OpenSSL only.
+    Off,
 }
 
 /// Whom the certificate must name.
@@ -56,16 +71,18 @@ pub enum PeerName {
     Ip(IpAddr),
 }
 
-/// How a client does TLS. Certificate and name are always verified.
+/// How a client does TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Who does it.
     pub library: Library,
     /// The one version offered.
     pub version: Version,
+    /// What is verified.
+    pub verification: Verification,
     /// The authorities.
     pub anchors: TrustAnchors,
-    /// The name.
+    /// The name; as SNI it is sent even where it is not verified.
     pub peer: PeerName,
     /// The client's own certificate, where the server asks for one.
     pub identity: Option<Identity>,

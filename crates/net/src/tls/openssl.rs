@@ -19,7 +19,8 @@ use openssl::x509::{X509Ref, X509VerifyResult};
 use super::memory::Memory;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Library, Negotiated, PeerName, Settings, TrustAnchors, Version, alpn_length, certificate,
+    Identity, Library, Negotiated, PeerName, Settings, TrustAnchors, Verification, Version, alpn_length,
+    certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -28,12 +29,14 @@ use crate::buffer::Buffer;
 pub(super) struct Context {
     inner: SslContext,
     peer: PeerName,
+    verification: Verification,
     version: Version,
 }
 
 pub(super) struct Session {
     stream: SslStream<Memory>,
     observer: FlightObserver,
+    verification: Verification,
     version: Version,
 }
 
@@ -46,18 +49,22 @@ impl Context {
         };
         builder.set_min_proto_version(Some(version)).map_err(settings_error)?;
         builder.set_max_proto_version(Some(version)).map_err(settings_error)?;
-        builder.set_verify(SslVerifyMode::PEER);
-        match &settings.anchors {
-            TrustAnchors::File(file) => load_ca(&mut builder, file)?,
-            TrustAnchors::FileAndSystem(file) => {
-                load_ca(&mut builder, file)?;
-                builder.set_default_verify_paths().map_err(settings_error)?;
+        match settings.verification {
+            Verification::Full | Verification::Authority => {
+                builder.set_verify(SslVerifyMode::PEER);
+                load_authorities(&mut builder, &settings.anchors)?;
             }
+            Verification::Off => builder.set_verify(SslVerifyMode::NONE),
         }
         if let Some(identity) = &settings.identity {
             load_identity(&mut builder, identity)?;
         }
-        Ok(Self { inner: builder.build(), peer: settings.peer.clone(), version: settings.version })
+        Ok(Self {
+            inner: builder.build(),
+            peer: settings.peer.clone(),
+            verification: settings.verification,
+            version: settings.version,
+        })
     }
 
     pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
@@ -71,13 +78,22 @@ impl Context {
                     return Err(Error::TlsSettings("the server's name has a NUL byte".to_owned()));
                 }
                 ssl.set_hostname(name).map_err(settings_error)?;
+            }
+            PeerName::Ip(_) => {}
+        }
+        match (self.verification, &self.peer) {
+            (Verification::Full, PeerName::Dns(name)) => {
                 ssl.param_mut().set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
                 ssl.param_mut().set_host(name).map_err(settings_error)?;
             }
-            PeerName::Ip(address) => ssl.param_mut().set_ip(*address).map_err(settings_error)?,
+            (Verification::Full, PeerName::Ip(address)) => {
+                ssl.param_mut().set_ip(*address).map_err(settings_error)?;
+            }
+            (Verification::Authority | Verification::Off, _) => {}
         }
         let stream = SslStream::new(ssl, Memory::default()).map_err(settings_error)?;
-        Ok(Session { stream, observer: FlightObserver::new(), version: self.version })
+        let (verification, version) = (self.verification, self.version);
+        Ok(Session { stream, observer: FlightObserver::new(), verification, version })
     }
 }
 
@@ -172,8 +188,9 @@ impl Session {
 
     /// OpenSSL's reason in one line; the verifier's where it was the certificate.
     fn explain(&self, error: &openssl::ssl::Error) -> Error {
+        // OpenSSL has a result even where nobody asked for it: that is no reason, then.
         let verified = self.stream.ssl().verify_result();
-        if verified != X509VerifyResult::OK {
+        if self.verification != Verification::Off && verified != X509VerifyResult::OK {
             return Error::Tls(format!(
                 "the server's certificate does not verify: {}",
                 verified.error_string()
@@ -187,6 +204,17 @@ impl Session {
             Some(reason) => Error::Tls(format!("{reason} (offered {})", self.version.label())),
             None => Error::Tls(error.to_string()),
         }
+    }
+}
+
+fn load_authorities(builder: &mut SslContextBuilder, anchors: &TrustAnchors) -> Result<(), Error> {
+    match anchors {
+        TrustAnchors::File(file) => load_ca(builder, file),
+        TrustAnchors::FileAndSystem(file) => {
+            load_ca(builder, file)?;
+            builder.set_default_verify_paths().map_err(settings_error)
+        }
+        TrustAnchors::System => builder.set_default_verify_paths().map_err(settings_error),
     }
 }
 

@@ -19,7 +19,8 @@ use rustls::{
 use super::memory::Memory;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Library, Negotiated, PeerName, Settings, TrustAnchors, Version, alpn_length, certificate,
+    Identity, Library, Negotiated, PeerName, Settings, TrustAnchors, Verification, Version, alpn_length,
+    certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -49,6 +50,13 @@ enum Goodbye {
 
 impl Context {
     pub(super) fn build(settings: &Settings) -> Result<Self, Error> {
+        match settings.verification {
+            Verification::Full => {}
+            Verification::Authority | Verification::Off => {
+                let reason = "rustls verifies the whole chain and the name; only OpenSSL can do with less";
+                return Err(Error::TlsSettings(reason.to_owned()));
+            }
+        }
         let version = match settings.version {
             Version::Tls12 => &TLS12,
             Version::Tls13 => &TLS13,
@@ -224,17 +232,29 @@ impl Session {
 }
 
 fn authorities(anchors: &TrustAnchors) -> Result<RootCertStore, Error> {
-    let (TrustAnchors::File(file) | TrustAnchors::FileAndSystem(file)) = anchors;
-    let cannot_use = |reason: String| Error::TlsSettings(format!("CA file {}: {reason}", file.display()));
     let mut store = RootCertStore::empty();
+    match anchors {
+        TrustAnchors::File(file) => add_file(&mut store, file)?,
+        TrustAnchors::FileAndSystem(file) => {
+            add_file(&mut store, file)?;
+            add_system(&mut store);
+        }
+        TrustAnchors::System => add_system(&mut store),
+    }
+    Ok(store)
+}
+
+fn add_file(store: &mut RootCertStore, file: &Path) -> Result<(), Error> {
+    let cannot_use = |reason: String| Error::TlsSettings(format!("CA file {}: {reason}", file.display()));
     for certificate in read_certificates(file).map_err(cannot_use)? {
         store.add(certificate).map_err(|error| cannot_use(error.to_string()))?;
     }
-    if matches!(anchors, TrustAnchors::FileAndSystem(_)) {
-        // As with OpenSSL, what of the system's is missing or does not parse is left out.
-        store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    Ok(store)
+    Ok(())
+}
+
+/// As with OpenSSL, what of the system's is missing or does not parse is left out.
+fn add_system(store: &mut RootCertStore) {
+    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
 }
 
 fn with_identity(

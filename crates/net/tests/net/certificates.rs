@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ciphertoll_net::tls::{Identity, Library, PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_net::tls::{Identity, Library, PeerName, Settings, TrustAnchors, Verification, Version};
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::{PKey, Private};
+use openssl::pkey::{Id, PKey, Private};
 use openssl::rsa::Rsa;
 use openssl::ssl::{SslAcceptor, SslAcceptorBuilder, SslMethod, SslVersion};
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
@@ -86,11 +86,15 @@ pub(crate) struct Authority {
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        let key = Key::P256.generate();
+        Self::with_key(Key::P256)
+    }
+
+    pub(crate) fn with_key(key: Key) -> Self {
+        let key = key.generate();
         let name = named("test authority");
         let mut builder = begin(&name, &name, &key, Validity::Now);
         builder.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap();
-        builder.sign(&key, MessageDigest::sha256()).unwrap();
+        builder.sign(&key, digest_of(&key)).unwrap();
         let authority = Self { certificate: builder.build(), key, directory: TempDir::new().unwrap() };
         fs::write(authority.file(), authority.certificate.to_pem().unwrap()).unwrap();
         authority
@@ -106,6 +110,7 @@ impl Authority {
         Settings {
             library: offer.library,
             version: offer.version,
+            verification: Verification::Full,
             anchors: TrustAnchors::File(self.file()),
             peer: PeerName::from("localhost"),
             identity: None,
@@ -151,7 +156,7 @@ impl Authority {
             .build(&builder.x509v3_context(Some(&self.certificate), None))
             .unwrap();
         builder.append_extension(names).unwrap();
-        builder.sign(&self.key, MessageDigest::sha256()).unwrap();
+        builder.sign(&self.key, digest_of(&self.key)).unwrap();
         builder.build()
     }
 }
@@ -169,6 +174,11 @@ impl Key {
             Self::Ed25519 => PKey::generate_ed25519().unwrap(),
         }
     }
+}
+
+/// Ed25519 has a digest built in.
+fn digest_of(key: &PKey<Private>) -> MessageDigest {
+    if key.id() == Id::ED25519 { MessageDigest::null() } else { MessageDigest::sha256() }
 }
 
 fn begin(subject: &X509Name, issuer: &X509Name, key: &PKey<Private>, validity: Validity) -> X509Builder {

@@ -188,7 +188,7 @@ pub(crate) fn dialer(address: &Address, tls: Option<ContextSource>) -> Dialer {
     Dialer { address: address.clone(), login: login(encryption), tls, transport: Transport::NonBlocking }
 }
 
-fn login(encryption: Encryption) -> Login {
+pub(crate) fn login(encryption: Encryption) -> Login {
     Login::MySql(Arc::new(mysql::Login {
         database: Some(DATABASE.to_owned()),
         encryption,

@@ -20,7 +20,11 @@ fn expect_end(driver: Driver, error: &Error) {
         Error::Socket { source, .. } => {
             matches!(source.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
         }
-        Error::TimedOut { .. } | Error::Tls(_) | Error::TlsSettings(_) | Error::Protocol(_) => false,
+        Error::Unresolved { .. }
+        | Error::TimedOut { .. }
+        | Error::Tls(_)
+        | Error::TlsSettings(_)
+        | Error::Protocol(_) => false,
     };
     assert!(ended, "{driver:?}: {error:?}");
     assert_eq!(error.fault(), Fault::Server);

@@ -105,6 +105,7 @@ fn a_wrong_password_is_the_servers_refusal() {
             });
             let error = driver.refusal(&server.address, settings.as_ref());
             expect_server_error(&error, 1045);
+            assert!(!error.is_too_many_connections());
             assert_eq!(
                 error.to_string(),
                 "the server refused: Access denied for user 'toll'@'localhost' (error 1045, SQL state 28000)"
@@ -122,7 +123,9 @@ fn an_error_in_place_of_the_greeting() {
             peer.send(&err(0, 1040, "Too many connections"));
             peer.finish();
         });
-        expect_server_error(&driver.refusal(&server.address, None), 1040);
+        let error = driver.refusal(&server.address, None);
+        expect_server_error(&error, 1040);
+        assert!(error.is_too_many_connections());
         server.join();
     }
 }
@@ -160,6 +163,7 @@ fn nobody_listens() {
             [(&tcp, std::io::ErrorKind::ConnectionRefused), (&unix, std::io::ErrorKind::NotFound)]
         {
             let error = driver.refusal(address, None);
+            assert!(!error.is_too_many_connections());
             let Error::Socket { doing, source } = &error else { panic!("{driver:?}: {error:?}") };
             assert_eq!((*doing, source.kind()), ("cannot connect", kind), "{driver:?}");
             assert_eq!(error.fault(), Fault::Server);

@@ -12,7 +12,7 @@ use ciphertoll_wire::scram::Mechanism;
 use ciphertoll_wire::session::{self, Login, ServerInfo};
 use openssl::ssl::{AlpnError, SslVerifyMode, select_next_proto};
 
-use crate::certificates::{Authority, Offer, ServerTls};
+use crate::certificates::{Authority, Key, Offer, ServerTls};
 use crate::drivers::{DATABASE, LoopClient, PASSWORD, USER};
 use crate::postgres_server::{PostgresPeer, Proof, REFUSED_ROW, Tls};
 use crate::server::Server;
@@ -119,6 +119,31 @@ fn logins_bound_to_the_servers_certificate() {
         let settings = authority.settings(offer);
         works(tls, Proof::Scram(Mechanism::Sha256Plus), &login, Some(&settings), "scram-4096+plus");
     }
+}
+
+#[test]
+fn logins_are_bound_where_both_can() {
+    let authority = Authority::new();
+    let login = login(Encryption::Tls, ChannelBinding::Preferred);
+    for offer in Offer::ALL {
+        for (mechanism, label) in
+            [(Mechanism::Sha256Plus, "scram-4096+plus"), (Mechanism::Sha256, "scram-4096")]
+        {
+            let tls = Tls::Requested(authority.acceptor(ServerTls::default()));
+            works(tls, Proof::Scram(mechanism), &login, Some(&authority.settings(offer)), label);
+        }
+    }
+}
+
+/// As of Ed25519, whose signature has no digest: no reason to fail where a binding is not required.
+#[test]
+fn a_certificate_without_a_hash_to_bind_to() {
+    let tls = ServerTls { key: Key::Ed25519, ..ServerTls::default() };
+    let authority = Authority::with_key(Key::Ed25519);
+    let preferred = login(Encryption::Tls, ChannelBinding::Preferred);
+    let settings = authority.settings(Offer::OPENSSL_1_3);
+    let requested = Tls::Requested(authority.acceptor(tls));
+    works(requested, Proof::Scram(Mechanism::Sha256), &preferred, Some(&settings), "scram-4096");
 }
 
 #[test]

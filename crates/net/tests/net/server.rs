@@ -100,7 +100,11 @@ pub(crate) enum Goodbye {
 impl<T: Send + 'static> Server<T> {
     /// Listens on a free port of loopback.
     pub(crate) fn tcp(script: impl FnOnce(&Listener) -> T + Send + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Self::on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), script)
+    }
+
+    /// Listens where it was bound to.
+    pub(crate) fn on(listener: TcpListener, script: impl FnOnce(&Listener) -> T + Send + 'static) -> Self {
         let address = Address::Tcp(listener.local_addr().unwrap());
         Self::start(address, None, Listener::Tcp(listener), script)
     }
@@ -122,6 +126,12 @@ impl<T: Send + 'static> Server<T> {
         // A receive timeout bounds accept(), too (socket(7)).
         listener.with_socket(|socket| socket.set_read_timeout(Some(PATIENCE)).unwrap());
         Self { address, thread: thread::spawn(move || script(&listener)), _directory: directory }
+    }
+
+    /// The port of TCP.
+    pub(crate) fn port(&self) -> u16 {
+        let Address::Tcp(address) = &self.address else { panic!("it does not listen on TCP") };
+        address.port()
     }
 
     /// What the script returned; its panic, if it had one.

@@ -123,7 +123,7 @@ fn login(visit: &Visit) -> Login {
             database,
             encryption: if visit.tls.is_some() { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
             transport: match visit.address {
-                Address::Tcp(_) => mysql::Transport::Tcp,
+                Address::Tcp(_) | Address::Host { .. } => mysql::Transport::Tcp,
                 Address::Unix(_) => mysql::Transport::UnixSocket,
             },
             ..mysql::Login::new(&visit.user, password)
@@ -148,6 +148,7 @@ fn context(visit: &TlsVisit) -> tls::Context {
     let settings = tls::Settings {
         library: visit.library,
         version: visit.version,
+        verification: tls::Verification::Full,
         anchors: tls::TrustAnchors::File(visit.ca_file.clone()),
         peer: visit.peer.into(),
         identity: visit.identity.as_ref().map(|identity| tls::Identity {

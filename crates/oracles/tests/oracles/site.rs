@@ -68,6 +68,7 @@ impl Site {
         Visit {
             engine: self.server.engine(),
             address: match endpoint {
+                Endpoint::Host { .. } => panic!("a private server has an address"),
                 Endpoint::Tcp(address) => Address::Tcp(address),
                 Endpoint::Unix(path) => Address::Unix(path),
             },

@@ -87,6 +87,7 @@ fn swatch(phase: Phase) -> Swatch {
 /// The class of a phase, and its name where there is little room.
 fn look(phase: Phase) -> (&'static str, &'static str) {
     match phase {
+        Phase::Dns => ("phase-ready", "DNS"),
         Phase::TcpConnect => ("phase-net", "TCP"),
         Phase::ServerGreeting => ("phase-greeting", "greeting"),
         Phase::TlsContext => ("phase-context", "context"),

@@ -83,12 +83,6 @@ fn again(report: &RunReport<'_>) -> Part {
                 .text("Copy the command"),
         )
         .child(Element::new("span").with("id", format!("{ID}-status")).with("role", "status"));
-    let body = section("again", heading)
-        .child(paragraph(
-            "prose",
-            "The same specification in the same random order. Start it where the directory of runs lies; \
-             spec.toml is a file of the run.",
-        ))
-        .child(command);
+    let body = section("again", heading).child(paragraph("prose", repeat::WHERE)).child(command);
     Part { id: "again".to_owned(), name: heading.to_owned(), body }
 }

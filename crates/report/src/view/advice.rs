@@ -3,7 +3,7 @@
 use ciphertoll_model::{ConnectionUse, Direction, Factor, Path, TlsVersion};
 use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Toll, Verdict};
 
-use super::{StratumView, Tone};
+use super::{StratumView, Tone, capital};
 use crate::number::is_certain;
 use crate::{names, sentence, subject};
 
@@ -168,9 +168,7 @@ fn why(best: &Candidate, peers: &[&Candidate], older: &[&Candidate]) -> String {
         }
     });
     let reasons: Vec<String> = among_peers.into_iter().chain(among_older).collect();
-    let text = reasons.join("; ");
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+    capital(&reasons.join("; ")) + "."
 }
 
 /// Said where even the cheapest connect costs more than the dearest load on open connections.

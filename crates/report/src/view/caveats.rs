@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ciphertoll_model::{Environment, Event, Flag, LookDecision, Metric, Pin};
 use ciphertoll_stats::CellAnalysis;
 
-use super::{Section, Statement, StratumView, Tone, clean};
-use crate::number::{is_certain, percent, plural, significant};
+use super::{Section, Statement, StratumView, Tone, capital, clean};
+use crate::number::{effect, is_certain, percent, plural, significant};
 use crate::{RunReport, names, sentence};
 
 pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Section> {
@@ -46,7 +46,7 @@ pub(crate) fn footer(report: &RunReport<'_>) -> String {
     let trials = format!("trials of {} after {} of warm-up", plan.timing.window, plan.timing.warm_up);
     let machine = report.environment().map(machine);
     let tool = format!("ciphertoll {}", report.tool_version);
-    let settings = (!plan.settings.is_empty()).then(|| format!("settings: {}", plan.settings));
+    let settings = (!plan.settings.is_empty()).then(|| format!("settings: {}", crate::plan::settings(plan)));
     let parts = [report.run.to_owned(), tool, format!("seed {}", plan.seed), stopped(report, blocks), trials];
     parts.into_iter().chain(settings).chain(machine).map(|part| clean(&part)).collect::<Vec<_>>().join(" · ")
 }
@@ -55,7 +55,7 @@ fn noise(stratum: &StratumView<'_>) -> Option<Statement> {
     let floors = &stratum.analysis.noise_floor;
     let floor = |metric: &Metric| {
         let floor = floors.get(metric).filter(|floor| floor.is_finite())?;
-        Some(format!("{} in {}", percent(*floor), sentence::noun(*metric)))
+        Some(format!("{} in {}", effect(*floor), sentence::noun(*metric)))
     };
     let floors: Vec<String> = names::headline(stratum.cell()).iter().filter_map(floor).collect();
     if floors.is_empty() {
@@ -160,12 +160,13 @@ fn warnings(report: &RunReport<'_>) -> Vec<Statement> {
             messages.push(clean(message));
         }
     }
-    messages.into_iter().map(|message| Statement::new(Tone::Caution, message)).collect()
+    messages.into_iter().map(|message| Statement::new(Tone::Caution, capital(&message))).collect()
 }
 
 fn skipped(report: &RunReport<'_>) -> Vec<Statement> {
-    let line =
-        |(reason, ids): (String, Vec<String>)| Statement::neutral(format!("{reason}: {}", ids.join(", ")));
+    let line = |(reason, ids): (String, Vec<String>)| {
+        Statement::neutral(format!("{}: {}", capital(&reason), ids.join(", ")))
+    };
     super::by_reason(report.skipped()).into_iter().map(line).collect()
 }
 

@@ -227,6 +227,11 @@ impl<'a> StratumView<'a> {
         format!("{}, {}", self.row_label(cell), self.name())
     }
 
+    /// What the heading above its sentences names.
+    pub(crate) fn heading_factors(&self) -> Vec<Factor> {
+        names::context_factors(self.report.plan, self.plan, &self.rows)
+    }
+
     pub(crate) fn name(&self) -> String {
         names::stratum(self.report.plan, self.plan, &self.rows)
     }
@@ -266,6 +271,12 @@ pub(crate) fn strata<'a>(report: &'a RunReport<'a>) -> Vec<StratumView<'a>> {
         })
     };
     plan.strata.iter().zip(&analysis.strata).filter_map(view).collect()
+}
+
+/// As a sentence begins.
+pub(crate) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| format!("{}{}", first.to_uppercase(), letters.as_str()))
 }
 
 /// Text that others wrote (a server's error message), without what could steer a terminal.

@@ -42,6 +42,7 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
 
 fn heading(phase: Phase) -> &'static str {
     match phase {
+        Phase::Dns => "DNS",
         Phase::TcpConnect => "TCP\nconnect",
         Phase::ServerGreeting => "greeting",
         Phase::TlsContext => "TLS\ncontext",

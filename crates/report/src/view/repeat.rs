@@ -30,11 +30,20 @@ pub(crate) struct ServerFacts {
     pub(crate) settings: BTreeMap<String, String>,
 }
 
-/// The command that does the same again: the recorded specification with the recorded seed.
+/// The command that does the same again: the recorded specification with the recorded seed. Settings are in
+/// the specification, too; here whoever reads the command sees them.
 pub(crate) fn command(report: &RunReport<'_>) -> String {
     let spec = quoted(&clean(&format!("ciphertoll-runs/{}/spec.toml", report.run)));
-    format!("ciphertoll run {spec} --seed {}", report.plan.seed)
+    let mut words = vec![format!("ciphertoll run {spec} --seed {}", report.plan.seed)];
+    let settings = report.plan.settings.iter();
+    words.extend(settings.map(|setting| format!("--set {}", quoted(&clean(&setting.to_string())))));
+    words.join(" ")
 }
+
+/// What the command assumes: a record does not know where it is kept.
+pub(crate) const WHERE: &str = "The same specification in the same random order. The path is where a run lies by default, from the \
+     directory in which ciphertoll was started; of a run that lies elsewhere (--run-dir, a copy), name its own \
+     spec.toml.";
 
 /// The machine.
 pub(crate) fn machine(report: &RunReport<'_>) -> Vec<Fact> {

@@ -60,7 +60,7 @@ pub(crate) fn groups_of(
 
 fn statement(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Statement {
     sentence::treatment(stratum, cell).unwrap_or_else(|| {
-        let subject = subject::subject(&cell.cell, &stratum.rows);
+        let subject = subject::subject(&cell.cell, &stratum.rows, &stratum.heading_factors());
         let skipped = stratum.report.skipped().into_iter().find(|skipped| skipped.id == cell.id.0);
         let text = match skipped {
             Some(skipped) => format!("{subject}: not measured, {}.", super::clean(&skipped.reason)),

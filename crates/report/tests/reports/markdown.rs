@@ -23,6 +23,19 @@ fn a_comment_without_verdicts_says_why() {
 }
 
 #[test]
+fn the_command_that_repeats_a_run_shows_its_settings() {
+    let mut run = smoke();
+    for setting in ["postgres.work_mem=8MB", "mariadb.init_connect=SET a = 1"] {
+        run.plan.settings.set(setting.parse().unwrap());
+    }
+    let text = markdown(&run.report());
+    let command = text.lines().find(|line| line.starts_with("ciphertoll run ")).unwrap();
+    let settings = " --set 'mariadb.init_connect=SET a = 1' --set postgres.work_mem=8MB";
+    assert!(command.ends_with(settings), "{command}");
+    assert!(command.contains("/spec.toml --seed "), "{command}");
+}
+
+#[test]
 fn nothing_foreign_becomes_markup_or_mentions_anybody() {
     let text = markdown(&hostile().report());
     assert!(!text.contains("<script") && !text.contains("<img") && !text.contains("@everyone"), "{text}");

@@ -38,13 +38,8 @@ fn plan_of(blocks: u32, grid: Grid) -> Plan {
         name: "test".to_owned(),
         size: Size::Standard,
         blocks: Some(blocks),
-        trial_time: None,
-        budget: None,
-        seed: None,
-        baseline: None,
-        pin: ciphertoll_model::Pin::Off,
-        settings: ciphertoll_model::Settings::default(),
         grids: vec![grid],
+        ..Spec::quick(&[])
     };
     Plan::new(&spec, 1).expect("the grid can be planned")
 }

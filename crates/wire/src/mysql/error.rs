@@ -81,7 +81,27 @@ pub enum Fault {
     Caller,
 }
 
+/// `ER_CON_COUNT_ERROR`: all connections of the server are taken.
+const TOO_MANY_CONNECTIONS: u16 = 1040;
+/// `ER_TOO_MANY_USER_CONNECTIONS`: all connections of the user are taken.
+const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
+/// `ER_USER_LIMIT_REACHED`: the user has used up one of several resources.
+const USER_LIMIT_REACHED: u16 = 1226;
+
 impl Error {
+    /// Whether the server has no room for one more connection, of anybody's or of this user's.
+    pub fn is_too_many_connections(&self) -> bool {
+        match self {
+            Self::Server { code, message, .. } => match *code {
+                TOO_MANY_CONNECTIONS | TOO_MANY_USER_CONNECTIONS => true,
+                // Its text names the resource, in every language: `max_user_connections`, or one for statements.
+                USER_LIMIT_REACHED => message.contains("connections"),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {

@@ -83,7 +83,7 @@ impl Authenticator {
     /// The server's consent is worth nothing where it had to prove who it is and did not.
     fn accept(&self, method: AuthMethod) -> Result<AuthMethod, Error> {
         match (self.login.channel_binding, method) {
-            (ChannelBinding::Disabled, _)
+            (ChannelBinding::Disabled | ChannelBinding::Preferred, _)
             | (_, AuthMethod::Scram { channel_binding: Bound::ServerEndPoint, .. }) => Ok(method),
             (ChannelBinding::Required, _) => Err(Error::ChannelBindingNotOffered),
         }
@@ -111,16 +111,24 @@ impl Authenticator {
 
     fn begin_scram(&self, mechanisms: &[&[u8]], out: &mut Vec<u8>) -> Result<State, Error> {
         let offers = |wanted| mechanisms.iter().any(|name| Mechanism::from_name(name) == Some(wanted));
-        let (binding, bound) = match self.login.channel_binding {
-            ChannelBinding::Disabled if offers(Mechanism::Sha256) => (Binding::None, Bound::Nothing),
-            ChannelBinding::Required if offers(Mechanism::Sha256Plus) => {
-                let hash = self.certificate_hash.as_deref().ok_or(Error::NotBound)?;
+        let hash = self.certificate_hash.as_deref();
+        let (binding, bound) = match (self.login.channel_binding, hash) {
+            (ChannelBinding::Required, None) if offers(Mechanism::Sha256Plus) => return Err(Error::NotBound),
+            (ChannelBinding::Required | ChannelBinding::Preferred, Some(hash))
+                if offers(Mechanism::Sha256Plus) =>
+            {
                 (Binding::ServerEndPoint(hash), Bound::ServerEndPoint)
             }
-            ChannelBinding::Required if offers(Mechanism::Sha256) => {
+            (ChannelBinding::Required, _) if offers(Mechanism::Sha256) => {
                 return Err(Error::ChannelBindingNotOffered);
             }
-            ChannelBinding::Disabled | ChannelBinding::Required => {
+            (ChannelBinding::Preferred, Some(_)) if offers(Mechanism::Sha256) => {
+                (Binding::NotOffered, Bound::Nothing)
+            }
+            (ChannelBinding::Disabled | ChannelBinding::Preferred, _) if offers(Mechanism::Sha256) => {
+                (Binding::None, Bound::Nothing)
+            }
+            _ => {
                 let method = printable(&mechanisms.join(&b", "[..]), MAX_NAME_CHARACTERS);
                 return Err(Error::UnsupportedAuth { method });
             }

@@ -42,6 +42,9 @@ pub enum ChannelBinding {
     /// Never: SCRAM-SHA-256, over TLS, too.
     #[default]
     Disabled,
+    /// SCRAM-SHA-256-PLUS where the server offers it and [`Connect::bind_channel`] was called, else whatever it asks
+    /// for: what libpq does unless told otherwise.
+    Preferred,
     /// SCRAM-SHA-256-PLUS or nothing. [`Connect::bind_channel`] must be called after the TLS handshake.
     Required,
 }
@@ -171,7 +174,7 @@ impl Connect {
     }
 
     /// Hands over the hash of the server's certificate (`tls-server-end-point`, RFC 5929, section 4.1), after the TLS
-    /// handshake and before the next step, where channel binding is required.
+    /// handshake and before the next step, where channel binding is required, or preferred and possible.
     pub fn bind_channel(&mut self, certificate_hash: &[u8]) {
         self.authenticator.bind_channel(certificate_hash);
     }

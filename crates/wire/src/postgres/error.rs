@@ -106,7 +106,15 @@ pub enum Error {
     NotReset,
 }
 
+/// `too_many_connections`: of the server, the database or the role.
+const TOO_MANY_CONNECTIONS: &str = "53300";
+
 impl Error {
+    /// Whether the server has no room for one more connection, of anybody's or of this role's.
+    pub fn is_too_many_connections(&self) -> bool {
+        matches!(self, Self::Server { sqlstate, .. } if sqlstate == TOO_MANY_CONNECTIONS)
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {

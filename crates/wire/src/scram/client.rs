@@ -39,9 +39,9 @@ impl ClientFirst {
 
     /// Begins an exchange with a nonce that is not random: for test vectors. It must be printable and without comma.
     pub fn with_nonce(user: &str, binding: Binding<'_>, nonce: &str) -> Self {
-        // Never "y": it says "I could bind, but you do not offer it", and a server that does takes it for an attack.
         let (header, data) = match binding {
             Binding::None => ("n,,", &[][..]),
+            Binding::NotOffered => ("y,,", &[][..]),
             Binding::ServerEndPoint(hash) => ("p=tls-server-end-point,,", hash),
         };
         Self {

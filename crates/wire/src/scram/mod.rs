@@ -51,6 +51,9 @@ impl Mechanism {
 pub enum Binding<'a> {
     /// Nothing.
     None,
+    /// Nothing, as the server offers nothing to bind to. It is told so: one that did make an offer knows then that
+    /// somebody between the two has taken it away.
+    NotOffered,
     /// `tls-server-end-point` (RFC 5929): a hash of the server's certificate.
     ServerEndPoint(&'a [u8]),
 }
@@ -59,7 +62,7 @@ impl Binding<'_> {
     /// The mechanism that this binding makes.
     pub fn mechanism(self) -> Mechanism {
         match self {
-            Self::None => Mechanism::Sha256,
+            Self::None | Self::NotOffered => Mechanism::Sha256,
             Self::ServerEndPoint(_) => Mechanism::Sha256Plus,
         }
     }

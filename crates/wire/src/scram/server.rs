@@ -43,7 +43,9 @@ impl ServerFirst {
         let mut attributes = Attributes::new(client_first, "first message")?;
         let flag = attributes.field()?;
         let data = match (mechanism, flag, channel) {
-            (Mechanism::Sha256, "n", _) | (Mechanism::Sha256, "y", Binding::None) => &[][..],
+            (Mechanism::Sha256, "n", _) | (Mechanism::Sha256, "y", Binding::None | Binding::NotOffered) => {
+                &[][..]
+            }
             (Mechanism::Sha256Plus, END_POINT, Binding::ServerEndPoint(hash)) => hash,
             _ => return Err(Error::BindingMismatch),
         };

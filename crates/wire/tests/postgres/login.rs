@@ -222,6 +222,57 @@ fn required_channel_binding_is_never_given_up() {
     assert_eq!(first_error(&mut client, &bytes), Error::NotBound);
 }
 
+/// As libpq does: bound where both can, and never a reason to fail.
+#[test]
+fn preferred_channel_binding_is_taken_where_it_is_offered() {
+    let try_preferred = |encryption, auth, end_point| {
+        let login = Login { channel_binding: ChannelBinding::Preferred, ..login(PASSWORD, encryption) };
+        let mut server = FakeServer::new(auth);
+        server.end_point = end_point;
+        try_login(login, server)
+    };
+    let scrams = |channel_binding| Ok(AuthMethod::Scram { iterations: 16, channel_binding });
+    for encryption in [Encryption::Tls, Encryption::DirectTls] {
+        let (method, _) = try_preferred(encryption, scram(), Some(END_POINT));
+        assert_eq!(method, scrams(Bound::ServerEndPoint));
+        let (method, passed) = try_preferred(encryption, scram(), None);
+        assert_eq!(method, scrams(Bound::Nothing));
+        assert!(passed.encrypted.windows(4).any(|window| window == b"y,,n"), "the server is told");
+        // Somebody between the two has a certificate of his own.
+        let (method, _) = try_preferred(encryption, scram(), Some(b"another"));
+        assert!(matches!(method, Err(Error::Server { .. })), "{method:?}");
+        for (auth, expected) in [
+            (Auth::Trust, AuthMethod::None),
+            (Auth::Md5, AuthMethod::Md5),
+            (Auth::Cleartext, AuthMethod::Cleartext),
+        ] {
+            assert_eq!(try_preferred(encryption, auth, None).0, Ok(expected));
+        }
+    }
+    let (method, passed) = try_preferred(Encryption::Plain, scram(), None);
+    assert_eq!(method, scrams(Bound::Nothing));
+    assert!(
+        passed.plain.windows(4).any(|window| window == b"n,,n"),
+        "without TLS there is nothing to bind to"
+    );
+}
+
+/// A certificate whose signature has no digest of its own has no hash to bind to.
+#[test]
+fn preferred_channel_binding_needs_a_hash() {
+    let login =
+        Login { channel_binding: ChannelBinding::Preferred, ..login(PASSWORD, Encryption::DirectTls) };
+    let mut client = connect(login);
+    let mut out = Vec::new();
+    assert_eq!(client.step(&mut &b""[..], &mut out), Ok(Step::StartTls));
+    let mut bytes = Vec::new();
+    request(&mut bytes, &Authentication::Sasl { mechanisms: vec![b"SCRAM-SHA-256-PLUS", b"SCRAM-SHA-256"] });
+    assert_eq!(client.step(&mut &b""[..], &mut out), Ok(Step::NeedInput));
+    assert_eq!(client.step(&mut bytes.as_slice(), &mut out), Ok(Step::NeedInput));
+    assert!(out.windows(14).any(|window| window == b"SCRAM-SHA-256\0"));
+    assert!(out.windows(4).any(|window| window == b"n,,n"));
+}
+
 #[test]
 fn other_methods_are_named_and_get_no_answer() {
     let unsupported = |method: &str| Error::UnsupportedAuth { method: method.to_owned() };

@@ -156,6 +156,11 @@ fn a_client_that_saw_no_offer_was_deceived() {
     assert_eq!(try_first(Mechanism::Sha256, here, could_bind), Some(Error::BindingMismatch));
     assert_eq!(try_first(Mechanism::Sha256, Binding::None, could_bind), None);
     assert_eq!(try_first(Mechanism::Sha256, here, b"n,,n=user,r=x"), None);
+    let told = client(Binding::NotOffered);
+    assert_eq!(try_first(Mechanism::Sha256, here, told.message()), Some(Error::BindingMismatch));
+    let answer = server(Mechanism::Sha256, Binding::None, told.message()).unwrap();
+    let last = told.answer(b"pencil", answer.message()).unwrap();
+    assert!(last.verify(&answer.judge(last.message()).unwrap()).is_ok());
     for (mechanism, channel, first) in [
         (Mechanism::Sha256Plus, here, &b"n,,n=user,r=x"[..]),
         (Mechanism::Sha256, here, b"p=tls-server-end-point,,n=user,r=x"),

@@ -64,11 +64,19 @@ fn logins_say_what_they_need() {
         [(Plain, false, None), (Tls, true, None), (DirectTls, true, Some(&b"postgresql"[..]))]
     {
         let login = postgres_login(encryption, ChannelBinding::Disabled);
-        assert_eq!((login.uses_tls(), login.alpn(), login.binds_channel()), (tls, alpn, false));
+        assert_eq!(
+            (login.uses_tls(), login.alpn(), login.channel_binding()),
+            (tls, alpn, ChannelBinding::Disabled)
+        );
     }
-    assert!(postgres_login(Tls, ChannelBinding::Required).binds_channel());
+    for binding in [ChannelBinding::Preferred, ChannelBinding::Required] {
+        assert_eq!(postgres_login(Tls, binding).channel_binding(), binding);
+    }
     let login = mysql_login(mysql::Encryption::Tls);
-    assert_eq!((login.uses_tls(), login.alpn(), login.binds_channel()), (true, None, false));
+    assert_eq!(
+        (login.uses_tls(), login.alpn(), login.channel_binding()),
+        (true, None, ChannelBinding::Disabled)
+    );
     assert!(!mysql_login(mysql::Encryption::Plain).uses_tls());
 }
 

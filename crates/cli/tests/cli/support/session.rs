@@ -53,7 +53,16 @@ pub(crate) struct Noted {
 impl Session {
     /// Starts `run` with events on stderr; its record goes below `runs`.
     pub(crate) fn start(runs: &Path, arguments: &[&str]) -> Self {
-        let fixed = ["run", "--progress", "json", "--json", "--run-dir", text(runs)];
+        Self::begin("run", runs, arguments)
+    }
+
+    /// Starts `resume` of the newest run below `runs`, with events on stderr.
+    pub(crate) fn resume(runs: &Path) -> Self {
+        Self::begin("resume", runs, &[])
+    }
+
+    fn begin(command: &str, runs: &Path, arguments: &[&str]) -> Self {
+        let fixed = [command, "--progress", "json", "--json", "--run-dir", text(runs)];
         let mut command = ciphertoll(&[&fixed, arguments].concat());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
@@ -145,6 +154,17 @@ impl Session {
     pub(crate) fn scratch(&mut self) -> &Path {
         let pid = self.pid();
         self.scratch.get_or_insert_with(|| until("the run's scratch directory", || open_ledger(pid)))
+    }
+
+    /// Stops the program wherever it is, looks at what its ledger names, and kills it. Nothing is there to be
+    /// seen where it had made no scratch directory yet, or had cleared it.
+    pub(crate) fn kill_where_it_is(&mut self) -> Option<(PathBuf, Vec<ProcessIdentity>)> {
+        self.signal(Signal::SIGSTOP);
+        let scratch = open_ledger(self.pid());
+        self.scratch.clone_from(&scratch);
+        let seen = scratch.map(|scratch| (scratch, self.identities()));
+        self.signal(Signal::SIGKILL);
+        seen
     }
 
     /// Sends the program a signal; it was not reaped yet, so that its id is certainly its own.

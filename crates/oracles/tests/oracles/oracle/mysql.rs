@@ -109,6 +109,7 @@ fn options(visit: &Visit) -> OptsBuilder {
         .ssl_opts(visit.tls.as_ref().map(tls));
     match &visit.address {
         Address::Tcp(address) => options.ip_or_hostname(address.ip().to_string()).tcp_port(address.port()),
+        Address::Host { name, port, .. } => options.ip_or_hostname(name.as_str()).tcp_port(*port),
         Address::Unix(path) => options.socket(Some(path.display().to_string())),
     }
 }

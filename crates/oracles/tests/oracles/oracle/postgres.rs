@@ -101,6 +101,7 @@ fn config(visit: &Visit) -> Config {
     let mut config = Config::new();
     match &visit.address {
         Address::Tcp(address) => config.host(address.ip().to_string()).port(address.port()),
+        Address::Host { name, port, .. } => config.host(name).port(*port),
         Address::Unix(path) => {
             let directory = path.parent().expect("a socket lies in a directory");
             let port = path.extension().and_then(|port| port.to_str()?.parse().ok());

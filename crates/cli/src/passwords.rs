@@ -1,0 +1,182 @@
+//! What servers at URLs let us in with: from the environment, a file that the engine's own clients read, or a prompt.
+//! Never from an argument, but for a URL that has one in it, with a warning.
+
+use std::env;
+use std::fs;
+use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ciphertoll_lab::Passwords;
+use ciphertoll_model::{Engine, ExitCode, ServerLevel, ServerUrl, UrlPlace};
+use ciphertoll_wire::Secret;
+use console::Term;
+
+use crate::failure::Failure;
+use crate::progress::tell;
+
+/// For all servers at URLs; with `_NAME`, for one.
+const VARIABLE: &str = "CIPHERTOLL_PASSWORD";
+/// A password file that others can read is not read.
+const OTHERS: u32 = 0o077;
+
+/// A password for each of `servers` that is at a URL and has none in `given`.
+pub(crate) fn gather<'a>(
+    servers: impl IntoIterator<Item = &'a ServerLevel>,
+    given: Passwords,
+) -> Result<Passwords, Failure> {
+    let mut passwords = given;
+    for server in servers {
+        let name = server.short_name();
+        if let Some(url) = &server.url
+            && !passwords.contains_key(&name)
+            && let Some(password) = find(&name, url)?
+        {
+            passwords.insert(name, password);
+        }
+    }
+    Ok(passwords)
+}
+
+/// `None`: the server is tried without one.
+fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
+    let own = format!("{VARIABLE}_{}", as_variable(name));
+    let engines = match url.engine() {
+        Engine::Postgres => "PGPASSWORD",
+        Engine::MariaDb => "MYSQL_PWD",
+    };
+    let variable = [&own, VARIABLE, engines].into_iter().find_map(env::var_os);
+    if let Some(value) = variable {
+        return Ok(Some(Secret::new(value.into_encoded_bytes())));
+    }
+    if let Some(password) = from_file(url) {
+        return Ok(Some(password));
+    }
+    let terminal = Term::stderr();
+    if !(terminal.is_term() && std::io::stdin().is_terminal()) {
+        return Ok(None);
+    }
+    tell(&format!("Password of {} at {name} (empty: none):", url.user));
+    let line = terminal.read_secure_line();
+    let line = line.map_err(|error| Failure::new(ExitCode::HostResource, format!("no password: {error}")))?;
+    Ok(Some(Secret::new(line.into_bytes())))
+}
+
+/// Upper case, with `_` for what a variable's name cannot have.
+fn as_variable(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+/// From the file that the engine's own clients read.
+fn from_file(url: &ServerUrl) -> Option<Secret> {
+    let path = |variable: &str, name: &str| {
+        env::var_os(variable)
+            .map(PathBuf::from)
+            .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(name)))
+    };
+    let password = match url.engine() {
+        Engine::Postgres => from_pgpass(&read_private(&path("PGPASSFILE", ".pgpass")?)?, url),
+        Engine::MariaDb => from_defaults(&read_private(&path("MYSQL_DEFAULTS_FILE", ".my.cnf")?)?),
+    };
+    password.map(|password| Secret::new(password.into_bytes()))
+}
+
+/// A file that others may read is passed over, as libpq does, with a line that says so.
+fn read_private(path: &Path) -> Option<String> {
+    let mode = fs::metadata(path).ok()?.mode();
+    if mode & OTHERS != 0 {
+        tell(&format!("{} can be read by others, and is not used: chmod 600 it", path.display()));
+        return None;
+    }
+    fs::read_to_string(path).ok()
+}
+
+/// The first line `host:port:database:user:password` that fits; `*` fits all, and a backslash takes the next
+/// character as it is (`PostgreSQL`'s documentation, "The Password File").
+fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
+    let (host, port) = match &url.place {
+        UrlPlace::Host { host, port } => (host.clone(), port.to_string()),
+        UrlPlace::Socket(_) => ("localhost".to_owned(), "*".to_owned()),
+    };
+    let database = url.database.as_ref().unwrap_or(&url.user);
+    let wanted = [&host, &port, database, &url.user];
+    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let fields = pgpass_fields(line);
+        let (password, asked) = fields.split_last()?;
+        let fits = |(field, value): (&String, &&String)| field == "*" || **value == "*" || field == *value;
+        (asked.len() == wanted.len() && asked.iter().zip(&wanted).all(fits)).then(|| password.clone())
+    })
+}
+
+fn pgpass_fields(line: &str) -> Vec<String> {
+    const FIELDS: usize = 5;
+    let mut fields = vec![String::new()];
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        let last = fields.len() - 1;
+        match character {
+            ':' if fields.len() < FIELDS => fields.push(String::new()),
+            '\\' => fields[last].extend(characters.next()),
+            other => fields[last].push(other),
+        }
+    }
+    fields
+}
+
+/// `password` of the groups `client` and `client-mariadb`; the last one counts.
+fn from_defaults(text: &str) -> Option<String> {
+    let mut group = "";
+    let mut found = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            group = name.trim();
+        } else if let Some((name, value)) = line.split_once('=')
+            && matches!(group, "client" | "client-mariadb")
+            && name.trim() == "password"
+        {
+            found = Some(unquoted(value.trim()).to_owned());
+        }
+    }
+    found
+}
+
+fn unquoted(value: &str) -> &str {
+    let inner = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+    inner('"').or_else(|| inner('\'')).unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> ServerUrl {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_first_line_that_fits_has_the_password() {
+        let text =
+            "# a comment\nother:5432:shop:app:no\ndb.example:*:shop:app:pa\\:ss\\\\word:more\n*:*:*:*:all\n";
+        assert_eq!(
+            from_pgpass(text, &url("postgres://app@db.example/shop")).as_deref(),
+            Some("pa:ss\\word:more")
+        );
+        assert_eq!(from_pgpass(text, &url("postgres://app@else/shop")).as_deref(), Some("all"));
+        assert_eq!(from_pgpass("db.example:5432:shop:app", &url("postgres://app@db.example/shop")), None);
+        let socket = url("postgres://app@localhost/shop?host=/run");
+        assert_eq!(from_pgpass("localhost:5432:shop:app:x", &socket).as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn a_defaults_file_is_read_by_groups() {
+        let text = "[mysqld]\npassword=no\n[client]\nuser=a\npassword = \"a b\"\n[mysqldump]\npassword=no\n";
+        assert_eq!(from_defaults(text).as_deref(), Some("a b"));
+        assert_eq!(from_defaults("[client]\npassword\n"), None);
+        assert_eq!(from_defaults("password=x"), None);
+    }
+
+    #[test]
+    fn names_become_variables() {
+        assert_eq!(as_variable("eu-west.1"), "EU_WEST_1");
+    }
+}

@@ -1,0 +1,354 @@
+//! Every example of the documents and of `--help` is run as it is written, but made short.
+
+mod found;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use ciphertoll_model::ServerLevel;
+use serde_json::Value;
+
+use crate::support::{Answer, alone, in_ci, is, real_server, text};
+use found::{Example, every_example};
+
+/// An example that is not simply run and held to end with 0.
+struct Exception {
+    command: &'static str,
+    how: How,
+    why: &'static str,
+}
+
+enum How {
+    /// Only its plan is made.
+    Planned,
+    /// It ends with one of these.
+    Ends(&'static [i32]),
+    /// It is run where this is here.
+    Needs(fn() -> bool),
+}
+
+const EXCEPTIONS: [Exception; 13] = [
+    Exception {
+        command: "ciphertoll run --url staging=postgres://app@db.example/shop",
+        how: How::Planned,
+        why: "the URL stands for one of the reader's",
+    },
+    Exception {
+        command: "ciphertoll run --url staging=postgres://app@db.example/shop --query 'SELECT count(*) FROM orders'",
+        how: How::Planned,
+        why: "the URL stands for one of the reader's",
+    },
+    Exception {
+        command: "ciphertoll run --url staging=postgres://app@db.example:5432/shop?sslmode=verify-full",
+        how: How::Planned,
+        why: "the URL stands for one of the reader's",
+    },
+    Exception {
+        command: "ciphertoll run --url a=mysql://app@10.0.0.5/shop --url b=mysql://app@10.0.0.6/shop",
+        how: How::Planned,
+        why: "the URL stands for one of the reader's",
+    },
+    Exception {
+        command: "ciphertoll run --server old:mariadb-10.11,new:mariadb=/opt/mariadb-11.4",
+        how: How::Planned,
+        why: "the directory stands for one of the reader's",
+    },
+    Exception {
+        command: "ciphertoll run --server mariadb=/opt/mariadb-11.4 --ctx per-connect,shared --json > toll.json",
+        how: How::Planned,
+        why: "the directory stands for one of the reader's",
+    },
+    Exception {
+        command: "ciphertoll run --server postgres-18",
+        how: How::Needs(postgres_18),
+        why: "PostgreSQL 18 was not fetched",
+    },
+    Exception {
+        command: "ciphertoll run --server postgres-18 --path plain,tls1.3-p256,tls1.3-p256+direct",
+        how: How::Needs(postgres_18),
+        why: "PostgreSQL 18 was not fetched",
+    },
+    Exception {
+        command: "ciphertoll servers fetch postgres-18",
+        how: How::Needs(postgres_18),
+        why: "PostgreSQL 18 was not fetched, and this test asks no registry",
+    },
+    Exception {
+        command: "ciphertoll servers fetch NAME",
+        how: How::Ends(&[2]),
+        why: "NAME stands for one of those that the refusal lists",
+    },
+    Exception {
+        command: "ciphertoll compare BASE NEW",
+        how: How::Ends(&[0, 3, 4]),
+        why: "two runs of a moment say whatever they say",
+    },
+    Exception {
+        command: "ciphertoll compare",
+        how: How::Ends(&[2]),
+        why: "a heading that names the command",
+    },
+    Exception {
+        command: "ciphertoll compare before after",
+        how: How::Ends(&[0, 3, 4]),
+        why: "two runs of a moment say whatever they say",
+    },
+];
+
+/// What each example that asks for more is cut down to.
+const SHORT: [(&str, &str); 3] = [("--size", "smoke"), ("--blocks", "1"), ("--trial-time", "200ms")];
+/// The run that an example names, and the one that it calls by its experiment.
+const NAMED_RUN: &str = "20261121T011500Z-quick-a3f1";
+/// Longer than any example takes that is not stuck.
+const PATIENCE: &str = "120s";
+
+fn postgres_18() -> bool {
+    is_here("postgres-18")
+}
+
+fn is_here(server: &str) -> bool {
+    let level: ServerLevel = server.parse().expect("a level of --server");
+    ciphertoll_lab::find(&level).is_ok()
+}
+
+#[test]
+fn every_example_does_what_it_says() {
+    if !real_server() {
+        return;
+    }
+    let examples = every_example();
+    assert!(examples.len() > 30, "examples are not found as they should be: {examples:#?}");
+    for exception in &EXCEPTIONS {
+        let known = examples.iter().any(|example| example.command == exception.command);
+        assert!(known, "no document has this example any more: {}", exception.command);
+    }
+    let _machine = alone();
+    let reader = Reader::new();
+    // A plan is written before it is asked for, and runs are made before they are shown.
+    let (plans, rest): (Vec<&Example>, Vec<&Example>) =
+        examples.iter().partition(|example| example.command.contains("--dry-run"));
+    let (runs, rest): (Vec<&Example>, Vec<&Example>) =
+        rest.into_iter().partition(|example| words(&example.command).get(1) == Some(&"run"));
+    for example in plans {
+        reader.follow(example);
+    }
+    side_by_side(&runs, |example| reader.follow(example));
+    reader.keep_runs();
+    for example in rest {
+        reader.follow(example);
+    }
+}
+
+/// Nobody reads these runs' numbers, and most of their time is spent waiting.
+fn side_by_side(examples: &[&Example], follow: impl Fn(&Example) + Sync) {
+    const ABREAST: usize = 3;
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..ABREAST {
+            scope.spawn(|| {
+                while let Some(example) = examples.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    follow(example);
+                }
+            });
+        }
+    });
+}
+
+/// Somebody with an empty directory, who types what is written.
+struct Reader {
+    place: tempfile::TempDir,
+    followed: AtomicUsize,
+}
+
+impl Reader {
+    fn new() -> Self {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let made = |name: &str| fs::create_dir_all(place.path().join(name)).expect("make a directory");
+        // Where shells look for completions is there before somebody puts one there.
+        for name in
+            ["bin", "work", ".local/share/bash-completion/completions", ".zfunc", ".config/fish/completions"]
+        {
+            made(name);
+        }
+        let program = place.path().join("bin/ciphertoll");
+        symlink(env!("CARGO_BIN_EXE_ciphertoll"), program).expect("put the program into PATH");
+        Self { place, followed: AtomicUsize::new(0) }
+    }
+
+    /// Types the example, cut short; it must end as it is meant to.
+    fn follow(&self, example: &Example) {
+        let exception = EXCEPTIONS.iter().find(|exception| exception.command == example.command);
+        let mut ends: &[i32] = &[0];
+        let mut planned = false;
+        match exception.map(|exception| (&exception.how, exception.why)) {
+            Some((How::Ends(codes), _)) => ends = codes,
+            Some((How::Planned, why)) => {
+                skipped(example, why);
+                planned = true;
+            }
+            Some((How::Needs(here), why)) if !here() => {
+                assert!(!in_ci(), "in CI nothing is skipped: {}: {why}", example.command);
+                skipped(example, why);
+                planned = true;
+            }
+            Some((How::Needs(_), _)) | None => {}
+        }
+        if planned && words(&example.command).get(1) != Some(&"run") {
+            return;
+        }
+        let missing = if planned { None } else { missing(&example.command) };
+        if let Some(missing) = missing {
+            assert!(!in_ci(), "in CI nothing is skipped: {}: {missing}", example.command);
+            return skipped(example, &format!("{missing} is not here"));
+        }
+        let command = shortened(&example.command, planned);
+        let answer = self.types(&command);
+        let noise = matches!(answer.code, Some(5 | 6)) && only_noise(&answer.stderr);
+        assert!(
+            noise || answer.code.is_some_and(|code| ends.contains(&code)),
+            "{} ({}), run as {command}, did not end with one of {ends:?}: {answer:#?}",
+            example.command,
+            example.place
+        );
+        if let Some(file) = redirected(&command) {
+            let written = fs::read(self.work().join(file)).expect("what the example writes");
+            assert!(!written.is_empty(), "{command} wrote nothing");
+        }
+        self.followed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn types(&self, command: &str) -> Answer {
+        let home = self.place.path();
+        let path = std::env::var("PATH").expect("a PATH");
+        let mut shell = Command::new("timeout");
+        shell.args(["--kill-after", "20s", PATIENCE, "sh", "-c", command]).current_dir(self.work());
+        shell.env("PATH", format!("{}:{path}", text(&home.join("bin")))).env("HOME", home);
+        shell.env("XDG_CACHE_HOME", cache()).env("GITHUB_STEP_SUMMARY", home.join("summary.md"));
+        shell.env("COLUMNS", "100").env_remove("CLICOLOR_FORCE").stdin(Stdio::null());
+        let output = shell.output().expect("a shell starts");
+        Answer {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).expect("UTF-8 on stdout"),
+            stderr: String::from_utf8(output.stderr).expect("UTF-8 on stderr"),
+        }
+    }
+
+    fn work(&self) -> PathBuf {
+        self.place.path().join("work")
+    }
+
+    /// Runs by the names that examples give them: the oldest, the newest, and one that was cut short.
+    fn keep_runs(&self) {
+        let runs = self.work().join("ciphertoll-runs");
+        let mut quick: Vec<PathBuf> =
+            fs::read_dir(&runs).expect("the runs").flatten().map(|entry| entry.path()).collect();
+        quick.retain(|run| run.to_string_lossy().contains("-quick-"));
+        quick.sort();
+        let [oldest, .., newest] = &quick[..] else { panic!("two runs called quick: {quick:?}") };
+        for (name, run) in [
+            ("before", oldest),
+            ("BASE", oldest),
+            ("baseline.run", oldest),
+            ("after", newest),
+            ("NEW", newest),
+        ] {
+            symlink(run, self.work().join(name)).expect("name a run");
+        }
+        cut_short(oldest, &runs.join(NAMED_RUN));
+    }
+}
+
+impl Drop for Reader {
+    #[expect(clippy::print_stderr, reason = "says what was done, where a test's output is asked for")]
+    fn drop(&mut self) {
+        eprintln!("{} examples were followed", self.followed.load(Ordering::Relaxed));
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped example says why")]
+fn skipped(example: &Example, why: &str) {
+    eprintln!("SKIPPED: {} ({}): {why}", example.command, example.place);
+}
+
+fn words(command: &str) -> Vec<&str> {
+    command.split_whitespace().collect()
+}
+
+/// The same of less: fewer blocks, shorter trials; only the plan where that is all there can be.
+fn shortened(command: &str, planned: bool) -> String {
+    // An ellipsis stands for more arguments, and for none.
+    let mut words: Vec<&str> = words(command).into_iter().filter(|word| *word != "…").collect();
+    if words.get(1) != Some(&"run") || words.contains(&"--dry-run") {
+        return words.join(" ");
+    }
+    for (option, value) in SHORT {
+        if let Some(at) = words.iter().position(|word| *word == option) {
+            words[at + 1] = value;
+        } else {
+            words.splice(2..2, [option, value]);
+        }
+    }
+    let more: &[&str] = if planned { &["--dry-run"] } else { &["--progress", "json"] };
+    words.splice(2..2, more.iter().copied());
+    words.join(" ")
+}
+
+/// What the example takes and this machine does not have: a server, a driver's tool, a tool behind a pipe.
+fn missing(command: &str) -> Option<&str> {
+    const TOOLS: [&str; 3] = ["pgbench", "sysbench", "mysqlslap"];
+    let words = words(command);
+    let levels = |option: &str| {
+        let value = words.iter().position(|word| *word == option).and_then(|at| words.get(at + 1));
+        value.into_iter().flat_map(|value| value.split(','))
+    };
+    let server = levels("--server").find(|level| !is_here(level));
+    let driver = levels("--driver").find(|driver| TOOLS.contains(driver) && !is_in_path(driver));
+    let behind_a_pipe = command.split_once('|').and_then(|(_, tool)| tool.split_whitespace().next());
+    server.or(driver).or(behind_a_pipe.filter(|tool| !is_in_path(tool)))
+}
+
+fn is_in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// The file that stdout goes to, as the example names it.
+fn redirected(command: &str) -> Option<&str> {
+    command.split_once("> ").map(|(_, file)| file.trim()).filter(|file| !file.contains(['"', '~']))
+}
+
+/// What the machine's noise took is no fault of the example's: a trial for which there was no time.
+fn only_noise(stderr: &str) -> bool {
+    const NOISE: [&str; 5] = ["steal", "schedule_lag", "overload", "ports_exhausted", "no_operations"];
+    let events = stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let voided: Vec<Value> = events.filter(|event| is(event, "trial_voided")).collect();
+    let is_noise = |event: &Value| event["reason"]["gate"].as_str().is_some_and(|gate| NOISE.contains(&gate));
+    !voided.is_empty() && voided.iter().all(is_noise)
+}
+
+/// Where templates are kept, so that they are not made anew for a home that is empty.
+fn cache() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from)
+}
+
+/// A copy of a run as a power cut in its last block leaves it.
+fn cut_short(run: &Path, copy: &Path) {
+    fs::create_dir(copy).expect("a directory");
+    for name in ["histograms", "logs"] {
+        fs::create_dir(copy.join(name)).expect("a directory");
+    }
+    for name in ["spec.toml", "plan.json"] {
+        fs::copy(run.join(name), copy.join(name)).expect("copy the record");
+    }
+    let events = fs::read_to_string(run.join("events.jsonl")).expect("the events");
+    let read = |line: &str| serde_json::from_str::<Value>(line).expect("an event");
+    let last_block = |line: &&str| !(is(&read(line), "block_started") && read(line)["block"] == 1);
+    let kept: Vec<&str> = events.lines().take_while(last_block).collect();
+    assert!(kept.len() < events.lines().count(), "the run has a block");
+    fs::write(copy.join("events.jsonl"), kept.join("\n") + "\n").expect("write the events");
+}

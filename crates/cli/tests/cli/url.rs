@@ -1,0 +1,317 @@
+//! Servers at URLs: what the program does with a server that it has not started, and what it leaves alone.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use ciphertoll_lab::{Lab, Server, Start, Tables, find};
+use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel};
+use ciphertoll_net::Address;
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::{Secret, postgres};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Answer, ciphertoll, items, one_document, text};
+
+/// A server that somebody else has started.
+struct Elsewhere {
+    // Dropped in this order: the server's files lie in the lab's scratch directory.
+    server: Server,
+    _lab: Lab,
+    place: TempDir,
+}
+
+impl Elsewhere {
+    fn start(engine: Engine) -> Self {
+        let place = tempfile::tempdir().expect("a directory");
+        let lab = Lab::open(env!("CARGO_BIN_EXE_ciphertoll").into()).expect("a lab");
+        let build = find(&ServerLevel::of(engine)).expect("a build");
+        let template = lab
+            .template(&build, &Tables::default(), &mut |_| {}, &|| false)
+            .expect("a template without tables");
+        let (name, log) = ("u1", place.path().join("server.log"));
+        let (key, preferred_port, processors) = (ServerKey::P256, None, None);
+        let start = Start { build: &build, template: &template, name, key, log, preferred_port, processors };
+        let server = lab.start(&start).expect("a server");
+        Self { server, _lab: lab, place }
+    }
+
+    fn port(&self) -> u16 {
+        match self.server.tcp_endpoint() {
+            Endpoint::Tcp(address) => address.port(),
+            other => panic!("no TCP: {other:?}"),
+        }
+    }
+
+    fn password(&self) -> String {
+        fs::read_to_string(self.server.password_file()).expect("a password")
+    }
+
+    /// The URL of its default account at `host`, with these options.
+    fn url(&self, host: &str, options: &str) -> String {
+        let (scheme, user) = (scheme(self.server.engine()), self.server.user());
+        format!("there={scheme}://{user}@{host}:{}/{}?{options}", self.port(), self.server.database())
+    }
+
+    /// What `run --url URL ARGUMENTS` answers to somebody who knows the password.
+    fn run(&self, url: &str, arguments: &[&str]) -> Answer {
+        self.run_with(&self.password(), url, arguments)
+    }
+
+    fn run_with(&self, password: &str, url: &str, arguments: &[&str]) -> Answer {
+        let mut command = self.command(url, arguments);
+        command.env("CIPHERTOLL_PASSWORD_THERE", password);
+        answer_of(command)
+    }
+
+    fn command(&self, url: &str, arguments: &[&str]) -> Command {
+        let runs = self.runs();
+        let fixed = ["run", "--url", url, "--size", "smoke", "--json", "-q", "--run-dir", text(&runs)];
+        let mut command = ciphertoll(&[&fixed, arguments].concat());
+        command.env("HOME", self.place.path()).stdin(std::process::Stdio::null());
+        command
+    }
+
+    fn runs(&self) -> std::path::PathBuf {
+        self.place.path().join("runs")
+    }
+
+    fn ca_file(&self) -> String {
+        text(&self.server.ca_file()).to_owned()
+    }
+
+    /// Over the unix socket, as the server's owner.
+    fn execute(&self, sql: &str) {
+        let Endpoint::Unix(socket) = self.server.unix_endpoint() else { panic!("no socket") };
+        let login = postgres::Login {
+            user: "ciphertoll".to_owned(),
+            password: Secret::new(Vec::new()),
+            database: Some(self.server.database().to_owned()),
+            encryption: postgres::Encryption::Plain,
+            channel_binding: postgres::ChannelBinding::Disabled,
+        };
+        let mut client = Client::connect(&Address::Unix(socket), Login::Postgres(login.into()), None)
+            .expect("a connection");
+        client.execute(sql).expect("the owner may do that");
+    }
+}
+
+/// Whether a server of `engine` is here. In CI one must be; elsewhere a test says why it is skipped.
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+fn real_server(engine: Engine) -> bool {
+    match find(&ServerLevel::of(engine)) {
+        Ok(_) => true,
+        Err(missing) => {
+            let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+            assert!(!in_ci, "in CI nothing is skipped: {missing}");
+            eprintln!("SKIPPED: {missing}");
+            false
+        }
+    }
+}
+
+fn answer_of(mut command: Command) -> Answer {
+    let output = command.output().expect("the program starts");
+    Answer {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8 on stdout"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8 on stderr"),
+    }
+}
+
+fn scheme(engine: Engine) -> &'static str {
+    match engine {
+        Engine::MariaDb => "mariadb",
+        Engine::Postgres => "postgres",
+    }
+}
+
+fn authority(engine: Engine) -> &'static str {
+    match engine {
+        Engine::MariaDb => "ssl-ca",
+        Engine::Postgres => "sslrootcert",
+    }
+}
+
+/// The cells' ids, and a number of each.
+fn cells(document: &Value, metric: &str) -> Vec<(String, Option<f64>)> {
+    let cell = |cell: &Value| {
+        let id = cell["id"].as_str().expect("an id").to_owned();
+        (id, cell["metrics"][metric]["value"].as_f64())
+    };
+    items(document, "cells").iter().map(cell).collect()
+}
+
+/// Every file below `directory` whose bytes hold `needle`.
+fn files_with(directory: &Path, needle: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files_with(&path, needle));
+        } else if String::from_utf8_lossy(&fs::read(&path).expect("a file")).contains(needle) {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+#[test]
+fn with_tls_and_without_and_nobody_learns_the_password() {
+    for engine in Engine::ALL.into_iter().filter(|&engine| real_server(engine)) {
+        let there = Elsewhere::start(engine);
+        let url = there.url("127.0.0.1", &format!("{}={}", authority(engine), there.ca_file()));
+        let answer = there.run(&url, &[]);
+        assert_eq!(answer.code, Some(0), "{engine}: {answer:?}");
+        let rates = cells(&one_document(&answer.stdout), "rate_per_s");
+        let names: Vec<String> =
+            rates.iter().map(|(id, _)| id.split('/').take(3).collect::<Vec<_>>().join("/")).collect();
+        let of_server = ["there/plain/as-asked", "there/tls1.3/as-asked", "there/tls1.2/as-asked"];
+        assert_eq!(names, of_server.repeat(2), "{engine}");
+        for (id, rate) in rates.iter().filter(|(id, _)| id.contains("/connect/")) {
+            let rate = rate.expect("a rate");
+            assert!(rate > 1.0 && rate < 25.0, "{id}: {rate} connects a second");
+        }
+        assert_eq!(files_with(&there.runs(), &there.password()), Vec::<String>::new());
+        assert!(!answer.stderr.contains(&there.password()));
+    }
+}
+
+#[test]
+fn a_name_is_looked_up_and_its_time_is_a_phase() {
+    if !real_server(Engine::Postgres) {
+        return;
+    }
+    let there = Elsewhere::start(Engine::Postgres);
+    // The certificate names an address.
+    let url = there.url("localhost", &format!("sslmode=verify-ca&sslrootcert={}", there.ca_file()));
+    let answer = there.run(&url, &["--path", "tls1.3,plain", "--max-rate", "200"]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let document = one_document(&answer.stdout);
+    let [(id, Some(dns))] = &cells(&document, "phase_ns_dns")[..] else { panic!("{}", answer.stdout) };
+    assert!(id.starts_with("there/tls1.3/") && *dns > 0.0, "{id}: {dns}");
+    let skipped = items(&document, "skipped");
+    assert!(
+        skipped[0]["reason"].as_str().is_some_and(|reason| reason.contains("asks for TLS")),
+        "{skipped:?}"
+    );
+}
+
+#[test]
+fn whoever_is_not_let_in_learns_why() {
+    for engine in Engine::ALL.into_iter().filter(|&engine| real_server(engine)) {
+        let there = Elsewhere::start(engine);
+        let url = there.url("127.0.0.1", &format!("{}={}", authority(engine), there.ca_file()));
+        let wrong = there.run_with("wrong", &url, &[]);
+        assert_eq!(wrong.code, Some(7), "{wrong:?}");
+        assert!(wrong.one_line().contains("there cannot be logged in to"), "{wrong:?}");
+        let unknown = there.run(&there.url("127.0.0.1", ""), &[]);
+        assert_eq!(unknown.code, Some(7), "{unknown:?}");
+        let said = unknown.one_line();
+        assert!(said.contains("does not verify") && said.contains(authority(engine)), "{said}");
+        assert!(!there.runs().exists(), "nothing half-made is left");
+    }
+}
+
+#[test]
+fn a_server_without_plaintext_has_tls_as_its_baseline() {
+    if !real_server(Engine::Postgres) {
+        return;
+    }
+    let mut there = Elsewhere::start(Engine::Postgres);
+    there.server.prepare_auth(Auth::Cert).expect("an account");
+    let account = there.server.account(Auth::Cert);
+    let identity = account.identity.expect("a certificate");
+    let url = format!(
+        "there=postgres://{}@127.0.0.1:{}/{}?sslrootcert={}&sslcert={}&sslkey={}",
+        account.user,
+        there.port(),
+        there.server.database(),
+        there.ca_file(),
+        text(&identity.certificate_file),
+        text(&identity.key_file)
+    );
+    let answer = there.run(&url, &["--workload", "connect", "--path", "plain,tls1.3,tls1.2"]);
+    // Done in part: plaintext was asked for.
+    let document = one_document(&answer.stdout);
+    let reason = items(&document, "skipped")[0]["reason"].as_str().unwrap_or_default();
+    assert!(reason.starts_with("there lets nobody in without TLS"), "{reason}");
+    let report = answer_of(ciphertoll(&["report", "--run-dir", text(&there.runs())]));
+    assert!(report.stdout.contains("lets nobody in without TLS"), "{}", report.stdout);
+    assert!(report.stdout.contains("TLS 1.2"), "{}", report.stdout);
+}
+
+#[test]
+fn the_run_stops_where_there_is_no_room() {
+    if !real_server(Engine::Postgres) {
+        return;
+    }
+    let there = Elsewhere::start(Engine::Postgres);
+    there.execute(&format!("ALTER ROLE {} CONNECTION LIMIT 1", there.server.user()));
+    let url = there.url("127.0.0.1", &format!("sslrootcert={}", there.ca_file()));
+    let answer = there.run(&url, &["--workload", "bulk-read", "--clients", "3"]);
+    assert_eq!(answer.code, Some(7), "{answer:?}");
+    assert!(answer.stderr.contains("no room for more connections"), "{answer:?}");
+    let runs: Vec<_> = fs::read_dir(there.runs()).expect("runs").collect();
+    let directory = runs[0].as_ref().expect("a run").path();
+    let events = fs::read_to_string(directory.join("events.jsonl")).expect("events");
+    let trials = events.lines().filter(|line| line.contains("\"trial_started\"")).count();
+    assert_eq!(trials, 1, "it stopped at the first");
+}
+
+#[test]
+fn tables_are_made_where_that_was_asked_for_and_found_again() {
+    if !real_server(Engine::Postgres) {
+        return;
+    }
+    let there = Elsewhere::start(Engine::Postgres);
+    let Endpoint::Unix(socket) = there.server.unix_endpoint() else { panic!("no socket") };
+    let directory = socket.parent().expect("a directory");
+    let url = format!(
+        "there=postgres://ciphertoll@localhost:{}/{}?host={}",
+        there.port(),
+        there.server.database(),
+        text(directory)
+    );
+    let arguments = ["--path", "unix", "--workload", "point-select", "--scale", "1000"];
+    let refused = there.run(&url, &arguments);
+    assert_eq!(refused.code, Some(2), "nothing is left to measure: {refused:?}");
+    for _ in 0..2 {
+        let answer = there.run(&url, &[&arguments[..], &["--prepare"]].concat());
+        assert_eq!(answer.code, Some(0), "{answer:?}");
+        let rates = cells(&one_document(&answer.stdout), "rate_per_s");
+        assert!(rates[0].1.is_some_and(|rate| rate > 0.0), "{rates:?}");
+    }
+}
+
+#[test]
+fn a_statement_of_ones_own_is_measured() {
+    if !real_server(Engine::MariaDb) {
+        return;
+    }
+    let there = Elsewhere::start(Engine::MariaDb);
+    let url = there.url("127.0.0.1", &format!("ssl-ca={}", there.ca_file()));
+    let answer = there.run(&url, &["--query", "SELECT 'a?b', 42"]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let rates = cells(&one_document(&answer.stdout), "rate_per_s");
+    assert_eq!(rates.iter().filter(|(id, _)| id.contains("/query/4/")).count(), 3, "{rates:?}");
+    let wrong = there.run(&url, &["--query", "SELECT nothing FROM nowhere"]);
+    assert_eq!(wrong.code, Some(6), "connects are measured all the same: {wrong:?}");
+    assert!(wrong.stdout.contains("nowhere"), "{wrong:?}");
+}
+
+#[test]
+fn a_password_in_the_url_is_taken_with_a_warning_and_not_kept() {
+    if !real_server(Engine::Postgres) {
+        return;
+    }
+    let there = Elsewhere::start(Engine::Postgres);
+    let password = there.password();
+    let url = there.url("127.0.0.1", "sslmode=disable").replace('@', &format!(":{password}@"));
+    let answer = answer_of(there.command(&url, &["--workload", "connect", "--path", "plain"]));
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    assert!(answer.stderr.contains("can be read in the list of processes"), "{answer:?}");
+    assert_eq!(files_with(&there.runs(), &password), Vec::<String>::new());
+}

@@ -1,0 +1,131 @@
+//! The servers at URLs of a run: found beforehand, gone to for each trial, never changed but for tables that were asked
+//! for.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use ciphertoll_lab::remote::DATABASE;
+use ciphertoll_lab::{Lab, Passwords, Remote, Tables};
+use ciphertoll_model::{Cell, ErrorKind, Event, ExitCode, Plan, ServerUrl};
+
+use super::instance::skip;
+use super::observe::Unobserved;
+use crate::bench::{BenchError, Emit, Measured, TrialError};
+use crate::interrupt::Interrupt;
+
+/// The servers at URLs.
+#[derive(Default)]
+pub(super) struct Remotes(Vec<Remote>);
+
+impl Remotes {
+    /// Goes to each once, and makes the tables that its cells need. One that cannot be reached is left out: its cells
+    /// are skipped, and the reason is the last one's if nobody else is left.
+    pub(super) fn prepare(
+        plan: &Plan,
+        lab: &Lab,
+        passwords: &Passwords,
+        interrupt: &Interrupt,
+        emit: &mut Emit<'_>,
+    ) -> (Self, Option<ciphertoll_lab::Error>) {
+        let (mut all, mut last_failure) = (Vec::new(), None);
+        for (name, url) in urls(plan) {
+            let began = Instant::now();
+            emit(Event::Preparing { what: format!("going to {name}") });
+            let opened = Remote::open(lab, &name, &url, passwords)
+                .and_then(|remote| with_tables(remote, plan, interrupt, emit));
+            match opened {
+                Ok(remote) => {
+                    emit(Event::ServerReady {
+                        server: name,
+                        version: remote.version().to_owned(),
+                        tls_library: None,
+                        settings: BTreeMap::new(),
+                        elapsed_ms: began.elapsed().as_millis() as u64,
+                    });
+                    all.push(remote);
+                }
+                Err(error) => {
+                    let cells = plan.cells.iter().filter(|cell| is_at(cell, &name));
+                    cells.for_each(|cell| skip(cell, &error.to_string(), emit));
+                    last_failure = Some(error);
+                }
+            }
+        }
+        (Self(all), last_failure)
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The server of `cell`, where that is one at a URL.
+    pub(super) fn of(&self, cell: &Cell) -> Option<&Remote> {
+        self.0.iter().find(|remote| is_at(cell, remote.name()))
+    }
+
+    /// Forgets all of them; the passwords go with the lab's scratch directory.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+fn is_at(cell: &Cell, name: &str) -> bool {
+    let server = &cell.treatment.server;
+    server.url.is_some() && server.short_name() == name
+}
+
+/// The URLs of a plan, by name.
+fn urls(plan: &Plan) -> Vec<(String, ServerUrl)> {
+    let servers = plan.servers().into_iter();
+    servers.filter_map(|server| Some((server.short_name(), server.url.as_deref()?.clone()))).collect()
+}
+
+/// The tables of all its cells. A table has one size: what wants another is skipped.
+fn with_tables(
+    mut remote: Remote,
+    plan: &Plan,
+    interrupt: &Interrupt,
+    emit: &mut Emit<'_>,
+) -> Result<Remote, ciphertoll_lab::Error> {
+    let mut tables = Tables::default();
+    for cell in plan.cells.iter().filter(|cell| is_at(cell, remote.name())) {
+        match tables.merged_with(cell.workload.dataset(), cell.scale) {
+            Some(merged) => tables = merged,
+            None => skip(cell, "a server at a URL gets its tables in one size only", emit),
+        }
+    }
+    if tables != Tables::default() {
+        let mut say = |what: &str| emit(Event::Preparing { what: what.to_owned() });
+        say(&format!("making {tables} in {}'s database {}", remote.name(), DATABASE));
+        remote.prepare(&tables, &mut say, &|| interrupt.ending().is_some())?;
+    }
+    Ok(remote)
+}
+
+/// A server that has no room is left alone at once: it is somebody's.
+pub(super) fn stop_where_it_is_full(
+    remote: &Remote,
+    measured: Result<Measured, Unobserved>,
+) -> Result<Measured, TrialError> {
+    let fatal = |message: &str| TrialError::Fatal(full(remote.name(), message));
+    match measured {
+        Err(Unobserved::NoRoom { message }) => Err(fatal(&message)),
+        Err(Unobserved::Failed(error)) => Err(error),
+        Ok(measured) => {
+            let mut errors = measured.load.errors.iter();
+            match errors.find(|error| error.kind == ErrorKind::TooManyConnections) {
+                Some(error) => Err(fatal(&error.message)),
+                None => Ok(measured),
+            }
+        }
+    }
+}
+
+/// Why a run ends at a server that has no room.
+fn full(name: &str, message: &str) -> BenchError {
+    BenchError {
+        message: format!("{name} has no room for more connections, so that the run was stopped: {message}"),
+        exit_code: ExitCode::ServerRefused,
+    }
+}

@@ -1,0 +1,346 @@
+//! A server that is there already, at a URL: it is asked what it lets in, and gets tables only where that was asked
+//! for. Nothing else of it is touched.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ciphertoll_model::{
+    AddressFamily, Endpoint, Engine, Refusal, ServerUrl, TlsDemand, TlsVersion, UrlPlace, Verification,
+};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_net::{Address, Family, tls};
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::{Secret, mysql, postgres};
+
+use crate::control;
+use crate::error::Error;
+use crate::files::{self, PRIVATE_FILE};
+use crate::lab::Lab;
+use crate::loading::{Watcher, load_mariadb, load_postgres};
+use crate::tables::Tables;
+use crate::user::RunAs;
+
+/// The database that tables are made in.
+pub const DATABASE: &str = "ciphertoll";
+
+/// What a server at a URL lets in: without TLS, or with a version of it.
+type Way = Option<TlsVersion>;
+
+/// What each server at a URL lets us in with, by its name. One that is not named has an empty password.
+pub type Passwords = BTreeMap<String, Secret>;
+
+/// A server that is not ours to start.
+pub struct Remote {
+    name: String,
+    url: ServerUrl,
+    version: String,
+    family: AddressFamily,
+    /// The most encrypted way in.
+    way: Way,
+    database: Option<String>,
+    password: Secret,
+    password_file: PathBuf,
+}
+
+/// What was found by knocking.
+pub struct Found {
+    /// The server's version, from its own mouth.
+    pub version: String,
+    /// What it does not let in.
+    pub refusals: Vec<Refusal>,
+    family: AddressFamily,
+    way: Way,
+}
+
+/// Logs in once in every way that `url` leaves open. `name` is what the server is called.
+pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found, Error> {
+    let none = Secret::new(Vec::new());
+    let password = passwords.get(name).unwrap_or(&none);
+    let visitor = Visitor { url, password };
+    let mut found: Option<Found> = None;
+    let mut refused = Vec::new();
+    for way in ways(url) {
+        match visitor.connect(way, url.database.as_deref(), Family::Any) {
+            Ok(client) => {
+                let family = match client.peer_family() {
+                    Some(Family::V6) => AddressFamily::V6,
+                    _ => AddressFamily::V4,
+                };
+                let version = client.server().version().to_owned();
+                control::close(client)?;
+                found = Some(Found { version, refusals: Vec::new(), family, way });
+            }
+            Err(error) if error.is_too_many_connections() => return Err(unreachable_server(name, &error)),
+            Err(error) => refused.push((way, error)),
+        }
+    }
+    if let Some((_, error)) = refused.iter().find(|(way, error)| way.is_some() && is_unverified(error)) {
+        let [authority, mode] = tls_options(url.engine());
+        let (name, reason) = (name.to_owned(), error.to_string());
+        return Err(Error::Unverified { name, reason, authority, mode });
+    }
+    match (found, refused.last()) {
+        (Some(mut found), _) => {
+            found.refusals = refused.iter().map(|(way, error)| refusal(name, *way, error)).collect();
+            Ok(found)
+        }
+        (None, Some((_, error))) => Err(unreachable_server(name, error)),
+        (None, None) => Err(Error::Unreachable { name: name.to_owned(), reason: "no way in".to_owned() }),
+    }
+}
+
+/// Every way in that the URL leaves open, the most encrypted last.
+fn ways(url: &ServerUrl) -> Vec<Way> {
+    let encrypted = [Some(TlsVersion::Tls12), Some(TlsVersion::Tls13)];
+    match (&url.place, url.tls.demand) {
+        (UrlPlace::Socket(_), _) | (_, TlsDemand::Never) => vec![None],
+        (UrlPlace::Host { .. }, TlsDemand::Unsaid) => [&[None][..], &encrypted].concat(),
+        (UrlPlace::Host { .. }, TlsDemand::Always(_)) => encrypted.to_vec(),
+    }
+}
+
+fn refusal(name: &str, way: Way, error: &ciphertoll_net::Error) -> Refusal {
+    let reason = match way {
+        None => format!("{name} lets nobody in without TLS: {error}"),
+        Some(version) => format!("{name} does not do {version}: {error}"),
+    };
+    Refusal { server: name.to_owned(), tls: way, reason }
+}
+
+fn unreachable_server(name: &str, error: &ciphertoll_net::Error) -> Error {
+    Error::Unreachable { name: name.to_owned(), reason: error.to_string() }
+}
+
+/// Whether it was the client that turned away.
+fn is_unverified(error: &ciphertoll_net::Error) -> bool {
+    matches!(error, ciphertoll_net::Error::Tls(reason) if reason.contains("does not verify"))
+}
+
+/// What names the authority, and what asks for less.
+fn tls_options(engine: Engine) -> [&'static str; 2] {
+    match engine {
+        Engine::Postgres => ["sslrootcert=FILE", "sslmode=verify-ca (no name) or sslmode=require (nothing)"],
+        Engine::MariaDb => ["ssl-ca=FILE", "ssl-mode=VERIFY_CA (no name) or ssl-mode=REQUIRED (nothing)"],
+    }
+}
+
+/// Who comes to a URL, with what in hand.
+#[derive(Clone, Copy)]
+struct Visitor<'a> {
+    url: &'a ServerUrl,
+    password: &'a Secret,
+}
+
+impl Visitor<'_> {
+    fn connect(
+        self,
+        way: Way,
+        database: Option<&str>,
+        family: Family,
+    ) -> Result<Client, ciphertoll_net::Error> {
+        let address = match &self.url.place {
+            UrlPlace::Host { host, port } => Address::Host { name: host.clone(), port: *port, family },
+            UrlPlace::Socket(path) => Address::Unix(path.clone()),
+        };
+        let context = way.map(|version| tls::Context::build(&self.tls_settings(version))).transpose()?;
+        Client::connect(&address, self.login(way, database), context.as_ref())
+    }
+
+    fn login(self, way: Way, database: Option<&str>) -> Login {
+        let Self { url, password } = self;
+        let database = database.map(ToOwned::to_owned);
+        match url.engine() {
+            Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
+                database,
+                encryption: if way.is_some() { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
+                transport: match &url.place {
+                    UrlPlace::Host { .. } => mysql::Transport::Tcp,
+                    UrlPlace::Socket(_) => mysql::Transport::UnixSocket,
+                },
+                ..mysql::Login::new(&url.user, password.clone())
+            })),
+            Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+                user: url.user.clone(),
+                password: password.clone(),
+                database,
+                encryption: if way.is_some() {
+                    postgres::Encryption::Tls
+                } else {
+                    postgres::Encryption::Plain
+                },
+                channel_binding: postgres::ChannelBinding::Preferred,
+            })),
+        }
+    }
+
+    fn tls_settings(self, version: TlsVersion) -> tls::Settings {
+        let Self { url, .. } = self;
+        tls::Settings {
+            library: tls::Library::OpenSsl,
+            version: match version {
+                TlsVersion::Tls12 => tls::Version::Tls12,
+                TlsVersion::Tls13 => tls::Version::Tls13,
+            },
+            verification: match url.tls.verification() {
+                Verification::Full => tls::Verification::Full,
+                Verification::Authority => tls::Verification::Authority,
+                Verification::Off => tls::Verification::Off,
+            },
+            anchors: match &url.tls.ca_file {
+                Some(file) => tls::TrustAnchors::File(file.clone()),
+                None => tls::TrustAnchors::System,
+            },
+            peer: tls::PeerName::from(url.host().unwrap_or_default()),
+            identity: url.tls.identity.as_ref().map(|identity| tls::Identity {
+                certificate_file: identity.certificate_file.clone(),
+                key_file: identity.key_file.clone(),
+            }),
+        }
+    }
+}
+
+impl Remote {
+    /// Knocks, and keeps the password for load processes in a file of the lab's, 0600.
+    pub fn open(lab: &Lab, name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Self, Error> {
+        let Found { version, family, way, .. } = knock(name, url, passwords)?;
+        let none = Secret::new(Vec::new());
+        let password = passwords.get(name).unwrap_or(&none);
+        let password_file = lab.scratch.path().join(format!("{name}.password"));
+        files::write(&password_file, password.expose(), PRIVATE_FILE, RunAs::Ourselves)?;
+        let (name, url, password) = (name.to_owned(), url.clone(), password.clone());
+        let database = url.database.clone();
+        Ok(Self { name, url, version, family, way, database, password, password_file })
+    }
+
+    /// Makes and fills `tables` in [`DATABASE`], which clients use from here on. Tables of the right size that are there
+    /// already are left as they are, others of those names are made anew.
+    pub fn prepare(
+        &mut self,
+        tables: &Tables,
+        progress: &mut dyn FnMut(&str),
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        let mut watcher = Watcher { progress, stop };
+        let mut client = self.connect(self.url.database.as_deref())?;
+        make_database(&mut client, self.url.engine())?;
+        control::close(client)?;
+        let mut client = self.connect(Some(DATABASE))?;
+        if !has_tables(&mut client, self.url.engine(), tables)? {
+            for table in tables.names() {
+                control::execute(&mut client, "make a table anew", &format!("DROP TABLE IF EXISTS {table}"))?;
+            }
+            match self.url.engine() {
+                Engine::MariaDb => load_mariadb(&mut client, &self.name, tables, &mut watcher)?,
+                Engine::Postgres => load_postgres(&mut client, &self.name, tables, &mut watcher)?,
+            }
+        }
+        self.database = Some(DATABASE.to_owned());
+        control::close(client)
+    }
+
+    fn connect(&self, database: Option<&str>) -> Result<Client, Error> {
+        let visitor = Visitor { url: &self.url, password: &self.password };
+        let connected = visitor.connect(self.way, database, self.net_family());
+        connected.map_err(|source| Error::Control { doing: "log in to the server", source })
+    }
+
+    fn net_family(&self) -> Family {
+        match self.family {
+            AddressFamily::V4 => Family::V4,
+            AddressFamily::V6 => Family::V6,
+        }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> &ServerUrl {
+        &self.url
+    }
+
+    /// Its version, from its own mouth.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Where its clients connect to.
+    pub fn endpoint(&self) -> Endpoint {
+        match &self.url.place {
+            UrlPlace::Host { host, port } => {
+                Endpoint::Host { host: host.clone(), port: *port, family: self.family }
+            }
+            UrlPlace::Socket(path) => Endpoint::Unix(path.clone()),
+        }
+    }
+
+    /// The database that its clients use; the server's own choice where absent.
+    pub fn database(&self) -> Option<&str> {
+        self.database.as_deref()
+    }
+
+    /// The file, 0600 and ours, whose whole content is the password.
+    pub fn password_file(&self) -> &std::path::Path {
+        &self.password_file
+    }
+}
+
+fn make_database(client: &mut Client, engine: Engine) -> Result<(), Error> {
+    let doing = "make the database ciphertoll (its user may have to be granted that)";
+    match engine {
+        Engine::MariaDb => {
+            control::execute(client, doing, &format!("CREATE DATABASE IF NOT EXISTS {DATABASE}"))
+        }
+        Engine::Postgres => {
+            let known = format!("SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'");
+            if control::query(client, doing, &known)?.is_empty() {
+                control::execute(client, doing, &format!("CREATE DATABASE {DATABASE}"))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Whether all tables are there with as many rows as they should have. pgbench's grow and shrink nowhere but in their
+/// history, sysbench's transactions put back what they take.
+fn has_tables(client: &mut Client, engine: Engine, tables: &Tables) -> Result<bool, Error> {
+    let doing = "look for tables";
+    let here = match engine {
+        Engine::MariaDb => {
+            format!("SELECT table_name FROM information_schema.tables WHERE table_schema = '{DATABASE}'")
+        }
+        Engine::Postgres => "SELECT tablename FROM pg_tables WHERE schemaname = 'public'".to_owned(),
+    };
+    let here: Vec<String> = control::query(client, doing, &here)?.into_iter().flatten().collect();
+    if !tables.names().all(|table| here.iter().any(|known| known == table)) {
+        return Ok(false);
+    }
+    for (table, rows) in tables.counts() {
+        let count = control::query(client, doing, &format!("SELECT COUNT(*) FROM {table}"))?;
+        if count.into_iter().flatten().next() != Some(rows.to_string()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ways_of(url: &str) -> Vec<Way> {
+        ways(&url.parse().unwrap())
+    }
+
+    #[test]
+    fn only_what_the_url_leaves_open_is_tried() {
+        let (tls12, tls13) = (Some(TlsVersion::Tls12), Some(TlsVersion::Tls13));
+        assert_eq!(ways_of("postgres://a@h"), [None, tls12, tls13]);
+        assert_eq!(ways_of("postgres://a@h?sslmode=require"), [tls12, tls13]);
+        assert_eq!(ways_of("mysql://a@h?ssl-mode=DISABLED"), [None]);
+        assert_eq!(ways_of("mysql://a@localhost?socket=/s"), [None]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Servers at URLs: what the client alone can choose, and what is compared where plaintext is refused.
+
+use ciphertoll_model::{
+    Auth, Plan, Prepare, Refusal, SAFE_CONNECTS_PER_S, ServerLevel, Spec, SpecError, TlsVersion, Workload,
+};
+
+fn server(url: &str) -> ServerLevel {
+    format!("staging={url}").parse().unwrap()
+}
+
+fn quick(url: &str) -> Spec {
+    Spec::quick_at(&[server(url)])
+}
+
+fn spec(toml: &str) -> Spec {
+    Spec::from_toml(toml).unwrap()
+}
+
+fn reasons(plan: &Plan) -> Vec<&str> {
+    plan.skipped.iter().map(|skipped| skipped.reason.as_str()).collect()
+}
+
+fn ids(plan: &Plan) -> Vec<String> {
+    plan.cells.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn without_a_word_on_tls_both_are_measured_as_the_server_has_them() {
+    let plan = Plan::new(&quick("postgres://app@db.example/shop"), 1).unwrap();
+    assert_eq!(
+        ids(&plan),
+        [
+            "staging/plain/as-asked/-/native/as-is/as-is/connect/1/10000",
+            "staging/tls1.3/as-asked/per-connect/native/as-is/as-is/connect/1/10000",
+            "staging/tls1.2/as-asked/per-connect/native/as-is/as-is/connect/1/10000",
+            "staging/plain/as-asked/-/native/as-is/as-is/bulk-read+bytes=16k/4/10000",
+            "staging/tls1.3/as-asked/per-connect/native/as-is/as-is/bulk-read+bytes=16k/4/10000",
+            "staging/tls1.2/as-asked/per-connect/native/as-is/as-is/bulk-read+bytes=16k/4/10000",
+        ]
+    );
+    assert_eq!(plan.skipped, []);
+}
+
+#[test]
+fn a_url_that_asks_for_tls_gets_nothing_else() {
+    let plan = Plan::new(&quick("postgres://app@db.example/shop?sslmode=verify-full"), 1).unwrap();
+    assert!(plan.cells.iter().all(|cell| cell.treatment.path.as_tls().is_some()));
+    assert!(reasons(&plan)[0].contains("asks for TLS"), "{:?}", reasons(&plan));
+    assert_eq!(plan.baseline.to_string(), "path=tls1.3");
+    let plan = Plan::new(&quick("mysql://app@db.example/?ssl-mode=DISABLED"), 1).unwrap();
+    assert!(plan.cells.iter().all(|cell| cell.treatment.path.as_tls().is_none()));
+}
+
+#[test]
+fn where_plaintext_is_refused_the_first_tls_path_is_the_baseline() {
+    let other = ServerLevel::at("other", "postgres://app@other.example".parse().unwrap()).unwrap();
+    let spec = Spec::quick_at(&[server("mysql://app@db.example"), other]);
+    let refusal = Refusal { server: "staging".to_owned(), tls: None, reason: "it wants TLS".to_owned() };
+    let plan = Plan::knowing(&spec, 1, &[refusal]).unwrap();
+    assert_eq!(reasons(&plan), ["it wants TLS", "it wants TLS"]);
+    let baselines: Vec<String> =
+        plan.strata.iter().map(|stratum| plan.cells[stratum.baseline].treatment.path.to_string()).collect();
+    assert_eq!(baselines, ["tls1.3", "tls1.3", "plain", "plain"]);
+    assert!(plan.strata.iter().all(|stratum| !stratum.treatments.is_empty()));
+}
+
+#[test]
+fn a_version_that_is_not_spoken_is_left_out() {
+    let refusal =
+        Refusal { server: "staging".to_owned(), tls: Some(TlsVersion::Tls12), reason: "too old".to_owned() };
+    let plan = Plan::knowing(&quick("mysql://app@db.example"), 1, &[refusal]).unwrap();
+    assert_eq!((plan.cells.len(), reasons(&plan)), (4, vec!["too old", "too old"]));
+}
+
+#[test]
+fn what_only_the_server_could_choose_is_skipped_with_the_reason() {
+    let plan = Plan::new(
+        &spec(
+            r#"
+            [[grid]]
+            server = ["staging=postgres://app@db.example"]
+            path = ["plain", "tls1.3-p256", "unix"]
+            auth = ["as-asked", "md5"]
+            driver = ["native", "pgbench"]
+            workload = ["connect"]
+            "#,
+        ),
+        1,
+    )
+    .unwrap();
+    assert_eq!(ids(&plan), ["staging/plain/as-asked/-/native/as-is/as-is/connect/1/10000"]);
+    for part in
+        ["certificate of its own: write tls1.3", "where it listens", "recorded, not chosen", "not led"]
+    {
+        assert!(reasons(&plan).iter().any(|reason| reason.contains(part)), "{part}: {:?}", reasons(&plan));
+    }
+}
+
+#[test]
+fn a_private_server_is_told_how_to_ask() {
+    let plan =
+        Plan::new(&spec("[[grid]]\nserver = [\"postgres\"]\nauth = [\"as-asked\", \"trust\"]"), 1).unwrap();
+    assert!(plan.cells.iter().all(|cell| cell.treatment.auth == Auth::Trust));
+    let plan = Plan::new(&spec("[[grid]]\npath = [\"plain\", \"tls1.3\"]"), 1).unwrap();
+    assert_eq!(plan.cells[1].treatment.path.to_string(), "tls1.3-p256");
+}
+
+#[test]
+fn tables_are_made_only_where_that_was_asked_for() {
+    let mut spec = quick("mysql://app@db.example");
+    spec.grids.truncate(1);
+    spec.grids[0].workload = vec![Workload::PointSelect, Workload::Connect];
+    let plan = Plan::new(&spec, 1).unwrap();
+    assert!(plan.cells.iter().all(|cell| cell.workload == Workload::Connect));
+    assert!(reasons(&plan)[0].contains("--prepare"), "{:?}", reasons(&plan));
+    spec.prepare = Prepare::Yes;
+    assert_eq!(Plan::new(&spec, 1).unwrap().cells.len(), 6);
+}
+
+#[test]
+fn connects_are_few_unless_more_are_asked_for() {
+    let limits = |spec: &Spec| {
+        let plan = Plan::new(spec, 1).unwrap();
+        [0, 3].map(|cell| plan.rate_limit_per_s(&plan.cells[cell]))
+    };
+    let mut spec = quick("mysql://app@db.example");
+    assert_eq!(limits(&spec), [Some(SAFE_CONNECTS_PER_S), None]);
+    spec.max_rate = Some(500);
+    assert_eq!(limits(&spec), [Some(500); 2]);
+    spec = Spec { max_rate: Some(500), ..Spec::quick(&[ServerLevel::of(ciphertoll_model::Engine::MariaDb)]) };
+    assert_eq!(limits(&spec), [None; 2]);
+}
+
+#[test]
+fn a_statement_and_its_workload_belong_together() {
+    let with = |query: Option<&str>, workload| {
+        let mut spec = quick("mysql://app@db.example");
+        spec.query = query.map(ToOwned::to_owned);
+        spec.grids[0].workload = vec![workload];
+        spec.validate()
+    };
+    assert_eq!(with(None, Workload::Query), Err(SpecError::NoQuery));
+    assert_eq!(with(Some("SELECT 1"), Workload::Connect), Err(SpecError::UnusedQuery));
+    assert_eq!(with(Some("SELECT 1"), Workload::Query), Ok(()));
+}
+
+#[test]
+fn a_password_does_not_get_into_a_specification() {
+    let toml = "[[grid]]\nserver = [\"staging=postgres://app:hunter2@db.example\"]";
+    let error = Spec::from_toml(toml).unwrap_err().to_string();
+    assert!(error.contains("password") && !error.contains("hunter2"), "{error}");
+}
