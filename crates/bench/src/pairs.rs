@@ -6,23 +6,35 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ciphertoll_experiment::Injection;
 use ciphertoll_model::duration::Span;
-use ciphertoll_model::{Grid, Metric, Path, Plan, ServerKey, Size, Spec, Stamped, TlsVersion, Workload};
+use ciphertoll_model::{
+    Clients, Grid, Metric, Path, Plan, ServerKey, Size, Spec, Stamped, TlsVersion, Workload,
+};
 use ciphertoll_stats::{Change, ChangeVerdict, Comparison, Run, analyse, compare};
 
 use crate::real::RealRuns;
 
-/// The planted slowdown, as a share of the TLS connect's mean time.
+/// The planted slowdown, as a share of the CPU that a TLS connect takes on both sides.
 pub const SLOWDOWN: f64 = 0.05;
 /// The path whose toll is compared.
 const SLOWED: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
-/// Short, so that twenty pairs take no hours.
-const WINDOW: Span = Span::from_millis(400);
-const BLOCKS: u32 = 10;
+/// Enough to keep a small machine busy: then time is what CPU there is, and a share more of the one is the same share
+/// more of the other. A machine that idles between operations wakes up now sooner and now later.
+const CLIENTS: u16 = 4;
+/// What differs from trial to trial differs from process to process: many short ones tell more than few long ones.
+const WINDOW: Span = Span::from_millis(250);
+const BLOCKS: u32 = 30;
 /// Identical pairs in twenty that may be called a regression: at 5 % with half of the false alarms
 /// improvements, more are bad luck of less than one in five hundred.
 const MOST_CALLED_OF_20: u32 = 3;
 /// Slowed pairs in twenty that must be found.
 const LEAST_FOUND_OF_20: u32 = 16;
+
+/// A run that is over.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    plan: Plan,
+    events: Vec<Stamped>,
+}
 
 /// One base run, and two runs compared with it.
 #[derive(Clone, Debug)]
@@ -31,43 +43,49 @@ pub struct Pair {
     pub identical: Comparison,
     /// Base against one whose TLS connects took longer by `delay`.
     pub slowed: Comparison,
-    /// What was planted: [`SLOWDOWN`] of the base run's mean time of a TLS connect.
+    /// What was planted: [`SLOWDOWN`] of the CPU that a TLS connect of the base run took.
     pub delay: Duration,
 }
 
-impl Pair {
-    /// Plain against TLS 1.3 connects by one client, three times. Pairs of an odd `number` run the
-    /// slowed one before the identical one, so that a machine that changes favours neither.
-    pub fn carry_out(runs: &RealRuns, number: u32, seed: u64) -> Result<Self> {
-        let run = |offset: u64, injection| -> Result<(Plan, Vec<Stamped>)> {
-            // As two runs of a user's, each has an order of its own.
-            let plan = Plan::new(&spec(), seed + u64::from(number) * 3 + offset)?;
-            let events = runs.carry_out(&plan, injection)?;
-            Ok((plan, events))
-        };
-        let base = run(0, None)?;
-        let delay = delay(&base.0, &base.1).context("the base run has no time of a TLS connect")?;
-        let injection = Some(Injection::into_path(SLOWED, delay));
-        let (identical, slowed) = if number.is_multiple_of(2) {
-            let identical = run(1, None)?;
-            (identical, run(2, injection)?)
-        } else {
-            let slowed = run(2, injection)?;
-            (run(1, None)?, slowed)
-        };
-        let against_base = |new: &(Plan, Vec<Stamped>)| {
-            let [base, new] = [&base, new].map(|(plan, events)| Run { plan, events });
-            compare(&base, &new)
-        };
-        Ok(Self { identical: against_base(&identical), slowed: against_base(&slowed), delay })
+impl Ran {
+    /// Plain against TLS 1.3 connects. As two runs of a user's, each has an order of its own.
+    pub fn carry_out(runs: &RealRuns, seed: u64, injection: Option<Injection>) -> Result<Self> {
+        let plan = Plan::new(&spec(), seed)?;
+        let events = runs.carry_out(&plan, injection)?;
+        Ok(Self { plan, events })
+    }
+
+    fn against(&self, base: &Self) -> Comparison {
+        let [base, new] = [base, self].map(|Self { plan, events }| Run { plan, events });
+        compare(&base, &new)
+    }
+
+    fn delay(&self) -> Option<Duration> {
+        let analysis = analyse(&self.plan, &self.events);
+        let tls = analysis.cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
+        let cpu_us = tls.metrics.get(&Metric::CpuUsPerOpTotal)?.value;
+        Some(Duration::from_nanos((cpu_us * 1e3 * SLOWDOWN) as u64))
     }
 }
 
-fn delay(plan: &Plan, events: &[Stamped]) -> Option<Duration> {
-    let analysis = analyse(plan, events);
-    let tls = analysis.cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
-    let mean_ns = tls.metrics.get(&Metric::LatencyNsMean)?.value;
-    Some(Duration::from_nanos((mean_ns * SLOWDOWN) as u64))
+impl Pair {
+    /// Two more runs, and the identical one, which is the next pair's base. Pairs of an odd `number` run the
+    /// slowed one first, so that a machine that changes favours neither.
+    pub fn carry_out(runs: &RealRuns, base: &Ran, number: u32, seed: u64) -> Result<(Self, Ran)> {
+        let delay = base.delay().context("the base run has no CPU of a TLS connect")?;
+        let injection = Some(Injection::into_path(SLOWED, delay));
+        let run =
+            |offset: u64, injection| Ran::carry_out(runs, seed + u64::from(number) * 2 + offset, injection);
+        let (identical, slowed) = if number.is_multiple_of(2) {
+            let identical = run(0, None)?;
+            (identical, run(1, injection)?)
+        } else {
+            let slowed = run(1, injection)?;
+            (run(0, None)?, slowed)
+        };
+        let pair = Self { identical: identical.against(base), slowed: slowed.against(base), delay };
+        Ok((pair, identical))
+    }
 }
 
 /// Whether anything in the comparison is called a regression: what `ciphertoll compare` exits with 3
@@ -121,7 +139,12 @@ impl Tally {
 }
 
 fn spec() -> Spec {
-    let grid = Grid { path: vec![Path::Plain, SLOWED], workload: vec![Workload::Connect], ..Grid::default() };
+    let grid = Grid {
+        path: vec![Path::Plain, SLOWED],
+        workload: vec![Workload::Connect],
+        clients: Clients::new(CLIENTS).into_iter().collect(),
+        ..Grid::default()
+    };
     Spec {
         name: "pair".to_owned(),
         size: Size::Standard,

@@ -72,6 +72,8 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
         ));
     }
     if ending(&events) == Some(Ending::Complete) {
+        // One that was killed after its last word has left its files. What cannot be cleared, the next run tells.
+        let _ = ciphertoll_record::sweep(&ciphertoll_record::scratch_root());
         show(&path, &arguments.output)?;
         return Ok(exit_code(&plan, &events));
     }

@@ -7,6 +7,9 @@ use ciphertoll_model::{
 
 /// Brings a treatment up, runs one trial, takes it down.
 pub trait Bench {
+    /// Clears what killed runs left behind: first of all, and where nothing else is left to do.
+    fn sweep(&mut self, emit: &mut Emit<'_>) -> Result<(), BenchError>;
+
     /// Does what takes long before the clock starts: servers found, templates built, servers up.
     /// Says by events what it did, and which cells cannot be measured and why.
     fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError>;

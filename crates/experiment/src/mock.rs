@@ -103,6 +103,11 @@ impl<'a> MockBench<'a> {
 }
 
 impl Bench for MockBench<'_> {
+    fn sweep(&mut self, _: &mut Emit<'_>) -> Result<(), BenchError> {
+        self.log.push("sweep".to_owned());
+        Ok(())
+    }
+
     fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError> {
         self.log.push("prepare".to_owned());
         for server in plan.servers() {

@@ -9,7 +9,7 @@ use ciphertoll_model::{
     VoidReason,
 };
 
-use crate::bench::{Bench, BenchError, TrialError, TrialRequest};
+use crate::bench::{Bench, BenchError, Emit, TrialError, TrialRequest};
 use crate::gates::judge;
 use crate::interrupt::Interrupt;
 
@@ -109,8 +109,11 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         if self.events.is_empty() {
             let schema_version = ciphertoll_model::SCHEMA_VERSION;
             self.record(&Event::RunStarted { schema_version, tool_version })?;
+            self.sweep()?;
         } else {
             self.record(&Event::RunResumed { tool_version })?;
+            // There may be nothing left to do but this.
+            self.sweep()?;
             if let Some(last) = done.last()
                 && self.decided(*last)? != LookDecision::GoOn
             {
@@ -151,20 +154,16 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
+    fn sweep(&mut self) -> Result<(), Stop> {
+        self.with_bench(|bench, emit| bench.sweep(emit))
+    }
+
     fn prepare(&mut self) -> Result<(), Stop> {
-        let mut happened = Vec::new();
-        let sink = &mut *self.sink;
-        let mut failed = None;
-        let environment = self.bench.prepare(self.plan, &mut |event| match sink.event(&event) {
-            Ok(stamped) => happened.push(stamped),
-            Err(error) => failed = Some(error),
-        });
-        self.check_versions(&happened)?;
-        self.events.append(&mut happened);
-        if let Some(error) = failed {
-            return Err(Stop::Error(error));
-        }
-        let environment = environment.map_err(Stop::Error)?;
+        let plan = self.plan;
+        let before = self.events.len();
+        let environment = self.with_bench(|bench, emit| bench.prepare(plan, emit));
+        self.check_versions(before)?;
+        let environment = environment?;
         self.note_dropped();
         self.record(&Event::EnvironmentSeen { environment })?;
         self.check_interrupt()
@@ -222,9 +221,27 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
-    /// Blocks on another server's version would not be comparable with those that are recorded.
-    fn check_versions(&self, happened: &[Stamped]) -> Result<(), Stop> {
-        let recorded: BTreeMap<_, _> = self.events.iter().filter_map(ready_server).collect();
+    /// Has the bench do something, and records what it says of that.
+    fn with_bench<T>(
+        &mut self,
+        act: impl FnOnce(&mut B, &mut Emit<'_>) -> Result<T, BenchError>,
+    ) -> Result<T, Stop> {
+        let Self { bench, sink, events, .. } = self;
+        let mut unrecorded = None;
+        let acted = act(bench, &mut |event| match sink.event(&event) {
+            Ok(stamped) => events.push(stamped),
+            Err(error) => unrecorded = Some(error),
+        });
+        match unrecorded {
+            Some(error) => Err(Stop::Error(error)),
+            None => acted.map_err(Stop::Error),
+        }
+    }
+
+    /// Blocks on another server's version would not be comparable with those that were recorded `before`.
+    fn check_versions(&self, before: usize) -> Result<(), Stop> {
+        let (recorded, happened) = self.events.split_at(before);
+        let recorded: BTreeMap<_, _> = recorded.iter().filter_map(ready_server).collect();
         let changed = happened
             .iter()
             .filter_map(ready_server)

@@ -116,7 +116,7 @@ fn visits_every_cell_and_the_second_baseline_once_a_block() {
     carry_out(&plan, &mut bench);
     let trials = bench.log.iter().filter(|line| line.starts_with("trial")).count();
     assert_eq!(trials, 6 + 6 * 8, "calibration visits 6 cells, a block 6 cells and 2 repeats");
-    assert_eq!(bench.log.first().map(String::as_str), Some("prepare"));
+    assert_eq!(bench.log[..2], ["sweep", "prepare"]);
     assert_eq!(bench.log.last().map(String::as_str), Some("down"));
     let repeats = bench.log.iter().filter(|line| line.as_str() == "trial plain Repeat").count();
     assert_eq!(repeats, 12);

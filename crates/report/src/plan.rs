@@ -21,14 +21,37 @@ pub fn plan_summary(plan: &Plan) -> String {
     };
     format!(
         "{} in {}{verdicts}, about {}: {} over {} on {}.\n\
-         Private servers are started for this; yours are not touched.\n",
+         {}\n",
         plural(plan.cells.len() as u64, "cell"),
         plural(u64::from(plan.counted_blocks()), "block"),
         duration(plan.expected_duration()),
         levels(Factor::Workload),
         levels(Factor::Path),
         levels(Factor::Server),
+        what_is_touched(plan),
     )
+}
+
+/// What a run does to servers, before it does it.
+fn what_is_touched(plan: &Plan) -> String {
+    let at_urls: Vec<&Cell> = plan.cells.iter().filter(|cell| cell.treatment.server.url.is_some()).collect();
+    if at_urls.is_empty() {
+        return "Private servers are started for this; yours are not touched.".to_owned();
+    }
+    let names = distinct(at_urls.iter().map(|cell| cell.treatment.server.short_name())).join(" and ");
+    let most = at_urls.iter().map(|cell| cell.clients.count()).max().unwrap_or_default();
+    let clients = plural(u64::from(most), "client");
+    let per_s = at_urls.iter().filter_map(|cell| plan.rate_limit_per_s(cell)).min();
+    let what = if plan.max_rate.is_some() { "operations" } else { "connects" };
+    let limit = per_s.map_or_else(String::new, |per_s| format!(", at most {per_s} {what} a second"));
+    let has_tables = at_urls.iter().any(|cell| cell.workload.dataset().is_some());
+    let tables = if has_tables { "; tables are made in its database ciphertoll" } else { "" };
+    let yours = format!("{names} will see up to {clients} at a time{limit}{tables}.");
+    if at_urls.len() == plan.cells.len() {
+        yours
+    } else {
+        format!("{yours} Private servers are started, too.")
+    }
 }
 
 /// Everything that would be done: cells, strata, what is skipped, numbers, the first block's order.

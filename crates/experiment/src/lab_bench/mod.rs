@@ -155,8 +155,11 @@ impl LabBench {
 }
 
 impl Bench for LabBench {
+    fn sweep(&mut self, emit: &mut Emit<'_>) -> Result<(), BenchError> {
+        sweep(emit)
+    }
+
     fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError> {
-        sweep(emit)?;
         let lab = Lab::open(self.program.clone()).map_err(bench_error)?;
         self.apart = apart(plan.pin, emit);
         self.drivers = Drivers::prepare(plan, &lab.cache().join("drivers"), emit);

@@ -260,6 +260,7 @@ fn settings_error(error: openssl::error::ErrorStack) -> Error {
 }
 
 fn first_line(error: &openssl::error::ErrorStack) -> String {
-    let reason = error.errors().first().and_then(openssl::error::Error::reason);
+    // The system's own errors have none.
+    let reason = error.errors().iter().find_map(openssl::error::Error::reason);
     reason.map_or_else(|| error.to_string(), ToOwned::to_owned)
 }

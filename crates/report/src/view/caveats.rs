@@ -13,7 +13,12 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     let mut trust: Vec<Statement> = strata.iter().filter_map(noise).collect();
     trust.extend(robust(strata));
     if report.has_numbers() {
+        let elsewhere = report.plan.servers().iter().all(|server| server.url.is_some());
         trust.push(Statement::neutral(match report.plan.pin {
+            _ if elsewhere => {
+                "From outside: the server was not ours to start, so that only the clients' CPU is known, and the \
+                 network in between and whatever else the server did are part of every time."
+            }
             Pin::Off => {
                 "Whole machine: clients and server share the same cores, so a rate or a time here is what \
                  both cost together. CPU per operation carries over best to other machines."

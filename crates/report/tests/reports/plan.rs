@@ -37,3 +37,19 @@ fn a_dry_run_with_skipped_cells_and_two_servers() {
     );
     insta::assert_snapshot!(dry_run(&plan));
 }
+
+#[test]
+fn what_a_server_at_a_url_will_see_is_said_before() {
+    let mut spec = Spec::quick_at(&["staging=postgres://app@db.example/shop".parse().unwrap()]);
+    let said = |spec: &Spec| plan_summary(&Plan::new(spec, 1).unwrap()).lines().last().unwrap().to_owned();
+    assert_eq!(said(&spec), "staging will see up to 4 clients at a time, at most 20 connects a second.");
+    spec.max_rate = Some(100);
+    spec.prepare = ciphertoll_model::Prepare::Yes;
+    spec.grids[1].workload = vec!["point-select".parse().unwrap()];
+    spec.grids[0].server.push("mariadb".parse().unwrap());
+    assert_eq!(
+        said(&spec),
+        "staging will see up to 4 clients at a time, at most 100 operations a second; tables are made in its database \
+         ciphertoll. Private servers are started, too."
+    );
+}
