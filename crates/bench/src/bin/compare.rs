@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ciphertoll_bench::pairs::{Pair, Ran, SLOWDOWN, Tally, time};
+use ciphertoll_bench::pairs::{Pair, Ran, SLOWDOWN, Tally, rate};
 use ciphertoll_bench::real::RealRuns;
 use ciphertoll_model::Metric;
 use ciphertoll_stats::{Change, ChangeVerdict, Comparison};
@@ -26,9 +26,7 @@ struct Arguments {
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let runs = RealRuns::begin("compare-truth")?;
-    say(
-        "MariaDB, connects by four clients: the toll of TLS 1.3 on the mean time, new ÷ base (95 % interval)\n",
-    )?;
+    say("MariaDB, connects by four clients: the toll of TLS 1.3 on the rate, new ÷ base (95 % interval)\n")?;
     let mut tally = Tally::default();
     let mut base = Ran::carry_out(&runs, arguments.seed, None)?;
     for number in 1..=arguments.pairs {
@@ -57,16 +55,16 @@ fn line(number: u32, pair: &Pair) -> String {
     )
 }
 
-/// The time's verdict, and any other metric that is called a regression, too.
+/// The rate's verdict, and any other metric that is called a regression, too.
 fn told(comparison: &Comparison) -> String {
-    let time = time(comparison).map_or_else(|| "no time".to_owned(), of_time);
-    let is_other = |change: &&Change| change.metric != Metric::LatencyNsMean;
+    let rate = rate(comparison).map_or_else(|| "no rate".to_owned(), of_rate);
+    let is_other = |change: &&Change| change.metric != Metric::RatePerS;
     let worse = |change: &&Change| change.verdict == ChangeVerdict::Regression;
     let others = comparison.changes.iter().filter(is_other).filter(worse);
-    others.fold(time, |told, change| format!("{told}, {} regression", change.metric))
+    others.fold(rate, |told, change| format!("{told}, {} regression", change.metric))
 }
 
-fn of_time(change: &Change) -> String {
+fn of_rate(change: &Change) -> String {
     let ratio = change.ratio;
     let verdict = match change.verdict {
         ChangeVerdict::Regression => "regression".to_owned(),
