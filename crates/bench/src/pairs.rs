@@ -20,8 +20,9 @@ const SLOWED: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
 /// Enough to keep a small machine busy: then a share more of CPU for each operation is the
 /// same share fewer of them. A machine that idles between operations wakes up now sooner and now later.
 const CLIENTS: u16 = 4;
-/// What differs from trial to trial differs from process to process: many short ones tell more than few long ones.
-const WINDOW: Span = Span::from_millis(250);
+/// On a shared machine the processors themselves run now faster and now slower, within a second: many trials of half a
+/// second tell more for their time than shorter or longer ones.
+const WINDOW: Span = Span::from_millis(500);
 const BLOCKS: u32 = 30;
 /// Identical pairs in twenty that may be called a regression: at 5 % with half of the false alarms
 /// improvements, more are bad luck of less than one in five hundred.

@@ -31,6 +31,13 @@ Exit codes: 0 done, no regression · 1 internal · 2 usage · 3 regression · 4 
 pub(crate) enum Command {
     /// Measure: starts private servers, compares paths in random paired blocks, gives verdicts
     Run(Box<RunArguments>),
+    /// List the published studies that can be repeated here
+    #[command(after_help = PRESETS_EXAMPLES)]
+    Presets {
+        /// Print JSON instead of the table
+        #[arg(long)]
+        json: bool,
+    },
     /// Go on with a run that ended early
     Resume(ResumeArguments),
     /// Show what a recorded run says
@@ -64,6 +71,8 @@ Examples:
       plain against TLS 1.3 and 1.2 on the servers found here: connects and point selects
   ciphertoll run --path plain,unix,tls1.3-p256 --workload connect --clients 1,8 --blocks 10
       every combination of the levels listed, ten paired blocks
+  ciphertoll run --path plain,tls1.3-p256,tls1.3-rsa4096,tls1.2-rsa2048+suite=AES256-SHA
+      what keys, versions and suites cost
   ciphertoll run --server mariadb=/opt/mariadb-11.4 --ctx per-connect,shared --json > toll.json
       another build; who builds the TLS context as a factor; JSON on stdout
   ciphertoll run --server postgres --auth trust,scram-4096,md5 --path plain --baseline auth=trust
@@ -76,6 +85,8 @@ Examples:
       a server with settings: each is verified, recorded, and shown in the report
   ciphertoll run --url staging=postgres://app@db.example/shop --query 'SELECT count(*) FROM orders'
       a server that is there already; its password from PGPASSWORD, ~/.pgpass or a prompt
+  ciphertoll run mysql-tls-2013 --size small
+      a published study again: its ratios beside those measured here
   ciphertoll run --size full --dry-run --format toml > nightly.toml
       write down what would be asked; `ciphertoll run nightly.toml` asks it";
 
@@ -83,9 +94,10 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArguments {
-    /// A specification in TOML. Without it and without factors: the quick run
-    #[arg(value_name = "FILE.toml")]
-    pub(crate) file: Option<PathBuf>,
+    /// A published study, see `ciphertoll presets`; or a specification in TOML. Without either and without
+    /// factors: the quick run
+    #[arg(value_name = "PRESET|FILE.toml")]
+    pub(crate) what: Option<String>,
 
     #[command(flatten)]
     pub(crate) factors: FactorArguments,
@@ -169,6 +181,13 @@ pub(crate) struct OutputArguments {
     pub(crate) progress: ProgressFormat,
 }
 
+const PRESETS_EXAMPLES: &str = "\
+Examples:
+  ciphertoll presets
+      what there is, who published it, and what is different here
+  ciphertoll run mysql-tls-2013 --size small
+      one of them: published ratios beside those measured here";
+
 const RESUME_EXAMPLES: &str = "\
 Examples:
   ciphertoll resume
@@ -197,8 +216,9 @@ pub(crate) struct FactorArguments {
     /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, postgres-15, lts:mariadb=/opt/mariadb
     #[arg(long, value_name = "SERVER", value_delimiter = ',')]
     pub(crate) server: Option<Vec<ServerLevel>>,
-    /// plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048; tls1.3 and tls1.2 where
-    /// the server has a certificate of its own; +direct (PostgreSQL 17 and later), +client=rustls
+    /// plain, unix; tls1.3-KEY, tls1.2-KEY with KEY p256, p384, ed25519, rsa1024, rsa2048, rsa3072 or
+    /// rsa4096; tls1.3, tls1.2 where the server has its own certificate; +suite=NAME, +group=NAME,
+    /// +direct (PostgreSQL 17 and later), +client=rustls
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     pub(crate) path: Option<Vec<Path>>,
     /// trust, cert; native, ed25519, parsec (MariaDB); scram-N, scram-N+plus, md5 (PostgreSQL); each

@@ -13,6 +13,7 @@ mod doctor;
 mod failure;
 mod hidden;
 mod passwords;
+mod presets;
 mod progress;
 mod report;
 mod request;
@@ -46,6 +47,7 @@ fn main() -> process::ExitCode {
 fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Presets { json } => presets::presets(json),
         Command::Resume(arguments) => run::resume(&arguments),
         Command::Report(arguments) => report::report(&arguments),
         Command::Compare(arguments) => compare::compare(&arguments),

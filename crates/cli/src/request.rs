@@ -5,8 +5,8 @@ use std::path::Path as FilePath;
 
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::{
-    Clients, Engine, ExitCode, Grid, Path, Prepare, SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Spec,
-    TlsVersion, Workload,
+    Clients, Engine, ExitCode, Grid, Path, Prepare, SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size,
+    Spec, TlsVersion, Workload,
 };
 use ciphertoll_wire::Secret;
 
@@ -27,7 +27,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     let mut spec = base(arguments, &at_urls)?;
     for grid in &mut spec.grids {
         arguments.factors.override_levels(grid);
-        if !at_urls.is_empty() && (arguments.file.is_some() || arguments.factors.any()) {
+        if !at_urls.is_empty() && (arguments.what.is_some() || arguments.factors.any()) {
             grid.server = arguments.factors.server.iter().flatten().chain(&at_urls).cloned().collect();
         }
     }
@@ -57,9 +57,12 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
 
 /// What the rest of the command line is said beside.
 fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failure> {
-    if let Some(file) = &arguments.file {
-        let named = |error| Failure::usage(format!("{}: {error}", file.display()));
-        return Spec::from_toml(&read_text(file, "specification")?).map_err(named);
+    if let Some(preset) = arguments.what.as_deref().and_then(ciphertoll_presets::find) {
+        return Ok(preset.spec(&servers_of(preset), arguments.size.map_or(Size::Standard, Into::into)));
+    }
+    if let Some(file) = &arguments.what {
+        let named = |error| Failure::usage(format!("{file}: {error}"));
+        return Spec::from_toml(&specification(file)?).map_err(named);
     }
     if arguments.factors.any() {
         let mut grid = Grid::default();
@@ -69,7 +72,7 @@ fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failu
         if arguments.url.query.is_some() {
             grid.workload = vec![Workload::Query];
         }
-        let size = ciphertoll_model::Size::Standard;
+        let size = Size::Standard;
         return Ok(Spec { name: "run".to_owned(), size, grids: vec![grid], ..Spec::quick(&[]) });
     }
     if at_urls.is_empty() {
@@ -121,6 +124,28 @@ fn configuration(file: &FilePath) -> Result<(String, Settings), Failure> {
     })?;
     let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     Ok((name, settings))
+}
+
+/// A specification's text; a name that is neither a file's nor a study's is answered with the nearest of these.
+fn specification(file: &str) -> Result<String, Failure> {
+    let path = FilePath::new(file);
+    let is_name = !path.exists() && path.extension().is_none() && !file.contains('/');
+    if !is_name {
+        return read_text(path, "specification");
+    }
+    let names = || ciphertoll_presets::PRESETS.iter().map(|preset| preset.name.to_owned());
+    let hint = match ciphertoll_model::factor::nearest(file, names()) {
+        Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        None => format!("the studies are: {}", names().collect::<Vec<_>>().join(", ")),
+    };
+    Err(Failure::usage(format!("\"{file}\" is neither a published study nor a file; {hint}")))
+}
+
+/// The newest build of each engine that the study is about, as far as they are here.
+fn servers_of(preset: &ciphertoll_presets::Preset) -> Vec<ServerLevel> {
+    let all: Vec<ServerLevel> = preset.engines.iter().copied().map(ServerLevel::of).collect();
+    let found: Vec<_> = all.iter().filter(|level| ciphertoll_lab::find(level).is_ok()).cloned().collect();
+    if found.is_empty() { all } else { found }
 }
 
 fn read_text(file: &FilePath, what: &str) -> Result<String, Failure> {

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, Cell, ConnectionUse, Driver, Engine, Flag, LatencySummary, Leg, LegCount, Link, Metric,
-    Observation, TlsLibrary, TrialResult, VoidReason,
+    Auth, Cell, ConnectionUse, Driver, Engine, Flag, Group, LatencySummary, Leg, LegCount, Link, Metric,
+    Observation, ServerKey, Suite, TlsLibrary, TlsPath, TrialResult, VoidReason,
 };
 
 use crate::bench::{Measured, ServerUse};
@@ -100,36 +100,62 @@ fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
             }
         };
     };
-    let (version, library) = (tls.version.label(), tls.library.label());
-    // What is not for us to choose is as planned whatever it is.
-    let seen = leg.key.as_deref().unwrap_or("no key");
-    let wanted = tls.key.map_or(seen, |key| key.label());
-    let planned = words([version, wanted, "full", library]);
-    let Some(version) = &leg.tls_version else {
-        return Err(VoidReason::Negotiated { planned, observed: "no TLS".to_owned() });
+    // Not every library tells everything; ours do. What is not for us to choose is as planned whatever it is.
+    let native = cell.treatment.driver == Driver::Native;
+    let told = |observed: Option<&str>, planned: Option<&str>, absent: &str| {
+        let untold = if native { absent } else { planned.unwrap_or(absent) };
+        observed.unwrap_or(untold).to_owned()
     };
-    // Not every library tells everything; ours do.
-    let untold = |planned, absent| match cell.treatment.driver {
-        Driver::Native => absent,
-        Driver::Named(_) => planned,
+    let seen = Words {
+        version: leg.tls_version.clone().unwrap_or_else(|| NO_TLS.to_owned()),
+        key: told(leg.key.as_deref(), tls.key.map(ServerKey::label), "no key"),
+        handshake: if leg.resumed == Some(true) { "resumed" } else { "full" }.to_owned(),
+        suite: told(leg.suite.as_deref(), tls.suite.map(Suite::iana), "no suite"),
+        group: told(leg.group.as_deref(), tls.group.map(Group::label), "no group"),
+        library: told(leg.library.as_deref().filter(|_| native), Some(tls.library.label()), "no library"),
     };
-    let key = leg.key.as_deref().unwrap_or(untold(wanted, "no key"));
-    let resumed = match leg.resumed {
-        Some(true) => "resumed",
-        Some(false) | None => "full",
+    let or_seen = |planned: Option<&str>, seen: &str| planned.unwrap_or(seen).to_owned();
+    let planned = Words {
+        version: tls.version.label().to_owned(),
+        key: or_seen(tls.key.map(ServerKey::label), &seen.key),
+        handshake: "full".to_owned(),
+        suite: or_seen(tls.suite.map(Suite::iana), &seen.suite),
+        group: or_seen(tls.group.map(Group::label), &seen.group),
+        library: tls.library.label().to_owned(),
     };
-    let library = match cell.treatment.driver {
-        Driver::Native => leg.library.as_deref().unwrap_or("no library"),
-        Driver::Named(_) => tls.library.label(),
-    };
-    let observed = words([version.as_str(), key, resumed, library]);
-    if planned == observed { Ok(()) } else { Err(VoidReason::Negotiated { planned, observed }) }
+    if planned == seen {
+        return Ok(());
+    }
+    let [planned, observed] = [planned, seen].map(|words| words.told(tls));
+    Err(VoidReason::Negotiated { planned, observed })
 }
 
-/// `tls1.3 p256 full`; OpenSSL goes without saying.
-fn words([version, key, resumed, library]: [&str; 4]) -> String {
-    let words = format!("{version} {key} {resumed}");
-    if library == TlsLibrary::OpenSsl.label() { words } else { format!("{words} by {library}") }
+const NO_TLS: &str = "no TLS";
+
+/// What a connection has agreed on, or was to agree on.
+#[derive(PartialEq)]
+struct Words {
+    version: String,
+    key: String,
+    handshake: String,
+    suite: String,
+    group: String,
+    library: String,
+}
+
+impl Words {
+    /// `tls1.3 p256 full`, with suite and group where they were asked for; OpenSSL goes without saying.
+    fn told(self, asked: TlsPath) -> String {
+        let Self { version, key, handshake, suite, group, library } = self;
+        if version == NO_TLS {
+            return version;
+        }
+        let suite = asked.suite.map(|_| suite);
+        let group = asked.group.map(|_| group);
+        let by = (library != TlsLibrary::OpenSsl.label()).then(|| format!("by {library}"));
+        let more = [suite, group, by].into_iter().flatten();
+        [version, key, handshake].into_iter().chain(more).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// Rows that are meant to be cached are not read from disk.

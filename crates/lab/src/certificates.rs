@@ -23,7 +23,6 @@ const VALID_BEFORE_S: i64 = 3_600;
 const NAME: &str = "ciphertoll lab authority";
 const X509_V3: i32 = 2;
 const SERIAL_BITS: i32 = 127;
-const RSA_BITS: u32 = 2048;
 
 /// Who signs the certificates of one run.
 pub struct Authority {
@@ -58,7 +57,7 @@ impl Authority {
         self.certificate.to_pem()
     }
 
-    /// A fresh server certificate for this machine's loopback addresses and name.
+    /// A fresh server certificate for this machine's loopback addresses and name. A long RSA key takes a second or more.
     pub fn issue(&self, key: ServerKey) -> Result<Certificate, ErrorStack> {
         let mut names = SubjectAlternativeName::new();
         names.dns("localhost").ip("127.0.0.1").ip("::1");
@@ -103,18 +102,22 @@ impl Authority {
 }
 
 fn generate_key(key: ServerKey) -> Result<PKey<Private>, ErrorStack> {
+    let on_curve = |curve| PKey::from_ec_key(EcKey::generate(&*EcGroup::from_curve_name(curve)?)?);
     match key {
-        ServerKey::P256 => {
-            PKey::from_ec_key(EcKey::generate(&*EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?)?)
-        }
-        ServerKey::Rsa2048 => PKey::from_rsa(Rsa::generate(RSA_BITS)?),
+        ServerKey::P256 => on_curve(Nid::X9_62_PRIME256V1),
+        ServerKey::P384 => on_curve(Nid::SECP384R1),
+        ServerKey::Ed25519 => PKey::generate_ed25519(),
+        ServerKey::Rsa1024 => PKey::from_rsa(Rsa::generate(1024)?),
+        ServerKey::Rsa2048 => PKey::from_rsa(Rsa::generate(2048)?),
+        ServerKey::Rsa3072 => PKey::from_rsa(Rsa::generate(3072)?),
+        ServerKey::Rsa4096 => PKey::from_rsa(Rsa::generate(4096)?),
     }
 }
 
 fn leaf_usage(key: ServerKey) -> KeyUsage {
     let mut usage = KeyUsage::new();
     usage.critical().digital_signature();
-    if key == ServerKey::Rsa2048 {
+    if key.rsa_bits().is_some() {
         // TLS 1.2 may still transport the session's key by RSA.
         usage.key_encipherment();
     }
@@ -202,6 +205,10 @@ mod tests {
         };
         let p256 = key_of(ServerKey::P256).ec_key().unwrap();
         assert_eq!(p256.group().curve_name(), Some(Nid::X9_62_PRIME256V1));
-        assert_eq!(key_of(ServerKey::Rsa2048).rsa().unwrap().size() * 8, RSA_BITS);
+        assert_eq!(key_of(ServerKey::P384).ec_key().unwrap().group().curve_name(), Some(Nid::SECP384R1));
+        assert_eq!(key_of(ServerKey::Ed25519).id(), openssl::pkey::Id::ED25519);
+        for key in [ServerKey::Rsa1024, ServerKey::Rsa2048, ServerKey::Rsa3072, ServerKey::Rsa4096] {
+            assert_eq!(Some(key_of(key).rsa().unwrap().size() * 8), key.rsa_bits());
+        }
     }
 }

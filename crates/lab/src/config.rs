@@ -29,6 +29,8 @@ pub(crate) struct Config<'a> {
     /// MariaDB: statements that make the accounts, run before the first login. `PostgreSQL`: who may log
     /// in and how.
     pub(crate) access: Option<&'a Path>,
+    /// The OpenSSL configuration that the process reads in place of the system's.
+    pub(crate) openssl: Option<&'a Path>,
 }
 
 /// Whether and how a server listens beside its unix socket.
@@ -72,6 +74,12 @@ impl Config<'_> {
             Engine::Postgres => "config-file",
         };
         vec![format!("--{option}={}", file.display())]
+    }
+
+    /// What is in the process's environment.
+    pub(crate) fn environment(&self) -> BTreeMap<String, String> {
+        let openssl = self.openssl.map(|file| ("OPENSSL_CONF".to_owned(), file.display().to_string()));
+        openssl.into_iter().collect()
     }
 
     /// Its unix socket.
@@ -221,7 +229,7 @@ mod tests {
         let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let network = Network::Loopback { port: 4711, tls: PathBuf::from("/tls"), settings };
         let (data, run, access) = (Path::new("/data"), Path::new("/run"), Some(Path::new("/access/file")));
-        Config { build: &build, data, run, network, access }.text()
+        Config { build: &build, data, run, network, access, openssl: None }.text()
     }
 
     #[test]

@@ -168,6 +168,9 @@ pub enum Error {
         /// The options that ask for less.
         mode: &'static str,
     },
+    /// Server or client has no such TLS.
+    #[error("{0}")]
+    TlsUnavailable(String),
     /// Whoever asked for it wants it no more.
     #[error("interrupted while data were made")]
     Interrupted,
@@ -192,7 +195,8 @@ impl Error {
             Self::ServerMissing { .. }
             | Self::Program { .. }
             | Self::AuthUnavailable { .. }
-            | Self::DirectTlsUnavailable { .. } => ExitCode::NothingRan,
+            | Self::DirectTlsUnavailable { .. }
+            | Self::TlsUnavailable(_) => ExitCode::NothingRan,
             Self::Interrupted => ExitCode::Interrupted,
             Self::Died { .. }
             | Self::TooSlow { .. }

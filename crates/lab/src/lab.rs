@@ -18,7 +18,7 @@ use crate::user::RunAs;
 /// What all servers of a run share.
 pub struct Lab {
     pub(crate) scratch: Arc<Scratch>,
-    pub(crate) authority: Authority,
+    pub(crate) authority: Arc<Authority>,
     pub(crate) run_as: RunAs,
     pub(crate) helper: PathBuf,
     cache: PathBuf,
@@ -35,7 +35,7 @@ impl Lab {
     pub fn open_in(helper: PathBuf, scratch_root: &Path, cache: PathBuf) -> Result<Self, Error> {
         Ok(Self {
             run_as: RunAs::choose()?,
-            authority: Authority::generate()?,
+            authority: Arc::new(Authority::generate()?),
             scratch: Arc::new(Scratch::create(scratch_root)?),
             helper,
             cache,

@@ -31,6 +31,7 @@ pub mod server;
 pub mod spawn;
 mod tables;
 pub mod template;
+mod tls_support;
 pub mod user;
 
 pub use accounting::{CpuClock, CpuMeter, MemoryPeak, Sample, SampleDifference};

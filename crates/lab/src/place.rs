@@ -53,24 +53,37 @@ impl Place {
         Ok(place)
     }
 
-    /// A directory for each kind of key.
-    pub(crate) fn write_certificates(&self, authority: &Authority, run_as: RunAs) -> Result<(), Error> {
-        let ca = authority.certificate_pem()?;
-        files::write(&self.root.join(CA_FILE), &ca, PUBLIC_FILE, RunAs::Ourselves)?;
-        for key in ServerKey::ALL {
-            let certificate = authority.issue(key)?;
-            let directory = self.tls.join(key.label());
-            files::make_directory(&directory, PRIVATE_DIRECTORY, run_as)?;
-            files::write(&directory.join(CA_FILE), &ca, PUBLIC_FILE, run_as)?;
-            files::write(
-                &directory.join(CERTIFICATE_FILE),
-                &certificate.certificate_pem,
-                PUBLIC_FILE,
-                run_as,
-            )?;
-            files::write(&directory.join(KEY_FILE), &certificate.key_pem, PRIVATE_FILE, run_as)?;
+    /// The authority, for clients to trust.
+    pub(crate) fn write_authority(&self, authority: &Authority) -> Result<(), Error> {
+        files::write(&self.root.join(CA_FILE), &authority.certificate_pem()?, PUBLIC_FILE, RunAs::Ourselves)
+    }
+
+    /// A certificate with this key in a directory of its own; once it is there, nothing is done.
+    pub(crate) fn write_certificate(
+        &self,
+        authority: &Authority,
+        key: ServerKey,
+        run_as: RunAs,
+    ) -> Result<(), Error> {
+        let directory = self.tls.join(key.label());
+        if directory.exists() {
+            return Ok(());
         }
-        Ok(())
+        let certificate = authority.issue(key)?;
+        files::make_directory(&directory, PRIVATE_DIRECTORY, run_as)?;
+        files::write(&directory.join(CA_FILE), &authority.certificate_pem()?, PUBLIC_FILE, run_as)?;
+        let public = &certificate.certificate_pem;
+        files::write(&directory.join(CERTIFICATE_FILE), public, PUBLIC_FILE, run_as)?;
+        files::write(&directory.join(KEY_FILE), &certificate.key_pem, PRIVATE_FILE, run_as)
+    }
+
+    /// Settings for an OpenSSL that takes what 80 bits of security have; of one process, never of the system.
+    pub(crate) fn write_weak_openssl(&self, run_as: RunAs) -> Result<PathBuf, Error> {
+        const TEXT: &[u8] = b"openssl_conf = all\n[all]\nssl_conf = tls\n[tls]\nsystem_default = weak\n\
+            [weak]\nCipherString = DEFAULT:@SECLEVEL=1\n";
+        let file = self.root.join("openssl.cnf");
+        files::write(&file, TEXT, PUBLIC_FILE, run_as)?;
+        Ok(file)
     }
 
     /// The certificate of the account `user`, for clients that prove by it who they are.

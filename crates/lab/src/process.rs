@@ -57,7 +57,7 @@ impl ServerProcess {
             what,
             program: config.build.server_program.clone(),
             arguments: config.arguments(config_file),
-            environment: [].into(),
+            environment: config.environment(),
             directory: config.data.to_owned(),
             run_as: surroundings.run_as,
             processors: surroundings.processors.map(<[u16]>::to_vec),

@@ -191,6 +191,9 @@ impl Visitor<'_> {
                 Some(file) => tls::TrustAnchors::File(file.clone()),
                 None => tls::TrustAnchors::System,
             },
+            suite: None,
+            group: None,
+            strength: tls::Strength::Default,
             peer: tls::PeerName::from(url.host().unwrap_or_default()),
             identity: url.tls.identity.as_ref().map(|identity| tls::Identity {
                 certificate_file: identity.certificate_file.clone(),

@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ciphertoll_model::{
-    Auth, ClientIdentity, Endpoint, Engine, Path as NetworkPath, ServerKey, Settings, TlsVersion,
+    Auth, ClientIdentity, Endpoint, Engine, Path as NetworkPath, ServerKey, Settings, Strength, TlsPath,
+    TlsStart, TlsVersion,
 };
 use ciphertoll_record::{Ended, Scratch};
 use ciphertoll_wire::Secret;
 
 use crate::accounting::CpuMeter;
+use crate::certificates::Authority;
 use crate::config::{CA_FILE, Config, Network, socket_path};
 use crate::control::Control;
 use crate::error::{Context, Error};
@@ -27,6 +29,8 @@ use crate::port::free_port;
 use crate::process::{ServerProcess, Surroundings};
 use crate::tables::Tables;
 use crate::template::Template;
+use crate::tls_support::{self, Answerer};
+use crate::user::RunAs;
 use crate::{mariadb, postgres, rows};
 
 const PASSWORD_BYTES: usize = 24;
@@ -48,6 +52,8 @@ pub struct Start<'a> {
     pub preferred_port: Option<u16>,
     /// The processors that it keeps to, as [`crate::processors_apart`] gives them; all, where absent.
     pub processors: Option<Vec<u16>>,
+    /// Whether it takes keys that its OpenSSL finds too weak by default.
+    pub strength: Strength,
 }
 
 /// Who a client logs in as.
@@ -77,6 +83,8 @@ pub struct Server {
     /// Names of the accounts that there are for clients.
     accounts: Vec<String>,
     certificate_request: CertificateRequest,
+    authority: Arc<Authority>,
+    run_as: RunAs,
     /// The server's files lie in it.
     _scratch: Arc<Scratch>,
 }
@@ -115,7 +123,8 @@ impl Server {
         let place = Place::make(lab, start.name)?;
         let engine = start.build.engine;
         files::copy_directory(&start.template.path, &place.data, lab.run_as)?;
-        place.write_certificates(&lab.authority, lab.run_as)?;
+        place.write_authority(&lab.authority)?;
+        place.write_certificate(&lab.authority, start.key, lab.run_as)?;
         place.write_client_identity(&lab.authority, &account_name(engine, Auth::Cert))?;
         place.point_to(start.key)?;
         let password = generate_password()?;
@@ -147,6 +156,8 @@ impl Server {
             unmet_settings: Vec::new(),
             accounts: Vec::new(),
             certificate_request: CertificateRequest::Omitted,
+            authority: Arc::clone(&lab.authority),
+            run_as: lab.run_as,
             _scratch: Arc::clone(&lab.scratch),
         };
         server.unmet_settings = server.compare_settings(&settings)?;
@@ -229,6 +240,18 @@ impl Server {
         check_direct_tls(self.engine, &self.release)
     }
 
+    /// Makes ready what the path says: the certificate, which may take a second or more. Fails where the server or
+    /// this machine's TLS library cannot do it, with the reason.
+    pub fn prepare_tls(&self, path: TlsPath) -> Result<(), Error> {
+        if path.start == TlsStart::Direct {
+            self.supports_direct_tls()?;
+        }
+        let answerer =
+            Answerer { engine: self.engine, release: &self.release, tls_library: self.tls_library() };
+        tls_support::check(path, answerer)?;
+        self.prepare_certificate(path.key.unwrap_or(ServerKey::P256))
+    }
+
     /// Over TLS, as whether the path has it is not for us to say.
     fn check_possible(&self, auth: Auth) -> Result<(), Error> {
         let tls = NetworkPath::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -276,12 +299,18 @@ impl Server {
         self.engine
     }
 
+    /// Makes a certificate with this key, which may take a second or more, so that it is there before the clock starts.
+    fn prepare_certificate(&self, key: ServerKey) -> Result<(), Error> {
+        self.place.write_certificate(&self.authority, key, self.run_as)
+    }
+
     /// Makes the server use the certificate with this key from the next connection on; without a
     /// restart, and without doing anything where it is in use already.
     pub fn install_certificate(&mut self, key: ServerKey) -> Result<(), Error> {
         if self.installed == key {
             return Ok(());
         }
+        self.prepare_certificate(key)?;
         self.place.point_to(key)?;
         match self.engine {
             Engine::MariaDb => mariadb::reload_certificate(&self.control)?,
@@ -417,6 +446,10 @@ fn start_on_a_free_port(
     let engine = start.build.engine;
     let what = format!("{} {}", engine.display_name(), start.build.version);
     let surroundings = Surroundings { processors: start.processors.as_deref(), ..lab.surroundings() };
+    let openssl = match start.strength {
+        Strength::Default => None,
+        Strength::Weak => Some(place.write_weak_openssl(lab.run_as)?),
+    };
     let mut tried = Vec::new();
     while tried.len() < MOST_PORTS {
         let preferred = start.preferred_port.filter(|_| tried.is_empty());
@@ -427,6 +460,7 @@ fn start_on_a_free_port(
             data: &place.data,
             run: &place.run,
             network: Network::Loopback { port, tls: place.tls.join(CURRENT), settings: settings.clone() },
+            openssl: openssl.as_deref(),
             access: Some(access),
         };
         let control = match engine {

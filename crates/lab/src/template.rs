@@ -152,7 +152,8 @@ fn construct(
     install(surroundings, build, &data, &run, place.join("install.log"))?;
     watcher.go_on()?;
     watcher.say(&format!("{name}: loading {tables}"));
-    let config = Config { build, data: &data, run: &run, network: Network::SocketOnly, access: None };
+    let config =
+        Config { build, data: &data, run: &run, network: Network::SocketOnly, access: None, openssl: None };
     let control = match build.engine {
         Engine::MariaDb => Control::mariadb(&config.socket(), "root", Secret::new(Vec::new())),
         Engine::Postgres => Control::postgres(&config.socket(), CONTROL_ROLE, "postgres"),

@@ -8,11 +8,12 @@ use ciphertoll_model::{
     TrialSpec,
 };
 use ciphertoll_net::tls::{
-    Context, Identity, Library, PeerName, Settings, TrustAnchors, Verification, Version,
+    Context, Identity, Library, PeerName, Settings, Strength, Suite, TrustAnchors, Verification, Version,
 };
 use ciphertoll_net::{Address, ContextSource, Dialer, Family, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
+use ciphertoll_wire::tls::NamedGroup;
 use ciphertoll_wire::{mysql, postgres};
 
 use crate::Error;
@@ -111,6 +112,12 @@ fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
             (None, _) => TrustAnchors::System,
             (Some(file), Ctx::PerConnectSystemCa) => TrustAnchors::FileAndSystem(file.clone()),
             (Some(file), Ctx::PerConnect | Ctx::Shared) => TrustAnchors::File(file.clone()),
+        },
+        suite: tls.suite.map(|suite| Suite { openssl: suite.label(), iana: suite.iana() }),
+        group: tls.group.map(|group| NamedGroup(group.number())),
+        strength: match tls.strength {
+            ciphertoll_model::Strength::Default => Strength::Default,
+            ciphertoll_model::Strength::Weak => Strength::Weak,
         },
         peer: PeerName::from(tls.server_name.as_str()),
         identity: tls.identity.as_ref().map(|identity| Identity {

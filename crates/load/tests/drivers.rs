@@ -14,8 +14,8 @@ use ciphertoll_lab::{EXEC_COMMAND, Lab, Server, Start, Tables, find as find_serv
 use ciphertoll_load::driver::{DRIVE_COMMAND, Driver, Ready, Task, available, find, run_drive_process};
 use ciphertoll_load::{Error, LoadProcess, work};
 use ciphertoll_model::{
-    Auth, Clients, Ctx, Dataset, Engine, Fault, LoadMessage, Scale, ServerKey, ServerLevel, TlsLibrary,
-    TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, Workload,
+    Auth, Clients, Ctx, Dataset, Engine, Fault, LoadMessage, Scale, ServerKey, ServerLevel, Strength,
+    TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, Workload,
 };
 use tempfile::TempDir;
 
@@ -216,6 +216,7 @@ impl Fixture {
             log: place.path().join("server.log"),
             preferred_port: None,
             processors: None,
+            strength: Strength::Default,
         };
         let mut server = lab.start(&start).expect("the server starts");
         server.prepare_auth(Auth::default_of(engine)).expect("an account");
@@ -242,6 +243,9 @@ impl Fixture {
                 server_name: self.server.server_name().to_owned(),
                 ctx: Ctx::PerConnect,
                 start: TlsStart::Requested,
+                suite: None,
+                group: None,
+                strength: Strength::Default,
                 library: TlsLibrary::OpenSsl,
                 identity: None,
             }),

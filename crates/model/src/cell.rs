@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::factor::{
     AtRest, Auth, Clients, ConnectionUse, Ctx, Dataset, Driver, Engine, Link, Pace, Path, Scale, ServerKey,
-    ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsStart, UrlPlace, Verification, Workload,
+    ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsPath, TlsStart, UrlPlace, Verification, Workload,
 };
 
 /// What is compared: one level of each factor that is not load.
@@ -151,7 +151,7 @@ impl Cell {
                 server.engine.display_name()
             ));
         }
-        auth.impossible(server.engine, *path)
+        path.as_tls().and_then(TlsPath::impossible).or_else(|| auth.impossible(server.engine, *path))
     }
 
     /// Why this cell says nothing that another does not say already, if so.

@@ -21,8 +21,9 @@ pub use event::{Ending, Event, Flag, LookDecision, Observation, Stamped, VoidRea
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChannelBinding, Clients, ConnectionUse, Ctx, Dataset, Driver, DriverName, Engine,
-    Factor, Iterations, LevelError, Link, Pace, Path, Percent, Scale, ServerKey, ServerLevel, ServerUrl,
-    TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, UrlError, UrlPlace, UrlTls, Verification, Workload,
+    Factor, Group, Iterations, LevelError, Link, Pace, Path, Percent, Scale, ServerKey, ServerLevel,
+    ServerUrl, Suite, TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, UrlError, UrlPlace, UrlTls,
+    Verification, Workload,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{
@@ -34,7 +35,7 @@ pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
 pub use trial::{
     AddressFamily, ClientIdentity, Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
-    LoadMessage, Phase, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
+    LoadMessage, Phase, Strength, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
 };
 
 /// Version of everything ciphertoll writes for later reading: events, plans and JSON reports.

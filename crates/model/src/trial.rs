@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::factor::{Auth, Clients, Ctx, Engine, TlsLibrary, TlsStart, TlsVersion, Verification};
+use crate::factor::{
+    Auth, Clients, Ctx, Engine, Group, Suite, TlsLibrary, TlsStart, TlsVersion, Verification,
+};
 use crate::script::Script;
 
 /// Everything a load process needs for one trial. Carries no secret, only the file that holds it.
@@ -99,12 +101,32 @@ pub struct TlsSpec {
     /// How TLS begins.
     #[serde(default)]
     pub start: TlsStart,
+    /// The one suite offered; the library's defaults where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suite: Option<Suite>,
+    /// The one group offered; the library's defaults where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Group>,
+    /// What the certificate's key asks of the client: a weak one lowers its security level.
+    #[serde(default)]
+    pub strength: Strength,
     /// Whose TLS the client uses.
     #[serde(default)]
     pub library: TlsLibrary,
     /// What the client shows of itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<ClientIdentity>,
+}
+
+/// How strong keys and signatures must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strength {
+    /// As the library has it by default.
+    #[default]
+    Default,
+    /// OpenSSL's security level 1: 80 bits, as an RSA key of 1024 bits has.
+    Weak,
 }
 
 /// A client's own certificate.

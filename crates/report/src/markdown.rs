@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::RunReport;
 use crate::number::{is_certain, ratio, ratio_interval};
 use crate::view::repeat;
-use crate::view::{Statement, StratumView, Tone, advice, caveats, levels, verdicts};
+use crate::view::{Statement, StratumView, Tone, advice, caveats, levels, published, verdicts};
 use crate::{names, sentence, view};
 
 /// The verdicts, the tolls in a table, what was left out, where it was measured and the command.
@@ -30,7 +30,8 @@ pub fn markdown(report: &RunReport<'_>) -> String {
     if let Some(table) = table(&strata) {
         let _ = write!(text, "\n{table}");
     }
-    for section in caveats::sections(report, &strata).iter().rev() {
+    let published = published::section(report);
+    for section in published.iter().chain(caveats::sections(report, &strata).iter().rev()) {
         let _ = write!(
             text,
             "\n<details>\n<summary>{}</summary>\n\n{}\n</details>\n",

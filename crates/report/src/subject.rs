@@ -53,7 +53,7 @@ pub(crate) fn choice(cell: &Cell, rows: &[Factor]) -> String {
     let path = cell.treatment.path;
     let mut details = detail_list(cell, rows, Naming::Full);
     if let (Some(key), Some(certificate)) = (path.as_tls().and_then(|tls| tls.key), details.first_mut()) {
-        let article = if key == ServerKey::Rsa2048 { "an" } else { "a" };
+        let article = if key.rsa_bits().is_some() || key == ServerKey::Ed25519 { "an" } else { "a" };
         *certificate = format!("{article} {certificate}");
     }
     let server = server(cell, rows).on;
@@ -104,6 +104,8 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
         && named(Factor::Path)
     {
         details.extend(tls.key.map(|key| certificate(key).to_owned()));
+        details.extend(tls.suite.map(|suite| suite.label().to_owned()));
+        details.extend(tls.group.map(|group| format!("group {group}")));
         details.extend((tls.start == TlsStart::Direct).then(|| "direct".to_owned()));
         details.extend((tls.library == TlsLibrary::Rustls).then(|| "rustls".to_owned()));
     }
@@ -146,7 +148,12 @@ pub(crate) fn protocol(version: TlsVersion) -> &'static str {
 fn certificate(key: ServerKey) -> &'static str {
     match key {
         ServerKey::P256 => "P-256 certificate",
+        ServerKey::P384 => "P-384 certificate",
+        ServerKey::Ed25519 => "Ed25519 certificate",
+        ServerKey::Rsa1024 => "RSA-1024 certificate",
         ServerKey::Rsa2048 => "RSA-2048 certificate",
+        ServerKey::Rsa3072 => "RSA-3072 certificate",
+        ServerKey::Rsa4096 => "RSA-4096 certificate",
     }
 }
 

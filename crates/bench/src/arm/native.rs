@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use ciphertoll_lab::Server;
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
-    Clients, Ctx, LoadMessage, StatementProtocol, TlsLibrary, TlsSpec, TlsStart, TrialPace, TrialResult,
-    TrialSpec, Verification, Work as Operation,
+    Clients, Ctx, LoadMessage, StatementProtocol, Strength, TlsLibrary, TlsSpec, TlsStart, TrialPace,
+    TrialResult, TrialSpec, Verification, Work as Operation,
 };
 
 use super::{Arm, Place, Route, Sample, WARM_UP_S, Work};
@@ -108,6 +108,9 @@ fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
         server_name: server.server_name().to_owned(),
         ctx: Ctx::PerConnect,
         start: TlsStart::Requested,
+        suite: None,
+        group: None,
+        strength: Strength::Default,
         library: TlsLibrary::OpenSsl,
         identity: None,
     })

@@ -14,7 +14,7 @@ use ciphertoll_bench::interleave::Rounds;
 use ciphertoll_bench::stall::{STALL, Stalled};
 use ciphertoll_bench::{ciphertoll_program, peers_directory};
 use ciphertoll_lab::{Lab, Server, Start, Tables};
-use ciphertoll_model::{Engine, Scale, ServerKey, ServerLevel};
+use ciphertoll_model::{Engine, Scale, ServerKey, ServerLevel, Strength};
 use clap::Parser;
 
 /// ciphertoll's load generator beside its peers, in shuffled rounds on one private server of each engine
@@ -129,6 +129,7 @@ fn start(lab: &Lab, engine: Engine, tables: &Tables) -> Result<Server> {
         log,
         preferred_port: None,
         processors: None,
+        strength: Strength::Default,
     };
     Ok(lab.start(&start)?)
 }

@@ -9,6 +9,8 @@ mod killed_anywhere;
 mod recorded;
 mod resumed;
 mod servers;
+mod settings;
 mod support;
+mod tls_levels;
 mod url;
 mod wrong_input;

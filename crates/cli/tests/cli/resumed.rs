@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{Session, alone, answer, is, items, one_document, real_server, text};
 
-pub(crate) const ASKED: [&str; 10] = [
+pub(crate) const ASKED: [&str; 12] = [
     "--path",
     "plain,tls1.3-p256",
     "--workload",
@@ -20,6 +20,8 @@ pub(crate) const ASKED: [&str; 10] = [
     "150ms",
     "--seed",
     "11",
+    "--set",
+    "mariadb.innodb_flush_log_at_trx_commit=2",
 ];
 pub(crate) const BLOCKS: u64 = 3;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ciphertoll_lab::{Lab, Server, Start, Tables, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel};
+use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Strength};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
@@ -33,7 +33,17 @@ impl Elsewhere {
             .expect("a template without tables");
         let (name, log) = ("u1", place.path().join("server.log"));
         let (key, preferred_port, processors) = (ServerKey::P256, None, None);
-        let start = Start { build: &build, template: &template, name, key, log, preferred_port, processors };
+        let strength = Strength::Default;
+        let start = Start {
+            build: &build,
+            template: &template,
+            name,
+            key,
+            log,
+            preferred_port,
+            processors,
+            strength,
+        };
         let server = lab.start(&start).expect("a server");
         Self { server, _lab: lab, place }
     }
@@ -98,6 +108,11 @@ impl Elsewhere {
     }
 }
 
+/// The engines that have a server here.
+pub(crate) fn engines_here() -> impl Iterator<Item = Engine> {
+    Engine::ALL.into_iter().filter(|&engine| real_server(engine))
+}
+
 /// Whether a server of `engine` is here. In CI one must be; elsewhere a test says why it is skipped.
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn real_server(engine: Engine) -> bool {
@@ -160,7 +175,7 @@ fn files_with(directory: &Path, needle: &str) -> Vec<String> {
 
 #[test]
 fn with_tls_and_without_and_nobody_learns_the_password() {
-    for engine in Engine::ALL.into_iter().filter(|&engine| real_server(engine)) {
+    for engine in engines_here() {
         let there = Elsewhere::start(engine);
         let url = there.url("127.0.0.1", &format!("{}={}", authority(engine), there.ca_file()));
         let answer = there.run(&url, &[]);
@@ -201,7 +216,7 @@ fn a_name_is_looked_up_and_its_time_is_a_phase() {
 
 #[test]
 fn whoever_is_not_let_in_learns_why() {
-    for engine in Engine::ALL.into_iter().filter(|&engine| real_server(engine)) {
+    for engine in engines_here() {
         let there = Elsewhere::start(engine);
         let url = there.url("127.0.0.1", &format!("{}={}", authority(engine), there.ca_file()));
         let wrong = there.run_with("wrong", &url, &[]);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ciphertoll_lab::{Apart, Lab, Server, Start, Tables, Template};
-use ciphertoll_model::{Cell, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, TlsStart};
+use ciphertoll_model::{Cell, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength};
 
 use super::failure::NotStarted;
 use crate::bench::Emit;
@@ -36,6 +36,7 @@ pub(super) struct Ground<'a> {
 pub(super) struct Wanted {
     level: ServerLevel,
     tables: Tables,
+    strength: Strength,
 }
 
 impl Wanted {
@@ -50,11 +51,13 @@ impl Wanted {
             let merged = all.iter_mut().filter(of_level).find_map(|wanted| {
                 let tables = wanted.tables.merged_with(workload.dataset(), *scale)?;
                 wanted.tables = tables;
+                wanted.strength = strength_for(wanted.strength, cell);
                 Some(())
             });
             if merged.is_none() {
                 let tables = Tables::default().merged_with(workload.dataset(), *scale);
-                all.push(Self { level: level.clone(), tables: tables.unwrap_or_default() });
+                let strength = strength_for(Strength::Default, cell);
+                all.push(Self { level: level.clone(), tables: tables.unwrap_or_default(), strength });
             }
         }
         all
@@ -81,7 +84,7 @@ impl Instance {
         emit: &mut Emit<'_>,
     ) -> Result<Self, NotStarted> {
         let began = Instant::now();
-        let Wanted { level, tables } = &wanted;
+        let Wanted { level, tables, strength } = &wanted;
         let build = ciphertoll_lab::find(level)?;
         let template = ground.lab.template(
             &build,
@@ -103,6 +106,7 @@ impl Instance {
             log: log.clone(),
             preferred_port: None,
             processors: processors.clone(),
+            strength: *strength,
         };
         let server = started(ground.lab, &start, ground.settings)?;
         emit(ready(level, &server, began));
@@ -123,6 +127,7 @@ impl Instance {
             log: log.clone(),
             preferred_port: None,
             processors: processors.clone(),
+            strength: wanted.strength,
         };
         let server = started(lab, &start, &settings)?;
         emit(ready(&wanted.level, &server, began));
@@ -141,8 +146,10 @@ impl Instance {
         emit: &mut Emit<'_>,
     ) -> Result<(), ciphertoll_lab::Error> {
         for cell in plan.cells.iter().filter(|cell| self.wanted.serves(cell)) {
-            let direct = cell.treatment.path.as_tls().is_some_and(|tls| tls.start == TlsStart::Direct);
-            let supported = if direct { self.server.supports_direct_tls() } else { Ok(()) };
+            let supported = match cell.treatment.path.as_tls() {
+                Some(tls) => self.server.prepare_tls(tls),
+                None => Ok(()),
+            };
             match supported.and_then(|()| self.server.prepare_auth(cell.treatment.auth)) {
                 Err(error) if error.exit_code() == ExitCode::NothingRan => {
                     skip(cell, &error.to_string(), emit);
@@ -152,6 +159,13 @@ impl Instance {
         }
         Ok(())
     }
+}
+
+/// All cells of a server share it, and so its strength: where one of them has a weak key, all have a server that takes
+/// weak keys.
+fn strength_for(so_far: Strength, cell: &Cell) -> Strength {
+    let weak = cell.treatment.path.as_tls().and_then(|tls| tls.key).is_some_and(ServerKey::is_weak);
+    if weak { Strength::Weak } else { so_far }
 }
 
 /// A server with what was asked for, and with its tables read.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ciphertoll_lab::{Remote, Server};
-use ciphertoll_model::{Clients, Ctx, Endpoint, Path, TlsSpec, TrialPace, TrialSpec, Verification};
+use ciphertoll_model::{
+    Clients, Ctx, Endpoint, Path, ServerKey, Strength, TlsPath, TlsSpec, TrialPace, TrialSpec, Verification,
+};
 
 use crate::bench::TrialRequest;
 
@@ -21,6 +23,9 @@ pub(super) fn here(request: &TrialRequest<'_>, server: &Server, injected_delay: 
         server_name: server.server_name().to_owned(),
         ctx: cell.treatment.ctx.unwrap_or(Ctx::PerConnect),
         start: tls.start,
+        suite: tls.suite,
+        group: tls.group,
+        strength: strength(tls),
         library: tls.library,
         identity: account.identity.clone(),
     });
@@ -48,6 +53,9 @@ pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
         server_name: url.host().unwrap_or_default().to_owned(),
         ctx: cell.treatment.ctx.unwrap_or(Ctx::PerConnect),
         start: tls.start,
+        suite: tls.suite,
+        group: tls.group,
+        strength: strength(tls),
         library: tls.library,
         identity: url.tls.identity.clone(),
     });
@@ -85,6 +93,11 @@ fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
         processors: None,
         injected_delay_ns: 0,
     }
+}
+
+/// What a client must put up with to talk to a certificate with this key.
+fn strength(tls: TlsPath) -> Strength {
+    if tls.key.is_some_and(ServerKey::is_weak) { Strength::Weak } else { Strength::Default }
 }
 
 /// A thread per processor, as far as there are clients for them.

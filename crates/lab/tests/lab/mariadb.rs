@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, Template, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings};
+use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
@@ -60,6 +60,7 @@ impl Fixture {
             log: self.place.path().join("mariadb.log"),
             preferred_port,
             processors: None,
+            strength: Strength::Default,
         };
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
@@ -100,6 +101,9 @@ fn connect_tls(server: &Server, version: tls::Version) -> tls::Negotiated {
         library: tls::Library::OpenSsl,
         version,
         verification: tls::Verification::Full,
+        suite: None,
+        group: None,
+        strength: tls::Strength::Default,
         anchors: tls::TrustAnchors::File(server.ca_file()),
         peer: server.server_name().into(),
         identity: None,
@@ -243,6 +247,7 @@ fn secrets_are_private_and_in_no_argument_or_log() {
     let arguments = fs::read_to_string(format!("/proc/{}/cmdline", server.pid())).unwrap();
     let log = fs::read_to_string(fixture.place.path().join("mariadb.log")).unwrap();
     assert!(!arguments.contains(&password) && !log.contains(&password));
+    server.install_certificate(ServerKey::Rsa2048).unwrap();
     let root = server.password_file().parent().unwrap().to_owned();
     let owner = fs::metadata(root.join("data")).unwrap().uid();
     let mut keys = 0;

@@ -4,7 +4,9 @@ use std::fs;
 use std::sync::Arc;
 
 use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, find};
-use ciphertoll_model::{Auth, ChannelBinding, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings};
+use ciphertoll_model::{
+    Auth, ChannelBinding, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength,
+};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
@@ -55,6 +57,7 @@ impl Fixture {
             log: self.place.path().join("postgres.log"),
             preferred_port,
             processors: None,
+            strength: Strength::Default,
         };
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
@@ -122,6 +125,9 @@ fn connect(
             library: tls::Library::OpenSsl,
             version: tls::Version::Tls13,
             verification: tls::Verification::Full,
+            suite: None,
+            group: None,
+            strength: tls::Strength::Default,
             anchors: tls::TrustAnchors::File(server.ca_file()),
             peer: server.server_name().into(),
             identity: None,

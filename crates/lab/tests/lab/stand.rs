@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use ciphertoll_lab::{Account, Build, Error, Lab, Server, Start, Tables, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel};
+use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_wire::session::Login;
@@ -65,6 +65,7 @@ impl Stand {
             log: self.place.path().join("server.log"),
             preferred_port: None,
             processors,
+            strength: Strength::Default,
         })
     }
 }
@@ -96,6 +97,9 @@ pub(crate) fn connect_as(
             library: tls::Library::OpenSsl,
             version: tls::Version::Tls13,
             verification: tls::Verification::Full,
+            suite: None,
+            group: None,
+            strength: tls::Strength::Default,
             anchors: tls::TrustAnchors::File(server.ca_file()),
             peer: server.server_name().into(),
             identity: identity.map(|identity| tls::Identity {

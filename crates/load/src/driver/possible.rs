@@ -1,6 +1,6 @@
 //! Which cells a driver can do; pure, so that a plan can be made where no driver is installed.
 
-use ciphertoll_model::{Auth, Ctx, Engine, Factor, Pace, Path, TlsLibrary, Workload};
+use ciphertoll_model::{Auth, Ctx, Engine, Factor, Pace, Path, ServerKey, TlsLibrary, TlsPath, Workload};
 
 use super::file::{AuthKind, DriverFile, Paces, PathKind, Reasons, WorkloadName};
 
@@ -44,7 +44,6 @@ struct Obstacle {
 
 fn first_obstacle(file: &DriverFile, facts: &Facts) -> Option<Obstacle> {
     let obstacle = |factor: Factor, key, level: String| Some(Obstacle { key, factor: factor.label(), level });
-    let library = facts.path.as_tls().map_or(TlsLibrary::OpenSsl, |tls| tls.library);
     if let Some((factor, Ability::No)) =
         abilities(file, facts).into_iter().find(|(_, can)| *can == Ability::No)
     {
@@ -57,15 +56,24 @@ fn first_obstacle(file: &DriverFile, facts: &Facts) -> Option<Obstacle> {
         };
         return obstacle(factor, key, level);
     }
-    // A driver brings its library's own TLS.
-    if library != TlsLibrary::OpenSsl {
-        return obstacle(Factor::Path, library.label(), facts.path.to_string());
+    // A driver brings its library's own TLS, as it is set up.
+    if let Some(key) = facts.path.as_tls().and_then(own_tls) {
+        return obstacle(Factor::Path, key, facts.path.to_string());
     }
     // Every library that there is a driver for builds one for each connect.
     match facts.ctx {
         Some(ctx) if ctx != Ctx::PerConnect => obstacle(Factor::Ctx, ctx.label(), ctx.to_string()),
         _ => None,
     }
+}
+
+/// What no driver but our own can be told of TLS.
+fn own_tls(tls: TlsPath) -> Option<&'static str> {
+    if tls.library != TlsLibrary::OpenSsl {
+        return Some(tls.library.label());
+    }
+    let weak = tls.key.is_some_and(ServerKey::is_weak).then_some("weak");
+    tls.suite.map(|_| "suite").or(tls.group.map(|_| "group")).or(weak)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_load::{Error, LoadProcess, decode_histogram, run_load_process, work};
 use ciphertoll_model::{
-    Auth, Clients, Ctx, Endpoint, Engine, Fault, LoadMessage, Scale, TlsLibrary, TlsSpec, TlsStart,
+    Auth, Clients, Ctx, Endpoint, Engine, Fault, LoadMessage, Scale, Strength, TlsLibrary, TlsSpec, TlsStart,
     TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, Work, Workload,
 };
 use tempfile::TempDir;
@@ -99,6 +99,9 @@ fn tls() -> TlsSpec {
         server_name: "localhost".to_owned(),
         ctx: Ctx::Shared,
         start: TlsStart::Requested,
+        suite: None,
+        group: None,
+        strength: Strength::Default,
         library: TlsLibrary::OpenSsl,
         identity: None,
     }

@@ -7,15 +7,17 @@ mod pace;
 mod path;
 mod plain;
 mod server;
+mod tls;
 mod url;
 mod workload;
 
 pub use auth::{Auth, ChannelBinding, Iterations};
 pub use driver::{Driver, DriverName};
 pub use pace::{Pace, Percent};
-pub use path::{Path, ServerKey, TlsLibrary, TlsPath, TlsStart, TlsVersion};
+pub use path::{Path, TlsLibrary, TlsPath, TlsStart};
 pub use plain::{AtRest, Clients, Ctx, Link, Scale};
 pub use server::{Engine, ServerLevel};
+pub use tls::{Group, ServerKey, Suite, TlsVersion};
 pub use url::{ServerUrl, TlsDemand, UrlError, UrlPlace, UrlTls, Verification};
 pub use workload::{Bytes, ConnectionUse, Dataset, Workload};
 

@@ -5,7 +5,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Factor, LevelError, as_text, match_name, split_modifiers, unknown_modifier};
+use super::{
+    Factor, Group, LevelError, ServerKey, Suite, TlsVersion, as_text, match_name, split_modifiers,
+    unknown_modifier,
+};
 
 /// How bytes get from client to server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,8 +21,8 @@ pub enum Path {
     Tls(TlsPath),
 }
 
-/// A TLS path: the protocol version and the server certificate's key. Client and server agree on
-/// the rest by their defaults; what they agreed on is observed on every connection.
+/// A TLS path: the protocol version and the server certificate's key. On what is not named client and server agree by
+/// their defaults; what they agreed on is observed on every connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TlsPath {
     /// The one version the client offers.
@@ -28,26 +31,12 @@ pub struct TlsPath {
     pub key: Option<ServerKey>,
     /// How TLS begins.
     pub start: TlsStart,
+    /// The one suite that the client offers; its defaults where absent.
+    pub suite: Option<Suite>,
+    /// The one group that the client offers; its defaults where absent.
+    pub group: Option<Group>,
     /// The client's TLS library.
     pub library: TlsLibrary,
-}
-
-/// A TLS protocol version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TlsVersion {
-    /// RFC 5246.
-    Tls12,
-    /// RFC 8446.
-    Tls13,
-}
-
-/// The key of a server's certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ServerKey {
-    /// ECDSA on NIST P-256.
-    P256,
-    /// RSA with a 2048-bit modulus.
-    Rsa2048,
 }
 
 /// How TLS begins on a connection.
@@ -73,16 +62,21 @@ pub enum TlsLibrary {
 
 impl Path {
     /// Every path, without modifiers.
-    pub const ALL: [Self; 8] = [
-        Self::Plain,
-        Self::Unix,
-        Self::tls(TlsVersion::Tls13, ServerKey::P256),
-        Self::tls(TlsVersion::Tls13, ServerKey::Rsa2048),
-        Self::tls(TlsVersion::Tls12, ServerKey::P256),
-        Self::tls(TlsVersion::Tls12, ServerKey::Rsa2048),
-        Self::tls_as_served(TlsVersion::Tls13),
-        Self::tls_as_served(TlsVersion::Tls12),
-    ];
+    pub const ALL: [Self; 2 + TlsVersion::ALL.len() * (1 + ServerKey::ALL.len())] = {
+        let mut all = [Self::Plain; 2 + TlsVersion::ALL.len() * (1 + ServerKey::ALL.len())];
+        all[1] = Self::Unix;
+        let (mut next, mut version) = (2, 0);
+        while version < TlsVersion::ALL.len() {
+            let mut key = 0;
+            while key < ServerKey::ALL.len() {
+                all[next] = Self::tls(TlsVersion::ALL[version], ServerKey::ALL[key]);
+                (next, key) = (next + 1, key + 1);
+            }
+            all[next] = Self::tls_as_served(TlsVersion::ALL[version]);
+            (next, version) = (next + 1, version + 1);
+        }
+        all
+    };
 
     /// A TLS path without modifiers.
     pub const fn tls(version: TlsVersion, key: ServerKey) -> Self {
@@ -105,41 +99,48 @@ impl Path {
 
 impl TlsPath {
     const fn as_served(version: TlsVersion) -> Self {
-        Self { version, key: None, start: TlsStart::Requested, library: TlsLibrary::OpenSsl }
+        Self {
+            version,
+            key: None,
+            start: TlsStart::Requested,
+            suite: None,
+            group: None,
+            library: TlsLibrary::OpenSsl,
+        }
     }
 
     /// The same with one more modifier; `None` where there is no such modifier.
-    fn modified(mut self, modifier: &str) -> Option<Self> {
-        match modifier {
-            "direct" => self.start = TlsStart::Direct,
-            "client=openssl" => self.library = TlsLibrary::OpenSsl,
-            "client=rustls" => self.library = TlsLibrary::Rustls,
+    fn modified(mut self, modifier: &str) -> Option<Result<Self, LevelError>> {
+        match modifier.split_once('=').unwrap_or((modifier, "")) {
+            ("direct", "") => self.start = TlsStart::Direct,
+            ("suite", name) => match name.parse() {
+                Ok(suite) => self.suite = Some(suite),
+                Err(error) => return Some(Err(error)),
+            },
+            ("group", name) => match name.parse() {
+                Ok(group) => self.group = Some(group),
+                Err(error) => return Some(Err(error)),
+            },
+            ("client", name) => match name.parse() {
+                Ok(library) => self.library = library,
+                Err(error) => return Some(Err(error)),
+            },
             _ => return None,
         }
-        Some(self)
+        Some(Ok(self))
     }
-}
 
-impl TlsVersion {
-    /// As in a path's name and in reports: `tls1.3`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Tls12 => "tls1.2",
-            Self::Tls13 => "tls1.3",
-        }
-    }
-}
-
-impl ServerKey {
-    /// Every key.
-    pub const ALL: [Self; 2] = [Self::P256, Self::Rsa2048];
-
-    /// As in a path's name: `p256`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::P256 => "p256",
-            Self::Rsa2048 => "rsa2048",
-        }
+    /// Why no client and no server could do this, if so.
+    pub fn impossible(self) -> Option<String> {
+        let suite = self.suite.and_then(|suite| suite.impossible(self.version, self.key));
+        suite.or_else(|| {
+            let by_rustls = self.library == TlsLibrary::Rustls;
+            if by_rustls && self.key.is_some_and(ServerKey::is_weak) {
+                return Some("rustls takes no RSA key of less than 2048 bits".to_owned());
+            }
+            let needs_tls13 = self.group == Some(Group::X25519MlKem768) && self.version == TlsVersion::Tls12;
+            needs_tls13.then(|| "X25519MLKEM768 came with TLS 1.3".to_owned())
+        })
     }
 }
 
@@ -158,13 +159,19 @@ impl fmt::Display for Path {
         match self {
             Self::Plain => formatter.write_str("plain"),
             Self::Unix => formatter.write_str("unix"),
-            Self::Tls(TlsPath { version, key, start, library }) => {
+            Self::Tls(TlsPath { version, key, start, suite, group, library }) => {
                 formatter.write_str(version.label())?;
                 if let Some(key) = key {
                     write!(formatter, "-{}", key.label())?;
                 }
                 if *start == TlsStart::Direct {
                     formatter.write_str("+direct")?;
+                }
+                if let Some(suite) = suite {
+                    write!(formatter, "+suite={suite}")?;
+                }
+                if let Some(group) = group {
+                    write!(formatter, "+group={group}")?;
                 }
                 if *library != TlsLibrary::OpenSsl {
                     write!(formatter, "+client={}", library.label())?;
@@ -175,34 +182,35 @@ impl fmt::Display for Path {
     }
 }
 
+/// Every combination would be a line that nobody reads.
+fn in_short(error: LevelError) -> LevelError {
+    match error {
+        LevelError::UnknownName { factor, text, nearest, .. } => {
+            let keys = ServerKey::ALL.map(ServerKey::label).join(", ");
+            let versions = TlsVersion::ALL.map(TlsVersion::label);
+            let known = ["plain", "unix"].into_iter().chain(versions).map(ToOwned::to_owned);
+            let known =
+                known.chain([format!("{}-KEY with KEY one of {keys}", versions.join("-KEY or "))]).collect();
+            LevelError::UnknownName { factor, text, nearest, known }
+        }
+        other => other,
+    }
+}
+
 impl FromStr for Path {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let (name, mut modifiers) = split_modifiers(text);
-        let path = match_name(Factor::Path, name, &Self::ALL, |path| path.to_string())?;
+        let path = match_name(Factor::Path, name, &Self::ALL, |path| path.to_string()).map_err(in_short)?;
         modifiers.try_fold(path, |path, modifier| {
-            let modified = path.as_tls().and_then(|tls| tls.modified(modifier)).map(Self::Tls);
-            modified.ok_or_else(|| unknown_modifier(Factor::Path, name, modifier))
+            let modified = path.as_tls().and_then(|tls| tls.modified(modifier));
+            modified.unwrap_or_else(|| Err(unknown_modifier(Factor::Path, name, modifier))).map(Self::Tls)
         })
     }
 }
 
 as_text!(Path);
-
-impl fmt::Display for TlsVersion {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.label())
-    }
-}
-
-impl FromStr for TlsVersion {
-    type Err = LevelError;
-
-    fn from_str(text: &str) -> Result<Self, LevelError> {
-        match_name(Factor::Path, text, &[Self::Tls12, Self::Tls13], |version| version.to_string())
-    }
-}
 
 impl fmt::Display for TlsLibrary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -218,4 +226,4 @@ impl FromStr for TlsLibrary {
     }
 }
 
-as_text!(TlsVersion, TlsLibrary);
+as_text!(TlsLibrary);

@@ -5,9 +5,10 @@ use std::fmt::Debug;
 
 use ciphertoll_model::{
     AddressFamily, Arm, Auth, CellId, ClientIdentity, Ctx, Draw, Ending, Endpoint, Engine, Environment,
-    ErrorCount, ErrorKind, Event, Fault, Flag, LatencySummary, Leg, LegCount, LoadMessage, LookDecision,
-    Metric, Observation, Phase, Script, Skipped, Stamped, Statement, StatementProtocol, Step, TlsLibrary,
-    TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, VoidReason, Work,
+    ErrorCount, ErrorKind, Event, Fault, Flag, Group, LatencySummary, Leg, LegCount, LoadMessage,
+    LookDecision, Metric, Observation, Phase, Script, Skipped, Stamped, Statement, StatementProtocol, Step,
+    Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification,
+    VoidReason, Work,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -217,6 +218,9 @@ fn tls() -> impl Strategy<Value = TlsSpec> {
         server_name: text.clone(),
         ctx,
         start: if direct { TlsStart::Direct } else { TlsStart::Requested },
+        suite: direct.then(|| "AES256-SHA".parse().unwrap()),
+        group: new.then_some(Group::X25519MlKem768),
+        strength: if shown { Strength::Weak } else { Strength::Default },
         library: if rustls { TlsLibrary::Rustls } else { TlsLibrary::OpenSsl },
         identity: shown
             .then(|| ClientIdentity { certificate_file: text.clone().into(), key_file: text.into() }),

@@ -112,6 +112,11 @@ fn names() {
     all(&["closed", "500/s", "70%"].map(|name| name.parse::<Pace>().unwrap()));
     all(&["tls1.3-p256+direct", "tls1.2-rsa2048+direct+client=rustls"]
         .map(|name| name.parse::<Path>().unwrap()));
+    all(&[
+        "tls1.2-rsa1024+suite=AES256-SHA",
+        "tls1.3-ed25519+direct+suite=TLS_AES_128_GCM_SHA256+group=x25519mlkem768+client=rustls",
+    ]
+    .map(|name| name.parse::<Path>().unwrap()));
     all(&[TlsVersion::Tls12, TlsVersion::Tls13]);
     all(&Engine::ALL.map(ServerLevel::of));
 }

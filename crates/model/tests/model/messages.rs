@@ -18,19 +18,19 @@ fn of_paths() {
     tells::<Path>("plian", "unknown path \"plian\"; did you mean \"plain\"?");
     tells::<Path>(
         "PLAIN",
-        "unknown path \"PLAIN\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048, tls1.3, tls1.2",
+        "unknown path \"PLAIN\"; it is one of: plain, unix, tls1.3, tls1.2, tls1.3-KEY or tls1.2-KEY with KEY one of p256, p384, ed25519, rsa1024, rsa2048, rsa3072, rsa4096",
     );
     tells::<Path>("unxi", "unknown path \"unxi\"; did you mean \"unix\"?");
     tells::<Path>("tls1.3-p265", "unknown path \"tls1.3-p265\"; did you mean \"tls1.3-p256\"?");
     tells::<Path>("tls13-p256", "unknown path \"tls13-p256\"; did you mean \"tls1.3-p256\"?");
-    tells::<Path>("tls1.2-rsa", "unknown path \"tls1.2-rsa\"; did you mean \"tls1.2-rsa2048\"?");
+    tells::<Path>("tls1.2-rsa", "unknown path \"tls1.2-rsa\"; did you mean \"tls1.2-rsa4096\"?");
     tells::<Path>(
         "wireguard",
-        "unknown path \"wireguard\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048, tls1.3, tls1.2",
+        "unknown path \"wireguard\"; it is one of: plain, unix, tls1.3, tls1.2, tls1.3-KEY or tls1.2-KEY with KEY one of p256, p384, ed25519, rsa1024, rsa2048, rsa3072, rsa4096",
     );
     tells::<Path>(
         "",
-        "unknown path \"\"; it is one of: plain, unix, tls1.3-p256, tls1.3-rsa2048, tls1.2-p256, tls1.2-rsa2048, tls1.3, tls1.2",
+        "unknown path \"\"; it is one of: plain, unix, tls1.3, tls1.2, tls1.3-KEY or tls1.2-KEY with KEY one of p256, p384, ed25519, rsa1024, rsa2048, rsa3072, rsa4096",
     );
     tells::<Path>("tls1.3-p256+resume", "path \"tls1.3-p256\" takes no modifier \"+resume\"");
     tells::<Path>("plian+x", "unknown path \"plian\"; did you mean \"plain\"?");

@@ -14,6 +14,8 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ciphertoll_wire::tls::NamedGroup;
+
 use crate::Error;
 
 pub use self::session::Context;
@@ -62,6 +64,25 @@ pub enum Verification {
     Off,
 }
 
+/// A cipher suite by both its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suite {
+    /// OpenSSL's: `ECDHE-RSA-AES256-GCM-SHA384`.
+    pub openssl: &'static str,
+    /// IANA's: `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`.
+    pub iana: &'static str,
+}
+
+/// How strong keys and signatures must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strength {
+    /// As the library has it.
+    #[default]
+    Default,
+    /// 80 bits, as an RSA key of 1024 bits has: OpenSSL's security level 1. OpenSSL only.
+    Weak,
+}
+
 /// Whom the certificate must name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerName {
@@ -84,6 +105,12 @@ pub struct Settings {
     pub anchors: TrustAnchors,
     /// The name; as SNI it is sent even where it is not verified.
     pub peer: PeerName,
+    /// The one suite offered; the library's defaults where absent.
+    pub suite: Option<Suite>,
+    /// The one group offered; the library's defaults where absent.
+    pub group: Option<NamedGroup>,
+    /// How strong keys and signatures must be.
+    pub strength: Strength,
     /// The client's own certificate, where the server asks for one.
     pub identity: Option<Identity>,
 }

@@ -19,8 +19,8 @@ use openssl::x509::{X509Ref, X509VerifyResult};
 use super::memory::Memory;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Library, Negotiated, PeerName, Settings, TrustAnchors, Verification, Version, alpn_length,
-    certificate,
+    Identity, Library, Negotiated, PeerName, Settings, Strength, TrustAnchors, Verification, Version,
+    alpn_length, certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -49,6 +49,7 @@ impl Context {
         };
         builder.set_min_proto_version(Some(version)).map_err(settings_error)?;
         builder.set_max_proto_version(Some(version)).map_err(settings_error)?;
+        offer(&mut builder, settings)?;
         match settings.verification {
             Verification::Full | Verification::Authority => {
                 builder.set_verify(SslVerifyMode::PEER);
@@ -216,6 +217,47 @@ fn load_authorities(builder: &mut SslContextBuilder, anchors: &TrustAnchors) -> 
         }
         TrustAnchors::System => builder.set_default_verify_paths().map_err(settings_error),
     }
+}
+
+/// Why nothing could be offered as `settings` say, if so.
+pub(super) fn lacks(settings: &Settings) -> Option<Error> {
+    let mut builder = match SslContextBuilder::new(SslMethod::tls_client()) {
+        Ok(builder) => builder,
+        Err(error) => return Some(settings_error(error)),
+    };
+    offer(&mut builder, settings).err()
+}
+
+/// What is offered, where that is not left to the library.
+fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Error> {
+    /// What RSA keys of 1024 bits need (`SSL_CTX_set_security_level(3)`).
+    const LEVEL_OF_80_BITS: u32 = 1;
+    if settings.strength == Strength::Weak {
+        builder.set_security_level(LEVEL_OF_80_BITS);
+    }
+    if let Some(suite) = settings.suite {
+        let set = match settings.version {
+            Version::Tls12 => builder.set_cipher_list(suite.openssl),
+            Version::Tls13 => builder.set_ciphersuites(suite.openssl),
+        };
+        set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no {}", suite.openssl)))?;
+    }
+    if let Some(group) = settings.group {
+        let set = builder.set_groups_list(group_name(group)?);
+        set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no group {}", group.label())))?;
+    }
+    Ok(())
+}
+
+fn group_name(group: NamedGroup) -> Result<&'static str, Error> {
+    Ok(match group {
+        NamedGroup::X25519 => "X25519",
+        NamedGroup::P256 => "P-256",
+        NamedGroup::P384 => "P-384",
+        NamedGroup::P521 => "P-521",
+        NamedGroup::X25519_MLKEM768 => "X25519MLKEM768",
+        other => return Err(Error::TlsSettings(format!("OpenSSL's name of {} is not known", other.label()))),
+    })
 }
 
 fn load_ca(builder: &mut SslContextBuilder, file: &Path) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ciphertoll_wire::tls::NamedGroup;
 use rustls::client::{Resumption, WantsClientCert};
+use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName};
@@ -19,8 +20,8 @@ use rustls::{
 use super::memory::Memory;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Library, Negotiated, PeerName, Settings, TrustAnchors, Verification, Version, alpn_length,
-    certificate,
+    Identity, Library, Negotiated, PeerName, Settings, Strength, TrustAnchors, Verification, Version,
+    alpn_length, certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -61,7 +62,7 @@ impl Context {
             Version::Tls12 => &TLS12,
             Version::Tls13 => &TLS13,
         };
-        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider(settings)?))
             .with_protocol_versions(&[version])
             .map_err(settings_error)?
             .with_root_certificates(authorities(&settings.anchors)?);
@@ -91,6 +92,34 @@ impl Context {
             version: self.version,
         })
     }
+}
+
+/// Why nothing could be offered as `settings` say, if so.
+pub(super) fn lacks(settings: &Settings) -> Option<Error> {
+    provider(settings).err()
+}
+
+/// The library's cryptography, or the part of it that is to be offered.
+fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
+    let mut provider = default_provider();
+    let absent =
+        |what: &str| Error::TlsSettings(format!("rustls, with the cryptography of ring, has no {what}"));
+    if settings.strength == Strength::Weak {
+        return Err(absent("RSA keys of less than 2048 bits"));
+    }
+    if let Some(suite) = settings.suite {
+        provider.cipher_suites.retain(|known| suite_label(known.suite()) == suite.iana);
+        if provider.cipher_suites.is_empty() {
+            return Err(absent(suite.iana));
+        }
+    }
+    if let Some(group) = settings.group {
+        provider.kx_groups.retain(|known| u16::from(known.name()) == group.0);
+        if provider.kx_groups.is_empty() {
+            return Err(absent(&format!("group {}", group.label())));
+        }
+    }
+    Ok(provider)
 }
 
 impl Session {

@@ -54,6 +54,14 @@ impl Context {
         }))
     }
 
+    /// Why no context could offer this, if so: the library has no such suite or group.
+    pub fn lacks(settings: &Settings) -> Option<Error> {
+        match settings.library {
+            Library::OpenSsl => openssl::lacks(settings),
+            Library::Rustls => rustls::lacks(settings),
+        }
+    }
+
     /// TLS for one connection; `alpn` is the one protocol to offer.
     pub(crate) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
         Ok(Session(match &self.0 {

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ciphertoll_net::tls::{Identity, Library, PeerName, Settings, TrustAnchors, Verification, Version};
+use ciphertoll_net::tls::{
+    Identity, Library, PeerName, Settings, Strength, TrustAnchors, Verification, Version,
+};
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
@@ -111,6 +113,9 @@ impl Authority {
             library: offer.library,
             version: offer.version,
             verification: Verification::Full,
+            suite: None,
+            group: None,
+            strength: Strength::Default,
             anchors: TrustAnchors::File(self.file()),
             peer: PeerName::from("localhost"),
             identity: None,

@@ -1,7 +1,10 @@
 //! What was agreed on is what is reported, connection by connection.
 
 use ciphertoll_net::ContextSource;
-use ciphertoll_net::tls::{Context, Library, Negotiated, PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_net::tls::{
+    Context, Library, Negotiated, PeerName, Settings, Strength, Suite, TrustAnchors, Version,
+};
+use ciphertoll_wire::tls::NamedGroup;
 use openssl::ssl::{NameType, SslVersion};
 
 use crate::certificates::{Authority, Key, Offer, ServerTls};
@@ -49,6 +52,48 @@ fn version_suite_group_and_key() {
             assert_eq!(negotiate(driver, &authority, tls, offer), expected, "{driver:?}");
         }
     }
+}
+
+#[test]
+fn only_what_is_named_is_offered() {
+    let authority = Authority::new();
+    let tls = ServerTls { key: Key::Rsa2048, groups: "X25519:P-384", ..ServerTls::default() };
+    let modern = ("TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256");
+    let older = ("ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256");
+    for (version, (openssl, iana)) in [(Version::Tls13, modern), (Version::Tls12, older)] {
+        for (driver, library) in drivers_and_libraries() {
+            let acceptor = authority.acceptor(tls);
+            let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
+            let (suite, group) = (Some(Suite { openssl, iana }), Some(NamedGroup::P384));
+            let settings = Settings { suite, group, ..authority.settings(Offer { library, version }) };
+            let connection = driver.connect_tls(&server.address, &settings).unwrap();
+            let negotiated = connection.negotiated().unwrap();
+            assert_eq!((negotiated.suite, negotiated.group.as_deref()), (iana, Some("p384")), "{library:?}");
+            connection.close().unwrap();
+            server.join();
+        }
+    }
+}
+
+#[test]
+fn what_a_library_lacks_it_says_beforehand() {
+    let authority = Authority::new();
+    let lacks = |library, change: fn(&mut Settings)| {
+        let mut settings = authority.settings(Offer { library, version: Version::Tls12 });
+        change(&mut settings);
+        Context::lacks(&settings).map(|error| error.to_string())
+    };
+    let cbc: fn(&mut Settings) = |settings| {
+        let (openssl, iana) = ("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA");
+        settings.suite = Some(Suite { openssl, iana });
+    };
+    assert_eq!(lacks(Library::OpenSsl, cbc), None);
+    assert!(lacks(Library::Rustls, cbc).unwrap().contains("TLS_RSA_WITH_AES_256_CBC_SHA"));
+    let unknown: fn(&mut Settings) = |settings| settings.group = Some(NamedGroup(0x0100));
+    assert!(lacks(Library::OpenSsl, unknown).is_some() && lacks(Library::Rustls, unknown).is_some());
+    let weak: fn(&mut Settings) = |settings| settings.strength = Strength::Weak;
+    assert_eq!(lacks(Library::OpenSsl, weak), None);
+    assert!(lacks(Library::Rustls, weak).unwrap().contains("2048"));
 }
 
 #[test]

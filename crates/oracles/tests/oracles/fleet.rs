@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_lab::{Build, Lab, Start, Tables, find};
-use ciphertoll_model::{Engine, Scale, ServerKey, ServerLevel};
+use ciphertoll_model::{Engine, Scale, ServerKey, ServerLevel, Strength};
 use tempfile::TempDir;
 
 use crate::say;
@@ -52,6 +52,7 @@ impl Fleet {
             log: self.place.path().join(format!("{}-{}.log", build.engine, build.version)),
             preferred_port: None,
             processors: None,
+            strength: Strength::Default,
         };
         Site { server: self.lab.start(&start).expect("the server starts") }
     }

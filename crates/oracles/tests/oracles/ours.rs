@@ -149,6 +149,9 @@ fn context(visit: &TlsVisit) -> tls::Context {
         library: visit.library,
         version: visit.version,
         verification: tls::Verification::Full,
+        suite: None,
+        group: None,
+        strength: tls::Strength::Default,
         anchors: tls::TrustAnchors::File(visit.ca_file.clone()),
         peer: visit.peer.into(),
         identity: visit.identity.as_ref().map(|identity| tls::Identity {

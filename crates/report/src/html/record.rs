@@ -1,12 +1,14 @@
 //! What the numbers rest on, and how to get them again.
 
+use super::table::scrolling;
 use super::{Part, paragraph, said, section};
 use crate::RunReport;
 use crate::markup::Element;
 use crate::view::repeat::{self, Fact, ServerFacts};
-use crate::view::{Section, StratumView, caveats, negotiated};
+use crate::view::{Section, StratumView, caveats, negotiated, published};
 
 pub(super) fn parts(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Part> {
+    let mut parts: Vec<Part> = published::section(report).map(published_part).into_iter().collect();
     // Why something is missing comes before how far the rest can be trusted.
     let mut caveats = caveats::sections(report, strata);
     caveats.reverse();
@@ -14,7 +16,7 @@ pub(super) fn parts(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<P
         let id = format!("caveats-{}", index + 1);
         Part { body: section(&id, &heading).child(said(&notes, "notes")), id, name: heading }
     };
-    let mut parts: Vec<Part> = caveats.into_iter().enumerate().map(spoken).collect();
+    parts.extend(caveats.into_iter().enumerate().map(spoken));
     parts.push(environment(report));
     parts.extend(negotiated::section(strata).map(|Section { heading, notes, .. }| Part {
         id: "negotiated".to_owned(),
@@ -23,6 +25,20 @@ pub(super) fn parts(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<P
     }));
     parts.push(again(report));
     parts
+}
+
+fn published_part(section: Section) -> Part {
+    const ID: &str = "published";
+    let Section { heading, table, notes } = section;
+    let mut body = super::section(ID, &heading);
+    if let Some(table) = table {
+        body = body.child(scrolling(&table, &heading));
+    }
+    Part {
+        id: ID.to_owned(),
+        name: "Published and measured".to_owned(),
+        body: body.child(said(&notes, "notes")),
+    }
 }
 
 fn environment(report: &RunReport<'_>) -> Part {

@@ -5,6 +5,7 @@ pub(crate) mod caveats;
 pub(crate) mod levels;
 pub(crate) mod negotiated;
 pub(crate) mod phases;
+pub(crate) mod published;
 pub(crate) mod repeat;
 pub(crate) mod verdicts;
 
@@ -145,6 +146,7 @@ impl View {
             sections.extend(levels::section(stratum));
             sections.extend(phases::section(stratum));
         }
+        sections.extend(published::section(report));
         sections.extend(negotiated::section(&strata));
         sections.extend(caveats::sections(report, &strata));
         Self {

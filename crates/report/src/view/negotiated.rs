@@ -61,7 +61,14 @@ fn statement(row: &Row) -> Statement {
     match hello_retry {
         // A better choice of groups would save it.
         Some(true) => {
-            Statement::new(Tone::Caution, format!("{text}. A HelloRetryRequest cost one round trip more."))
+            // The group that the server asked for, and that was agreed on in the end.
+            let cure = group.as_deref().map_or_else(String::new, |group| {
+                format!(": the server does not take the group that the client tries first, and +group={group} saves it")
+            });
+            Statement::new(
+                Tone::Caution,
+                format!("{text}. A HelloRetryRequest cost one round trip more{}.", clean(&cure)),
+            )
         }
         Some(false) | None => Statement::neutral(text),
     }

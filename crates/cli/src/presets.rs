@@ -1,0 +1,32 @@
+//! `presets`: the published studies that can be repeated here.
+
+use ciphertoll_model::ExitCode;
+use ciphertoll_presets::{PRESETS, Preset};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::print_document;
+
+pub(crate) fn presets(as_json: bool) -> Result<ExitCode, Failure> {
+    if as_json {
+        let presets: Vec<_> = PRESETS.iter().map(document).collect();
+        let text = serde_json::to_string_pretty(&json!({ "presets": presets })).unwrap_or_default();
+        return print_document(&format!("{text}\n"));
+    }
+    print_document(&PRESETS.iter().map(told).collect::<Vec<_>>().join("\n"))
+}
+
+fn document(preset: &Preset) -> serde_json::Value {
+    let Preset { name, about, source, deviations, engines, .. } = preset;
+    let engines: Vec<&str> = engines.iter().map(|engine| engine.label()).collect();
+    json!({ "name": name, "about": about, "source": source, "engines": engines, "deviations": deviations })
+}
+
+fn told(preset: &Preset) -> String {
+    let Preset { name, about, source, deviations, .. } = preset;
+    let deviations =
+        deviations.iter().map(|line| format!("  deviation: {line}\n")).collect::<Vec<_>>().concat();
+    format!(
+        "{name}: {about}\n  published by: {source}\n{deviations}  run it: ciphertoll run {name} --size small\n"
+    )
+}

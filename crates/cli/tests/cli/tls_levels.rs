@@ -1,0 +1,94 @@
+//! Every level of TLS on real servers: what was asked for is what was seen on every connection, or the reason why not.
+
+use serde_json::Value;
+
+use crate::support::{alone, ciphertoll, items, one_document, text};
+
+/// Each with what must be seen: version, key, suite, group.
+const LEVELS: [(&str, [&str; 4]); 12] = [
+    ("tls1.3-p256", ["tls1.3", "p256", "", ""]),
+    ("tls1.3-p384", ["tls1.3", "p384", "", ""]),
+    ("tls1.3-ed25519", ["tls1.3", "ed25519", "", ""]),
+    ("tls1.3-rsa1024", ["tls1.3", "rsa1024", "", ""]),
+    ("tls1.3-rsa3072", ["tls1.3", "rsa3072", "", ""]),
+    ("tls1.2-rsa4096", ["tls1.2", "rsa4096", "", ""]),
+    ("tls1.2-rsa1024", ["tls1.2", "rsa1024", "", ""]),
+    ("tls1.3-p256+group=p256", ["tls1.3", "p256", "", "p256"]),
+    ("tls1.3-p256+suite=TLS_AES_128_GCM_SHA256", ["tls1.3", "p256", "TLS_AES_128_GCM_SHA256", ""]),
+    (
+        "tls1.2-rsa2048+suite=DHE-RSA-AES256-SHA",
+        ["tls1.2", "rsa2048", "TLS_DHE_RSA_WITH_AES_256_CBC_SHA", ""],
+    ),
+    ("tls1.2-rsa2048+suite=AES256-SHA", ["tls1.2", "rsa2048", "TLS_RSA_WITH_AES_256_CBC_SHA", ""]),
+    (
+        "tls1.2-p256+suite=ECDHE-ECDSA-CHACHA20-POLY1305+client=rustls",
+        ["tls1.2", "p256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", ""],
+    ),
+];
+
+/// What cannot be had here, and a part of the reason.
+const IMPOSSIBLE: [(&str, &str); 3] = [
+    ("tls1.2-p256+suite=AES256-SHA", "goes with RSA certificates"),
+    ("tls1.3-p256+group=x25519mlkem768", "x25519mlkem768"),
+    ("tls1.2-rsa1024+client=rustls", "less than 2048 bits"),
+];
+
+fn field<'a>(leg: &'a Value, key: &str) -> &'a str {
+    leg[key].as_str().unwrap_or_default()
+}
+
+#[test]
+fn what_was_asked_for_is_what_was_seen() {
+    let _machine = alone();
+    for engine in crate::url::engines_here() {
+        let place = tempfile::tempdir().expect("a directory");
+        let levels = LEVELS.iter().map(|(level, _)| *level).chain(IMPOSSIBLE.iter().map(|(level, _)| *level));
+        let paths = ["plain"].into_iter().chain(levels).collect::<Vec<_>>().join(",");
+        let output = ciphertoll(&["run", "--server", engine.label(), "--path", &paths, "--size", "smoke"])
+            .args(["--trial-time", "100ms", "--json", "-q", "--run-dir", text(place.path())])
+            .output()
+            .expect("the program starts");
+        let document = one_document(&String::from_utf8_lossy(&output.stdout));
+        let cells = items(&document, "cells");
+        for (level, seen) in LEVELS {
+            let cell = cells.iter().find(|cell| cell["path"] == level);
+            let cell = cell.unwrap_or_else(|| panic!("{engine}: {level} is missing: {document:#}"));
+            assert!(cell["blocks_used"].as_u64() > Some(0), "{engine}: {cell:#}");
+            for leg in items(cell, "legs") {
+                let leg = leg.get("leg").unwrap_or(leg);
+                let found = ["tls_version", "key", "suite", "group"].map(|key| field(leg, key));
+                let as_asked =
+                    seen.iter().zip(found).all(|(asked, found)| asked.is_empty() || *asked == found);
+                assert!(as_asked, "{engine}: {level}: {leg}");
+            }
+            assert!(!items(cell, "legs").is_empty(), "{engine}: {level}: nothing was seen");
+        }
+        let skipped = items(&document, "skipped");
+        for (level, reason) in IMPOSSIBLE {
+            let said = skipped.iter().find(|skip| field(skip, "id").split('/').nth(1) == Some(level));
+            let said = said.unwrap_or_else(|| panic!("{engine}: {level} is not skipped: {skipped:?}"));
+            assert!(field(said, "reason").contains(reason), "{engine}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_published_study_ends_with_both_columns() {
+    let _machine = alone();
+    let mariadb = ciphertoll_model::Engine::MariaDb;
+    if !crate::url::engines_here().any(|engine| engine == mariadb) {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let output =
+        ciphertoll(&["run", "mysql-tls-2013", "--size", "smoke", "-q", "--run-dir", text(place.path())])
+            .output()
+            .expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    for part in
+        ["Published and measured: mysql-tls-2013", "0.0104 ×", "MySQL Performance Blog", "Deviation: "]
+    {
+        assert!(said.contains(part), "{part} is missing: {said}");
+    }
+}

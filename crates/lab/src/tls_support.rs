@@ -1,0 +1,115 @@
+//! What a server and this machine's TLS library can do of what a path says; the rest is left out with the reason.
+
+use ciphertoll_model::{Engine, Group, TlsLibrary, TlsPath, TlsVersion};
+use ciphertoll_net::tls;
+use ciphertoll_wire::tls::NamedGroup;
+
+use crate::error::Error;
+use crate::find::version_numbers;
+
+/// The first `PostgreSQL` that takes more than one group (`ssl_groups`).
+const SEVERAL_GROUPS: u32 = 18;
+/// The first OpenSSL with ML-KEM.
+const ML_KEM: [u32; 2] = [3, 5];
+
+/// Who answers.
+#[derive(Clone, Copy)]
+pub(crate) struct Answerer<'a> {
+    pub(crate) engine: Engine,
+    /// Of the build: `10.11.19`.
+    pub(crate) release: &'a str,
+    /// As the server tells it: `OpenSSL 3.0.19 …`.
+    pub(crate) tls_library: Option<&'a str>,
+}
+
+/// Fails where the client's library or the server cannot do what `path` says.
+pub(crate) fn check(path: TlsPath, answerer: Answerer<'_>) -> Result<(), Error> {
+    if let Some(error) = tls::Context::lacks(&offered(path)) {
+        return Err(Error::TlsUnavailable(error.to_string()));
+    }
+    match path.group {
+        Some(group) => check_group(group, answerer),
+        None => Ok(()),
+    }
+}
+
+fn check_group(group: Group, answerer: Answerer<'_>) -> Result<(), Error> {
+    let Answerer { engine, release, tls_library } = answerer;
+    let server = format!("{} {release}", engine.display_name());
+    let major = version_numbers(release).first().copied().unwrap_or_default();
+    if engine == Engine::Postgres && major < SEVERAL_GROUPS && group != Group::P256 {
+        return Err(Error::TlsUnavailable(format!(
+            "{server} takes P-256 only (ssl_ecdh_curve): more than one group came with version {SEVERAL_GROUPS}"
+        )));
+    }
+    let version = tls_library.and_then(|library| library.strip_prefix("OpenSSL "));
+    let has_ml_kem = version.is_some_and(|version| version_numbers(version).as_slice() >= &ML_KEM[..]);
+    if group == Group::X25519MlKem768 && !has_ml_kem {
+        let library = tls_library.unwrap_or("a TLS library that it does not tell");
+        let [major, minor] = ML_KEM;
+        return Err(Error::TlsUnavailable(format!(
+            "{server} has {library}: X25519MLKEM768 came with OpenSSL {major}.{minor}"
+        )));
+    }
+    Ok(())
+}
+
+/// What a client would offer; to whom does not matter.
+fn offered(path: TlsPath) -> tls::Settings {
+    tls::Settings {
+        library: match path.library {
+            TlsLibrary::OpenSsl => tls::Library::OpenSsl,
+            TlsLibrary::Rustls => tls::Library::Rustls,
+        },
+        version: match path.version {
+            TlsVersion::Tls12 => tls::Version::Tls12,
+            TlsVersion::Tls13 => tls::Version::Tls13,
+        },
+        verification: tls::Verification::Full,
+        anchors: tls::TrustAnchors::System,
+        suite: path.suite.map(|suite| tls::Suite { openssl: suite.label(), iana: suite.iana() }),
+        group: path.group.map(|group| NamedGroup(group.number())),
+        strength: tls::Strength::Default,
+        peer: tls::PeerName::from("localhost"),
+        identity: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(path: &str, engine: Engine, release: &str, tls_library: &str) -> Option<String> {
+        let path: ciphertoll_model::Path = path.parse().unwrap();
+        let answerer = Answerer { engine, release, tls_library: Some(tls_library) };
+        check(path.as_tls().unwrap(), answerer).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn postgres_took_one_group_up_to_17() {
+        let of = |group: &str, release| {
+            let path = format!("tls1.3-p256+group={group}");
+            reason(&path, Engine::Postgres, release, "OpenSSL")
+        };
+        assert_eq!(of("p256", "15.18"), None);
+        assert!(of("x25519", "17.2").unwrap().contains("takes P-256 only"));
+        assert_eq!(of("x25519", "18.6"), None);
+    }
+
+    #[test]
+    fn what_the_clients_library_lacks_is_said() {
+        let path = "tls1.2-p256+suite=ECDHE-ECDSA-AES256-SHA+client=rustls";
+        let said = reason(path, Engine::MariaDb, "10.11.19", "OpenSSL 3.0.19").unwrap();
+        assert!(said.contains("rustls") && said.contains("AES_256_CBC"), "{said}");
+    }
+
+    #[test]
+    fn ml_kem_takes_a_new_library_on_the_servers_side_too() {
+        let group = Group::X25519MlKem768;
+        let with = |tls_library| {
+            check_group(group, Answerer { engine: Engine::MariaDb, release: "11.8.6", tls_library })
+        };
+        assert!(with(Some("OpenSSL 3.0.19 27 Jan 2026")).is_err() && with(None).is_err());
+        assert!(with(Some("OpenSSL 3.5.1")).is_ok());
+    }
+}

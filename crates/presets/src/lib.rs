@@ -1,0 +1,112 @@
+//! Published studies: a run that repeats each, and the figures that it is set beside.
+//!
+//! The figures are a reference: never a target to tune to, never an input to a measurement. What is compared are ratios,
+//! since machines are not.
+
+mod mysql_tls_2013;
+mod table;
+
+use ciphertoll_model::{Clients, Engine, Metric, Path, ServerLevel, Size, Spec, Workload};
+
+/// A published study.
+#[derive(Debug)]
+pub struct Preset {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What it asks, in a few words.
+    pub about: &'static str,
+    /// Who published it, and when.
+    pub source: &'static str,
+    /// The engines that it is about.
+    pub engines: &'static [Engine],
+    /// What was different then and there, one line each.
+    pub deviations: &'static [&'static str],
+    spec: fn(&[ServerLevel], Size) -> Spec,
+    published: fn() -> Vec<Published>,
+}
+
+/// A published ratio to the unencrypted baseline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// What one operation was.
+    pub workload: Workload,
+    /// How many clients there were.
+    pub clients: Clients,
+    /// The path here that is nearest to the one then.
+    pub path: Path,
+    /// What was measured.
+    pub metric: Metric,
+    /// Encrypted ÷ plain.
+    pub ratio: f64,
+    /// Its standard deviation, from those of both; absent where none was published.
+    pub ratio_sd: Option<f64>,
+}
+
+/// Every study that can be repeated here.
+pub const PRESETS: &[Preset] = &[mysql_tls_2013::PRESET];
+
+/// The study called `name`.
+pub fn find(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}
+
+impl Preset {
+    /// What repeats it on `servers`.
+    pub fn spec(&self, servers: &[ServerLevel], size: Size) -> Spec {
+        Spec { name: self.name.to_owned(), size, ..(self.spec)(servers, size) }
+    }
+
+    /// Its figures as ratios.
+    pub fn published(&self) -> Vec<Published> {
+        (self.published)()
+    }
+}
+
+/// Mean and standard deviation of `a ÷ b`, from those of both as if they were independent; to first order.
+fn ratio(a: (f64, Option<f64>), b: (f64, Option<f64>)) -> (f64, Option<f64>) {
+    let mean = a.0 / b.0;
+    let relative = |(mean, sd): (f64, Option<f64>)| sd.map(|sd| sd / mean);
+    let sd = relative(a).zip(relative(b)).map(|(a, b)| mean * a.hypot(b));
+    (mean, sd)
+}
+
+#[cfg(test)]
+mod tests {
+    use ciphertoll_model::Plan;
+
+    use super::*;
+
+    #[test]
+    fn ratios_carry_both_deviations() {
+        let (mean, sd) = ratio((50.0, Some(3.0)), (100.0, Some(8.0)));
+        assert!((mean - 0.5).abs() < 1e-12 && (sd.unwrap() - 0.05).abs() < 1e-12);
+        assert_eq!(ratio((1.0, None), (2.0, Some(1.0))), (0.5, None));
+    }
+
+    #[test]
+    fn every_figure_has_a_cell_of_the_full_run() {
+        for preset in PRESETS {
+            let spec = preset.spec(&[ServerLevel::of(Engine::MariaDb)], Size::Full);
+            let plan = Plan::new(&spec, 1).unwrap();
+            for published in preset.published() {
+                let measured = plan.cells.iter().any(|cell| {
+                    cell.treatment.path == published.path
+                        && cell.workload == published.workload
+                        && cell.clients == published.clients
+                });
+                assert!(measured, "{}: {published:?}", preset.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_size_can_be_planned_on_every_engine_it_is_for() {
+        for preset in PRESETS {
+            for size in [Size::Smoke, Size::Small, Size::Standard, Size::Full] {
+                let plan = Plan::new(&preset.spec(&[ServerLevel::of(Engine::MariaDb)], size), 1).unwrap();
+                assert_eq!(plan.name, preset.name);
+                assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The figures as they are kept: comma-separated, the first line names the columns. They are part of the program, so that
+//! one that does not parse is a mistake of ours.
+
+/// Rows under named columns.
+pub(crate) struct Table {
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<&'static str>>,
+}
+
+/// One row.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'a> {
+    table: &'a Table,
+    values: &'a [&'static str],
+}
+
+impl Table {
+    pub(crate) fn parse(text: &'static str) -> Self {
+        let mut lines = text.lines().map(|line| line.split(',').map(str::trim).collect::<Vec<_>>());
+        let columns = lines.next().unwrap_or_default();
+        Self { columns, rows: lines.collect() }
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        self.rows.iter().map(|values| Row { table: self, values })
+    }
+}
+
+impl Row<'_> {
+    /// The value in `column`; empty where there is none.
+    pub(crate) fn text(self, column: &str) -> &'static str {
+        let index = self.table.columns.iter().position(|name| *name == column);
+        index.and_then(|index| self.values.get(index)).copied().unwrap_or_default()
+    }
+
+    /// The value as a number.
+    pub(crate) fn number(self, column: &str) -> Option<f64> {
+        self.text(column).parse().ok()
+    }
+
+    /// `NAME_mean` and `NAME_sd`.
+    pub(crate) fn mean_and_sd(self, name: &str) -> Option<(f64, Option<f64>)> {
+        Some((self.number(&format!("{name}_mean"))?, self.number(&format!("{name}_sd"))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_by_their_columns() {
+        let table = Table::parse("key,rate_mean,rate_sd\n1024,77.04,6.14\n2048,5,\n");
+        let rows: Vec<_> = table.rows().collect();
+        assert_eq!((rows[0].text("key"), rows[0].mean_and_sd("rate")), ("1024", Some((77.04, Some(6.14)))));
+        assert_eq!(rows[1].mean_and_sd("rate"), Some((5.0, None)));
+        assert_eq!((rows[0].text("none"), rows[0].number("none")), ("", None));
+    }
+}

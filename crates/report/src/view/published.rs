@@ -1,0 +1,155 @@
+//! A published study beside what was measured here: ratios, since machines are not the same.
+
+use ciphertoll_model::Metric;
+use ciphertoll_presets::{Preset, Published};
+use ciphertoll_stats::{CellAnalysis, Estimate};
+
+use super::{Column, Entry, Overflow, Part, Section, Statement, Table};
+use crate::number::{is_certain, ratio, ratio_interval, significant};
+use crate::{RunReport, names};
+
+/// Standard deviations that a published ratio may lie off an interval and still agree with it.
+const AGREEING_SDS: f64 = 2.0;
+
+/// A published ratio and what was found for it here.
+struct Pair<'a> {
+    cell: &'a CellAnalysis,
+    published: Published,
+    here: Option<&'a Estimate>,
+}
+
+pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
+    let preset = ciphertoll_presets::find(&report.plan.name)?;
+    let pairs = pairs(report, preset);
+    if pairs.is_empty() {
+        return None;
+    }
+    let metrics = metrics(&pairs);
+    let columns = metrics.iter().flat_map(|metric| {
+        let name = metric.title();
+        [format!("{name}\nthen"), format!("{name}\nhere")]
+    });
+    let columns = columns.map(|heading| Column::new(Part::Toll, &heading));
+    Some(Section {
+        heading: format!("Published and measured: {} · encrypted ÷ plain", preset.name),
+        table: Some(Table {
+            columns: std::iter::once(Column::new(Part::Label, "")).chain(columns).collect(),
+            rows: rows(report, &pairs, &metrics),
+            overflow: Overflow::SplitParts,
+        }),
+        notes: notes(preset, &pairs, report),
+    })
+}
+
+/// Every published figure that a cell here is an equal of.
+fn pairs<'a>(report: &RunReport<'a>, preset: &Preset) -> Vec<Pair<'a>> {
+    let published = preset.published();
+    let of_cell = |cell: &'a CellAnalysis| {
+        let is_equal = |published: &&Published| {
+            let Published { workload, clients, path, .. } = published;
+            (cell.cell.workload, cell.cell.clients, cell.cell.treatment.path) == (*workload, *clients, *path)
+        };
+        let pair = |published: &Published| Pair {
+            cell,
+            published: published.clone(),
+            here: cell.tolls.get(&published.metric).map(|toll| &toll.ratio).filter(|here| is_certain(here)),
+        };
+        published.iter().filter(is_equal).map(pair).collect::<Vec<_>>()
+    };
+    report.analysis.cells.iter().flat_map(of_cell).collect()
+}
+
+fn metrics(pairs: &[Pair<'_>]) -> Vec<Metric> {
+    let mut metrics: Vec<Metric> = pairs.iter().map(|pair| pair.published.metric).collect();
+    metrics.sort_unstable();
+    metrics.dedup();
+    metrics
+}
+
+/// One for each cell, in the plan's order.
+fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<Vec<Entry>> {
+    let mut cells: Vec<&CellAnalysis> = Vec::new();
+    for pair in pairs {
+        if !cells.iter().any(|known| known.id == pair.cell.id) {
+            cells.push(pair.cell);
+        }
+    }
+    let entries = |cell: &CellAnalysis, metric: Metric| {
+        let found = pairs.iter().find(|pair| pair.cell.id == cell.id && pair.published.metric == metric);
+        match found {
+            Some(pair) => [then(&pair.published), here(pair.here)],
+            None => [Entry::new([String::new()]), Entry::new([String::new()])],
+        }
+    };
+    let row = |cell: &&CellAnalysis| {
+        let label = Entry::new([name(report, cell)]);
+        std::iter::once(label).chain(metrics.iter().flat_map(|&metric| entries(cell, metric))).collect()
+    };
+    cells.iter().map(row).collect()
+}
+
+/// `connect at 1 client, rsa2048`, with the server where there are several.
+fn name(report: &RunReport<'_>, cell: &CellAnalysis) -> String {
+    let treatment = &cell.cell.treatment;
+    let key = treatment.path.as_tls().and_then(|tls| tls.key).map_or("", |key| key.label());
+    let name = format!("{}, {key}", names::load(&cell.cell));
+    if report.plan.servers().len() > 1 { format!("{}: {name}", treatment.server.short_name()) } else { name }
+}
+
+fn then(published: &Published) -> Entry {
+    let sd = published.ratio_sd.map(|sd| format!("±{} (sd)", significant(sd)));
+    Entry::new(std::iter::once(format!("{} ×", significant(published.ratio))).chain(sd))
+}
+
+fn here(estimate: Option<&Estimate>) -> Entry {
+    match estimate {
+        Some(estimate) => Entry::new([format!("{} ×", ratio(estimate)), ratio_interval(estimate)]),
+        None => Entry::absent(),
+    }
+}
+
+fn notes(preset: &Preset, pairs: &[Pair<'_>], report: &RunReport<'_>) -> Vec<Statement> {
+    let mut notes: Vec<Statement> = disagreement(pairs, report).into_iter().collect();
+    notes.push(Statement::neutral(format!("Published by: {}.", preset.source)));
+    notes.extend(preset.deviations.iter().map(|line| Statement::neutral(format!("Deviation: {line}."))));
+    notes
+}
+
+/// The one sentence that the two columns ask for, derived from them.
+fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Statement> {
+    let known: Vec<(&Pair<'_>, &Estimate)> =
+        pairs.iter().filter_map(|pair| Some((pair, pair.here?))).collect();
+    if known.is_empty() {
+        return None;
+    }
+    let apart = |(pair, here): &&(&Pair<'_>, &Estimate)| !agrees(&pair.published, here);
+    let count = known.iter().filter(apart).count();
+    let distance = |(pair, here): &(&Pair<'_>, &Estimate)| (here.value / pair.published.ratio).ln().abs();
+    let farthest = known.iter().filter(apart).max_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let Some((pair, here)) = farthest else {
+        return Some(Statement::neutral(format!(
+            "All {} ratios agree with the published ones.",
+            known.len()
+        )));
+    };
+    // Of a rate less is dearer, of a time more.
+    let factor = here.value / pair.published.ratio;
+    let dearer = (factor > 1.0) != (pair.published.metric == Metric::RatePerS);
+    Some(Statement::neutral(format!(
+        "{count} of {} ratios differ from the published ones, most of all {}: the {} was {} × that of plain then and is \
+         {} × ({}) here, so that encryption takes {} of it.",
+        known.len(),
+        name(report, pair.cell),
+        pair.published.metric.title(),
+        significant(pair.published.ratio),
+        ratio(here),
+        ratio_interval(here),
+        if dearer { "more" } else { "less" },
+    )))
+}
+
+/// Whether what was published lies in the interval, its own deviation counted.
+fn agrees(published: &Published, here: &Estimate) -> bool {
+    let reach = AGREEING_SDS * published.ratio_sd.unwrap_or(0.0);
+    published.ratio + reach >= here.ci_low && published.ratio - reach <= here.ci_high
+}
