@@ -6,6 +6,7 @@ use ciphertoll_model::{
     AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, Leg, Link, Margins, Metric, Pace, Path,
     SCHEMA_VERSION, Skipped, Workload,
 };
+use ciphertoll_presets::Published;
 use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 use crate::RunReport;
 use crate::number::is_certain;
+use crate::view::published;
 
 /// A run for machines.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -108,6 +110,9 @@ pub struct CellDocument {
     /// The cell ÷ its baseline in each metric; absent on a baseline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toll: Option<BTreeMap<Metric, TollDocument>>,
+    /// What a published study found for the same ratio, where the run repeats one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub published: BTreeMap<Metric, PublishedDocument>,
     /// What was negotiated.
     pub legs: Vec<LegDocument>,
 }
@@ -129,6 +134,16 @@ pub struct FlagDocument {
     /// Which flag, with its number.
     #[serde(flatten)]
     pub flag: Flag,
+}
+
+/// A published ratio to the baseline.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct PublishedDocument {
+    /// The ratio.
+    pub value: f64,
+    /// Its standard deviation, from those of both parts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub standard_deviation: Option<f64>,
 }
 
 /// A ratio to the baseline.
@@ -296,12 +311,21 @@ fn cell_document(report: &RunReport<'_>, analysed: &CellAnalysis) -> CellDocumen
             .collect(),
         metrics: certain(&analysed.metrics),
         toll: (analysed.role == Role::Treatment).then(|| tolls(&analysed.tolls)),
+        published: published(report, analysed),
         legs: analysed
             .legs
             .iter()
             .map(|count| LegDocument { leg: count.leg.clone(), connections: count.connections })
             .collect(),
     }
+}
+
+fn published(report: &RunReport<'_>, cell: &CellAnalysis) -> BTreeMap<Metric, PublishedDocument> {
+    let document = |published: Published| {
+        let Published { metric, ratio: value, ratio_sd: standard_deviation, .. } = published;
+        (metric, PublishedDocument { value, standard_deviation })
+    };
+    published::of_cell(report, cell).into_iter().map(document).collect()
 }
 
 /// Numbers without an interval are left out: JSON has no infinity, and a guess is no measurement.

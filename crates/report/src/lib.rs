@@ -26,8 +26,8 @@ use ciphertoll_stats::Analysis;
 pub use comparison::{ChangeDocument, ComparisonDocument, ComparisonReport, comparison, comparison_json};
 pub use csv::{Plot, csv};
 pub use document::{
-    CellDocument, Document, FlagDocument, LegDocument, TollDocument, VerdictDocument, VoidedDocument, json,
-    json_schema,
+    CellDocument, Document, FlagDocument, LegDocument, PublishedDocument, TollDocument, VerdictDocument,
+    VoidedDocument, json, json_schema,
 };
 pub use html::html;
 pub use markdown::markdown;

@@ -91,4 +91,15 @@ fn a_published_study_ends_with_both_columns() {
     {
         assert!(said.contains(part), "{part} is missing: {said}");
     }
+    let output = ciphertoll(&["report", "--run-dir", text(place.path()), "--format", "json"]).output();
+    let document = one_document(&String::from_utf8_lossy(&output.expect("the program starts").stdout));
+    let published = items(&document, "cells").iter().filter_map(|cell| {
+        let value = cell["published"]["rate_per_s"]["value"].as_f64()?;
+        Some((field(cell, "workload").to_owned(), (value * 1e4).round()))
+    });
+    // 28.183 ÷ 2701.75, and 8951.67 ÷ 33910.31.
+    assert_eq!(
+        published.collect::<Vec<_>>(),
+        [("connect".to_owned(), 104.0), ("oltp-read-only".to_owned(), 2640.0)]
+    );
 }

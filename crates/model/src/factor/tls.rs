@@ -241,6 +241,7 @@ impl FromStr for Suite {
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let all: Vec<Self> = Self::all().collect();
         match_name(Factor::Path, text, &all, |suite| suite.label().to_owned())
+            .map_err(|error| told_as("suite", error))
     }
 }
 
@@ -255,6 +256,17 @@ impl FromStr for Group {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         match_name(Factor::Path, text, &Self::ALL, |group| group.label().to_owned())
+            .map_err(|error| told_as("group", error))
+    }
+}
+
+/// What is unknown is no path, but a part of one.
+fn told_as(part: &'static str, error: LevelError) -> LevelError {
+    match error {
+        LevelError::UnknownName { text, nearest, known, .. } => {
+            LevelError::UnknownName { factor: part, text, nearest, known }
+        }
+        other => other,
     }
 }
 

@@ -20,7 +20,7 @@ struct Pair<'a> {
 
 pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
     let preset = ciphertoll_presets::find(&report.plan.name)?;
-    let pairs = pairs(report, preset);
+    let pairs = pairs(report);
     if pairs.is_empty() {
         return None;
     }
@@ -41,22 +41,26 @@ pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
     })
 }
 
-/// Every published figure that a cell here is an equal of.
-fn pairs<'a>(report: &RunReport<'a>, preset: &Preset) -> Vec<Pair<'a>> {
-    let published = preset.published();
-    let of_cell = |cell: &'a CellAnalysis| {
-        let is_equal = |published: &&Published| {
-            let Published { workload, clients, path, .. } = published;
-            (cell.cell.workload, cell.cell.clients, cell.cell.treatment.path) == (*workload, *clients, *path)
-        };
-        let pair = |published: &Published| Pair {
-            cell,
-            published: published.clone(),
-            here: cell.tolls.get(&published.metric).map(|toll| &toll.ratio).filter(|here| is_certain(here)),
-        };
-        published.iter().filter(is_equal).map(pair).collect::<Vec<_>>()
+/// The published figures that a cell here is an equal of; none where the run repeats no study.
+pub(crate) fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Vec<Published> {
+    let Some(preset) = ciphertoll_presets::find(&report.plan.name) else { return Vec::new() };
+    let is_equal = |published: &Published| {
+        let Published { workload, clients, path, .. } = published;
+        (cell.cell.workload, cell.cell.clients, cell.cell.treatment.path) == (*workload, *clients, *path)
     };
-    report.analysis.cells.iter().flat_map(of_cell).collect()
+    preset.published().into_iter().filter(is_equal).collect()
+}
+
+/// Each beside what was found here.
+fn pairs<'a>(report: &RunReport<'a>) -> Vec<Pair<'a>> {
+    let pairs_of = |cell: &'a CellAnalysis| {
+        let pair = |published: Published| {
+            let here = cell.tolls.get(&published.metric).map(|toll| &toll.ratio);
+            Pair { cell, published, here: here.filter(|here| is_certain(here)) }
+        };
+        of_cell(report, cell).into_iter().map(pair).collect::<Vec<_>>()
+    };
+    report.analysis.cells.iter().flat_map(pairs_of).collect()
 }
 
 fn metrics(pairs: &[Pair<'_>]) -> Vec<Metric> {
