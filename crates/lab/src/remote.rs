@@ -53,7 +53,9 @@ pub struct Found {
     way: Way,
 }
 
-/// Logs in once in every way that `url` leaves open. `name` is what the server is called.
+/// Logs in once in every way that `url` leaves open, encrypted ones first: a certificate that does not verify ends it
+/// before anything is tried without TLS, and what MySQL's servers remember of a login is there before the plain one, which
+/// then needs no key that nobody vouches for. `name` is what the server is called.
 pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found, Error> {
     let none = Secret::new(Vec::new());
     let password = passwords.get(name).unwrap_or(&none);
@@ -69,18 +71,18 @@ pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found
                 };
                 let version = client.server().version().to_owned();
                 control::close(client)?;
-                found = Some(Found { version, refusals: Vec::new(), family, way });
+                found.get_or_insert(Found { version, refusals: Vec::new(), family, way });
             }
             Err(error) if error.is_too_many_connections() => return Err(unreachable_server(name, &error)),
+            Err(error) if is_unverified(&error) => {
+                let [authority, mode] = tls_options(url.engine());
+                let (name, reason) = (name.to_owned(), error.to_string());
+                return Err(Error::Unverified { name, reason, authority, mode });
+            }
             Err(error) => refused.push((way, error)),
         }
     }
-    if let Some((_, error)) = refused.iter().find(|(way, error)| way.is_some() && is_unverified(error)) {
-        let [authority, mode] = tls_options(url.engine());
-        let (name, reason) = (name.to_owned(), error.to_string());
-        return Err(Error::Unverified { name, reason, authority, mode });
-    }
-    match (found, refused.last()) {
+    match (found, refused.first()) {
         (Some(mut found), _) => {
             found.refusals = refused.iter().map(|(way, error)| refusal(name, *way, error)).collect();
             Ok(found)
@@ -90,12 +92,12 @@ pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found
     }
 }
 
-/// Every way in that the URL leaves open, the most encrypted last.
+/// Every way in that the URL leaves open, the most encrypted first.
 fn ways(url: &ServerUrl) -> Vec<Way> {
-    let encrypted = [Some(TlsVersion::Tls12), Some(TlsVersion::Tls13)];
+    let encrypted = [Some(TlsVersion::Tls13), Some(TlsVersion::Tls12)];
     match (&url.place, url.tls.demand) {
         (UrlPlace::Socket(_), _) | (_, TlsDemand::Never) => vec![None],
-        (UrlPlace::Host { .. }, TlsDemand::Unsaid) => [&[None][..], &encrypted].concat(),
+        (UrlPlace::Host { .. }, TlsDemand::Unsaid) => [&encrypted[..], &[None]].concat(),
         (UrlPlace::Host { .. }, TlsDemand::Always(_)) => encrypted.to_vec(),
     }
 }
@@ -341,8 +343,8 @@ mod tests {
     #[test]
     fn only_what_the_url_leaves_open_is_tried() {
         let (tls12, tls13) = (Some(TlsVersion::Tls12), Some(TlsVersion::Tls13));
-        assert_eq!(ways_of("postgres://a@h"), [None, tls12, tls13]);
-        assert_eq!(ways_of("postgres://a@h?sslmode=require"), [tls12, tls13]);
+        assert_eq!(ways_of("postgres://a@h"), [tls13, tls12, None]);
+        assert_eq!(ways_of("postgres://a@h?sslmode=require"), [tls13, tls12]);
         assert_eq!(ways_of("mysql://a@h?ssl-mode=DISABLED"), [None]);
         assert_eq!(ways_of("mysql://a@localhost?socket=/s"), [None]);
     }

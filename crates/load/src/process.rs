@@ -45,6 +45,9 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
     {
         return Err(Error::Unfit("an open loop needs a positive rate"));
     }
+    if spec.max_per_s.is_some_and(|per_s| !(per_s.is_finite() && per_s > 0.0)) {
+        return Err(Error::Unfit("a limit needs a positive rate"));
+    }
     let dialer = setup::dialer(&spec)?;
     let threads = usize::from(spec.threads.clamp(1, spec.clients.count()));
     thread::scope(|scope| {
