@@ -15,7 +15,11 @@ const PASSWORD: &[u8] = b"correct horse";
 
 fuzz_target!(|data: &[u8]| {
     let Some((choices, mut data)) = data.split_first() else { return };
-    let encryption = if choices & 1 == 0 { Encryption::Plain } else { Encryption::Tls };
+    let encryption = match choices & 0x81 {
+        1 => Encryption::Tls,
+        0x81 => Encryption::EagerTls,
+        _ => Encryption::Plain,
+    };
     let transport = if choices & 8 == 0 { Transport::Tcp } else { Transport::UnixSocket };
     let password = if choices & 2 == 0 { PASSWORD.to_vec() } else { Vec::new() };
     let mut connect = Connect::new(Arc::new(Login {
@@ -33,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
         let step = connect.step(&mut input, &mut out);
         let unread = input.len();
         received.drain(..received.len() - unread);
-        let private = transport == Transport::UnixSocket || (encryption == Encryption::Tls && encrypted);
+        let private = transport == Transport::UnixSocket || (encryption != Encryption::Plain && encrypted);
         assert!(private || !out.windows(PASSWORD.len()).any(|window| window == PASSWORD));
         match step {
             Err(_) => {
@@ -46,10 +50,13 @@ fuzz_target!(|data: &[u8]| {
                 return;
             }
             Ok(Step::StartTls) => {
-                assert!(received.is_empty() && !encrypted);
+                assert!((received.is_empty() || encryption == Encryption::EagerTls) && !encrypted);
+                // What is left is TLS's.
+                received.clear();
                 encrypted = true;
                 out.clear();
             }
+            Ok(Step::OfferTls) => assert!(encryption == Encryption::EagerTls && !encrypted),
             Ok(Step::Phase(phase)) => assert!(phase != Phase::Auth || encrypted),
             Ok(Step::NeedInput) => {
                 let Some((&length, rest)) = data.split_first() else { return };

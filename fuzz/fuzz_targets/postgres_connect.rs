@@ -19,8 +19,8 @@ fuzz_target!(|data: &[u8]| {
     if asks_for_many_iterations(data) {
         return;
     }
-    let encryption =
-        [Encryption::Plain, Encryption::Tls, Encryption::DirectTls][usize::from(choices & 3) % 3];
+    let encryption = [Encryption::Plain, Encryption::Tls, Encryption::DirectTls, Encryption::EagerTls]
+        [usize::from(choices & 3)];
     let bind = choices & 4 != 0 && encryption != Encryption::Plain;
     let mut connect = Connect::new(Arc::new(Login {
         user: "toll".to_owned(),
@@ -47,11 +47,14 @@ fuzz_target!(|data: &[u8]| {
                 return;
             }
             Ok(Step::StartTls) => {
-                assert!(received.is_empty() && !encrypted);
+                assert!((received.is_empty() || encryption == Encryption::EagerTls) && !encrypted);
+                // What is left is TLS's.
+                received.clear();
                 encrypted = true;
                 out.clear();
                 connect.bind_channel(b"hash");
             }
+            Ok(Step::OfferTls) => assert!(encryption == Encryption::EagerTls && !encrypted),
             Ok(Step::Phase(phase)) => {
                 assert!(phase == Phase::TlsRequest || encrypted == (encryption != Encryption::Plain));
                 // Only a server that knows the password can bind, and this one's bytes were chosen beforehand.

@@ -216,9 +216,10 @@ pub(crate) struct FactorArguments {
     /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, postgres-15, lts:mariadb=/opt/mariadb
     #[arg(long, value_name = "SERVER", value_delimiter = ',')]
     pub(crate) server: Option<Vec<ServerLevel>>,
-    /// plain, unix; tls1.3-KEY, tls1.2-KEY with KEY p256, p384, ed25519, rsa1024, rsa2048, rsa3072 or
-    /// rsa4096; tls1.3, tls1.2 where the server has its own certificate; +suite=NAME, +group=NAME,
-    /// +direct (PostgreSQL 17 and later), +client=rustls
+    /// plain, unix; tls1.3-KEY, tls1.2-KEY (tls1.1, tls1.0) with KEY p256, p384, ed25519, rsa1024,
+    /// rsa2048, rsa3072 or rsa4096; without KEY where the server has its own certificate; +resume,
+    /// +resume=id, +mtls, +eager, +direct (PostgreSQL 17 and later), +suite=NAME, +group=NAME,
+    /// +chain=N, +client=rustls
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     pub(crate) path: Option<Vec<Path>>,
     /// trust, cert; native, ed25519, parsec (MariaDB); scram-N, scram-N+plus, md5 (PostgreSQL); each

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     Auth, Cell, ConnectionUse, Driver, Engine, Flag, Group, LatencySummary, Leg, LegCount, Link, Metric,
-    Observation, ServerKey, Suite, TlsLibrary, TlsPath, TrialResult, VoidReason,
+    Observation, Resumption, ServerKey, Suite, TlsLibrary, TlsPath, TlsVersion, TrialResult, VoidReason,
 };
 
 use crate::bench::{Measured, ServerUse};
@@ -100,6 +100,7 @@ fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
             }
         };
     };
+    let resumes = tls.resumption != Resumption::Never;
     // Not every library tells everything; ours do. What is not for us to choose is as planned whatever it is.
     let native = cell.treatment.driver == Driver::Native;
     let told = |observed: Option<&str>, planned: Option<&str>, absent: &str| {
@@ -112,15 +113,25 @@ fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
         handshake: if leg.resumed == Some(true) { "resumed" } else { "full" }.to_owned(),
         suite: told(leg.suite.as_deref(), tls.suite.map(Suite::iana), "no suite"),
         group: told(leg.group.as_deref(), tls.group.map(Group::label), "no group"),
+        chain: leg.chain.map(|chain| chain.to_string()),
         library: told(leg.library.as_deref().filter(|_| native), Some(tls.library.label()), "no library"),
     };
     let or_seen = |planned: Option<&str>, seen: &str| planned.unwrap_or(seen).to_owned();
     let planned = Words {
         version: tls.version.label().to_owned(),
         key: or_seen(tls.key.map(ServerKey::label), &seen.key),
-        handshake: "full".to_owned(),
+        handshake: if resumes { "resumed" } else { "full" }.to_owned(),
         suite: or_seen(tls.suite.map(Suite::iana), &seen.suite),
-        group: or_seen(tls.group.map(Group::label), &seen.group),
+        // Before TLS 1.3 a resumed session exchanges no keys.
+        group: or_seen(
+            tls.group.map(Group::label).filter(|_| !resumes || tls.version == TlsVersion::Tls13),
+            &seen.group,
+        ),
+        // No certificate is sent to whom resumes, and not every driver tells.
+        chain: match (tls.chain, &seen.chain) {
+            (Some(chain), Some(_)) => Some(chain.to_string()),
+            _ => seen.chain.clone(),
+        },
         library: tls.library.label().to_owned(),
     };
     if planned == seen {
@@ -140,20 +151,23 @@ struct Words {
     handshake: String,
     suite: String,
     group: String,
+    /// How many certificates were sent.
+    chain: Option<String>,
     library: String,
 }
 
 impl Words {
     /// `tls1.3 p256 full`, with suite and group where they were asked for; OpenSSL goes without saying.
     fn told(self, asked: TlsPath) -> String {
-        let Self { version, key, handshake, suite, group, library } = self;
+        let Self { version, key, handshake, suite, group, chain, library } = self;
         if version == NO_TLS {
             return version;
         }
         let suite = asked.suite.map(|_| suite);
         let group = asked.group.map(|_| group);
+        let chain = asked.chain.and(chain).map(|chain| format!("chain of {chain}"));
         let by = (library != TlsLibrary::OpenSsl.label()).then(|| format!("by {library}"));
-        let more = [suite, group, by].into_iter().flatten();
+        let more = [suite, group, chain, by].into_iter().flatten();
         [version, key, handshake].into_iter().chain(more).collect::<Vec<_>>().join(" ")
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Cell, ConnectionUse, Environment, Event, LatencySummary, Leg, LegCount, Phase, Plan, TrialPace,
-    TrialResult, VoidReason,
+    Cell, ChainLength, ConnectionUse, Environment, Event, LatencySummary, Leg, LegCount, Phase, Plan,
+    Resumption, TrialPace, TrialResult, VoidReason,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -195,7 +195,8 @@ fn leg(cell: &Cell) -> Leg {
         suite: tls.map(|_| "TLS_AES_256_GCM_SHA384".to_owned()),
         group: tls.map(|_| "x25519".to_owned()),
         key: tls.and_then(|tls| tls.key).map(|key| key.label().to_owned()),
-        resumed: tls.map(|_| false),
+        resumed: tls.map(|tls| tls.resumption != Resumption::Never),
+        chain: tls.and_then(|tls| tls.chain).map(ChainLength::count),
         hello_retry: tls.map(|_| false),
         auth: None,
         library: tls.map(|_| "openssl".to_owned()),

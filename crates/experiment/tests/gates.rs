@@ -74,6 +74,28 @@ fn another_version_or_key_or_a_resumed_session_is_void() {
 }
 
 #[test]
+fn a_session_that_is_not_taken_up_or_a_shorter_chain_is_void() {
+    type Change = fn(&mut ciphertoll_model::Leg);
+    let changes: [(&str, Change); 4] = [
+        ("tls1.3-p256+resume", |leg| leg.resumed = Some(false)),
+        ("tls1.2-p256+resume=id", |leg| leg.resumed = None),
+        ("tls1.3-p256+chain=3", |leg| leg.chain = Some(2)),
+        ("tls1.3-p256+group=x25519+resume", |leg| leg.group = Some("p256".to_owned())),
+    ];
+    for (path, change) in changes {
+        let (cell, mut measured) = sound(path.parse().expect("a path"), Workload::Connect);
+        assert!(judge(&cell, &measured).is_ok(), "{path}");
+        change(&mut measured.load.legs[0].leg);
+        assert!(matches!(void(&cell, &measured), VoidReason::Negotiated { .. }), "{path}");
+    }
+    // Before TLS 1.3 a resumed session exchanges no keys, and so has no group.
+    let path = "tls1.2-p256+group=p256+resume".parse().expect("a path");
+    let (cell, mut measured) = sound(path, Workload::Connect);
+    measured.load.legs[0].leg.group = None;
+    assert!(judge(&cell, &measured).is_ok());
+}
+
+#[test]
 fn what_a_foreign_library_does_not_tell_is_taken_on_trust_what_it_tells_is_not() {
     let (mut cell, mut measured) = sound(TLS13, Workload::Connect);
     cell.treatment.driver = "libpq".parse().unwrap();

@@ -1,7 +1,7 @@
 //! Fresh keys and certificates for one run: an authority whose key never leaves memory, a server
 //! certificate for each kind of key, and a client's.
 
-use ciphertoll_model::ServerKey;
+use ciphertoll_model::{ChainLength, ServerKey};
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
@@ -16,13 +16,24 @@ use openssl::x509::extension::{
 };
 use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
 
+use crate::credentials::ServerCertificate;
+
 /// Longer than any run, shorter than anybody could grow used to.
-const VALID_DAYS: u32 = 7;
+const VALID_DAYS: i64 = 7;
+const DAY_S: i64 = 86_400;
 /// So that a clock set back a little, as in a resumed virtual machine, does no harm.
 const VALID_BEFORE_S: i64 = 3_600;
 const NAME: &str = "ciphertoll lab authority";
+const NAME_FOR_CLIENTS: &str = "ciphertoll lab authority for clients";
 const X509_V3: i32 = 2;
 const SERIAL_BITS: i32 = 127;
+
+/// Who signs servers' certificates, and who signs clients'. A server that trusted the first would send its certificate
+/// along in every handshake, as OpenSSL completes a chain out of what is trusted for clients.
+pub(crate) struct Authorities {
+    pub(crate) servers: Authority,
+    pub(crate) clients: Authority,
+}
 
 /// Who signs the certificates of one run.
 pub struct Authority {
@@ -30,26 +41,76 @@ pub struct Authority {
     key: PKey<Private>,
 }
 
+/// When a certificate holds.
+#[derive(Clone, Copy)]
+enum Validity {
+    ThisRun,
+    UntilYesterday,
+}
+
+/// What a certificate says that is no authority's.
+#[derive(Clone, Copy)]
+struct Leaf<'a> {
+    common_name: &'a str,
+    key: ServerKey,
+    purpose: &'a ExtendedKeyUsage,
+    names: Option<&'a SubjectAlternativeName>,
+    validity: Validity,
+}
+
 /// A certificate and its key, PEM.
 pub struct Certificate {
-    /// The certificate; it is signed by the authority directly.
+    /// The certificate, followed by those between it and the authority.
     pub certificate_pem: Vec<u8>,
     /// Its key, to be written with mode 0600.
     pub key_pem: Vec<u8>,
 }
 
+impl Authorities {
+    pub(crate) fn generate() -> Result<Self, ErrorStack> {
+        Ok(Self { servers: Authority::generate()?, clients: Authority::called(NAME_FOR_CLIENTS)? })
+    }
+
+    /// Who signs clients' certificates, as MySQL and MariaDB write it.
+    pub(crate) fn issuer_of_clients() -> String {
+        format!("/CN={NAME_FOR_CLIENTS}")
+    }
+}
+
 impl Authority {
     /// A fresh authority with a P-256 key.
     pub fn generate() -> Result<Self, ErrorStack> {
+        Self::called(NAME)
+    }
+
+    fn called(name: &str) -> Result<Self, ErrorStack> {
         let key = generate_key(ServerKey::P256)?;
-        let name = named(NAME)?;
-        let mut builder = begin(&name, &name, &key)?;
-        builder.append_extension(BasicConstraints::new().critical().ca().pathlen(0).build()?)?;
+        let name = named(name)?;
+        let mut builder = begin(&name, &name, &key, Validity::ThisRun)?;
+        let longest = u32::from(ChainLength::MAX - 1);
+        builder.append_extension(BasicConstraints::new().critical().ca().pathlen(longest).build()?)?;
         builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
         let key_id = SubjectKeyIdentifier::new().build(&builder.x509v3_context(None, None))?;
         builder.append_extension(key_id)?;
         builder.sign(&key, MessageDigest::sha256())?;
         Ok(Self { certificate: builder.build(), key })
+    }
+
+    /// An authority of this one's, which may have `further` below it.
+    fn subordinate(&self, key: ServerKey, further: u8) -> Result<Self, ErrorStack> {
+        let own_key = generate_key(key)?;
+        let name = named(&format!("{NAME} {further}"))?;
+        let mut builder = begin(&name, self.certificate.subject_name(), &own_key, Validity::ThisRun)?;
+        let limit = BasicConstraints::new().critical().ca().pathlen(u32::from(further)).build()?;
+        builder.append_extension(limit)?;
+        builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
+        let context = builder.x509v3_context(Some(&self.certificate), None);
+        let issuer = AuthorityKeyIdentifier::new().keyid(true).build(&context)?;
+        let key_id = SubjectKeyIdentifier::new().build(&context)?;
+        builder.append_extension(issuer)?;
+        builder.append_extension(key_id)?;
+        builder.sign(&self.key, MessageDigest::sha256())?;
+        Ok(Self { certificate: builder.build(), key: own_key })
     }
 
     /// The certificate that clients must trust, PEM.
@@ -58,26 +119,62 @@ impl Authority {
     }
 
     /// A fresh server certificate for this machine's loopback addresses and name. A long RSA key takes a second or more.
-    pub fn issue(&self, key: ServerKey) -> Result<Certificate, ErrorStack> {
+    /// So do the keys of those between it and the authority, which are of its kind as they are in the world; only
+    /// Ed25519 does not sign, as libpq cannot bind a login to a certificate that it has signed.
+    pub fn issue(&self, certificate: impl Into<ServerCertificate>) -> Result<Certificate, ErrorStack> {
+        self.issue_for(certificate.into(), Validity::ThisRun)
+    }
+
+    /// The same, but over since yesterday: no client may take it.
+    pub fn issue_expired(&self, key: ServerKey) -> Result<Certificate, ErrorStack> {
+        self.issue_for(key.into(), Validity::UntilYesterday)
+    }
+
+    fn issue_for(
+        &self,
+        certificate: ServerCertificate,
+        validity: Validity,
+    ) -> Result<Certificate, ErrorStack> {
         let mut names = SubjectAlternativeName::new();
         names.dns("localhost").ip("127.0.0.1").ip("::1");
-        self.issue_leaf("localhost", key, ExtendedKeyUsage::new().server_auth(), Some(&names))
+        let signing = match certificate.key {
+            ServerKey::Ed25519 => ServerKey::P256,
+            key => key,
+        };
+        let mut between: Vec<Self> = Vec::new();
+        for further in (0..certificate.intermediates()).rev() {
+            between.push(between.last().unwrap_or(self).subordinate(signing, further)?);
+        }
+        let issuer = between.last().unwrap_or(self);
+        let mut leaf = issuer.issue_leaf(&Leaf {
+            common_name: "localhost",
+            key: certificate.key,
+            purpose: ExtendedKeyUsage::new().server_auth(),
+            names: Some(&names),
+            validity,
+        })?;
+        for authority in between.iter().rev() {
+            leaf.certificate_pem.extend(authority.certificate_pem()?);
+        }
+        Ok(leaf)
     }
 
     /// A fresh certificate with a P-256 key for a client that servers know as `user`.
     pub fn issue_to_client(&self, user: &str) -> Result<Certificate, ErrorStack> {
-        self.issue_leaf(user, ServerKey::P256, ExtendedKeyUsage::new().client_auth(), None)
+        self.issue_leaf(&Leaf {
+            common_name: user,
+            key: ServerKey::P256,
+            purpose: ExtendedKeyUsage::new().client_auth(),
+            names: None,
+            validity: Validity::ThisRun,
+        })
     }
 
-    fn issue_leaf(
-        &self,
-        common_name: &str,
-        key: ServerKey,
-        purpose: &ExtendedKeyUsage,
-        names: Option<&SubjectAlternativeName>,
-    ) -> Result<Certificate, ErrorStack> {
+    fn issue_leaf(&self, leaf: &Leaf<'_>) -> Result<Certificate, ErrorStack> {
+        let Leaf { common_name, key, purpose, names, validity } = *leaf;
         let leaf_key = generate_key(key)?;
-        let mut builder = begin(&named(common_name)?, self.certificate.subject_name(), &leaf_key)?;
+        let subject = named(common_name)?;
+        let mut builder = begin(&subject, self.certificate.subject_name(), &leaf_key, validity)?;
         builder.append_extension(BasicConstraints::new().critical().build()?)?;
         builder.append_extension(leaf_usage(key).build()?)?;
         builder.append_extension(purpose.build()?)?;
@@ -93,11 +190,6 @@ impl Authority {
             certificate_pem: builder.build().to_pem()?,
             key_pem: leaf_key.private_key_to_pem_pkcs8()?,
         })
-    }
-
-    /// Who signs, as MariaDB writes it.
-    pub(crate) fn issuer() -> String {
-        format!("/CN={NAME}")
     }
 }
 
@@ -128,6 +220,7 @@ fn begin(
     subject: &X509Name,
     issuer: &openssl::x509::X509NameRef,
     key: &PKey<Private>,
+    validity: Validity,
 ) -> Result<X509Builder, ErrorStack> {
     let mut serial = BigNum::new()?;
     serial.rand(SERIAL_BITS, MsbOption::MAYBE_ZERO, false)?;
@@ -137,8 +230,12 @@ fn begin(
     builder.set_subject_name(subject)?;
     builder.set_issuer_name(issuer)?;
     builder.set_pubkey(key)?;
-    builder.set_not_before(&*Asn1Time::from_unix(now_unix_s() - VALID_BEFORE_S)?)?;
-    builder.set_not_after(&*Asn1Time::days_from_now(VALID_DAYS)?)?;
+    let (from_s, until_s) = match validity {
+        Validity::ThisRun => (-VALID_BEFORE_S, VALID_DAYS * DAY_S),
+        Validity::UntilYesterday => (-2 * DAY_S, -DAY_S),
+    };
+    builder.set_not_before(&*Asn1Time::from_unix(now_unix_s() + from_s)?)?;
+    builder.set_not_after(&*Asn1Time::from_unix(now_unix_s() + until_s)?)?;
     Ok(builder)
 }
 
@@ -163,14 +260,17 @@ mod tests {
     use super::*;
 
     fn verifies(authority: &Authority, leaf: &Certificate, address: &str) -> bool {
-        let leaf = X509::from_pem(&leaf.certificate_pem).unwrap();
+        let mut sent = X509::stack_from_pem(&leaf.certificate_pem).unwrap().into_iter();
+        let leaf = sent.next().unwrap();
+        let mut between = Stack::new().unwrap();
+        sent.for_each(|certificate| between.push(certificate).unwrap());
         let mut parameters = X509VerifyParam::new().unwrap();
         parameters.set_ip(address.parse().unwrap()).unwrap();
         let mut store = X509StoreBuilder::new().unwrap();
         store.add_cert(X509::from_pem(&authority.certificate_pem().unwrap()).unwrap()).unwrap();
         store.set_param(&parameters).unwrap();
         let mut context = X509StoreContext::new().unwrap();
-        context.init(&store.build(), &leaf, &Stack::new().unwrap(), X509StoreContextRef::verify_cert).unwrap()
+        context.init(&store.build(), &leaf, &between, X509StoreContextRef::verify_cert).unwrap()
     }
 
     #[test]
@@ -182,6 +282,25 @@ mod tests {
             assert!(verifies(&authority, &leaf, "::1"));
             assert!(!verifies(&authority, &leaf, "127.0.0.2"));
             assert!(!verifies(&Authority::generate().unwrap(), &leaf, "127.0.0.1"));
+        }
+    }
+
+    #[test]
+    fn a_chain_leads_to_the_authority_and_no_further() {
+        let authority = Authority::generate().unwrap();
+        for key in [ServerKey::P384, ServerKey::Ed25519, ServerKey::Rsa2048] {
+            for length in [1, 2, 4] {
+                let chain = ChainLength::new(length);
+                let leaf = authority.issue(ServerCertificate { key, chain }).unwrap();
+                let sent = X509::stack_from_pem(&leaf.certificate_pem).unwrap();
+                assert_eq!(sent.len(), usize::from(length));
+                let above = sent.iter().skip(1).chain([&authority.certificate]);
+                for (below, above) in sent.iter().zip(above) {
+                    assert_eq!(above.issued(below), openssl::x509::X509VerifyResult::OK, "{key} {length}");
+                    assert!(below.verify(&above.public_key().unwrap()).unwrap());
+                }
+                assert!(verifies(&authority, &leaf, "127.0.0.1"), "{key} {length}");
+            }
         }
     }
 

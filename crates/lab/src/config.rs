@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Clients, Engine};
+use ciphertoll_model::{Clients, Engine, Strength};
 
 use crate::find::Build;
 use crate::postgres::{certificate_request_file, identity_map};
@@ -31,14 +31,17 @@ pub(crate) struct Config<'a> {
     pub(crate) access: Option<&'a Path>,
     /// The OpenSSL configuration that the process reads in place of the system's.
     pub(crate) openssl: Option<&'a Path>,
+    /// Whether it takes TLS versions that are forbidden today.
+    pub(crate) strength: Strength,
 }
 
 /// Whether and how a server listens beside its unix socket.
 pub(crate) enum Network {
     /// Not at all.
     SocketOnly,
-    /// On this port of 127.0.0.1, with TLS from this directory: for clients, and with what the user set.
-    Loopback { port: u16, tls: PathBuf, settings: BTreeMap<String, String> },
+    /// On this port of 127.0.0.1, with TLS from a directory and an authority of clients' certificates: for clients, and
+    /// with what the user set.
+    Loopback { port: u16, tls: PathBuf, client_ca: PathBuf, settings: BTreeMap<String, String> },
 }
 
 /// Names the socket of a `PostgreSQL` server that does not listen for TCP.
@@ -54,6 +57,7 @@ pub(crate) fn socket_path(engine: Engine, run: &Path, port: u16) -> PathBuf {
 
 /// File names within a directory of TLS files.
 pub(crate) const CA_FILE: &str = "ca.pem";
+pub(crate) const CLIENT_CA_FILE: &str = "client-ca.pem";
 pub(crate) const CERTIFICATE_FILE: &str = "certificate.pem";
 pub(crate) const KEY_FILE: &str = "key.pem";
 
@@ -101,6 +105,14 @@ impl Config<'_> {
             Network::Loopback { settings, .. } => Some(settings),
         };
         settings.into_iter().flatten()
+    }
+
+    /// What of TLS it takes, in the words of `PostgreSQL` (the oldest) and of MariaDB (all).
+    fn tls_versions(&self) -> [&'static str; 2] {
+        match self.strength {
+            Strength::Default | Strength::Weak => ["TLSv1.2", "TLSv1.2,TLSv1.3"],
+            Strength::Obsolete => ["TLSv1", "TLSv1.0,TLSv1.1,TLSv1.2,TLSv1.3"],
+        }
     }
 
     fn is_set(&self, own: &str) -> bool {
@@ -164,7 +176,7 @@ impl Config<'_> {
                 ("ssl", "on".to_owned()),
                 ("ssl_cert_file", path(&tls.join(CERTIFICATE_FILE))),
                 ("ssl_key_file", path(&tls.join(KEY_FILE))),
-                ("ssl_min_protocol_version", "TLSv1.2".to_owned()),
+                ("ssl_min_protocol_version", self.tls_versions()[0].to_owned()),
                 // Comes and goes while the server runs.
                 ("include_if_exists", path(&certificate_request_file(access))),
             ]),
@@ -201,13 +213,13 @@ impl Config<'_> {
         }
         match &self.network {
             Network::SocketOnly => options.push(("skip-networking", None)),
-            Network::Loopback { port, tls, .. } => options.extend([
+            Network::Loopback { port, tls, client_ca, .. } => options.extend([
                 ("bind-address", Some("127.0.0.1".to_owned())),
                 ("port", Some(port.to_string())),
-                ("ssl-ca", path(&tls.join(CA_FILE))),
+                ("ssl-ca", path(client_ca)),
                 ("ssl-cert", path(&tls.join(CERTIFICATE_FILE))),
                 ("ssl-key", path(&tls.join(KEY_FILE))),
-                ("tls_version", Some("TLSv1.2,TLSv1.3".to_owned())),
+                ("tls_version", Some(self.tls_versions()[1].to_owned())),
             ]),
         }
         options
@@ -227,9 +239,11 @@ mod tests {
             base_directory: PathBuf::from("/build"),
         };
         let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let network = Network::Loopback { port: 4711, tls: PathBuf::from("/tls"), settings };
+        let (tls, client_ca) = (PathBuf::from("/tls"), PathBuf::from("/client-ca"));
+        let network = Network::Loopback { port: 4711, tls, client_ca, settings };
         let (data, run, access) = (Path::new("/data"), Path::new("/run"), Some(Path::new("/access/file")));
-        Config { build: &build, data, run, network, access, openssl: None }.text()
+        Config { build: &build, data, run, network, access, openssl: None, strength: Strength::Default }
+            .text()
     }
 
     #[test]

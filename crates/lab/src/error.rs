@@ -138,14 +138,6 @@ pub enum Error {
         /// A sentence that names the server and says why not.
         reason: String,
     },
-    /// This server begins no TLS before its own protocol has asked for it.
-    #[error("{server} takes no TLS from the first byte; {remedy}")]
-    DirectTlsUnavailable {
-        /// Engine and version.
-        server: String,
-        /// Which servers do, and how to get one.
-        remedy: String,
-    },
     /// A server at a URL cannot be reached, or does not let us in.
     #[error("{name} cannot be logged in to: {reason}")]
     Unreachable {
@@ -195,7 +187,6 @@ impl Error {
             Self::ServerMissing { .. }
             | Self::Program { .. }
             | Self::AuthUnavailable { .. }
-            | Self::DirectTlsUnavailable { .. }
             | Self::TlsUnavailable(_) => ExitCode::NothingRan,
             Self::Interrupted => ExitCode::Interrupted,
             Self::Died { .. }

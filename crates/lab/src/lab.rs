@@ -1,11 +1,11 @@
-//! What all servers of a run share: the scratch directory, the authority, the user, the helper.
+//! What all servers of a run share: the scratch directory, the authorities, the user, the helper.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ciphertoll_record::{Scratch, scratch_root};
 
-use crate::certificates::Authority;
+use crate::certificates::Authorities;
 use crate::error::Error;
 use crate::find::Build;
 use crate::loading::Watcher;
@@ -18,7 +18,7 @@ use crate::user::RunAs;
 /// What all servers of a run share.
 pub struct Lab {
     pub(crate) scratch: Arc<Scratch>,
-    pub(crate) authority: Arc<Authority>,
+    pub(crate) authorities: Arc<Authorities>,
     pub(crate) run_as: RunAs,
     pub(crate) helper: PathBuf,
     cache: PathBuf,
@@ -35,7 +35,7 @@ impl Lab {
     pub fn open_in(helper: PathBuf, scratch_root: &Path, cache: PathBuf) -> Result<Self, Error> {
         Ok(Self {
             run_as: RunAs::choose()?,
-            authority: Arc::new(Authority::generate()?),
+            authorities: Arc::new(Authorities::generate()?),
             scratch: Arc::new(Scratch::create(scratch_root)?),
             helper,
             cache,

@@ -9,6 +9,7 @@ pub mod certificates;
 mod cgroup;
 mod config;
 mod control;
+mod credentials;
 pub mod doctor;
 pub mod environment;
 pub mod error;
@@ -36,6 +37,7 @@ pub mod user;
 
 pub use accounting::{CpuClock, CpuMeter, MemoryPeak, Sample, SampleDifference};
 pub use certificates::{Authority, Certificate};
+pub use credentials::{Credentials, ServerCertificate};
 pub use error::Error;
 pub use fetch::{FETCHABLE, Fetchable};
 pub use find::{Build, Origin, find, installed};

@@ -8,8 +8,9 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use sha1::{Digest, Sha1};
 
-use crate::certificates::Authority;
+use crate::certificates::Authorities;
 use crate::control::{self, Control};
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::files::{self, PRIVATE_FILE};
 use crate::find::version_numbers;
@@ -27,7 +28,6 @@ pub(crate) const CONTROL_USER: &str = "ciphertoll_control";
 const TRUST_USER: &str = "ciphertoll_trust";
 const ED25519_USER: &str = "ciphertoll_ed25519";
 const PARSEC_USER: &str = "ciphertoll_parsec";
-/// The common name of its clients' certificate, too.
 const CERT_USER: &str = "ciphertoll_cert";
 /// The first version that has parsec.
 const PARSEC_SINCE: [u32; 2] = [11, 6];
@@ -43,8 +43,7 @@ pub(crate) fn write_accounts(place: &Place, password: &Secret, owner: RunAs) -> 
 
 /// One statement a line. The password itself is in none of them, only what the server stores of it.
 fn account_statements(password: &Secret) -> String {
-    let stored = Sha1::digest(Sha1::digest(password.expose()));
-    let hash = hex(&stored).to_ascii_uppercase();
+    let hash = native_hash(password);
     let schema = rows::SCHEMA;
     format!(
         "CREATE USER '{USER}'@'%' IDENTIFIED VIA mysql_native_password USING '*{hash}';\n\
@@ -56,14 +55,21 @@ fn account_statements(password: &Secret) -> String {
     )
 }
 
-pub(crate) fn account_name(auth: Auth) -> &'static str {
-    match auth {
+/// What the server stores of the password for `mysql_native_password`, after the asterisk.
+fn native_hash(password: &Secret) -> String {
+    hex(&Sha1::digest(Sha1::digest(password.expose()))).to_ascii_uppercase()
+}
+
+/// Its clients' certificates have it as their common name, too.
+pub(crate) fn account_name(credentials: Credentials) -> String {
+    let name = match credentials.auth {
         Auth::Trust => TRUST_USER,
         Auth::Ed25519 => ED25519_USER,
         Auth::Parsec => PARSEC_USER,
         Auth::Cert => CERT_USER,
         Auth::Native | Auth::CachingSha2 | Auth::Scram { .. } | Auth::Md5 | Auth::AsAsked => USER,
-    }
+    };
+    format!("{name}{}", credentials.account_suffix())
 }
 
 /// Fails where a MariaDB of this version cannot have `auth`.
@@ -77,20 +83,19 @@ pub(crate) fn check_release(auth: Auth, release: &str) -> Result<(), Error> {
     Err(Error::AuthUnavailable { auth: auth.to_string(), reason })
 }
 
-/// Makes the account for `auth`; the one for [`Auth::Native`] is there from the start.
+/// Makes the account for these credentials; the one for [`Auth::Native`] is there from the start.
 pub(crate) fn make_account(
     control: &Control,
-    auth: Auth,
+    credentials: Credentials,
     password: &Secret,
     server_name: &str,
 ) -> Result<(), Error> {
+    let auth = credentials.auth;
+    let user = account_name(credentials);
     let how = match auth {
-        Auth::Native => return Ok(()),
-        Auth::Trust => EMPTY_PASSWORD.to_owned(),
-        Auth::Cert => {
-            let issuer = Authority::issuer();
-            format!("{EMPTY_PASSWORD} REQUIRE SUBJECT '/CN={CERT_USER}' AND ISSUER '{issuer}'")
-        }
+        Auth::Native if user == USER => return Ok(()),
+        Auth::Native => format!("mysql_native_password USING '*{}'", native_hash(password)),
+        Auth::Trust | Auth::Cert => EMPTY_PASSWORD.to_owned(),
         Auth::Ed25519 | Auth::Parsec => {
             install_plugin(control, auth, server_name)?;
             // Only the server can make what it stores. Nobody listens at the socket, nothing logs statements.
@@ -101,12 +106,16 @@ pub(crate) fn make_account(
             return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
         }
     };
-    let user = account_name(auth);
+    let demand = if credentials.need_a_certificate() {
+        format!(" REQUIRE SUBJECT '/CN={user}' AND ISSUER '{}'", Authorities::issuer_of_clients())
+    } else {
+        String::new()
+    };
     let mut client = control.connect()?;
     control::execute(
         &mut client,
         "make an account",
-        &format!("CREATE USER '{user}'@'%' IDENTIFIED VIA {how}"),
+        &format!("CREATE USER '{user}'@'%' IDENTIFIED VIA {how}{demand}"),
     )?;
     let grant = format!("GRANT ALL ON {}.* TO '{user}'@'%'", rows::SCHEMA);
     control::execute(&mut client, "let an account read and write", &grant)

@@ -4,11 +4,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use ciphertoll_model::{ClientIdentity, ServerKey};
+use ciphertoll_model::{ClientIdentity, Strength};
 use ciphertoll_wire::Secret;
 
-use crate::certificates::Authority;
-use crate::config::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
+use crate::certificates::{Authorities, Authority};
+use crate::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
+use crate::credentials::ServerCertificate;
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
 use crate::lab::Lab;
@@ -28,8 +29,6 @@ pub(crate) struct Place {
     pub(crate) tls: PathBuf,
     pub(crate) password: PathBuf,
     pub(crate) no_password: PathBuf,
-    /// What a client shows that has a certificate.
-    pub(crate) client: ClientIdentity,
 }
 
 impl Place {
@@ -42,10 +41,6 @@ impl Place {
             tls: root.join("tls"),
             password: root.join("password"),
             no_password: root.join("no-password"),
-            client: ClientIdentity {
-                certificate_file: root.join("client-certificate.pem"),
-                key_file: root.join("client-key.pem"),
-            },
             root,
         };
         files::make_directory(&place.run, PRIVATE_DIRECTORY, lab.run_as)?;
@@ -53,42 +48,58 @@ impl Place {
         Ok(place)
     }
 
-    /// The authority, for clients to trust.
-    pub(crate) fn write_authority(&self, authority: &Authority) -> Result<(), Error> {
-        files::write(&self.root.join(CA_FILE), &authority.certificate_pem()?, PUBLIC_FILE, RunAs::Ourselves)
+    /// The authority of servers, for clients to trust, and the other way round.
+    pub(crate) fn write_authorities(&self, authorities: &Authorities) -> Result<(), Error> {
+        let Authorities { servers, clients } = authorities;
+        [(CA_FILE, servers), (CLIENT_CA_FILE, clients)].into_iter().try_for_each(|(name, authority)| {
+            let certificate = authority.certificate_pem()?;
+            files::write(&self.root.join(name), &certificate, PUBLIC_FILE, RunAs::Ourselves)
+        })
     }
 
-    /// A certificate with this key in a directory of its own; once it is there, nothing is done.
+    /// The certificate in a directory of its own; once it is there, nothing is done.
     pub(crate) fn write_certificate(
         &self,
         authority: &Authority,
-        key: ServerKey,
+        wanted: ServerCertificate,
         run_as: RunAs,
     ) -> Result<(), Error> {
-        let directory = self.tls.join(key.label());
+        let directory = self.tls.join(wanted.label());
         if directory.exists() {
             return Ok(());
         }
-        let certificate = authority.issue(key)?;
+        let certificate = authority.issue(wanted)?;
         files::make_directory(&directory, PRIVATE_DIRECTORY, run_as)?;
-        files::write(&directory.join(CA_FILE), &authority.certificate_pem()?, PUBLIC_FILE, run_as)?;
         let public = &certificate.certificate_pem;
         files::write(&directory.join(CERTIFICATE_FILE), public, PUBLIC_FILE, run_as)?;
         files::write(&directory.join(KEY_FILE), &certificate.key_pem, PRIVATE_FILE, run_as)
     }
 
-    /// Settings for an OpenSSL that takes what 80 bits of security have; of one process, never of the system.
-    pub(crate) fn write_weak_openssl(&self, run_as: RunAs) -> Result<PathBuf, Error> {
-        const TEXT: &[u8] = b"openssl_conf = all\n[all]\nssl_conf = tls\n[tls]\nsystem_default = weak\n\
-            [weak]\nCipherString = DEFAULT:@SECLEVEL=1\n";
+    /// Settings for an OpenSSL that takes what is weaker than its default; of one process, never of the system.
+    pub(crate) fn write_openssl(&self, strength: Strength, run_as: RunAs) -> Result<Option<PathBuf>, Error> {
+        let level = match strength {
+            Strength::Default => return Ok(None),
+            Strength::Weak => 1,
+            Strength::Obsolete => 0,
+        };
+        let text = format!(
+            "openssl_conf = all\n[all]\nssl_conf = tls\n[tls]\nsystem_default = weak\n\
+             [weak]\nCipherString = DEFAULT:@SECLEVEL={level}\n"
+        );
         let file = self.root.join("openssl.cnf");
-        files::write(&file, TEXT, PUBLIC_FILE, run_as)?;
-        Ok(file)
+        files::write(&file, text.as_bytes(), PUBLIC_FILE, run_as)?;
+        Ok(Some(file))
+    }
+
+    /// Where the certificate of the account `user` is.
+    pub(crate) fn client_identity(&self, user: &str) -> ClientIdentity {
+        let file = |what: &str| self.root.join(format!("{user}-{what}.pem"));
+        ClientIdentity { certificate_file: file("certificate"), key_file: file("key") }
     }
 
     /// The certificate of the account `user`, for clients that prove by it who they are.
     pub(crate) fn write_client_identity(&self, authority: &Authority, user: &str) -> Result<(), Error> {
-        let ClientIdentity { certificate_file, key_file } = &self.client;
+        let ClientIdentity { certificate_file, key_file } = &self.client_identity(user);
         let certificate = authority.issue_to_client(user)?;
         files::write(certificate_file, &certificate.certificate_pem, PRIVATE_FILE, RunAs::Ourselves)?;
         files::write(key_file, &certificate.key_pem, PRIVATE_FILE, RunAs::Ourselves)
@@ -108,9 +119,9 @@ impl Place {
     }
 
     /// Swaps certificate and key in one step: a server that reads them meanwhile sees no mixed pair.
-    pub(crate) fn point_to(&self, key: ServerKey) -> Result<(), Error> {
+    pub(crate) fn point_to(&self, certificate: ServerCertificate) -> Result<(), Error> {
         let next = self.tls.join("next");
-        symlink(key.label(), &next).context("make", &next)?;
+        symlink(certificate.label(), &next).context("make", &next)?;
         fs::rename(&next, self.tls.join(CURRENT)).context("swap", &next)
     }
 }

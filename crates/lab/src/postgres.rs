@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::Auth;
+use ciphertoll_model::{Auth, ClientCertificate};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::{Secret, scram};
 use nix::unistd::{User, geteuid};
 use openssl::hash::{MessageDigest, hash};
 
-use crate::config::CA_FILE;
+use crate::config::CLIENT_CA_FILE;
 use crate::control::{self, Control, RETRY_AFTER};
+use crate::credentials::Credentials;
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_FILE, PUBLIC_FILE};
 use crate::hex::hex;
@@ -29,9 +30,10 @@ pub(crate) const CONTROL_ROLE: &str = "ciphertoll";
 pub(crate) const DEFAULT_ROLE: &str = "toll_scram_4096";
 /// Group of the roles that log in with SCRAM: a rule for each would have to know all iteration counts.
 pub(crate) const SCRAM_GROUP: &str = "toll_scram";
+/// The same of those that show a certificate beside.
+const SCRAM_GROUP_MTLS: &str = "toll_scram_group_mtls";
 const MD5_ROLE: &str = "toll_md5";
 const TRUST_ROLE: &str = "toll_trust";
-/// The common name of its clients' certificate, too.
 const CERT_ROLE: &str = "toll_cert";
 const ACCESS_RULES: &str = "pg_hba.conf";
 /// What the log of a server says that could not have its port.
@@ -77,34 +79,49 @@ fn access_rules() -> String {
             let _ = writeln!(rules, "{origin} {method}");
         }
     }
-    let _ = writeln!(rules, "hostssl {} {CERT_ROLE} 127.0.0.0/8 cert", rows::SCHEMA);
+    let scram = format!("+{SCRAM_GROUP_MTLS}");
+    let [trust, md5] = [TRUST_ROLE, MD5_ROLE].map(|role| format!("{role}_mtls"));
+    for (role, method) in [
+        (CERT_ROLE, "cert"),
+        (&trust, "trust clientcert=verify-full"),
+        (&md5, "md5 clientcert=verify-full"),
+        (&scram, "scram-sha-256 clientcert=verify-full"),
+    ] {
+        let _ = writeln!(rules, "hostssl {} {role} 127.0.0.0/8 {method}", rows::SCHEMA);
+    }
     rules
 }
 
-/// The role that clients with this authentication log in as.
-pub(crate) fn role_name(auth: Auth) -> String {
-    match auth {
+/// The role that clients with these credentials log in as; their certificates have it as their common name, too.
+pub(crate) fn role_name(credentials: Credentials) -> String {
+    let role = match credentials.auth {
         Auth::Trust => TRUST_ROLE.to_owned(),
         Auth::Md5 => MD5_ROLE.to_owned(),
         // Whether the proof is bound is for the client to say.
         Auth::Scram { iterations, .. } => format!("{SCRAM_GROUP}_{}", iterations.number()),
         Auth::Cert => CERT_ROLE.to_owned(),
         // There is none; whoever asks for it is told so before.
-        Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec | Auth::AsAsked => {
+        auth @ (Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec | Auth::AsAsked) => {
             format!("toll_{auth}")
         }
-    }
+    };
+    format!("{role}{}", credentials.account_suffix())
 }
 
-/// Makes the role for `auth`. The password itself is in no statement, only what the server stores of it.
-pub(crate) fn make_role(control: &Control, auth: Auth, password: &Secret) -> Result<(), Error> {
-    let role = role_name(auth);
+/// Makes the role for these credentials. The password itself is in no statement, only what the server stores of it.
+pub(crate) fn make_role(control: &Control, credentials: Credentials, password: &Secret) -> Result<(), Error> {
+    let auth = credentials.auth;
+    let role = role_name(credentials);
+    let scram_group = match credentials.client_certificate {
+        ClientCertificate::None => SCRAM_GROUP,
+        ClientCertificate::Demanded => SCRAM_GROUP_MTLS,
+    };
     let options = match auth {
         Auth::Trust | Auth::Cert => String::new(),
         Auth::Md5 => format!("PASSWORD '{}'", md5_verifier(password, &role)?),
         Auth::Scram { iterations, .. } => {
             let verifier = scram::Verifier::of(password.expose(), iterations.number())?.text();
-            format!("PASSWORD '{}' IN ROLE {SCRAM_GROUP}", verifier.as_str())
+            format!("PASSWORD '{}' IN ROLE {scram_group}", verifier.as_str())
         }
         Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec | Auth::AsAsked => {
             let reason = format!("PostgreSQL has no {auth}");
@@ -135,7 +152,7 @@ pub(crate) fn request_certificates(
     let path = certificate_request_file(&place.root.join(ACCESS_RULES));
     match wanted {
         CertificateRequest::Sent => {
-            let authority = place.root.join(CA_FILE).display().to_string().replace('\'', "''");
+            let authority = place.root.join(CLIENT_CA_FILE).display().to_string().replace('\'', "''");
             // No secret, and so in no need of the server as its owner.
             files::write(
                 &path,
@@ -288,8 +305,10 @@ pub(crate) fn unmet_settings(
 }
 
 /// Makes what every role of ours needs, while the template is made.
-pub(crate) fn make_group(client: &mut Client) -> Result<(), Error> {
-    control::execute(client, "make a group of roles", &format!("CREATE ROLE {SCRAM_GROUP} NOLOGIN"))
+pub(crate) fn make_groups(client: &mut Client) -> Result<(), Error> {
+    [SCRAM_GROUP, SCRAM_GROUP_MTLS].iter().try_for_each(|group| {
+        control::execute(client, "make a group of roles", &format!("CREATE ROLE {group} NOLOGIN"))
+    })
 }
 
 #[cfg(test)]
@@ -299,19 +318,24 @@ mod tests {
     #[test]
     fn only_roles_for_clients_may_come_by_tcp() {
         let rules = access_rules();
-        assert_eq!(rules.lines().count(), 8);
+        assert_eq!(rules.lines().count(), 11);
         let by_tcp: Vec<&str> = rules.lines().filter(|rule| rule.starts_with("host")).collect();
         assert!(by_tcp.iter().all(|rule| rule.contains("toll_") && rule.contains("127.0.0.0/8")), "{rules}");
-        assert!(rules.ends_with("hostssl sbtest toll_cert 127.0.0.0/8 cert\n"), "{rules}");
+        let with_certificate: Vec<&str> = rules.lines().filter(|rule| rule.starts_with("hostssl")).collect();
+        assert!(with_certificate.contains(&"hostssl sbtest toll_cert 127.0.0.0/8 cert"), "{rules}");
+        let mutual = with_certificate.iter().filter(|rule| rule.contains("_mtls"));
+        assert_eq!(mutual.filter(|rule| rule.ends_with(" clientcert=verify-full")).count(), 3, "{rules}");
         assert!(rules.starts_with("local all ciphertoll peer map=lab\n"), "{rules}");
     }
 
     #[test]
     fn roles_are_named_by_what_the_server_stores() {
         let default = Auth::default_of(ciphertoll_model::Engine::Postgres);
-        assert_eq!(role_name(default), DEFAULT_ROLE);
+        assert_eq!(role_name(default.into()), DEFAULT_ROLE);
         let bound: Auth = "scram-4096+plus".parse().unwrap();
-        assert_eq!(role_name(bound), DEFAULT_ROLE);
+        assert_eq!(role_name(bound.into()), DEFAULT_ROLE);
+        let mutual = Credentials { auth: bound, client_certificate: ClientCertificate::Demanded };
+        assert_eq!(role_name(mutual), "toll_scram_4096_mtls");
     }
 
     #[test]

@@ -181,6 +181,8 @@ impl Visitor<'_> {
         tls::Settings {
             library: tls::Library::OpenSsl,
             version: match version {
+                TlsVersion::Tls10 => tls::Version::Tls10,
+                TlsVersion::Tls11 => tls::Version::Tls11,
                 TlsVersion::Tls12 => tls::Version::Tls12,
                 TlsVersion::Tls13 => tls::Version::Tls13,
             },
@@ -196,6 +198,7 @@ impl Visitor<'_> {
             suite: None,
             group: None,
             strength: tls::Strength::Default,
+            resumption: tls::Resumption::Never,
             peer: tls::PeerName::from(url.host().unwrap_or_default()),
             identity: url.tls.identity.as_ref().map(|identity| tls::Identity {
                 certificate_file: identity.certificate_file.clone(),

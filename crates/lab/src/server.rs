@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use ciphertoll_model::{
     Auth, ClientIdentity, Endpoint, Engine, Path as NetworkPath, ServerKey, Settings, Strength, TlsPath,
-    TlsStart, TlsVersion,
+    TlsVersion,
 };
 use ciphertoll_record::{Ended, Scratch};
 use ciphertoll_wire::Secret;
 
 use crate::accounting::CpuMeter;
-use crate::certificates::Authority;
-use crate::config::{CA_FILE, Config, Network, socket_path};
+use crate::certificates::Authorities;
+use crate::config::{CA_FILE, CLIENT_CA_FILE, Config, Network, socket_path};
 use crate::control::Control;
+use crate::credentials::{Credentials, ServerCertificate};
 use crate::error::{Context, Error};
-use crate::fetch::FETCHABLE;
 use crate::files;
-use crate::find::{Build, version_numbers};
+use crate::find::Build;
 use crate::hex::hex;
 use crate::lab::Lab;
 use crate::place::{CURRENT, Place};
@@ -63,7 +63,7 @@ pub struct Account {
     pub user: String,
     /// The file, 0600 and ours, whose whole content is its password; empty where it has none.
     pub password_file: PathBuf,
-    /// What its clients show of themselves: for [`Auth::Cert`] only.
+    /// What its clients show of themselves, where the account demands it.
     pub identity: Option<ClientIdentity>,
 }
 
@@ -77,13 +77,13 @@ pub struct Server {
     control: Control,
     place: Place,
     port: u16,
-    installed: ServerKey,
+    installed: ServerCertificate,
     about: About,
     unmet_settings: Vec<String>,
     /// Names of the accounts that there are for clients.
     accounts: Vec<String>,
     certificate_request: CertificateRequest,
-    authority: Arc<Authority>,
+    authorities: Arc<Authorities>,
     run_as: RunAs,
     /// The server's files lie in it.
     _scratch: Arc<Scratch>,
@@ -123,10 +123,10 @@ impl Server {
         let place = Place::make(lab, start.name)?;
         let engine = start.build.engine;
         files::copy_directory(&start.template.path, &place.data, lab.run_as)?;
-        place.write_authority(&lab.authority)?;
-        place.write_certificate(&lab.authority, start.key, lab.run_as)?;
-        place.write_client_identity(&lab.authority, &account_name(engine, Auth::Cert))?;
-        place.point_to(start.key)?;
+        place.write_authorities(&lab.authorities)?;
+        let installed = ServerCertificate::from(start.key);
+        place.write_certificate(&lab.authorities.servers, installed, lab.run_as)?;
+        place.point_to(installed)?;
         let password = generate_password()?;
         place.write_passwords(&password)?;
         let access = match engine {
@@ -151,12 +151,12 @@ impl Server {
             control,
             place,
             port,
-            installed: start.key,
+            installed,
             about,
             unmet_settings: Vec::new(),
             accounts: Vec::new(),
             certificate_request: CertificateRequest::Omitted,
-            authority: Arc::clone(&lab.authority),
+            authorities: Arc::clone(&lab.authorities),
             run_as: lab.run_as,
             _scratch: Arc::clone(&lab.scratch),
         };
@@ -192,10 +192,10 @@ impl Server {
         Ok(unmet.into_iter().map(sentence).collect())
     }
 
-    /// The account whose clients authenticate like this; it is there once [`Self::prepare_auth`] has
-    /// made it.
-    pub fn account(&self, auth: Auth) -> Account {
-        let password_file = match auth {
+    /// The account whose clients show this; it is there once [`Self::prepare_auth`] has made it.
+    pub fn account(&self, credentials: impl Into<Credentials>) -> Account {
+        let credentials = credentials.into();
+        let password_file = match credentials.auth {
             Auth::Trust | Auth::Cert => &self.place.no_password,
             Auth::Scram { .. }
             | Auth::Md5
@@ -205,51 +205,45 @@ impl Server {
             | Auth::Parsec
             | Auth::AsAsked => &self.place.password,
         };
-        Account {
-            user: account_name(self.engine, auth),
-            password_file: password_file.clone(),
-            identity: (auth == Auth::Cert).then(|| self.place.client.clone()),
-        }
+        let user = account_name(self.engine, credentials);
+        let identity = credentials.need_a_certificate().then(|| self.place.client_identity(&user));
+        Account { user, password_file: password_file.clone(), identity }
     }
 
-    /// Makes the account for `auth` if it is not there yet; the default one always is. Where the server
+    /// Makes the account for what clients show if it is not there yet; the default one always is. Where the server
     /// cannot do it, that is [`Error::AuthUnavailable`].
     ///
-    /// To be called before each use of an account, not only the first: from here on `PostgreSQL` asks
-    /// clients for a certificate if `auth` is [`Auth::Cert`], and does not if it is not, since the request
-    /// is a part of the handshake that the others must not pay for. MariaDB asks every client in any case,
-    /// whether or not it is told of an authority.
-    pub fn prepare_auth(&mut self, auth: Auth) -> Result<(), Error> {
-        self.check_possible(auth)?;
-        self.request_certificates(auth)?;
-        let user = account_name(self.engine, auth);
+    /// To be called before each use of an account, not only the first: from here on `PostgreSQL` asks clients for a
+    /// certificate if the account demands one, and does not if it does not, since the request is a part of the
+    /// handshake that the others must not pay for. MariaDB asks every client in any case, whether or not it is told of
+    /// an authority.
+    pub fn prepare_auth(&mut self, credentials: impl Into<Credentials>) -> Result<(), Error> {
+        let credentials = credentials.into();
+        self.check_possible(credentials.auth)?;
+        self.request_certificates(credentials)?;
+        let user = account_name(self.engine, credentials);
         if self.accounts.contains(&user) {
             return Ok(());
         }
+        if credentials.need_a_certificate() {
+            self.place.write_client_identity(&self.authorities.clients, &user)?;
+        }
         let password = self.place.read_password()?;
         match self.engine {
-            Engine::MariaDb => mariadb::make_account(&self.control, auth, &password, &self.name())?,
-            Engine::Postgres => postgres::make_role(&self.control, auth, &password)?,
+            Engine::MariaDb => mariadb::make_account(&self.control, credentials, &password, &self.name())?,
+            Engine::Postgres => postgres::make_role(&self.control, credentials, &password)?,
         }
         self.accounts.push(user);
         Ok(())
     }
 
-    /// Fails where the server takes no TLS from the first byte, with how to get one that does.
-    pub fn supports_direct_tls(&self) -> Result<(), Error> {
-        check_direct_tls(self.engine, &self.release)
-    }
-
     /// Makes ready what the path says: the certificate, which may take a second or more. Fails where the server or
     /// this machine's TLS library cannot do it, with the reason.
     pub fn prepare_tls(&self, path: TlsPath) -> Result<(), Error> {
-        if path.start == TlsStart::Direct {
-            self.supports_direct_tls()?;
-        }
         let answerer =
             Answerer { engine: self.engine, release: &self.release, tls_library: self.tls_library() };
         tls_support::check(path, answerer)?;
-        self.prepare_certificate(path.key.unwrap_or(ServerKey::P256))
+        self.prepare_certificate(path.into())
     }
 
     /// Over TLS, as whether the path has it is not for us to say.
@@ -262,8 +256,12 @@ impl Server {
         }
     }
 
-    fn request_certificates(&mut self, auth: Auth) -> Result<(), Error> {
-        let wanted = if auth == Auth::Cert { CertificateRequest::Sent } else { CertificateRequest::Omitted };
+    fn request_certificates(&mut self, credentials: Credentials) -> Result<(), Error> {
+        let wanted = if credentials.need_a_certificate() {
+            CertificateRequest::Sent
+        } else {
+            CertificateRequest::Omitted
+        };
         if self.engine == Engine::Postgres && self.certificate_request != wanted {
             postgres::request_certificates(&self.control, &self.place, wanted)?;
             self.certificate_request = wanted;
@@ -299,24 +297,25 @@ impl Server {
         self.engine
     }
 
-    /// Makes a certificate with this key, which may take a second or more, so that it is there before the clock starts.
-    fn prepare_certificate(&self, key: ServerKey) -> Result<(), Error> {
-        self.place.write_certificate(&self.authority, key, self.run_as)
+    /// Makes a certificate, which may take seconds, so that it is there before the clock starts.
+    fn prepare_certificate(&self, certificate: ServerCertificate) -> Result<(), Error> {
+        self.place.write_certificate(&self.authorities.servers, certificate, self.run_as)
     }
 
-    /// Makes the server use the certificate with this key from the next connection on; without a
-    /// restart, and without doing anything where it is in use already.
-    pub fn install_certificate(&mut self, key: ServerKey) -> Result<(), Error> {
-        if self.installed == key {
+    /// Makes the server use this certificate from the next connection on; without a restart, and without doing
+    /// anything where it is in use already.
+    pub fn install_certificate(&mut self, certificate: impl Into<ServerCertificate>) -> Result<(), Error> {
+        let certificate = certificate.into();
+        if self.installed == certificate {
             return Ok(());
         }
-        self.prepare_certificate(key)?;
-        self.place.point_to(key)?;
+        self.prepare_certificate(certificate)?;
+        self.place.point_to(certificate)?;
         match self.engine {
             Engine::MariaDb => mariadb::reload_certificate(&self.control)?,
             Engine::Postgres => postgres::reload(&self.control)?,
         }
-        self.installed = key;
+        self.installed = certificate;
         Ok(())
     }
 
@@ -446,10 +445,7 @@ fn start_on_a_free_port(
     let engine = start.build.engine;
     let what = format!("{} {}", engine.display_name(), start.build.version);
     let surroundings = Surroundings { processors: start.processors.as_deref(), ..lab.surroundings() };
-    let openssl = match start.strength {
-        Strength::Default => None,
-        Strength::Weak => Some(place.write_weak_openssl(lab.run_as)?),
-    };
+    let openssl = place.write_openssl(start.strength, lab.run_as)?;
     let mut tried = Vec::new();
     while tried.len() < MOST_PORTS {
         let preferred = start.preferred_port.filter(|_| tried.is_empty());
@@ -459,8 +455,14 @@ fn start_on_a_free_port(
             build: start.build,
             data: &place.data,
             run: &place.run,
-            network: Network::Loopback { port, tls: place.tls.join(CURRENT), settings: settings.clone() },
+            network: Network::Loopback {
+                port,
+                tls: place.tls.join(CURRENT),
+                client_ca: place.root.join(CLIENT_CA_FILE),
+                settings: settings.clone(),
+            },
             openssl: openssl.as_deref(),
+            strength: start.strength,
             access: Some(access),
         };
         let control = match engine {
@@ -477,28 +479,11 @@ fn start_on_a_free_port(
     Err(Error::PortsTaken { what, tried })
 }
 
-fn account_name(engine: Engine, auth: Auth) -> String {
+fn account_name(engine: Engine, credentials: Credentials) -> String {
     match engine {
-        Engine::MariaDb => mariadb::account_name(auth).to_owned(),
-        Engine::Postgres => postgres::role_name(auth),
+        Engine::MariaDb => mariadb::account_name(credentials),
+        Engine::Postgres => postgres::role_name(credentials),
     }
-}
-
-fn check_direct_tls(engine: Engine, release: &str) -> Result<(), Error> {
-    /// The first version that looks for TLS in the first bytes.
-    const FIRST: u32 = 17;
-    let has_it = |engine, release: &str| {
-        engine == Engine::Postgres && version_numbers(release).first().is_some_and(|&major| major >= FIRST)
-    };
-    if has_it(engine, release) {
-        return Ok(());
-    }
-    let fetchable = FETCHABLE.iter().find(|one| has_it(one.engine, one.version));
-    let fetch =
-        fetchable.map(|one| format!(": fetch {} by `ciphertoll servers fetch {}`", one.version, one.name));
-    let remedy =
-        format!("{} does from version {FIRST}{}", Engine::Postgres.display_name(), fetch.unwrap_or_default());
-    Err(Error::DirectTlsUnavailable { server: format!("{} {release}", engine.display_name()), remedy })
 }
 
 fn says_port_taken(log_end: &str) -> bool {
@@ -514,18 +499,6 @@ fn generate_password() -> Result<Secret, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn direct_tls_came_with_postgres_17() {
-        assert!(check_direct_tls(Engine::Postgres, "17.2").is_ok());
-        assert!(check_direct_tls(Engine::Postgres, "18.6").is_ok());
-        let error = check_direct_tls(Engine::Postgres, "15.18").unwrap_err().to_string();
-        assert!(
-            error.contains("PostgreSQL 15.18") && error.contains("`ciphertoll servers fetch postgres-18`"),
-            "{error}"
-        );
-        assert!(check_direct_tls(Engine::MariaDb, "18.1").is_err());
-    }
 
     #[test]
     fn passwords_are_long_and_differ() {

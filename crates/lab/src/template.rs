@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ciphertoll_model::{Engine, ServerLevel};
+use ciphertoll_model::{Engine, ServerLevel, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use nix::fcntl::{Flock, FlockArg};
@@ -33,7 +33,7 @@ use crate::tables::Tables;
 use crate::user::RunAs;
 
 /// Bumped when a template made by an older version would not do any more.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const INSTALL_LIMIT: Duration = Duration::from_mins(3);
 
 /// A data directory to copy.
@@ -152,8 +152,8 @@ fn construct(
     install(surroundings, build, &data, &run, place.join("install.log"))?;
     watcher.go_on()?;
     watcher.say(&format!("{name}: loading {tables}"));
-    let config =
-        Config { build, data: &data, run: &run, network: Network::SocketOnly, access: None, openssl: None };
+    let (network, strength) = (Network::SocketOnly, Strength::Default);
+    let config = Config { build, data: &data, run: &run, network, access: None, openssl: None, strength };
     let control = match build.engine {
         Engine::MariaDb => Control::mariadb(&config.socket(), "root", Secret::new(Vec::new())),
         Engine::Postgres => Control::postgres(&config.socket(), CONTROL_ROLE, "postgres"),
@@ -174,7 +174,7 @@ fn construct(
             let control = Control::postgres(&config.socket(), CONTROL_ROLE, rows::SCHEMA);
             let mut client = control.connect()?;
             load_postgres(&mut client, &name, tables, watcher)?;
-            postgres::make_group(&mut client)?;
+            postgres::make_groups(&mut client)?;
             control::execute(&mut client, "write everything out", "CHECKPOINT")?;
         }
     }

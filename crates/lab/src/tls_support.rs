@@ -1,14 +1,17 @@
 //! What a server and this machine's TLS library can do of what a path says; the rest is left out with the reason.
 
-use ciphertoll_model::{Engine, Group, TlsLibrary, TlsPath, TlsVersion};
+use ciphertoll_model::{Engine, Group, Resumption, Strength, TlsLibrary, TlsPath, TlsStart, TlsVersion};
 use ciphertoll_net::tls;
 use ciphertoll_wire::tls::NamedGroup;
 
 use crate::error::Error;
+use crate::fetch::FETCHABLE;
 use crate::find::version_numbers;
 
 /// The first `PostgreSQL` that takes more than one group (`ssl_groups`).
 const SEVERAL_GROUPS: u32 = 18;
+/// The first `PostgreSQL` that looks for TLS in the first bytes, or right behind the request for it.
+const TLS_AT_ONCE: u32 = 17;
 /// The first OpenSSL with ML-KEM.
 const ML_KEM: [u32; 2] = [3, 5];
 
@@ -27,10 +30,46 @@ pub(crate) fn check(path: TlsPath, answerer: Answerer<'_>) -> Result<(), Error> 
     if let Some(error) = tls::Context::lacks(&offered(path)) {
         return Err(Error::TlsUnavailable(error.to_string()));
     }
+    check_start(path.start, answerer)?;
+    if path.resumption != Resumption::Never && answerer.engine == Engine::Postgres {
+        let reason = "PostgreSQL never resumes: it gives no tickets and keeps no session ids";
+        return Err(Error::TlsUnavailable(reason.to_owned()));
+    }
     match path.group {
         Some(group) => check_group(group, answerer),
         None => Ok(()),
     }
+}
+
+fn check_start(start: TlsStart, answerer: Answerer<'_>) -> Result<(), Error> {
+    let Answerer { engine, release, .. } = answerer;
+    let at_once = |engine, release: &str| {
+        let major = version_numbers(release).first().copied();
+        engine == Engine::Postgres && major.is_some_and(|major| major >= TLS_AT_ONCE)
+    };
+    let possible = match start {
+        TlsStart::Requested => true,
+        TlsStart::Direct => at_once(engine, release),
+        TlsStart::Eager => engine != Engine::Postgres || at_once(engine, release),
+    };
+    if possible {
+        return Ok(());
+    }
+    let fetchable = FETCHABLE.iter().find(|one| at_once(one.engine, one.version));
+    let fetch =
+        fetchable.map(|one| format!(": fetch {} by `ciphertoll servers fetch {}`", one.version, one.name));
+    let cure = format!(
+        "{} does from version {TLS_AT_ONCE}{}",
+        Engine::Postgres.display_name(),
+        fetch.unwrap_or_default()
+    );
+    let server = format!("{} {release}", engine.display_name());
+    Err(Error::TlsUnavailable(match start {
+        TlsStart::Eager => format!("{server} takes nothing behind a request for TLS; {cure}"),
+        TlsStart::Requested | TlsStart::Direct => {
+            format!("{server} does not take TLS from the first byte; {cure}")
+        }
+    }))
 }
 
 fn check_group(group: Group, answerer: Answerer<'_>) -> Result<(), Error> {
@@ -62,6 +101,8 @@ fn offered(path: TlsPath) -> tls::Settings {
             TlsLibrary::Rustls => tls::Library::Rustls,
         },
         version: match path.version {
+            TlsVersion::Tls10 => tls::Version::Tls10,
+            TlsVersion::Tls11 => tls::Version::Tls11,
             TlsVersion::Tls12 => tls::Version::Tls12,
             TlsVersion::Tls13 => tls::Version::Tls13,
         },
@@ -69,7 +110,12 @@ fn offered(path: TlsPath) -> tls::Settings {
         anchors: tls::TrustAnchors::System,
         suite: path.suite.map(|suite| tls::Suite { openssl: suite.label(), iana: suite.iana() }),
         group: path.group.map(|group| NamedGroup(group.number())),
-        strength: tls::Strength::Default,
+        strength: match path.strength() {
+            Strength::Default => tls::Strength::Default,
+            Strength::Weak => tls::Strength::Weak,
+            Strength::Obsolete => tls::Strength::Obsolete,
+        },
+        resumption: tls::Resumption::Never,
         peer: tls::PeerName::from("localhost"),
         identity: None,
     }
@@ -83,6 +129,28 @@ mod tests {
         let path: ciphertoll_model::Path = path.parse().unwrap();
         let answerer = Answerer { engine, release, tls_library: Some(tls_library) };
         check(path.as_tls().unwrap(), answerer).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn tls_at_once_came_with_postgres_17() {
+        for path in ["tls1.3-p256+direct", "tls1.3-p256+eager"] {
+            let of = |release| reason(path, Engine::Postgres, release, "OpenSSL");
+            assert_eq!((of("17.2"), of("18.6")), (None, None));
+            let said = of("15.18").unwrap();
+            assert!(
+                said.contains("PostgreSQL 15.18") && said.contains("`ciphertoll servers fetch postgres-18`"),
+                "{said}"
+            );
+        }
+        assert_eq!(reason("tls1.3-p256+eager", Engine::MariaDb, "10.11.19", "OpenSSL"), None);
+        assert!(reason("tls1.3-p256+direct", Engine::MariaDb, "18.1", "OpenSSL").is_some());
+    }
+
+    #[test]
+    fn postgres_never_resumes() {
+        let of = |engine| reason("tls1.2-p256+resume", engine, "18.6", "OpenSSL");
+        assert!(of(Engine::Postgres).unwrap().contains("never resumes"));
+        assert_eq!(of(Engine::MariaDb), None);
     }
 
     #[test]

@@ -77,6 +77,7 @@ fn leg_of(agreed: &Agreed) -> Leg {
         group: negotiated.and_then(|tls| tls.group.as_deref().map(ToOwned::to_owned)),
         key: negotiated.map(|tls| tls.key.clone().into_owned()),
         resumed: negotiated.map(|tls| tls.resumed),
+        chain: negotiated.and_then(|tls| tls.chain),
         hello_retry: negotiated.map(|tls| tls.hello_retry),
         auth: Some(agreed.auth.label()),
         library: negotiated.map(|tls| tls.library.label().to_owned()),

@@ -49,6 +49,7 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
         return Err(Error::Unfit("a limit needs a positive rate"));
     }
     let dialer = setup::dialer(&spec)?;
+    setup::get_sessions(&spec, &dialer)?;
     let threads = usize::from(spec.threads.clamp(1, spec.clients.count()));
     thread::scope(|scope| {
         let (ready, readiness) = mpsc::channel();

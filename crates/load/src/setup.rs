@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::thread;
 
 use ciphertoll_model::{
     AddressFamily, Auth, ChannelBinding, Ctx, Endpoint, Engine, TlsLibrary, TlsSpec, TlsStart, TlsVersion,
     TrialSpec,
 };
+use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{
-    Context, Identity, Library, PeerName, Settings, Strength, Suite, TrustAnchors, Verification, Version,
+    Context, Identity, Library, PeerName, Resumption, Sessions, Settings, Strength, Suite, TrustAnchors,
+    Verification, Version, Way,
 };
 use ciphertoll_net::{Address, ContextSource, Dialer, Family, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
@@ -17,6 +20,9 @@ use ciphertoll_wire::tls::NamedGroup;
 use ciphertoll_wire::{mysql, postgres};
 
 use crate::Error;
+
+/// The most that get sessions at once: each waits for the network most of the time.
+const MOST_VISITORS: usize = 16;
 
 /// What every client of the trial dials with.
 pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
@@ -47,6 +53,7 @@ fn login(spec: &TrialSpec, password: Secret) -> Login {
         Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
             database: spec.database.clone(),
             encryption: match &spec.tls {
+                Some(TlsSpec { start: TlsStart::Eager, .. }) => mysql::Encryption::EagerTls,
                 Some(_) => mysql::Encryption::Tls,
                 None => mysql::Encryption::Plain,
             },
@@ -63,6 +70,7 @@ fn login(spec: &TrialSpec, password: Secret) -> Login {
             encryption: match &spec.tls {
                 Some(TlsSpec { start: TlsStart::Requested, .. }) => postgres::Encryption::Tls,
                 Some(TlsSpec { start: TlsStart::Direct, .. }) => postgres::Encryption::DirectTls,
+                Some(TlsSpec { start: TlsStart::Eager, .. }) => postgres::Encryption::EagerTls,
                 None => postgres::Encryption::Plain,
             },
             channel_binding: match spec.auth {
@@ -100,6 +108,8 @@ fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
             TlsLibrary::Rustls => Library::Rustls,
         },
         version: match tls.version {
+            TlsVersion::Tls10 => Version::Tls10,
+            TlsVersion::Tls11 => Version::Tls11,
             TlsVersion::Tls12 => Version::Tls12,
             TlsVersion::Tls13 => Version::Tls13,
         },
@@ -118,7 +128,9 @@ fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
         strength: match tls.strength {
             ciphertoll_model::Strength::Default => Strength::Default,
             ciphertoll_model::Strength::Weak => Strength::Weak,
+            ciphertoll_model::Strength::Obsolete => Strength::Obsolete,
         },
+        resumption: resumption(tls),
         peer: PeerName::from(tls.server_name.as_str()),
         identity: tls.identity.as_ref().map(|identity| Identity {
             certificate_file: identity.certificate_file.clone(),
@@ -128,5 +140,38 @@ fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
     Ok(match tls.ctx {
         Ctx::Shared => ContextSource::Shared(Context::build(&settings)?),
         Ctx::PerConnect | Ctx::PerConnectSystemCa => ContextSource::PerConnect(Arc::new(settings)),
+    })
+}
+
+/// Drivers that resume and build a context for each connect carry the session over, as libmysqlclient does.
+fn resumption(tls: &TlsSpec) -> Resumption {
+    let way = match tls.resumption {
+        ciphertoll_model::Resumption::Never => return Resumption::Never,
+        ciphertoll_model::Resumption::Always => Way::Any,
+        ciphertoll_model::Resumption::BySessionId => Way::SessionId,
+    };
+    match tls.ctx {
+        Ctx::Shared => Resumption::WithinContext(way),
+        Ctx::PerConnect | Ctx::PerConnectSystemCa => Resumption::AcrossContexts(way, Sessions::new()),
+    }
+}
+
+/// Gets the sessions that the trial's connections take up: of each connection all are looked at, so the first has to
+/// have one, too. A session of TLS 1.3 is for one connection, so that there is one for each client.
+pub(crate) fn get_sessions(spec: &TrialSpec, dialer: &Dialer) -> Result<(), Error> {
+    let Some(tls) = spec.tls.as_ref().filter(|tls| tls.resumption != ciphertoll_model::Resumption::Never)
+    else {
+        return Ok(());
+    };
+    let clients = if tls.version == TlsVersion::Tls13 { usize::from(spec.clients.count()) } else { 1 };
+    let dialer = &Dialer { transport: Transport::Blocking, ..dialer.clone() };
+    let threads = clients.min(MOST_VISITORS);
+    thread::scope(|scope| {
+        let visit = |number: usize| {
+            let mut turns = (number..clients).step_by(threads);
+            move || turns.try_for_each(|_| Client::dial(dialer)?.close())
+        };
+        let visitors: Vec<_> = (0..threads).map(|number| scope.spawn(visit(number))).collect();
+        visitors.into_iter().try_for_each(|visitor| Ok(visitor.join().map_err(|_| Error::Panicked)??))
     })
 }

@@ -246,6 +246,7 @@ impl Fixture {
                 suite: None,
                 group: None,
                 strength: Strength::Default,
+                resumption: ciphertoll_model::Resumption::Never,
                 library: TlsLibrary::OpenSsl,
                 identity: None,
             }),

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::factor::{
-    AtRest, Auth, Clients, ConnectionUse, Ctx, Dataset, Driver, Engine, Link, Pace, Path, Scale, ServerKey,
-    ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsPath, TlsStart, UrlPlace, Verification, Workload,
+    AtRest, Auth, ClientCertificate, Clients, ConnectionUse, Ctx, Dataset, Driver, Engine, Link, Pace, Path,
+    Resumption, Scale, ServerKey, ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsPath, TlsStart, UrlPlace,
+    Verification, Workload,
 };
 
 /// What is compared: one level of each factor that is not load.
@@ -120,6 +121,10 @@ impl Cell {
                 "{name} has a certificate of its own: write {}",
                 tls.map_or("", |tls| tls.version.label())
             )
+        } else if tls.is_some_and(|tls| tls.chain.is_some()) {
+            format!("{name} sends the certificates that it has: leave out +chain")
+        } else if tls.is_some_and(|tls| tls.client_certificate != ClientCertificate::None) {
+            format!("what clients of {name} show is in its URL (sslcert or ssl-cert): leave out +mtls")
         } else if tls.is_some() && url.tls.demand == TlsDemand::Never {
             format!("the URL of {name} asks for no TLS")
         } else if tls.is_none() && matches!(url.tls.demand, TlsDemand::Always(_)) {
@@ -151,7 +156,25 @@ impl Cell {
                 server.engine.display_name()
             ));
         }
-        path.as_tls().and_then(TlsPath::impossible).or_else(|| auth.impossible(server.engine, *path))
+        let tls = path.as_tls();
+        tls.and_then(TlsPath::impossible)
+            .or_else(|| tls.and_then(|tls| self.impossible_with(tls)))
+            .or_else(|| auth.impossible(server.engine, *path))
+    }
+
+    /// What a TLS path cannot do together with other factors.
+    fn impossible_with(&self, tls: TlsPath) -> Option<String> {
+        let Treatment { auth, ctx, .. } = &self.treatment;
+        let shows_one = tls.client_certificate == ClientCertificate::Demanded;
+        let resumes = tls.resumption != Resumption::Never;
+        let reason = if shows_one && *auth == Auth::Cert {
+            "with auth=cert the client shows a certificate in any case: leave out +mtls"
+        } else if resumes && tls.library == TlsLibrary::Rustls && *ctx != Some(Ctx::Shared) {
+            "rustls resumes within one context only: ctx=shared"
+        } else {
+            return None;
+        };
+        Some(reason.to_owned())
     }
 
     /// Why this cell says nothing that another does not say already, if so.

@@ -20,10 +20,10 @@ pub use environment::{CryptoInstruction, Environment};
 pub use event::{Ending, Event, Flag, LookDecision, Observation, Stamped, VoidReason};
 pub use exit::ExitCode;
 pub use factor::{
-    AtRest, Auth, Bytes, ChannelBinding, Clients, ConnectionUse, Ctx, Dataset, Driver, DriverName, Engine,
-    Factor, Group, Iterations, LevelError, Link, Pace, Path, Percent, Scale, ServerKey, ServerLevel,
-    ServerUrl, Suite, TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, UrlError, UrlPlace, UrlTls,
-    Verification, Workload,
+    AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, ConnectionUse, Ctx,
+    Dataset, Driver, DriverName, Engine, Factor, Group, Iterations, LevelError, Link, Pace, Path, Percent,
+    Resumption, Scale, ServerKey, ServerLevel, ServerUrl, Suite, TlsDemand, TlsLibrary, TlsPath, TlsStart,
+    TlsVersion, UrlError, UrlPlace, UrlTls, Verification, Workload,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::factor::{
-    Auth, Clients, Ctx, Engine, Group, Suite, TlsLibrary, TlsStart, TlsVersion, Verification,
+    Auth, Clients, Ctx, Engine, Group, Resumption, Suite, TlsLibrary, TlsStart, TlsVersion, Verification,
 };
 use crate::script::Script;
 
@@ -107,6 +107,9 @@ pub struct TlsSpec {
     /// The one group offered; the library's defaults where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
+    /// Whether sessions are taken up again.
+    #[serde(default)]
+    pub resumption: Resumption,
     /// What the certificate's key asks of the client: a weak one lowers its security level.
     #[serde(default)]
     pub strength: Strength,
@@ -118,8 +121,8 @@ pub struct TlsSpec {
     pub identity: Option<ClientIdentity>,
 }
 
-/// How strong keys and signatures must be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How strong keys and signatures must be; the later ones put up with more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strength {
     /// As the library has it by default.
@@ -127,6 +130,8 @@ pub enum Strength {
     Default,
     /// OpenSSL's security level 1: 80 bits, as an RSA key of 1024 bits has.
     Weak,
+    /// OpenSSL's security level 0: anything, as TLS 1.0 and 1.1 sign with SHA-1.
+    Obsolete,
 }
 
 /// A client's own certificate.
@@ -360,6 +365,9 @@ pub struct Leg {
     /// Whether the session was resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed: Option<bool>,
+    /// How many certificates the server sent; absent where the session was resumed, as none is sent then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<u8>,
     /// Whether a HelloRetryRequest cost a round trip more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hello_retry: Option<bool>,

@@ -27,14 +27,18 @@ impl Client {
     /// accepts; where none does, the first one's error is returned. Otherwise the first address must do, as it must
     /// for [`Dialer::dial`].
     pub fn connect(address: &Address, login: Login, tls: Option<&tls::Context>) -> Result<Self, Error> {
-        let dialer = Dialer {
+        Self::dial(&Dialer {
             address: address.clone(),
             login,
             tls: tls.cloned().map(ContextSource::Shared),
             transport: Transport::Blocking,
-        };
+        })
+    }
+
+    /// The same as a load's clients do it, whose dialer this is; its transport must be [`Transport::Blocking`].
+    pub fn dial(dialer: &Dialer) -> Result<Self, Error> {
         let deadline = Deadline::from_now();
-        let (mut connecting, family) = dial(&dialer, &deadline)?;
+        let (mut connecting, family) = dial(dialer, &deadline)?;
         loop {
             deadline.check()?;
             match connecting.advance(Readiness::Readable)? {

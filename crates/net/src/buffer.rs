@@ -44,6 +44,17 @@ impl Buffer {
         debug_assert!(self.end <= self.storage.len(), "filled more than there was room for");
     }
 
+    /// Puts `bytes` behind the unread ones.
+    pub(crate) fn append(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let space = self.space();
+            let (now, rest) = bytes.split_at(bytes.len().min(space.len()));
+            space[..now.len()].copy_from_slice(now);
+            self.filled(now.len());
+            bytes = rest;
+        }
+    }
+
     /// Moves what is unread to the front and, where that frees little, doubles the storage.
     fn make_space(&mut self) {
         if self.start > 0 {

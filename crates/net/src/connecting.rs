@@ -12,7 +12,7 @@ use crate::channel::{Channel, Received};
 use crate::phase::{Phase, PhaseTimes, Stopwatch};
 use crate::resolve::{Lookup, resolve};
 use crate::socket::{Address, Connection, Socket, SourceAddresses, Transport, connect_tcp, connect_unix};
-use crate::tls::{Context, Handshake, Settings};
+use crate::tls::{Context, Handshake, Session, Settings};
 use crate::{Error, Readiness, Sent};
 
 /// What every connect of a load has in common.
@@ -45,6 +45,8 @@ pub struct Connecting {
     machine: Box<Connect>,
     tls: Option<ContextSource>,
     context: Option<Context>,
+    /// TLS that has said its first word while the server has not yet said whether it will have it.
+    offered: Option<Session>,
     stage: Stage,
     stopwatch: Stopwatch,
 }
@@ -124,6 +126,7 @@ impl Dialer {
             machine: Box::new(Connect::new(&self.login)),
             tls: self.tls.clone(),
             context: None,
+            offered: None,
             stage,
             stopwatch,
         }
@@ -201,6 +204,7 @@ impl Connecting {
                 self.send()?;
                 Ok(Advance::AwaitPeer)
             }
+            Step::OfferTls => self.offer_tls(),
             Step::StartTls => self.start_tls(),
             Step::Phase(phase) => self.end_phase(phase),
             Step::Done => Ok(Advance::Finished),
@@ -211,7 +215,9 @@ impl Connecting {
         match phase {
             WirePhase::ServerGreeting => {
                 self.stopwatch.lap(Phase::ServerGreeting);
-                self.build_context()?;
+                if self.offered.is_none() {
+                    self.build_context()?;
+                }
             }
             WirePhase::TlsRequest => {
                 self.send()?;
@@ -236,7 +242,34 @@ impl Connecting {
         Ok(())
     }
 
+    /// Sends TLS's first message behind the request for it.
+    fn offer_tls(&mut self) -> Result<Advance, Error> {
+        let mut session = self.new_session()?;
+        session.handshake()?;
+        self.channel.output().append(session.outgoing());
+        self.offered = Some(session);
+        self.send()?;
+        Ok(Advance::Continue)
+    }
+
     fn start_tls(&mut self) -> Result<Advance, Error> {
+        let session = match self.offered.take() {
+            Some(mut session) => {
+                // What has come behind the plaintext is TLS: only one that was offered gets so far with any.
+                let early = self.channel.input();
+                session.feed(early);
+                let bytes = early.len();
+                self.channel.consume(bytes);
+                session
+            }
+            None => self.new_session()?,
+        };
+        self.channel.session = Some(session);
+        self.stage = Stage::TlsHandshake;
+        Ok(Advance::Continue)
+    }
+
+    fn new_session(&mut self) -> Result<Session, Error> {
         // Where the server has not greeted, this is the first that is known of it.
         if self.context.is_none() {
             self.build_context()?;
@@ -244,9 +277,7 @@ impl Connecting {
         let Some(context) = self.context.take() else {
             return Err(Error::TlsSettings("no TLS context was given".to_owned()));
         };
-        self.channel.session = Some(context.session(self.login.alpn())?);
-        self.stage = Stage::TlsHandshake;
-        Ok(Advance::Continue)
+        context.session(self.login.alpn())
     }
 
     fn step_handshake(&mut self) -> Result<Advance, Error> {

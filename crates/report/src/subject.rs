@@ -1,7 +1,8 @@
 //! Who a sentence is about: "A TLS 1.3 connect (P-256 certificate)", and "a plain one".
 
 use ciphertoll_model::{
-    Cell, ConnectionUse, Ctx, Factor, Path, ServerKey, TlsLibrary, TlsPath, TlsStart, TlsVersion, Workload,
+    Cell, ClientCertificate, ConnectionUse, Ctx, Factor, Path, Resumption, ServerKey, TlsLibrary, TlsPath,
+    TlsStart, TlsVersion, Workload,
 };
 
 use crate::names;
@@ -106,7 +107,21 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
         details.extend(tls.key.map(|key| certificate(key).to_owned()));
         details.extend(tls.suite.map(|suite| suite.label().to_owned()));
         details.extend(tls.group.map(|group| format!("group {group}")));
-        details.extend((tls.start == TlsStart::Direct).then(|| "direct".to_owned()));
+        details.extend(match tls.resumption {
+            Resumption::Never => None,
+            Resumption::Always => Some("resumed".to_owned()),
+            Resumption::BySessionId => Some("resumed by session id".to_owned()),
+        });
+        details.extend(match tls.client_certificate {
+            ClientCertificate::None => None,
+            ClientCertificate::Demanded => Some("mutual".to_owned()),
+        });
+        details.extend(match tls.start {
+            TlsStart::Requested => None,
+            TlsStart::Direct => Some("direct".to_owned()),
+            TlsStart::Eager => Some("eager".to_owned()),
+        });
+        details.extend(tls.chain.map(|chain| format!("chain of {chain}")));
         details.extend((tls.library == TlsLibrary::Rustls).then(|| "rustls".to_owned()));
     }
     for factor in rows {
@@ -140,6 +155,8 @@ fn noun(path: Path) -> &'static str {
 /// A protocol's usual name.
 pub(crate) fn protocol(version: TlsVersion) -> &'static str {
     match version {
+        TlsVersion::Tls10 => "TLS 1.0",
+        TlsVersion::Tls11 => "TLS 1.1",
         TlsVersion::Tls12 => "TLS 1.2",
         TlsVersion::Tls13 => "TLS 1.3",
     }

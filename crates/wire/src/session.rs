@@ -123,7 +123,7 @@ impl Login {
     /// Whether there will be a [`Step::StartTls`].
     pub fn uses_tls(&self) -> bool {
         match self {
-            Self::MySql(login) => login.encryption == mysql::Encryption::Tls,
+            Self::MySql(login) => login.encryption != mysql::Encryption::Plain,
             Self::Postgres(login) => login.encryption != postgres::Encryption::Plain,
         }
     }

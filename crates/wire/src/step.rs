@@ -5,6 +5,9 @@
 pub enum Step {
     /// Send what is in `out`, then call again with more input.
     NeedInput,
+    /// Send what is in `out` and the client's first TLS message behind it, in one send, then call again: what comes next
+    /// is plaintext still, until there is a [`Step::StartTls`]. What is left of the input then is TLS already.
+    OfferTls,
     /// Send what is in `out`, run the TLS handshake, then call again with decrypted bytes only.
     StartTls,
     /// This phase just ended; call again at once. `out` may have bytes to send.

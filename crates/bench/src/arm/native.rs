@@ -111,6 +111,7 @@ fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
         suite: None,
         group: None,
         strength: Strength::Default,
+        resumption: ciphertoll_model::Resumption::Never,
         library: TlsLibrary::OpenSsl,
         identity: None,
     })

@@ -54,6 +54,8 @@ fn run(arm: &Arm, place: &Place<'_>, name: &str, extra: &[&str]) -> Result<Sampl
     };
     if let Route::Tls(version) = arm.route {
         let version = match version {
+            TlsVersion::Tls10 => "1.0",
+            TlsVersion::Tls11 => "1.1",
             TlsVersion::Tls12 => "1.2",
             TlsVersion::Tls13 => "1.3",
         };

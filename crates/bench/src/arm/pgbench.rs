@@ -61,6 +61,8 @@ pub(super) fn set_tls(command: &mut Command, route: Route, place: &Place<'_>) ->
             return Ok(());
         }
         Route::Unix => bail!("tools are compared by TCP"),
+        Route::Tls(TlsVersion::Tls10) => "TLSv1",
+        Route::Tls(TlsVersion::Tls11) => "TLSv1.1",
         Route::Tls(TlsVersion::Tls12) => "TLSv1.2",
         Route::Tls(TlsVersion::Tls13) => "TLSv1.3",
     };

@@ -26,11 +26,28 @@ const LEVELS: [(&str, [&str; 4]); 12] = [
     ),
 ];
 
+/// Each with what else must be seen: whether it resumed, and how many certificates were sent. Where `PostgreSQL` 15 cannot
+/// do it, a part of the reason.
+const MORE_LEVELS: [(&str, bool, Option<u64>, Option<&str>); 10] = [
+    ("tls1.0-rsa2048", false, Some(1), None),
+    ("tls1.1-p256", false, Some(1), None),
+    ("tls1.3-p256+mtls", false, Some(1), None),
+    ("tls1.3-p384+chain=3", false, Some(3), None),
+    ("tls1.2-p256+mtls+chain=2", false, Some(2), None),
+    ("tls1.2-p256+resume", true, None, Some("never resumes")),
+    ("tls1.2-p256+resume=id", true, None, Some("never resumes")),
+    ("tls1.3-p256+resume", true, None, Some("never resumes")),
+    ("tls1.3-p256+eager", false, Some(1), Some("takes nothing behind a request")),
+    ("tls1.3-rsa2048+resume+mtls+eager", true, None, Some("PostgreSQL")),
+];
+
 /// What cannot be had here, and a part of the reason.
-const IMPOSSIBLE: [(&str, &str); 3] = [
+const IMPOSSIBLE: [(&str, &str); 5] = [
     ("tls1.2-p256+suite=AES256-SHA", "goes with RSA certificates"),
     ("tls1.3-p256+group=x25519mlkem768", "x25519mlkem768"),
     ("tls1.2-rsa1024+client=rustls", "less than 2048 bits"),
+    ("tls1.3-p256+resume=id", "no session ids"),
+    ("tls1.3-p256+resume+client=rustls", "ctx=shared"),
 ];
 
 fn field<'a>(leg: &'a Value, key: &str) -> &'a str {
@@ -42,7 +59,9 @@ fn what_was_asked_for_is_what_was_seen() {
     let _machine = alone();
     for engine in crate::url::engines_here() {
         let place = tempfile::tempdir().expect("a directory");
-        let levels = LEVELS.iter().map(|(level, _)| *level).chain(IMPOSSIBLE.iter().map(|(level, _)| *level));
+        let levels = LEVELS.map(|(level, _)| level).into_iter();
+        let levels = levels.chain(MORE_LEVELS.map(|(level, ..)| level));
+        let levels = levels.chain(IMPOSSIBLE.map(|(level, _)| level));
         let paths = ["plain"].into_iter().chain(levels).collect::<Vec<_>>().join(",");
         let output = ciphertoll(&["run", "--server", engine.label(), "--path", &paths, "--size", "smoke"])
             .args(["--trial-time", "100ms", "--json", "-q", "--run-dir", text(place.path())])
@@ -64,7 +83,23 @@ fn what_was_asked_for_is_what_was_seen() {
             assert!(!items(cell, "legs").is_empty(), "{engine}: {level}: nothing was seen");
         }
         let skipped = items(&document, "skipped");
-        for (level, reason) in IMPOSSIBLE {
+        let mut impossible = IMPOSSIBLE.to_vec();
+        for (level, resumed, chain, not_on_postgres) in MORE_LEVELS {
+            if let (Some(reason), ciphertoll_model::Engine::Postgres) = (not_on_postgres, engine) {
+                impossible.push((level, reason));
+                continue;
+            }
+            let cell = cells.iter().find(|cell| cell["path"] == level);
+            let cell = cell.unwrap_or_else(|| panic!("{engine}: {level} is missing: {skipped:#?}"));
+            assert!(!items(cell, "legs").is_empty(), "{engine}: {level}: nothing was seen");
+            for leg in items(cell, "legs") {
+                let leg = leg.get("leg").unwrap_or(leg);
+                assert_eq!(leg["resumed"].as_bool(), Some(resumed), "{engine}: {level}: {leg}");
+                assert_eq!(leg["chain"].as_u64(), chain, "{engine}: {level}: {leg}");
+                assert_eq!(field(leg, "tls_version"), &level[..6], "{engine}: {level}: {leg}");
+            }
+        }
+        for (level, reason) in impossible {
             let said = skipped.iter().find(|skip| field(skip, "id").split('/').nth(1) == Some(level));
             let said = said.unwrap_or_else(|| panic!("{engine}: {level} is not skipped: {skipped:?}"));
             assert!(field(said, "reason").contains(reason), "{engine}: {said}");

@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ciphertoll_lab::{Apart, Lab, Server, Start, Tables, Template};
-use ciphertoll_model::{Cell, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength};
+use ciphertoll_model::{
+    Cell, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,
+};
 
 use super::failure::NotStarted;
+use super::request::credentials;
 use crate::bench::Emit;
 use crate::interrupt::Interrupt;
 
@@ -150,7 +153,7 @@ impl Instance {
                 Some(tls) => self.server.prepare_tls(tls),
                 None => Ok(()),
             };
-            match supported.and_then(|()| self.server.prepare_auth(cell.treatment.auth)) {
+            match supported.and_then(|()| self.server.prepare_auth(credentials(cell))) {
                 Err(error) if error.exit_code() == ExitCode::NothingRan => {
                     skip(cell, &error.to_string(), emit);
                 }
@@ -164,8 +167,8 @@ impl Instance {
 /// All cells of a server share it, and so its strength: where one of them has a weak key, all have a server that takes
 /// weak keys.
 fn strength_for(so_far: Strength, cell: &Cell) -> Strength {
-    let weak = cell.treatment.path.as_tls().and_then(|tls| tls.key).is_some_and(ServerKey::is_weak);
-    if weak { Strength::Weak } else { so_far }
+    let own = cell.treatment.path.as_tls().map_or(Strength::Default, TlsPath::strength);
+    so_far.max(own)
 }
 
 /// A server with what was asked for, and with its tables read.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ciphertoll_lab::{Apart, Lab, Passwords, processors_apart};
 use ciphertoll_load::LoadProcess;
-use ciphertoll_model::{Arm, Cell, Environment, Event, Path, Pin, Plan, ServerKey, TrialSpec};
+use ciphertoll_model::{Arm, Cell, Environment, Event, Path, Pin, Plan, TrialSpec};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use self::drivers::Drivers;
@@ -21,7 +21,7 @@ use self::failure::{NotStarted, bench_error, control_failed, fatal, internal, lo
 use self::instance::{Ground, Instance, Wanted};
 use self::observe::{Clocks, observe};
 use self::remotes::{Remotes, stop_where_it_is_full};
-use self::request::{at_url, here};
+use self::request::{at_url, credentials, here};
 use crate::bench::{Bench, BenchError, Emit, Measured, ProcessorsApart, TrialError, TrialRequest};
 use crate::interrupt::Interrupt;
 
@@ -205,11 +205,9 @@ impl Bench for LabBench {
         }
         self.revive(cell, emit)?;
         let server = &mut self.instance(cell)?.server;
-        server.prepare_auth(cell.treatment.auth).map_err(|error| control_failed(server, error))?;
+        server.prepare_auth(credentials(cell)).map_err(|error| control_failed(server, error))?;
         let Some(tls) = cell.treatment.path.as_tls() else { return Ok(()) };
-        server
-            .install_certificate(tls.key.unwrap_or(ServerKey::P256))
-            .map_err(|error| control_failed(server, error))
+        server.install_certificate(tls).map_err(|error| control_failed(server, error))
     }
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
@@ -311,7 +309,7 @@ fn note_in_ledger(
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_model::{Engine, ServerLevel, Spec};
+    use ciphertoll_model::{Engine, ServerKey, ServerLevel, Spec};
 
     use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ciphertoll_lab::{Remote, Server};
+use ciphertoll_lab::{Credentials, Remote, Server};
 use ciphertoll_model::{
-    Clients, Ctx, Endpoint, Path, ServerKey, Strength, TlsPath, TlsSpec, TrialPace, TrialSpec, Verification,
+    Cell, ClientCertificate, Clients, Ctx, Endpoint, Path, TlsSpec, TrialPace, TrialSpec, Verification,
 };
 
 use crate::bench::TrialRequest;
@@ -12,10 +12,17 @@ use crate::bench::TrialRequest;
 /// The most threads of a load process whose clients look names up: each then waits for its own answers only.
 const MOST_WAITING_THREADS: u16 = 16;
 
+/// What the clients of `cell` show.
+pub(super) fn credentials(cell: &Cell) -> Credentials {
+    let tls = cell.treatment.path.as_tls();
+    let client_certificate = tls.map_or_else(ClientCertificate::default, |tls| tls.client_certificate);
+    Credentials { auth: cell.treatment.auth, client_certificate }
+}
+
 /// A trial on a private server.
 pub(super) fn here(request: &TrialRequest<'_>, server: &Server, injected_delay: Duration) -> TrialSpec {
     let cell = request.cell;
-    let account = server.account(cell.treatment.auth);
+    let account = server.account(credentials(cell));
     let tls = cell.treatment.path.as_tls().map(|tls| TlsSpec {
         version: tls.version,
         ca_file: Some(server.ca_file()),
@@ -25,7 +32,8 @@ pub(super) fn here(request: &TrialRequest<'_>, server: &Server, injected_delay: 
         start: tls.start,
         suite: tls.suite,
         group: tls.group,
-        strength: strength(tls),
+        strength: tls.strength(),
+        resumption: tls.resumption,
         library: tls.library,
         identity: account.identity.clone(),
     });
@@ -55,7 +63,8 @@ pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
         start: tls.start,
         suite: tls.suite,
         group: tls.group,
-        strength: strength(tls),
+        strength: tls.strength(),
+        resumption: tls.resumption,
         library: tls.library,
         identity: url.tls.identity.clone(),
     });
@@ -93,11 +102,6 @@ fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
         processors: None,
         injected_delay_ns: 0,
     }
-}
-
-/// What a client must put up with to talk to a certificate with this key.
-fn strength(tls: TlsPath) -> Strength {
-    if tls.key.is_some_and(ServerKey::is_weak) { Strength::Weak } else { Strength::Default }
 }
 
 /// A thread per processor, as far as there are clients for them.

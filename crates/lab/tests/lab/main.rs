@@ -5,8 +5,12 @@
 mod accounts;
 mod common;
 mod datasets;
+mod line;
 mod mariadb;
 mod pinning;
 mod postgres;
+mod refusals;
+mod round_trips;
 mod spawn;
 mod stand;
+mod visitor;

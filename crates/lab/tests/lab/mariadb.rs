@@ -104,6 +104,7 @@ fn connect_tls(server: &Server, version: tls::Version) -> tls::Negotiated {
         suite: None,
         group: None,
         strength: tls::Strength::Default,
+        resumption: tls::Resumption::Never,
         anchors: tls::TrustAnchors::File(server.ca_file()),
         peer: server.server_name().into(),
         identity: None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, find};
 use ciphertoll_model::{
-    Auth, ChannelBinding, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength,
+    Auth, ChannelBinding, Endpoint, Engine, Path, Scale, ServerKey, ServerLevel, Settings, Strength,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
@@ -128,6 +128,7 @@ fn connect(
             suite: None,
             group: None,
             strength: tls::Strength::Default,
+            resumption: tls::Resumption::Never,
             anchors: tls::TrustAnchors::File(server.ca_file()),
             peer: server.server_name().into(),
             identity: None,
@@ -271,7 +272,8 @@ fn a_fetched_build_serves_tls_from_the_first_byte_too() {
     let Some(fixture) = Fixture::of(&level) else { return };
     let server = fixture.start(None);
     assert!(server.version().starts_with("18."), "{}", server.version());
-    server.supports_direct_tls().unwrap();
+    let path: Path = "tls1.3-p256+direct".parse().unwrap();
+    server.prepare_tls(path.as_tls().unwrap()).unwrap();
     for way in [Way::Unix, Way::Plain, Way::Tls, Way::DirectTls] {
         let mut client = connect(&server, Auth::default_of(Engine::Postgres), way, None).unwrap();
         let rows = client.query_text("SELECT count(*) FROM sbtest1").unwrap();

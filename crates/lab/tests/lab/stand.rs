@@ -100,6 +100,7 @@ pub(crate) fn connect_as(
             suite: None,
             group: None,
             strength: tls::Strength::Default,
+            resumption: tls::Resumption::Never,
             anchors: tls::TrustAnchors::File(server.ca_file()),
             peer: server.server_name().into(),
             identity: identity.map(|identity| tls::Identity {

@@ -266,7 +266,7 @@ impl PathKind {
             Path::Plain => Self::Plain,
             Path::Unix => Self::Unix,
             Path::Tls(tls) => match tls.start {
-                TlsStart::Requested => Self::Tls,
+                TlsStart::Requested | TlsStart::Eager => Self::Tls,
                 TlsStart::Direct => Self::TlsDirect,
             },
         }

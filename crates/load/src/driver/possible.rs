@@ -1,6 +1,9 @@
 //! Which cells a driver can do; pure, so that a plan can be made where no driver is installed.
 
-use ciphertoll_model::{Auth, Ctx, Engine, Factor, Pace, Path, ServerKey, TlsLibrary, TlsPath, Workload};
+use ciphertoll_model::{
+    Auth, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Resumption, Strength, TlsLibrary, TlsPath,
+    TlsStart, Workload,
+};
 
 use super::file::{AuthKind, DriverFile, Paces, PathKind, Reasons, WorkloadName};
 
@@ -72,8 +75,15 @@ fn own_tls(tls: TlsPath) -> Option<&'static str> {
     if tls.library != TlsLibrary::OpenSsl {
         return Some(tls.library.label());
     }
-    let weak = tls.key.is_some_and(ServerKey::is_weak).then_some("weak");
-    tls.suite.map(|_| "suite").or(tls.group.map(|_| "group")).or(weak)
+    let asked = [
+        (tls.suite.is_some(), "suite"),
+        (tls.group.is_some(), "group"),
+        (tls.resumption != Resumption::Never, "resume"),
+        (tls.start == TlsStart::Eager, "eager"),
+        (tls.client_certificate == ClientCertificate::Demanded, "mtls"),
+        (tls.strength() != Strength::Default, "weak"),
+    ];
+    asked.into_iter().find_map(|(is_asked, key)| is_asked.then_some(key))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

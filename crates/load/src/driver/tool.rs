@@ -122,7 +122,8 @@ fn path_kind(spec: &TrialSpec) -> PathKind {
         (Endpoint::Unix(_), _) => PathKind::Unix,
         (Endpoint::Tcp(_) | Endpoint::Host { .. }, None) => PathKind::Plain,
         (Endpoint::Tcp(_) | Endpoint::Host { .. }, Some(tls)) => match tls.start {
-            ciphertoll_model::TlsStart::Requested => PathKind::Tls,
+            // No tool begins TLS of its own accord: it is not asked to.
+            ciphertoll_model::TlsStart::Requested | ciphertoll_model::TlsStart::Eager => PathKind::Tls,
             ciphertoll_model::TlsStart::Direct => PathKind::TlsDirect,
         },
     }
@@ -202,6 +203,8 @@ pub(super) fn values(
 /// As OpenSSL, and so every tool, spells it.
 fn version(version: TlsVersion) -> &'static str {
     match version {
+        TlsVersion::Tls10 => "TLSv1",
+        TlsVersion::Tls11 => "TLSv1.1",
         TlsVersion::Tls12 => "TLSv1.2",
         TlsVersion::Tls13 => "TLSv1.3",
     }

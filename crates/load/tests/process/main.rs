@@ -102,6 +102,7 @@ fn tls() -> TlsSpec {
         suite: None,
         group: None,
         strength: Strength::Default,
+        resumption: ciphertoll_model::Resumption::Never,
         library: TlsLibrary::OpenSsl,
         identity: None,
     }

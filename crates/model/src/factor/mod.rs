@@ -14,10 +14,10 @@ mod workload;
 pub use auth::{Auth, ChannelBinding, Iterations};
 pub use driver::{Driver, DriverName};
 pub use pace::{Pace, Percent};
-pub use path::{Path, TlsLibrary, TlsPath, TlsStart};
+pub use path::{ClientCertificate, Path, Resumption, TlsLibrary, TlsPath, TlsStart};
 pub use plain::{AtRest, Clients, Ctx, Link, Scale};
 pub use server::{Engine, ServerLevel};
-pub use tls::{Group, ServerKey, Suite, TlsVersion};
+pub use tls::{ChainLength, Group, ServerKey, Suite, TlsVersion};
 pub use url::{ServerUrl, TlsDemand, UrlError, UrlPlace, UrlTls, Verification};
 pub use workload::{Bytes, ConnectionUse, Dataset, Workload};
 

@@ -6,9 +6,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Factor, Group, LevelError, ServerKey, Suite, TlsVersion, as_text, match_name, split_modifiers,
-    unknown_modifier,
+    ChainLength, Factor, Group, LevelError, ServerKey, Suite, TlsVersion, as_text, match_name,
+    split_modifiers, unknown_modifier,
 };
+use crate::trial::Strength;
 
 /// How bytes get from client to server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,14 +30,43 @@ pub struct TlsPath {
     pub version: TlsVersion,
     /// The server certificate's key; none where it is not for us to choose.
     pub key: Option<ServerKey>,
+    /// Whether a session is taken up again.
+    pub resumption: Resumption,
+    /// Whether the client shows a certificate, too.
+    pub client_certificate: ClientCertificate,
     /// How TLS begins.
     pub start: TlsStart,
     /// The one suite that the client offers; its defaults where absent.
     pub suite: Option<Suite>,
     /// The one group that the client offers; its defaults where absent.
     pub group: Option<Group>,
+    /// How many certificates the server sends; as it does by itself where absent.
+    pub chain: Option<ChainLength>,
     /// The client's TLS library.
     pub library: TlsLibrary,
+}
+
+/// Whether a connection takes up the TLS session of an earlier one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resumption {
+    /// Every connection negotiates afresh, as drivers do.
+    #[default]
+    Never,
+    /// Every connection of the trial takes up a session, by whatever the server gives for it.
+    Always,
+    /// The same by session id, without tickets (RFC 5246, 7.3).
+    BySessionId,
+}
+
+/// Whether the client shows a certificate, beside how it logs in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClientCertificate {
+    /// It does not.
+    #[default]
+    None,
+    /// It does, and the account lets nobody in without: mutual TLS.
+    Demanded,
 }
 
 /// How TLS begins on a connection.
@@ -48,6 +78,9 @@ pub enum TlsStart {
     Requested,
     /// At once, named by ALPN: `PostgreSQL` 17 and later. Saves a round trip.
     Direct,
+    /// The request and TLS's first message in one send, before the server has said anything. Saves a round trip; no
+    /// driver does it.
+    Eager,
 }
 
 /// A client's TLS library.
@@ -102,46 +135,80 @@ impl TlsPath {
         Self {
             version,
             key: None,
+            resumption: Resumption::Never,
+            client_certificate: ClientCertificate::None,
             start: TlsStart::Requested,
             suite: None,
             group: None,
+            chain: None,
             library: TlsLibrary::OpenSsl,
         }
     }
 
     /// The same with one more modifier; `None` where there is no such modifier.
     fn modified(mut self, modifier: &str) -> Option<Result<Self, LevelError>> {
-        match modifier.split_once('=').unwrap_or((modifier, "")) {
-            ("direct", "") => self.start = TlsStart::Direct,
-            ("suite", name) => match name.parse() {
-                Ok(suite) => self.suite = Some(suite),
-                Err(error) => return Some(Err(error)),
-            },
-            ("group", name) => match name.parse() {
-                Ok(group) => self.group = Some(group),
-                Err(error) => return Some(Err(error)),
-            },
-            ("client", name) => match name.parse() {
-                Ok(library) => self.library = library,
-                Err(error) => return Some(Err(error)),
-            },
+        let set = match modifier.split_once('=').unwrap_or((modifier, "")) {
+            ("resume", "") => set(&mut self.resumption, Ok(Resumption::Always)),
+            ("resume", "id") => set(&mut self.resumption, Ok(Resumption::BySessionId)),
+            ("mtls", "") => set(&mut self.client_certificate, Ok(ClientCertificate::Demanded)),
+            ("direct", "") => set(&mut self.start, Ok(TlsStart::Direct)),
+            ("eager", "") => set(&mut self.start, Ok(TlsStart::Eager)),
+            ("suite", name) => set(&mut self.suite, name.parse().map(Some)),
+            ("group", name) => set(&mut self.group, name.parse().map(Some)),
+            ("chain", length) => set(&mut self.chain, length.parse().map(Some)),
+            ("client", name) => set(&mut self.library, name.parse()),
             _ => return None,
-        }
-        Some(Ok(self))
+        };
+        Some(set.map(|()| self))
     }
 
     /// Why no client and no server could do this, if so.
     pub fn impossible(self) -> Option<String> {
         let suite = self.suite.and_then(|suite| suite.impossible(self.version, self.key));
-        suite.or_else(|| {
-            let by_rustls = self.library == TlsLibrary::Rustls;
-            if by_rustls && self.key.is_some_and(ServerKey::is_weak) {
-                return Some("rustls takes no RSA key of less than 2048 bits".to_owned());
-            }
-            let needs_tls13 = self.group == Some(Group::X25519MlKem768) && self.version == TlsVersion::Tls12;
-            needs_tls13.then(|| "X25519MLKEM768 came with TLS 1.3".to_owned())
-        })
+        suite.or_else(|| self.impossible_for_rustls()).or_else(|| self.impossible_for_version())
     }
+
+    fn impossible_for_rustls(self) -> Option<String> {
+        let reason = if self.library != TlsLibrary::Rustls {
+            return None;
+        } else if self.version.is_forbidden() {
+            format!("rustls has no {}", self.version)
+        } else if self.key.is_some_and(ServerKey::is_weak) {
+            "rustls takes no RSA key of less than 2048 bits".to_owned()
+        } else {
+            return None;
+        };
+        Some(reason)
+    }
+
+    fn impossible_for_version(self) -> Option<String> {
+        let reason = if self.group == Some(Group::X25519MlKem768) && self.version != TlsVersion::Tls13 {
+            "X25519MLKEM768 came with TLS 1.3"
+        } else if self.resumption == Resumption::BySessionId && self.version == TlsVersion::Tls13 {
+            "TLS 1.3 has no session ids: it resumes by tickets, +resume"
+        } else if self.key == Some(ServerKey::Ed25519) && self.version.is_forbidden() {
+            "Ed25519 certificates came with TLS 1.2"
+        } else {
+            return None;
+        };
+        Some(reason.to_owned())
+    }
+
+    /// What both sides must put up with.
+    pub fn strength(self) -> Strength {
+        if self.version.is_forbidden() {
+            Strength::Obsolete
+        } else if self.key.is_some_and(ServerKey::is_weak) {
+            Strength::Weak
+        } else {
+            Strength::Default
+        }
+    }
+}
+
+fn set<T>(part: &mut T, level: Result<T, LevelError>) -> Result<(), LevelError> {
+    *part = level?;
+    Ok(())
 }
 
 impl TlsLibrary {
@@ -159,25 +226,43 @@ impl fmt::Display for Path {
         match self {
             Self::Plain => formatter.write_str("plain"),
             Self::Unix => formatter.write_str("unix"),
-            Self::Tls(TlsPath { version, key, start, suite, group, library }) => {
-                formatter.write_str(version.label())?;
-                if let Some(key) = key {
-                    write!(formatter, "-{}", key.label())?;
-                }
-                if *start == TlsStart::Direct {
-                    formatter.write_str("+direct")?;
-                }
-                if let Some(suite) = suite {
-                    write!(formatter, "+suite={suite}")?;
-                }
-                if let Some(group) = group {
-                    write!(formatter, "+group={group}")?;
-                }
-                if *library != TlsLibrary::OpenSsl {
-                    write!(formatter, "+client={}", library.label())?;
-                }
-                Ok(())
-            }
+            Self::Tls(tls) => tls.fmt(formatter),
+        }
+    }
+}
+
+impl fmt::Display for TlsPath {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.version.label())?;
+        if let Some(key) = self.key {
+            write!(formatter, "-{}", key.label())?;
+        }
+        formatter.write_str(match self.resumption {
+            Resumption::Never => "",
+            Resumption::Always => "+resume",
+            Resumption::BySessionId => "+resume=id",
+        })?;
+        formatter.write_str(match self.client_certificate {
+            ClientCertificate::None => "",
+            ClientCertificate::Demanded => "+mtls",
+        })?;
+        formatter.write_str(match self.start {
+            TlsStart::Requested => "",
+            TlsStart::Direct => "+direct",
+            TlsStart::Eager => "+eager",
+        })?;
+        if let Some(suite) = self.suite {
+            write!(formatter, "+suite={suite}")?;
+        }
+        if let Some(group) = self.group {
+            write!(formatter, "+group={group}")?;
+        }
+        if let Some(chain) = self.chain {
+            write!(formatter, "+chain={chain}")?;
+        }
+        match self.library {
+            TlsLibrary::OpenSsl => Ok(()),
+            library @ TlsLibrary::Rustls => write!(formatter, "+client={library}"),
         }
     }
 }
@@ -189,8 +274,7 @@ fn in_short(error: LevelError) -> LevelError {
             let keys = ServerKey::ALL.map(ServerKey::label).join(", ");
             let versions = TlsVersion::ALL.map(TlsVersion::label);
             let known = ["plain", "unix"].into_iter().chain(versions).map(ToOwned::to_owned);
-            let known =
-                known.chain([format!("{}-KEY with KEY one of {keys}", versions.join("-KEY or "))]).collect();
+            let known = known.chain([format!("tls1.x-KEY with KEY one of {keys}")]).collect();
             LevelError::UnknownName { factor, text, nearest, known }
         }
         other => other,

@@ -8,6 +8,10 @@ use super::{Factor, LevelError, as_text, match_name};
 /// A TLS protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TlsVersion {
+    /// RFC 2246; forbidden since RFC 8996.
+    Tls10,
+    /// RFC 4346; forbidden since RFC 8996.
+    Tls11,
     /// RFC 5246.
     Tls12,
     /// RFC 8446.
@@ -44,7 +48,8 @@ struct SuiteFacts {
     name: &'static str,
     /// As IANA has it, and so what is observed.
     iana: &'static str,
-    version: TlsVersion,
+    /// The first version that has it. TLS 1.3 has none of those before it.
+    since: TlsVersion,
     signer: Signer,
 }
 
@@ -73,14 +78,14 @@ pub enum Group {
     X25519MlKem768,
 }
 
-const fn suite(name: &'static str, iana: &'static str, version: TlsVersion, signer: Signer) -> SuiteFacts {
-    SuiteFacts { name, iana, version, signer }
+const fn suite(name: &'static str, iana: &'static str, since: TlsVersion, signer: Signer) -> SuiteFacts {
+    SuiteFacts { name, iana, since, signer }
 }
 
 /// Every suite that can be asked for: the modern ones, and those of the time of the studies.
 static SUITES: [SuiteFacts; 17] = {
     use Signer::{Any, Ec, Rsa};
-    use TlsVersion::{Tls12, Tls13};
+    use TlsVersion::{Tls10, Tls12, Tls13};
     [
         suite("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256", Tls13, Any),
         suite("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384", Tls13, Any),
@@ -88,30 +93,37 @@ static SUITES: [SuiteFacts; 17] = {
         suite("ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Tls12, Ec),
         suite("ECDHE-ECDSA-AES256-GCM-SHA384", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", Tls12, Ec),
         suite("ECDHE-ECDSA-CHACHA20-POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", Tls12, Ec),
-        suite("ECDHE-ECDSA-AES256-SHA", "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", Tls12, Ec),
+        suite("ECDHE-ECDSA-AES256-SHA", "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", Tls10, Ec),
         suite("ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Tls12, Rsa),
         suite("ECDHE-RSA-AES256-GCM-SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", Tls12, Rsa),
         suite("ECDHE-RSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", Tls12, Rsa),
-        suite("ECDHE-RSA-AES256-SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", Tls12, Rsa),
+        suite("ECDHE-RSA-AES256-SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", Tls10, Rsa),
         suite("DHE-RSA-AES256-GCM-SHA384", "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384", Tls12, Rsa),
-        suite("DHE-RSA-AES256-SHA", "TLS_DHE_RSA_WITH_AES_256_CBC_SHA", Tls12, Rsa),
-        suite("DHE-RSA-AES128-SHA", "TLS_DHE_RSA_WITH_AES_128_CBC_SHA", Tls12, Rsa),
+        suite("DHE-RSA-AES256-SHA", "TLS_DHE_RSA_WITH_AES_256_CBC_SHA", Tls10, Rsa),
+        suite("DHE-RSA-AES128-SHA", "TLS_DHE_RSA_WITH_AES_128_CBC_SHA", Tls10, Rsa),
         suite("AES256-GCM-SHA384", "TLS_RSA_WITH_AES_256_GCM_SHA384", Tls12, Rsa),
-        suite("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA", Tls12, Rsa),
-        suite("AES128-SHA", "TLS_RSA_WITH_AES_128_CBC_SHA", Tls12, Rsa),
+        suite("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA", Tls10, Rsa),
+        suite("AES128-SHA", "TLS_RSA_WITH_AES_128_CBC_SHA", Tls10, Rsa),
     ]
 };
 
 impl TlsVersion {
     /// Every version, the newest first.
-    pub const ALL: [Self; 2] = [Self::Tls13, Self::Tls12];
+    pub const ALL: [Self; 4] = [Self::Tls13, Self::Tls12, Self::Tls11, Self::Tls10];
 
     /// As in a path's name and in reports: `tls1.3`.
     pub fn label(self) -> &'static str {
         match self {
+            Self::Tls10 => "tls1.0",
+            Self::Tls11 => "tls1.1",
             Self::Tls12 => "tls1.2",
             Self::Tls13 => "tls1.3",
         }
+    }
+
+    /// Whether RFC 8996 forbids it. Its signatures are of SHA-1, which OpenSSL takes at security level 0 only.
+    pub fn is_forbidden(self) -> bool {
+        self < Self::Tls12
     }
 }
 
@@ -169,9 +181,10 @@ impl Suite {
 
     /// Why it cannot be had with this version and key, if so.
     pub fn impossible(self, version: TlsVersion, key: Option<ServerKey>) -> Option<String> {
-        let SuiteFacts { name, version: own, signer, .. } = self.0;
-        if *own != version {
-            return Some(format!("{name} is a suite of {own}"));
+        let SuiteFacts { name, since, signer, .. } = self.0;
+        if *since > version || (*since < TlsVersion::Tls13 && version == TlsVersion::Tls13) {
+            let and_later = if *since < TlsVersion::Tls12 { " to tls1.2" } else { "" };
+            return Some(format!("{name} is a suite of {since}{and_later}"));
         }
         let is_rsa = key?.rsa_bits().is_some();
         match signer {
@@ -260,6 +273,43 @@ impl FromStr for Group {
     }
 }
 
+/// Certificates that a server sends in a handshake, its own included: 1–10.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChainLength(u8);
+
+impl ChainLength {
+    /// The longest.
+    pub const MAX: u8 = 10;
+
+    /// The count, if it is in range.
+    pub fn new(count: u8) -> Option<Self> {
+        (1..=Self::MAX).contains(&count).then_some(Self(count))
+    }
+
+    /// The count.
+    pub fn count(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Display for ChainLength {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl FromStr for ChainLength {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        text.parse().ok().and_then(Self::new).ok_or_else(|| LevelError::OutOfRange {
+            factor: "chain",
+            text: text.to_owned(),
+            expected: "1 to 10 certificates after chain=",
+        })
+    }
+}
+
 /// What is unknown is no path, but a part of one.
 fn told_as(part: &'static str, error: LevelError) -> LevelError {
     match error {
@@ -294,6 +344,13 @@ mod tests {
         assert_eq!(why(TlsVersion::Tls12, None), None);
         assert!(why(TlsVersion::Tls12, Some(ServerKey::Ed25519)).unwrap().contains("RSA certificates"));
         assert!(why(TlsVersion::Tls13, Some(ServerKey::Rsa4096)).unwrap().contains("of tls1.2"));
+        assert!(why(TlsVersion::Tls11, Some(ServerKey::Rsa4096)).unwrap().contains("of tls1.2"));
+        let old: Suite = "AES256-SHA".parse().unwrap();
+        for version in [TlsVersion::Tls10, TlsVersion::Tls11, TlsVersion::Tls12] {
+            assert_eq!(old.impossible(version, Some(ServerKey::Rsa2048)), None);
+        }
+        let said = old.impossible(TlsVersion::Tls13, Some(ServerKey::Rsa2048)).unwrap();
+        assert_eq!(said, "AES256-SHA is a suite of tls1.0 to tls1.2");
         let modern: Suite = "TLS_AES_128_GCM_SHA256".parse().unwrap();
         assert_eq!(modern.impossible(TlsVersion::Tls13, Some(ServerKey::Ed25519)), None);
     }

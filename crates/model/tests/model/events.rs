@@ -6,9 +6,9 @@ use std::fmt::Debug;
 use ciphertoll_model::{
     AddressFamily, Arm, Auth, CellId, ClientIdentity, Ctx, Draw, Ending, Endpoint, Engine, Environment,
     ErrorCount, ErrorKind, Event, Fault, Flag, Group, LatencySummary, Leg, LegCount, LoadMessage,
-    LookDecision, Metric, Observation, Phase, Script, Skipped, Stamped, Statement, StatementProtocol, Step,
-    Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification,
-    VoidReason, Work,
+    LookDecision, Metric, Observation, Phase, Resumption, Script, Skipped, Stamped, Statement,
+    StatementProtocol, Step, Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult,
+    TrialSpec, Verification, VoidReason, Work,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -50,6 +50,7 @@ fn leg() -> impl Strategy<Value = LegCount> {
                 library: group.clone(),
                 group,
                 resumed,
+                chain: resumed.map(u8::from),
                 hello_retry,
             },
             connections,
@@ -220,7 +221,8 @@ fn tls() -> impl Strategy<Value = TlsSpec> {
         start: if direct { TlsStart::Direct } else { TlsStart::Requested },
         suite: direct.then(|| "AES256-SHA".parse().unwrap()),
         group: new.then_some(Group::X25519MlKem768),
-        strength: if shown { Strength::Weak } else { Strength::Default },
+        resumption: if direct { Resumption::BySessionId } else { Resumption::Always },
+        strength: if shown { Strength::Weak } else { Strength::Obsolete },
         library: if rustls { TlsLibrary::Rustls } else { TlsLibrary::OpenSsl },
         identity: shown
             .then(|| ClientIdentity { certificate_file: text.clone().into(), key_file: text.into() }),

@@ -37,6 +37,7 @@ fn legs() -> Vec<LegCount> {
         group: None,
         key: None,
         resumed: None,
+        chain: None,
         hello_retry: None,
         auth: None,
         library: None,

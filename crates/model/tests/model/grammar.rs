@@ -115,15 +115,17 @@ fn names() {
     all(&[
         "tls1.2-rsa1024+suite=AES256-SHA",
         "tls1.3-ed25519+direct+suite=TLS_AES_128_GCM_SHA256+group=x25519mlkem768+client=rustls",
+        "tls1.0-rsa2048+resume=id+mtls+eager+suite=AES256-SHA+chain=3",
+        "tls1.3+resume+group=p256+client=rustls",
     ]
     .map(|name| name.parse::<Path>().unwrap()));
-    all(&[TlsVersion::Tls12, TlsVersion::Tls13]);
+    all(&TlsVersion::ALL);
     all(&Engine::ALL.map(ServerLevel::of));
 }
 
 #[test]
 fn a_path_is_its_version_and_its_key() {
-    for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
+    for version in TlsVersion::ALL {
         for key in ServerKey::ALL {
             let path = Path::tls(version, key);
             assert_eq!(path.to_string(), format!("{}-{}", version.label(), key.label()));

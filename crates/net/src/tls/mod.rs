@@ -8,6 +8,7 @@ mod certificate;
 mod memory;
 mod openssl;
 mod rustls;
+mod rustls_sessions;
 mod session;
 
 use std::borrow::Cow;
@@ -17,6 +18,8 @@ use std::path::PathBuf;
 use ciphertoll_wire::tls::NamedGroup;
 
 use crate::Error;
+
+pub use ciphertoll_resumption::Sessions;
 
 pub use self::session::Context;
 pub(crate) use self::session::{Decrypted, Filled, Handshake, Session};
@@ -34,6 +37,10 @@ pub enum Library {
 /// The version a client offers; it offers one only, so that nothing is negotiated down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
+    /// RFC 2246. OpenSSL only, at [`Strength::Obsolete`].
+    Tls10,
+    /// RFC 4346. OpenSSL only, at [`Strength::Obsolete`].
+    Tls11,
     /// RFC 5246.
     Tls12,
     /// RFC 8446.
@@ -81,6 +88,29 @@ pub enum Strength {
     Default,
     /// 80 bits, as an RSA key of 1024 bits has: OpenSSL's security level 1. OpenSSL only.
     Weak,
+    /// Anything, as versions before TLS 1.2 sign with SHA-1: OpenSSL's security level 0. OpenSSL only.
+    Obsolete,
+}
+
+/// Whether a connection takes up the session of an earlier one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Resumption {
+    /// Every connection begins afresh.
+    #[default]
+    Never,
+    /// The newest session that the context's own connections have brought.
+    WithinContext(Way),
+    /// The newest that connections of any context have brought that shares these. OpenSSL only.
+    AcrossContexts(Way, Sessions),
+}
+
+/// What a session is taken up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Whatever the server gives: a ticket, or before TLS 1.3 a session id.
+    Any,
+    /// A session id: tickets are declined (before TLS 1.3).
+    SessionId,
 }
 
 /// Whom the certificate must name.
@@ -111,6 +141,8 @@ pub struct Settings {
     pub group: Option<NamedGroup>,
     /// How strong keys and signatures must be.
     pub strength: Strength,
+    /// Whether sessions are taken up again.
+    pub resumption: Resumption,
     /// The client's own certificate, where the server asks for one.
     pub identity: Option<Identity>,
 }
@@ -139,6 +171,8 @@ pub struct Negotiated {
     pub key: Cow<'static, str>,
     /// Whether the session was resumed.
     pub resumed: bool,
+    /// How many certificates the server sent; none where the session was resumed.
+    pub chain: Option<u8>,
     /// Whether the server asked for another key share first: one round trip more.
     pub hello_retry: bool,
 }
@@ -166,6 +200,8 @@ impl Version {
     /// As in a path's name: `tls1.3`.
     pub fn label(self) -> &'static str {
         match self {
+            Self::Tls10 => "tls1.0",
+            Self::Tls11 => "tls1.1",
             Self::Tls12 => "tls1.2",
             Self::Tls13 => "tls1.3",
         }

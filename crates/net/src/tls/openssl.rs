@@ -5,12 +5,13 @@ use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::Path;
 
+use ciphertoll_resumption::Keep;
 use ciphertoll_wire::tls::{FlightObserver, NamedGroup};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::Id;
 use openssl::ssl::{
-    ErrorCode, Ssl, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslStream, SslVerifyMode,
+    ErrorCode, SslContextBuilder, SslFiletype, SslMethod, SslOptions, SslRef, SslStream, SslVerifyMode,
     SslVersion,
 };
 use openssl::x509::verify::X509CheckFlags;
@@ -19,15 +20,15 @@ use openssl::x509::{X509Ref, X509VerifyResult};
 use super::memory::Memory;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Library, Negotiated, PeerName, Settings, Strength, TrustAnchors, Verification, Version,
-    alpn_length, certificate,
+    Identity, Library, Negotiated, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification,
+    Version, Way, alpn_length, certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
 
 #[derive(Clone)]
 pub(super) struct Context {
-    inner: SslContext,
+    inner: ciphertoll_resumption::Context,
     peer: PeerName,
     verification: Verification,
     version: Version,
@@ -44,6 +45,8 @@ impl Context {
     pub(super) fn build(settings: &Settings) -> Result<Self, Error> {
         let mut builder = SslContextBuilder::new(SslMethod::tls_client()).map_err(settings_error)?;
         let version = match settings.version {
+            Version::Tls10 => SslVersion::TLS1,
+            Version::Tls11 => SslVersion::TLS1_1,
             Version::Tls12 => SslVersion::TLS1_2,
             Version::Tls13 => SslVersion::TLS1_3,
         };
@@ -60,8 +63,16 @@ impl Context {
         if let Some(identity) = &settings.identity {
             load_identity(&mut builder, identity)?;
         }
+        let (keep, way) = match &settings.resumption {
+            Resumption::Never => (Keep::Nothing, Way::Any),
+            Resumption::WithinContext(way) => (Keep::Here, *way),
+            Resumption::AcrossContexts(way, sessions) => (Keep::Anywhere(sessions.clone()), *way),
+        };
+        if way == Way::SessionId {
+            builder.set_options(SslOptions::NO_TICKET);
+        }
         Ok(Self {
-            inner: builder.build(),
+            inner: ciphertoll_resumption::Context::build(builder, &keep),
             peer: settings.peer.clone(),
             verification: settings.verification,
             version: settings.version,
@@ -69,7 +80,7 @@ impl Context {
     }
 
     pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
-        let mut ssl = Ssl::new(&self.inner).map_err(settings_error)?;
+        let mut ssl = self.inner.ssl().map_err(settings_error)?;
         if let Some(protocol) = alpn {
             ssl.set_alpn_protos(&[&[alpn_length(protocol)?], protocol].concat()).map_err(settings_error)?;
         }
@@ -106,6 +117,13 @@ impl Session {
             self.observer.feed(new);
         }
         Ok(filled)
+    }
+
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().incoming.append(bytes);
+        if !self.observer.finished() {
+            self.observer.feed(bytes);
+        }
     }
 
     pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
@@ -158,12 +176,15 @@ impl Session {
             version: match ssl.version2() {
                 Some(SslVersion::TLS1_3) => Version::Tls13.label(),
                 Some(SslVersion::TLS1_2) => Version::Tls12.label(),
-                _ => "older than tls1.2",
+                Some(SslVersion::TLS1_1) => Version::Tls11.label(),
+                Some(SslVersion::TLS1) => Version::Tls10.label(),
+                _ => "older than tls1.0",
             },
             suite: suite.standard_name().unwrap_or(suite.name()),
             group: flight.group.map(NamedGroup::label),
             key: key_label(&certificate)?,
             resumed: ssl.session_reused(),
+            chain: chain_length(ssl),
             hello_retry: flight.hello_retry,
         })
     }
@@ -232,12 +253,15 @@ pub(super) fn lacks(settings: &Settings) -> Option<Error> {
 fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Error> {
     /// What RSA keys of 1024 bits need (`SSL_CTX_set_security_level(3)`).
     const LEVEL_OF_80_BITS: u32 = 1;
-    if settings.strength == Strength::Weak {
-        builder.set_security_level(LEVEL_OF_80_BITS);
+    const LEVEL_OF_ANYTHING: u32 = 0;
+    match settings.strength {
+        Strength::Default => {}
+        Strength::Weak => builder.set_security_level(LEVEL_OF_80_BITS),
+        Strength::Obsolete => builder.set_security_level(LEVEL_OF_ANYTHING),
     }
     if let Some(suite) = settings.suite {
         let set = match settings.version {
-            Version::Tls12 => builder.set_cipher_list(suite.openssl),
+            Version::Tls10 | Version::Tls11 | Version::Tls12 => builder.set_cipher_list(suite.openssl),
             Version::Tls13 => builder.set_ciphersuites(suite.openssl),
         };
         set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no {}", suite.openssl)))?;
@@ -281,6 +305,14 @@ fn load_identity(builder: &mut SslContextBuilder, identity: &Identity) -> Result
         .set_private_key_file(key_file, SslFiletype::PEM)
         .and_then(|()| builder.check_private_key())
         .map_err(cannot_use("client key", key_file))
+}
+
+/// Certificates that the server sent in this handshake.
+fn chain_length(ssl: &SslRef) -> Option<u8> {
+    if ssl.session_reused() {
+        return None;
+    }
+    ssl.peer_cert_chain().and_then(|chain| u8::try_from(chain.len()).ok())
 }
 
 /// `p256`, `rsa2048`; an algorithm without a name here is shown by OpenSSL's number.

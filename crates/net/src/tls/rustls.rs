@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ciphertoll_wire::tls::NamedGroup;
-use rustls::client::{Resumption, WantsClientCert};
+use rustls::client::WantsClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -20,8 +20,8 @@ use rustls::{
 use super::memory::Memory;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Library, Negotiated, PeerName, Settings, Strength, TrustAnchors, Verification, Version,
-    alpn_length, certificate,
+    Identity, Library, Negotiated, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification,
+    Version, alpn_length, certificate, rustls_sessions,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -59,6 +59,7 @@ impl Context {
             }
         }
         let version = match settings.version {
+            Version::Tls10 | Version::Tls11 => return Err(absent(settings.version.label())),
             Version::Tls12 => &TLS12,
             Version::Tls13 => &TLS13,
         };
@@ -70,8 +71,15 @@ impl Context {
             Some(identity) => with_identity(builder, identity)?,
             None => builder.with_no_client_auth(),
         };
-        // OpenSSL's clients do not resume unasked, either.
-        config.resumption = Resumption::disabled();
+        config.resumption = match &settings.resumption {
+            // OpenSSL's clients do not resume unasked, either.
+            Resumption::Never => rustls::client::Resumption::disabled(),
+            Resumption::WithinContext(way) => rustls_sessions::kept(*way),
+            Resumption::AcrossContexts(..) => {
+                let reason = "rustls takes up sessions within one context only";
+                return Err(Error::TlsSettings(reason.to_owned()));
+            }
+        };
         Ok(Self { config: Arc::new(config), peer: settings.peer.clone(), version: settings.version })
     }
 
@@ -102,10 +110,10 @@ pub(super) fn lacks(settings: &Settings) -> Option<Error> {
 /// The library's cryptography, or the part of it that is to be offered.
 fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
     let mut provider = default_provider();
-    let absent =
-        |what: &str| Error::TlsSettings(format!("rustls, with the cryptography of ring, has no {what}"));
-    if settings.strength == Strength::Weak {
-        return Err(absent("RSA keys of less than 2048 bits"));
+    match settings.strength {
+        Strength::Default => {}
+        Strength::Weak => return Err(absent("RSA keys of less than 2048 bits")),
+        Strength::Obsolete => return Err(absent("signatures with SHA-1")),
     }
     if let Some(suite) = settings.suite {
         provider.cipher_suites.retain(|known| suite_label(known.suite()) == suite.iana);
@@ -122,9 +130,17 @@ fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
     Ok(provider)
 }
 
+fn absent(what: &str) -> Error {
+    Error::TlsSettings(format!("rustls, with the cryptography of ring, has no {what}"))
+}
+
 impl Session {
     pub(super) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
         self.memory.fill(socket).map(|(filled, _)| filled)
+    }
+
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        self.memory.incoming.append(bytes);
     }
 
     pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
@@ -185,7 +201,8 @@ impl Session {
 
     pub(super) fn negotiated(&self) -> Option<Negotiated> {
         let kind = self.connection.handshake_kind()?;
-        let [certificate, ..] = self.connection.peer_certificates()? else { return None };
+        let certificates = self.connection.peer_certificates()?;
+        let [certificate, ..] = certificates else { return None };
         let group = self.connection.negotiated_key_exchange_group();
         Some(Negotiated {
             library: Library::Rustls,
@@ -198,6 +215,10 @@ impl Session {
             group: group.map(|group| NamedGroup(u16::from(group.name())).label()),
             key: certificate::key_label(certificate)?,
             resumed: kind == HandshakeKind::Resumed,
+            chain: match kind {
+                HandshakeKind::Resumed => None,
+                _ => u8::try_from(certificates.len()).ok(),
+            },
             hello_retry: kind == HandshakeKind::FullWithHelloRetryRequest,
         })
     }

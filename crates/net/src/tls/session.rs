@@ -80,6 +80,14 @@ impl Session {
         }
     }
 
+    /// Takes what somebody else has read from the socket.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            InnerSession::OpenSsl(session) => session.feed(bytes),
+            InnerSession::Rustls(session) => session.feed(bytes),
+        }
+    }
+
     /// What is to be sent.
     pub(crate) fn outgoing(&mut self) -> &mut Vec<u8> {
         match &mut self.0 {

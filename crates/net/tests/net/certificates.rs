@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use ciphertoll_net::tls::{
-    Identity, Library, PeerName, Settings, Strength, TrustAnchors, Verification, Version,
+    Identity, Library, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification, Version,
 };
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
@@ -116,6 +116,7 @@ impl Authority {
             suite: None,
             group: None,
             strength: Strength::Default,
+            resumption: Resumption::Never,
             anchors: TrustAnchors::File(self.file()),
             peer: PeerName::from("localhost"),
             identity: None,

@@ -4,6 +4,7 @@
 
 mod certificates;
 mod drivers;
+mod eager;
 mod edges;
 mod endings;
 mod hosts;
@@ -14,6 +15,7 @@ mod postgres;
 mod postgres_server;
 mod refused;
 mod results;
+mod resumption;
 mod server;
 mod sources;
 mod verification;

@@ -46,6 +46,7 @@ fn version_suite_group_and_key() {
                 group: Some("x25519".into()),
                 key: key_label.into(),
                 resumed: false,
+                chain: Some(1),
                 hello_retry: false,
             };
             let offer = Offer { library, version: offered };

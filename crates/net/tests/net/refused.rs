@@ -96,7 +96,7 @@ fn another_version_than_the_one_offered() {
     for driver in Driver::ALL {
         for offer in Offer::ALL {
             let only = match offer.version {
-                Version::Tls12 => SslVersion::TLS1_3,
+                Version::Tls10 | Version::Tls11 | Version::Tls12 => SslVersion::TLS1_3,
                 Version::Tls13 => SslVersion::TLS1_2,
             };
             let tls = ServerTls { only: Some(only), ..ServerTls::default() };

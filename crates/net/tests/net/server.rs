@@ -262,8 +262,13 @@ impl Peer {
             Stream::Plain(wire) => wire.read(&mut rest).unwrap() == 0,
             // Zero bytes are a close alert; the end without one is an error.
             Stream::Tls(stream) => {
-                stream.ssl_read(&mut rest).unwrap_err().code() == openssl::ssl::ErrorCode::ZERO_RETURN
-                    && stream.get_mut().read(&mut rest).unwrap() == 0
+                let alerted =
+                    stream.ssl_read(&mut rest).unwrap_err().code() == openssl::ssl::ErrorCode::ZERO_RETURN;
+                let ended = stream.get_mut().read(&mut rest).unwrap() == 0;
+                // The client has gone without waiting for it; but OpenSSL forgets the session of a server that does not
+                // say goodbye.
+                let _ = stream.shutdown();
+                alerted && ended
             }
             Stream::Gone => false,
         };

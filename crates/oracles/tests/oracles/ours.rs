@@ -152,6 +152,7 @@ fn context(visit: &TlsVisit) -> tls::Context {
         suite: None,
         group: None,
         strength: tls::Strength::Default,
+        resumption: tls::Resumption::Never,
         anchors: tls::TrustAnchors::File(visit.ca_file.clone()),
         peer: visit.peer.into(),
         identity: visit.identity.as_ref().map(|identity| tls::Identity {

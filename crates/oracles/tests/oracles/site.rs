@@ -58,6 +58,8 @@ impl Site {
         let tls = path.as_tls().map(|path| TlsVisit {
             library: tls::Library::OpenSsl,
             version: match path.version {
+                TlsVersion::Tls10 => tls::Version::Tls10,
+                TlsVersion::Tls11 => tls::Version::Tls11,
                 TlsVersion::Tls12 => tls::Version::Tls12,
                 TlsVersion::Tls13 => tls::Version::Tls13,
             },

@@ -1,8 +1,8 @@
 //! How far the answer can be trusted: noise, shared cores, dropped trials, what was left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ciphertoll_model::{Environment, Event, Flag, LookDecision, Metric, Pin};
+use ciphertoll_model::{Cell, Environment, Event, Flag, LookDecision, Metric, Pin, Strength, TlsPath};
 use ciphertoll_stats::CellAnalysis;
 
 use super::{Section, Statement, StratumView, Tone, capital, clean};
@@ -33,6 +33,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     trust.extend(cells().filter_map(|(stratum, cell)| voided(stratum, cell)));
     trust.extend(cells().flat_map(|(stratum, cell)| flags(stratum, cell)));
     trust.extend(warnings(report));
+    trust.extend(lowered(report));
     [("How far to trust this", trust), ("Left out, and why", skipped(report))]
         .into_iter()
         .filter(|(_, notes)| !notes.is_empty())
@@ -54,6 +55,31 @@ pub(crate) fn footer(report: &RunReport<'_>) -> String {
     let settings = (!plan.settings.is_empty()).then(|| format!("settings: {}", crate::plan::settings(plan)));
     let parts = [report.run.to_owned(), tool, format!("seed {}", plan.seed), stopped(report, blocks), trials];
     parts.into_iter().chain(settings).chain(machine).map(|part| clean(&part)).collect::<Vec<_>>().join(" · ")
+}
+
+/// What ran below OpenSSL's default strength: a number from there is not one of a server as it should be.
+fn lowered(report: &RunReport<'_>) -> Option<Statement> {
+    let weak = |cell: &&Cell| {
+        let tls = cell.treatment.path.as_tls();
+        cell.treatment.server.url.is_none() && tls.is_some_and(|tls| tls.strength() != Strength::Default)
+    };
+    let cells: Vec<&Cell> = report.plan.cells.iter().filter(weak).collect();
+    let paths: BTreeSet<String> = cells.iter().map(|cell| cell.treatment.path.to_string()).collect();
+    let servers: BTreeSet<String> = cells.iter().map(|cell| cell.treatment.server.short_name()).collect();
+    let obsolete = cells.iter().filter_map(|cell| cell.treatment.path.as_tls());
+    let level = i32::from(!obsolete.map(TlsPath::strength).any(|strength| strength == Strength::Obsolete));
+    let join = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
+    (!cells.is_empty()).then(|| {
+        Statement::new(
+            Tone::Caution,
+            clean(&format!(
+                "Weaker than OpenSSL allows by default: {}. For them the server's process ({}) ran at OpenSSL's \
+                 security level {level} throughout, and their clients too; nothing on the system was changed.",
+                join(paths),
+                join(servers)
+            )),
+        )
+    })
 }
 
 fn noise(stratum: &StratumView<'_>) -> Option<Statement> {

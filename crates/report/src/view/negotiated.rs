@@ -42,7 +42,7 @@ pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
 
 /// `tls1.3-p256: TLS 1.3, TLS_AES_256_GCM_SHA384, X25519, p256 certificate, full handshake (48 connections)`.
 fn statement(row: &Row) -> Statement {
-    let Leg { tls_version, suite, group, key, resumed, hello_retry, .. } = &row.leg;
+    let Leg { tls_version, suite, group, key, resumed, chain, hello_retry, .. } = &row.leg;
     let handshake = resumed.map(|resumed| if resumed { "resumed" } else { "full handshake" }.to_owned());
     let parts: Vec<String> = match tls_version {
         Some(version) => [
@@ -50,6 +50,7 @@ fn statement(row: &Row) -> Statement {
             suite.as_deref().map(clean),
             group.as_deref().map(clean),
             key.as_deref().map(|key| format!("{} certificate", clean(key))),
+            chain.filter(|chain| *chain > 1).map(|chain| format!("{chain} certificates sent")),
             handshake,
         ]
         .into_iter()

@@ -275,7 +275,7 @@ fn levels(path: Path, workload: Workload) -> BTreeMap<Metric, Estimate> {
     let pick = |plain: f64, tls13: f64, tls12: f64| match path.as_tls().map(|tls| tls.version) {
         None => plain,
         Some(TlsVersion::Tls13) => tls13,
-        Some(TlsVersion::Tls12) => tls12,
+        Some(_) => tls12,
     };
     let mut levels = BTreeMap::new();
     let mut set = |metric, value, share| levels.insert(metric, estimate(value, share));
@@ -343,6 +343,7 @@ pub(crate) fn leg(path: Path, connections: u64) -> LegCount {
         group: some("X25519"),
         key: some("p256"),
         resumed: path.as_tls().map(|_| false),
+        chain: None,
         hello_retry: path.as_tls().map(|_| false),
         auth: None,
         library: some("OpenSSL 3.0.16"),

@@ -163,6 +163,7 @@ fn legs_are_summed_and_flags_counted_by_trial() {
         group: None,
         key: None,
         resumed: Some(false),
+        chain: Some(1),
         hello_retry: Some(false),
         auth: None,
         library: None,

@@ -9,12 +9,13 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// A room and the rooms it may use. A new crate needs a row here, and in the design.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("model", &[]),
     ("presets", &["model"]),
     ("record", &["model"]),
     ("wire", &[]),
-    ("net", &["wire"]),
+    ("resumption", &[]),
+    ("net", &["wire", "resumption"]),
     ("load", &["model", "wire", "net"]),
     ("link", &["model"]),
     ("lab", &["model", "record", "wire", "net", "link"]),

@@ -40,6 +40,16 @@ const WANTED: Capabilities = REQUIRED
     .with(Capabilities::PLUGIN_AUTH_LENENC)
     .with(Capabilities::DEPRECATE_EOF);
 
+/// What a server is taken to offer that is asked for TLS before it has said anything: all that a login may use. Every
+/// server of the last ten years does.
+const ASSUMED: Capabilities = WANTED
+    .with(Capabilities::LONG_PASSWORD)
+    .with(Capabilities::CONNECT_WITH_DB)
+    .with(Capabilities::MULTI_STATEMENTS)
+    .with(Capabilities::SSL);
+/// Of the request for TLS, which answers the greeting even where it goes before.
+const REQUEST_NUMBER: u8 = 1;
+
 /// Whether the connection is encrypted. There is no "if the server can".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encryption {
@@ -47,6 +57,8 @@ pub enum Encryption {
     Plain,
     /// TLS or nothing.
     Tls,
+    /// The request for it and TLS's first message at once, before the greeting: TLS or nothing.
+    EagerTls,
 }
 
 /// What the connection runs over, as far as authentication must know.
@@ -138,6 +150,7 @@ pub struct Connect {
 
 /// Each state has what was learnt up to it.
 enum State {
+    OfferTls,
     AwaitGreeting,
     RequestTls(Greeted),
     StartTls(Greeted),
@@ -159,20 +172,25 @@ struct Greeted {
 impl Connect {
     /// A login that has seen no byte yet.
     pub fn new(login: Arc<Login>) -> Self {
-        Self { login, packets: Packets::new(0, MAX_LOGIN_PAYLOAD_BYTES), state: State::AwaitGreeting }
+        let state = match login.encryption {
+            Encryption::Plain | Encryption::Tls => State::AwaitGreeting,
+            Encryption::EagerTls => State::OfferTls,
+        };
+        Self { login, packets: Packets::new(0, MAX_LOGIN_PAYLOAD_BYTES), state }
     }
 
     /// Takes whole packets from the front of `input` and appends to `out` what is to be sent, which may be the password
     /// itself (see [`super::clear_password`]).
     ///
-    /// Input that is there before TLS starts is an error: it would be plaintext that passes for encrypted. An error
-    /// is final.
+    /// Input that is there before TLS starts is an error: it would be plaintext that passes for encrypted. Where TLS was
+    /// offered at once, what follows the greeting is TLS. An error is final.
     pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
         // An error leaves the state as it is here.
         let (state, step) = match std::mem::replace(&mut self.state, State::Failed) {
+            State::OfferTls => self.offer_tls(out),
             State::AwaitGreeting => self.await_greeting(input),
             State::RequestTls(greeted) => self.request_tls(greeted, input, out),
-            State::StartTls(greeted) => start_tls(greeted, input),
+            State::StartTls(greeted) => self.start_tls(greeted, input),
             State::SendLogin(greeted) => self.send_login(greeted, input, out),
             State::AwaitVerdict { greeted, conversation, switches } => {
                 self.await_verdict(greeted, conversation, switches, input, out)
@@ -192,6 +210,12 @@ impl Connect {
         }
     }
 
+    fn offer_tls(&mut self, out: &mut Vec<u8>) -> Result<(State, Step), Error> {
+        let request = head(agree(&self.login, ASSUMED)?);
+        packet::write(out, REQUEST_NUMBER, |out| request.encode(out))?;
+        Ok((State::AwaitGreeting, Step::OfferTls))
+    }
+
     fn await_greeting(&mut self, input: &mut &[u8]) -> Result<(State, Step), Error> {
         let Some(payload) = self.packets.take(input, "greeting")? else {
             return Ok((State::AwaitGreeting, Step::NeedInput));
@@ -209,6 +233,15 @@ impl Connect {
         let next = match self.login.encryption {
             Encryption::Plain => State::SendLogin(greeted),
             Encryption::Tls => State::RequestTls(greeted),
+            Encryption::EagerTls if greeted.capabilities != agree(&self.login, ASSUMED)? => {
+                let reason = "it lacks what was taken for granted when TLS was asked for before it";
+                return Err(Error::Protocol { message: "greeting", reason });
+            }
+            Encryption::EagerTls => {
+                // The request's number, which was used before the greeting's.
+                self.packets.number();
+                State::StartTls(greeted)
+            }
         };
         Ok((next, Step::Phase(Phase::ServerGreeting)))
     }
@@ -220,7 +253,7 @@ impl Connect {
         out: &mut Vec<u8>,
     ) -> Result<(State, Step), Error> {
         refuse_early_input(input)?;
-        packet::write(out, self.packets.number(), |out| greeted.head().encode(out))?;
+        packet::write(out, self.packets.number(), |out| head(greeted.capabilities).encode(out))?;
         Ok((State::StartTls(greeted), Step::Phase(Phase::TlsRequest)))
     }
 
@@ -231,7 +264,7 @@ impl Connect {
         out: &mut Vec<u8>,
     ) -> Result<(State, Step), Error> {
         // The server has nothing to say here; bytes can only be plaintext that was carried over.
-        if self.login.encryption == Encryption::Tls {
+        if self.login.encryption != Encryption::Plain {
             refuse_early_input(input)?;
         }
         let named = greeted.capabilities.contains(Capabilities::PLUGIN_AUTH);
@@ -239,7 +272,7 @@ impl Connect {
         let plugin = if named { self.login.plugin } else { Plugin::NativePassword };
         let (conversation, proof) = Conversation::guess(plugin, &self.login, &greeted.nonce);
         let response = HandshakeResponse {
-            head: greeted.head(),
+            head: head(greeted.capabilities),
             user: self.login.user.as_bytes(),
             auth_response: &proof,
             database: self.login.database.as_deref().map(str::as_bytes),
@@ -286,29 +319,29 @@ impl Connect {
         }
     }
 
+    fn start_tls(&self, greeted: Greeted, input: &[u8]) -> Result<(State, Step), Error> {
+        // Where TLS was offered at once, that is TLS, and never taken for anything else.
+        if self.login.encryption != Encryption::EagerTls {
+            refuse_early_input(input)?;
+        }
+        Ok((State::SendLogin(greeted), Step::StartTls))
+    }
+
     fn send(&mut self, answer: &Answer, out: &mut Vec<u8>) -> Result<(), Error> {
         packet::write(out, self.packets.number(), |out| out.extend_from_slice(answer))
     }
 }
 
 impl Greeted {
-    fn head(&self) -> SslRequest {
-        SslRequest {
-            capabilities: self.capabilities,
-            max_packet_bytes: MAX_MESSAGE_BYTES as u32,
-            character_set: UTF8MB4,
-        }
-    }
-
     fn into_server(self, auth: AuthMethod) -> ServerInfo {
         let Self { version, connection_id, capabilities, offered, nonce: _ } = self;
         ServerInfo { version, connection_id, capabilities, offered, auth }
     }
 }
 
-fn start_tls(greeted: Greeted, input: &[u8]) -> Result<(State, Step), Error> {
-    refuse_early_input(input)?;
-    Ok((State::SendLogin(greeted), Step::StartTls))
+/// What a request for TLS is, and what a login begins with.
+fn head(capabilities: Capabilities) -> SslRequest {
+    SslRequest { capabilities, max_packet_bytes: MAX_MESSAGE_BYTES as u32, character_set: UTF8MB4 }
 }
 
 /// The capabilities that this login uses at a server that offers these.
@@ -335,7 +368,7 @@ fn agree(login: &Login, offered: Capabilities) -> Result<Capabilities, Error> {
         }
         agreed = agreed | Capabilities::MULTI_STATEMENTS;
     }
-    if login.encryption == Encryption::Tls {
+    if login.encryption != Encryption::Plain {
         if !offered.contains(Capabilities::SSL) {
             return Err(Error::TlsNotOffered);
         }

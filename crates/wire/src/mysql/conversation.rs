@@ -65,7 +65,7 @@ impl Conversation {
             }
             Self::CachingSha2 { nonce } if data == [caching_sha2::FULL] => {
                 match (login.encryption, login.transport) {
-                    (Encryption::Tls, _) | (_, Transport::UnixSocket) => {
+                    (Encryption::Tls | Encryption::EagerTls, _) | (_, Transport::UnixSocket) => {
                         let clear = clear_password::response(password)?;
                         (Self::Said(AuthMethod::CachingSha2FullPrivate), Some(clear))
                     }
@@ -129,7 +129,7 @@ fn caching_sha2(login: &Login, nonce: &[u8; NONCE_BYTES]) -> (Conversation, Answ
 /// A plugin that nobody guesses: the clear password, or one that is not built.
 fn other(plugin: &[u8], login: &Login) -> Result<(Conversation, Answer), Error> {
     match login.encryption {
-        Encryption::Tls if plugin == clear_password::NAME => {
+        Encryption::Tls | Encryption::EagerTls if plugin == clear_password::NAME => {
             let clear = clear_password::response(login.password.expose())?;
             Ok((Conversation::Said(AuthMethod::ClearPassword), clear))
         }

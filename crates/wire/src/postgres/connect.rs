@@ -29,6 +29,8 @@ pub enum Encryption {
     Plain,
     /// An `SSLRequest`, then TLS or nothing.
     Tls,
+    /// An `SSLRequest` and TLS's first message at once, then TLS or nothing; since PostgreSQL 17.
+    EagerTls,
     /// TLS from the first byte, with ALPN [`DIRECT_TLS_ALPN`]; since PostgreSQL 17.
     DirectTls,
 }
@@ -188,6 +190,11 @@ impl Connect {
                 self.state = State::AwaitTlsAnswer;
                 self.await_tls_answer(input)
             }
+            Encryption::EagerTls => {
+                encode_tls_request(out);
+                self.state = State::AwaitTlsAnswer;
+                Ok(Step::OfferTls)
+            }
             Encryption::DirectTls => self.start_tls(input),
         }
     }
@@ -198,7 +205,7 @@ impl Connect {
         };
         match answer {
             TLS_ACCEPTED => {
-                refuse_early_input(rest)?;
+                self.refuse_plaintext(rest)?;
                 *input = rest;
                 self.state = State::StartTls;
                 Ok(Step::Phase(Phase::TlsRequest))
@@ -213,9 +220,17 @@ impl Connect {
     }
 
     fn start_tls(&mut self, input: &[u8]) -> Result<Step, Error> {
-        refuse_early_input(input)?;
+        self.refuse_plaintext(input)?;
         self.state = State::SendStartup;
         Ok(Step::StartTls)
+    }
+
+    /// What comes before TLS has begun. Where TLS was offered at once, that is TLS, and never taken for anything else.
+    fn refuse_plaintext(&self, input: &[u8]) -> Result<(), Error> {
+        match self.login.encryption {
+            Encryption::EagerTls => Ok(()),
+            Encryption::Plain | Encryption::Tls | Encryption::DirectTls => refuse_early_input(input),
+        }
     }
 
     fn send_startup(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {

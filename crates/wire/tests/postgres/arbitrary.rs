@@ -45,7 +45,7 @@ fn run_connect(encryption: Encryption, bytes: &[u8]) {
                 input = bytes;
             }
             Ok(Step::NeedInput | Step::Done) | Err(_) => return,
-            Ok(Step::StartTls | Step::Phase(_)) => {}
+            Ok(Step::OfferTls | Step::StartTls | Step::Phase(_)) => {}
         }
     }
     panic!("it goes on for ever");
@@ -54,7 +54,9 @@ fn run_connect(encryption: Encryption, bytes: &[u8]) {
 proptest! {
     #[test]
     fn connect(bytes: Vec<u8>, messages in messages()) {
-        for encryption in [Encryption::Plain, Encryption::Tls, Encryption::DirectTls] {
+        for encryption in
+            [Encryption::Plain, Encryption::Tls, Encryption::EagerTls, Encryption::DirectTls]
+        {
             run_connect(encryption, &bytes);
             run_connect(encryption, &messages);
         }

@@ -203,7 +203,7 @@ pub(crate) fn join(
                 client.bind_channel(END_POINT);
                 passed.steps.push(Step::StartTls);
             }
-            Ok(Step::Phase(phase)) => passed.steps.push(Step::Phase(phase)),
+            Ok(step @ (Step::OfferTls | Step::Phase(_))) => passed.steps.push(step),
             Ok(Step::Done) => {
                 assert!(received.is_empty() && to_client.is_empty());
                 passed.steps.push(Step::Done);

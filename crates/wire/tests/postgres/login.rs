@@ -68,7 +68,7 @@ fn request(out: &mut Vec<u8>, request: &Authentication<'_>) {
 #[test]
 fn every_method_lets_the_right_password_in() {
     let scrams = |channel_binding| AuthMethod::Scram { iterations: 16, channel_binding };
-    for encryption in [Encryption::Plain, Encryption::Tls, Encryption::DirectTls] {
+    for encryption in [Encryption::Plain, Encryption::Tls, Encryption::EagerTls, Encryption::DirectTls] {
         for (auth, expected) in
             [(Auth::Trust, AuthMethod::None), (Auth::Md5, AuthMethod::Md5), (scram(), scrams(Bound::Nothing))]
         {
@@ -122,6 +122,10 @@ fn tls_login_sends_no_name_before_tls() {
     assert!(end.is_ok());
     assert_eq!(passed.plain, [0, 0, 0, 8, 4, 210, 22, 47], "an SSLRequest and nothing else comes first");
     assert_eq!(passed.steps[..2], [Step::Phase(Phase::TlsRequest), Step::StartTls]);
+    let (end, eager) = try_login(login(PASSWORD, Encryption::EagerTls), FakeServer::new(scram()));
+    assert!(end.is_ok());
+    assert_eq!((&eager.plain, &eager.encrypted[..8]), (&passed.plain, &passed.encrypted[..8]));
+    assert_eq!(eager.steps[..3], [Step::OfferTls, Step::Phase(Phase::TlsRequest), Step::StartTls]);
     let (end, passed) = try_login(login(PASSWORD, Encryption::DirectTls), FakeServer::new(scram()));
     assert!(end.is_ok() && passed.plain.is_empty());
     assert_eq!(passed.steps[..2], [Step::StartTls, Step::Phase(Phase::Auth)]);

@@ -36,7 +36,7 @@ fn run_connect(encryption: Encryption, plugin: Plugin, bytes: &[u8]) {
     for _ in 0..20 {
         match connect.step(&mut input, &mut out) {
             Ok(Step::NeedInput | Step::Done) | Err(_) => return,
-            Ok(Step::StartTls | Step::Phase(_)) => {}
+            Ok(Step::OfferTls | Step::StartTls | Step::Phase(_)) => {}
         }
     }
     panic!("it goes on for ever");

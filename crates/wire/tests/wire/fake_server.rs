@@ -200,7 +200,7 @@ pub(crate) fn join(client: &mut Connect, server: &mut FakeServer) -> Result<(Vec
         match step {
             Step::Done => return Ok((steps, sent)),
             Step::StartTls => assert!(server_wants_tls, "both sides start TLS at the same byte"),
-            Step::Phase(_) | Step::NeedInput => {
+            Step::OfferTls | Step::Phase(_) | Step::NeedInput => {
                 sent.extend_from_slice(&to_server);
                 let mut input = to_server.as_slice();
                 server_wants_tls |= server.run(&mut input, &mut to_client);

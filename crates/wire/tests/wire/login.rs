@@ -69,6 +69,35 @@ fn tls_login_sends_no_name_before_tls() {
 }
 
 #[test]
+fn tls_can_be_asked_for_before_the_greeting() {
+    let (mut asked, mut eager) =
+        (connect(PASSWORD, Encryption::Tls), connect(PASSWORD, Encryption::EagerTls));
+    let (_, sent_when_asked) = join(&mut asked, &mut FakeServer::native(PASSWORD.as_bytes())).unwrap();
+    let (steps, sent) = join(&mut eager, &mut FakeServer::native(PASSWORD.as_bytes())).unwrap();
+    let begin = [Step::OfferTls, Step::Phase(Phase::ServerGreeting), Step::StartTls];
+    assert_eq!(steps, [&begin[..], &[Step::Phase(Phase::Auth), Step::Done]].concat());
+    assert_eq!(sent, sent_when_asked, "the same bytes, sooner");
+}
+
+#[test]
+fn what_eager_tls_takes_for_granted_must_be_there() {
+    for (lacking, expected) in [
+        (Capabilities::SSL, Error::TlsNotOffered),
+        (
+            Capabilities::DEPRECATE_EOF,
+            Error::Protocol {
+                message: "greeting",
+                reason: "it lacks what was taken for granted when TLS was asked for before it",
+            },
+        ),
+    ] {
+        let mut server = FakeServer::native(PASSWORD.as_bytes());
+        server.offered = OFFERED.without(lacking);
+        assert_eq!(join(&mut connect(PASSWORD, Encryption::EagerTls), &mut server), Err(expected));
+    }
+}
+
+#[test]
 fn empty_password_and_database() {
     let mut login = Arc::unwrap_or_clone(login("", Encryption::Plain));
     login.database = Some("orders".to_owned());

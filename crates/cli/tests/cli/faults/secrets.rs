@@ -12,7 +12,7 @@ use crate::support::{Session, alone, assert_gone, is, real_server};
 /// TLS and plain, so that every key and every way to log in is used.
 const ASKED: [&str; 12] = [
     "--path",
-    "plain,tls1.3-p256,tls1.2-rsa2048",
+    "plain,tls1.3-p256+mtls,tls1.2-rsa2048+resume",
     "--workload",
     "connect,point-select",
     "--clients",
@@ -39,7 +39,7 @@ fn no_secret_is_in_any_artefact_argument_or_environment() {
     let _machine = alone();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut session = Session::start(place.path(), &ASKED);
-    session.wait_for("the server", |event| is(event, "server_ready"));
+    session.wait_for("every key and every account", |event| is(event, "block_started"));
     let secrets = secrets_below(session.scratch());
     let mut seen = seen_of(&[ProcessIdentity::of(session.pid()).expect("the program runs")]);
     while !is(
@@ -54,7 +54,7 @@ fn no_secret_is_in_any_artefact_argument_or_environment() {
     assert_eq!(finished.code, Some(0), "{:?}", finished.told());
     assert_gone(&processes, &scratch);
 
-    assert!(secrets.len() >= 3, "a password and two keys: {:?}", secrets.keys());
+    assert!(secrets.len() >= 4, "a password and three keys: {:?}", secrets.keys());
     let programs: BTreeSet<&PathBuf> = seen.keys().collect();
     assert!(
         programs.len() >= 6,

@@ -122,6 +122,8 @@ fn config(visit: &Visit) -> Config {
 
 fn connector(visit: &TlsVisit) -> MakeTlsConnector {
     let version = match visit.version {
+        tls::Version::Tls10 => SslVersion::TLS1,
+        tls::Version::Tls11 => SslVersion::TLS1_1,
         tls::Version::Tls12 => SslVersion::TLS1_2,
         tls::Version::Tls13 => SslVersion::TLS1_3,
     };

@@ -1,0 +1,111 @@
+//! A server that is not the one it should be gets no login: with either library, on every path, unless asked otherwise.
+
+use std::fs;
+use std::path::PathBuf;
+
+use ciphertoll_lab::{Authority, Server, Start, Tables};
+use ciphertoll_model::{Auth, ServerKey, ServerLevel, Strength};
+use ciphertoll_net::tls::{PeerName, Settings, TrustAnchors};
+
+use crate::stand::Stand;
+use crate::visitor::Visitor;
+
+/// Every way in which TLS begins, ends up with a session, or shows more than one certificate.
+const PATHS: [&str; 12] = [
+    "tls1.0-rsa2048",
+    "tls1.1-p256",
+    "tls1.2-p256",
+    "tls1.2-rsa2048+eager",
+    "tls1.3-p256",
+    "tls1.3-p256+resume",
+    "tls1.3-p256+mtls",
+    "tls1.3-p256+eager",
+    "tls1.3-p256+direct",
+    "tls1.3-rsa2048+chain=3",
+    "tls1.3-p256+group=p256",
+    "tls1.2-p256+mtls+chain=2",
+];
+
+fn visitors(server: &mut Server) -> Vec<Visitor> {
+    let auth = Auth::default_of(server.engine());
+    let libraries = ["", "+client=rustls"];
+    let paths = PATHS.iter().flat_map(|path| libraries.map(|library| format!("{path}{library}")));
+    let visitors: Vec<Visitor> = paths
+        .map(|path| Visitor::new(&path, auth))
+        .filter(|visitor| visitor.path.as_tls().is_some_and(|tls| tls.impossible().is_none()))
+        .filter(|visitor| visitor.prepare(server).is_ok())
+        .collect();
+    assert!(visitors.len() >= 2 * (PATHS.len() - 5), "few paths are left: {}", visitors.len());
+    visitors
+}
+
+/// The reason, which must be the verifier's.
+fn refusal(server: &Server, visitor: &Visitor, change: impl FnOnce(&mut Settings)) -> String {
+    let error = visitor.connect(server, change).err();
+    let error = error.unwrap_or_else(|| panic!("{}: it was let in", visitor.path)).to_string();
+    assert!(error.contains("does not verify"), "{}: {error}", visitor.path);
+    error
+}
+
+#[test]
+fn of_another_authority_of_another_name_and_of_yesterday() {
+    for level in ["mariadb", "postgres", "postgres-18"] {
+        let Some(stand) = Stand::of(&level.parse::<ServerLevel>().unwrap()) else { continue };
+        let mut server = start(&stand);
+        let visitors = visitors(&mut server);
+        let other = stand.lab.scratch().path().join("other-ca.pem");
+        fs::write(&other, Authority::generate().unwrap().certificate_pem().unwrap()).unwrap();
+        for visitor in &visitors {
+            visitor.prepare(&mut server).unwrap();
+            visitor.connect(&server, |_| ()).unwrap_or_else(|error| panic!("{}: {error}", visitor.path));
+            let wrong_ca = |settings: &mut Settings| settings.anchors = TrustAnchors::File(other.clone());
+            refusal(&server, visitor, wrong_ca);
+            let wrong_host = |settings: &mut Settings| settings.peer = PeerName::from("db.example");
+            assert!(refusal(&server, visitor, wrong_host).contains("hostname mismatch"));
+        }
+        let authority = expire(&mut server);
+        for visitor in &visitors {
+            visitor.prepare(&mut server).unwrap();
+            let trusting = |settings: &mut Settings| settings.anchors = TrustAnchors::File(authority.clone());
+            assert!(refusal(&server, visitor, trusting).contains("expired"), "{}", visitor.path);
+        }
+    }
+}
+
+fn start(stand: &Stand) -> Server {
+    let template = stand.lab.template(&stand.build, &Tables::default(), &mut |_| {}, &|| false).unwrap();
+    let start = Start {
+        build: &stand.build,
+        template: &template,
+        name: "t1",
+        key: ServerKey::P384,
+        log: stand.lab.scratch().path().join("server.log"),
+        preferred_port: None,
+        processors: None,
+        strength: Strength::Obsolete,
+    };
+    stand.lab.start(&start).unwrap()
+}
+
+/// Puts certificates that are over in the place of the server's; the authority that has signed them.
+fn expire(server: &mut Server) -> PathBuf {
+    let authority = Authority::generate().unwrap();
+    let root = server.ca_file().parent().unwrap().to_owned();
+    for entry in fs::read_dir(root.join("tls")).unwrap() {
+        let directory = entry.unwrap();
+        if !directory.file_type().unwrap().is_dir() {
+            continue;
+        }
+        let name = directory.file_name().into_string().unwrap();
+        let key = name.split('-').next().unwrap();
+        let key = ServerKey::ALL.into_iter().find(|known| known.label() == key).unwrap();
+        let certificate = authority.issue_expired(key).unwrap();
+        fs::write(directory.path().join("certificate.pem"), certificate.certificate_pem).unwrap();
+        fs::write(directory.path().join("key.pem"), certificate.key_pem).unwrap();
+    }
+    let file = root.join("expired-ca.pem");
+    fs::write(&file, authority.certificate_pem().unwrap()).unwrap();
+    // Whatever is in use is read afresh.
+    server.install_certificate(ServerKey::Rsa3072).unwrap();
+    file
+}

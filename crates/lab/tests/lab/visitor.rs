@@ -1,0 +1,134 @@
+//! A client that goes to a private server as a path says, like a load process of the tool's.
+
+use std::fs;
+use std::sync::Arc;
+
+use ciphertoll_lab::{Account, Credentials, Error, Server};
+use ciphertoll_model::{
+    Auth, ClientCertificate, Endpoint, Engine, Path, Resumption, Strength, TlsLibrary, TlsPath, TlsStart,
+    TlsVersion,
+};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_net::{Address, ContextSource, Dialer, Transport, tls};
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::tls::NamedGroup;
+use ciphertoll_wire::{Secret, mysql, postgres};
+
+/// A path, and how the client logs in.
+pub(crate) struct Visitor {
+    pub(crate) path: Path,
+    pub(crate) auth: Auth,
+}
+
+impl Visitor {
+    pub(crate) fn new(path: &str, auth: Auth) -> Self {
+        Self { path: path.parse().expect("a path"), auth }
+    }
+
+    fn credentials(&self) -> Credentials {
+        let tls = self.path.as_tls();
+        let client_certificate = tls.map_or(ClientCertificate::None, |tls| tls.client_certificate);
+        Credentials { auth: self.auth, client_certificate }
+    }
+
+    /// Makes the server ready for it.
+    pub(crate) fn prepare(&self, server: &mut Server) -> Result<(), Error> {
+        server.prepare_auth(self.credentials())?;
+        let Some(path) = self.path.as_tls() else { return Ok(()) };
+        server.prepare_tls(path)?;
+        server.install_certificate(path)
+    }
+
+    /// What dials, to `address` where it is not the server's own; TLS as the path says but for what `change` makes of it.
+    pub(crate) fn dialer(
+        &self,
+        server: &Server,
+        address: Option<Address>,
+        change: impl FnOnce(&mut tls::Settings),
+    ) -> Dialer {
+        let account = server.account(self.credentials());
+        let address = address.unwrap_or_else(|| match server.tcp_endpoint() {
+            Endpoint::Tcp(address) => Address::Tcp(address),
+            Endpoint::Unix(_) | Endpoint::Host { .. } => panic!("a private server listens on TCP"),
+        });
+        let context = self.path.as_tls().map(|path| {
+            let mut settings = settings(path, server, &account);
+            change(&mut settings);
+            ContextSource::Shared(tls::Context::build(&settings).expect("a TLS context"))
+        });
+        let login = self.login(server, &account);
+        Dialer { address, login, tls: context, transport: Transport::Blocking }
+    }
+
+    pub(crate) fn connect(
+        &self,
+        server: &Server,
+        change: impl FnOnce(&mut tls::Settings),
+    ) -> Result<Client, ciphertoll_net::Error> {
+        Client::dial(&self.dialer(server, None, change))
+    }
+
+    fn login(&self, server: &Server, account: &Account) -> Login {
+        let password = Secret::new(fs::read(&account.password_file).expect("the password is readable"));
+        let (user, database) = (account.user.clone(), Some(server.database().to_owned()));
+        let start = self.path.as_tls().map(|tls| tls.start);
+        match server.engine() {
+            Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
+                database,
+                encryption: match start {
+                    None => mysql::Encryption::Plain,
+                    Some(TlsStart::Eager) => mysql::Encryption::EagerTls,
+                    Some(TlsStart::Requested | TlsStart::Direct) => mysql::Encryption::Tls,
+                },
+                ..mysql::Login::new(user, password)
+            })),
+            Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+                user,
+                password,
+                database,
+                encryption: match start {
+                    None => postgres::Encryption::Plain,
+                    Some(TlsStart::Requested) => postgres::Encryption::Tls,
+                    Some(TlsStart::Direct) => postgres::Encryption::DirectTls,
+                    Some(TlsStart::Eager) => postgres::Encryption::EagerTls,
+                },
+                channel_binding: postgres::ChannelBinding::Disabled,
+            })),
+        }
+    }
+}
+
+fn settings(path: TlsPath, server: &Server, account: &Account) -> tls::Settings {
+    tls::Settings {
+        library: match path.library {
+            TlsLibrary::OpenSsl => tls::Library::OpenSsl,
+            TlsLibrary::Rustls => tls::Library::Rustls,
+        },
+        version: match path.version {
+            TlsVersion::Tls10 => tls::Version::Tls10,
+            TlsVersion::Tls11 => tls::Version::Tls11,
+            TlsVersion::Tls12 => tls::Version::Tls12,
+            TlsVersion::Tls13 => tls::Version::Tls13,
+        },
+        // What nobody has asked otherwise.
+        verification: tls::Verification::default(),
+        anchors: tls::TrustAnchors::File(server.ca_file()),
+        peer: server.server_name().into(),
+        suite: path.suite.map(|suite| tls::Suite { openssl: suite.label(), iana: suite.iana() }),
+        group: path.group.map(|group| NamedGroup(group.number())),
+        strength: match path.strength() {
+            Strength::Default => tls::Strength::Default,
+            Strength::Weak => tls::Strength::Weak,
+            Strength::Obsolete => tls::Strength::Obsolete,
+        },
+        resumption: match path.resumption {
+            Resumption::Never => tls::Resumption::Never,
+            Resumption::Always => tls::Resumption::WithinContext(tls::Way::Any),
+            Resumption::BySessionId => tls::Resumption::WithinContext(tls::Way::SessionId),
+        },
+        identity: account.identity.clone().map(|identity| tls::Identity {
+            certificate_file: identity.certificate_file,
+            key_file: identity.key_file,
+        }),
+    }
+}
