@@ -14,6 +14,10 @@ pub trait Bench {
     /// Says by events what it did, and which cells cannot be measured and why.
     fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError>;
 
+    /// Times the cryptographic primitives that connects among `cells` rest on, and says by an event what they take;
+    /// once in a run, before the first block.
+    fn time_primitives(&mut self, cells: &[&Cell], emit: &mut Emit<'_>) -> Result<(), BenchError>;
+
     /// Brings the cell's treatment up. What is up already costs nothing.
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError>;
 

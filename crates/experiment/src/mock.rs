@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Cell, ChainLength, ConnectionUse, Environment, Event, LatencySummary, Leg, LegCount, Phase, Plan,
-    Resumption, TrialPace, TrialResult, VoidReason,
+    Cell, ChainLength, ConnectionUse, Environment, Event, KeyExchangeTime, LatencySummary, Leg, LegCount,
+    Phase, Plan, Resumption, SignatureTime, TrialPace, TrialResult, VoidReason,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -129,6 +129,16 @@ impl Bench for MockBench<'_> {
             tls_library: "OpenSSL 3.0.0 (mock)".to_owned(),
             cpu_accounting: "mock".to_owned(),
         })
+    }
+
+    fn time_primitives(&mut self, _: &[&Cell], emit: &mut Emit<'_>) -> Result<(), BenchError> {
+        self.log.push("time primitives".to_owned());
+        let signature = SignatureTime { sign_ns: 20_000, verify_ns: 60_000 };
+        emit(Event::PrimitivesMeasured {
+            signatures: [("p256".to_owned(), signature)].into(),
+            key_exchanges: [("x25519".to_owned(), KeyExchangeTime { agree_ns: 60_000 })].into(),
+        });
+        Ok(())
     }
 
     fn up(&mut self, cell: &Cell, _: &mut Emit<'_>) -> Result<(), TrialError> {

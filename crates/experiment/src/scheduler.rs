@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
-    Arm, Block, Ending, Event, LookDecision, Metric, Pace, Plan, Skipped, Stamped, Timing, TrialPace, Visit,
-    VoidReason,
+    Arm, Block, Cell, Ending, Event, LookDecision, Metric, Pace, Plan, Skipped, Stamped, Timing, TrialPace,
+    Visit, VoidReason,
 };
 
 use crate::bench::{Bench, BenchError, Emit, TrialError, TrialRequest};
@@ -121,6 +121,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
             }
         }
         self.prepare()?;
+        self.time_primitives()?;
         self.began = Instant::now();
         self.find_capacities()?;
         for block in self.plan.blocks.iter().filter(|block| !done.contains(&block.number)) {
@@ -166,6 +167,18 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         let environment = environment?;
         self.note_dropped();
         self.record(&Event::EnvironmentSeen { environment })?;
+        self.check_interrupt()
+    }
+
+    /// A machine's primitives do not change between the blocks of a run: what the record has is not timed again.
+    fn time_primitives(&mut self) -> Result<(), Stop> {
+        if self.events.iter().any(|stamped| matches!(stamped.event, Event::PrimitivesMeasured { .. })) {
+            return Ok(());
+        }
+        let cells = self.plan.cells.iter().enumerate();
+        let cells: Vec<&Cell> =
+            cells.filter(|(index, _)| !self.dropped.contains(index)).map(|(_, cell)| cell).collect();
+        self.with_bench(|bench, emit| bench.time_primitives(&cells, emit))?;
         self.check_interrupt()
     }
 

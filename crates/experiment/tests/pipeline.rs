@@ -192,6 +192,27 @@ fn ctrl_c_ends_after_the_running_trial_and_takes_the_bench_down() {
 }
 
 #[test]
+fn primitives_are_timed_once_in_a_run_before_its_first_block() {
+    let plan = Plan::new(&spec(6), 5).unwrap();
+    let interrupt = Interrupt::default();
+    let flag = interrupt.flag();
+    let mut bench = MockBench::new(5, truth);
+    bench.before = Box::new(|_| flag.store(2, std::sync::atomic::Ordering::Relaxed));
+    let events = Run::new(&plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
+    let timed = |bench: &MockBench<'_>| bench.log.iter().filter(|line| *line == "time primitives").count();
+    assert_eq!(timed(&bench), 1);
+    let at = |wanted: fn(&Event) -> bool| events.iter().position(|stamped| wanted(&stamped.event)).unwrap();
+    let measured = at(|event| matches!(event, Event::PrimitivesMeasured { .. }));
+    assert!(measured < at(|event| matches!(event, Event::BlockStarted { .. })));
+
+    let mut again = MockBench::new(5, truth);
+    let (mut sink, goes_on) = (Memory::default(), Interrupt::default());
+    let resumed = Run::resuming(&plan, &mut again, &mut sink, &goes_on, events).carry_out("0.0.0").unwrap();
+    assert!(matches!(resumed.last().unwrap().event, Event::Finished { ending: Ending::Complete }));
+    assert_eq!(timed(&again), 0, "the record has them");
+}
+
+#[test]
 fn a_full_disk_ends_the_run_with_its_code_and_takes_the_bench_down() {
     let plan = Plan::new(&spec(6), 5).unwrap();
     let mut bench = MockBench::new(5, truth);

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{Arm, CellId, Skipped};
 use crate::environment::Environment;
 use crate::metric::Metric;
+use crate::primitive::{KeyExchangeTime, SignatureTime};
 use crate::trial::LegCount;
 
 /// An event and when it happened.
@@ -63,6 +64,16 @@ pub enum Event {
     CellSkipped {
         /// Which and why.
         skipped: Skipped,
+    },
+    /// What the cryptographic primitives take that the plan's connects rest on: timed on this machine, before the
+    /// first block. What could not be timed is absent.
+    PrimitivesMeasured {
+        /// By the label of the key.
+        #[serde(default)]
+        signatures: BTreeMap<String, SignatureTime>,
+        /// By the label of the group.
+        #[serde(default)]
+        key_exchanges: BTreeMap<String, KeyExchangeTime>,
     },
     /// What a baseline can do in a closed loop, which paces in percent refer to.
     CapacityFound {

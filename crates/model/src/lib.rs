@@ -10,6 +10,7 @@ pub mod exit;
 pub mod factor;
 pub mod metric;
 pub mod plan;
+pub mod primitive;
 pub mod script;
 pub mod settings;
 pub mod spec;
@@ -30,6 +31,7 @@ pub use plan::{
     Baseline, Block, Margins, Plan, Refusal, SAFE_CLIENTS, SAFE_CONNECTS_PER_S, Stratum, Timing, Verdicts,
     Visit,
 };
+pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use script::{Draw, Script, Statement, StatementProtocol, Step};
 pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};

@@ -98,6 +98,7 @@ fn durability(event: &Event) -> Durability {
         Event::RunStarted { .. }
         | Event::RunResumed { .. }
         | Event::CapacityFound { .. }
+        | Event::PrimitivesMeasured { .. }
         | Event::TrialFinished { .. }
         | Event::TrialVoided { .. }
         | Event::BlockFinished { .. }

@@ -7,6 +7,7 @@ use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, Toll, Verdict, margi
 
 use crate::number::is_certain;
 use crate::view::StratumView;
+use crate::view::connect_cost::{self, Bar, CostPart};
 use crate::{RunReport, chart, names, view};
 
 /// What can be plotted.
@@ -24,12 +25,21 @@ pub enum Plot {
     Cpu,
     /// Ratios to the baseline block by block: a row for each block, cell and metric.
     Blocks,
+    /// What a connect is made of, by key and version: a row for each cell in which it was found out.
+    ConnectCost,
 }
 
 impl Plot {
     /// Every plot.
-    pub const ALL: [Self; 6] =
-        [Self::Levels, Self::Tolls, Self::Phases, Self::Percentiles, Self::Cpu, Self::Blocks];
+    pub const ALL: [Self; 7] = [
+        Self::Levels,
+        Self::Tolls,
+        Self::Phases,
+        Self::Percentiles,
+        Self::Cpu,
+        Self::Blocks,
+        Self::ConnectCost,
+    ];
 
     /// Its name on the command line.
     pub fn label(self) -> &'static str {
@@ -40,6 +50,7 @@ impl Plot {
             Self::Percentiles => "percentiles",
             Self::Cpu => "cpu",
             Self::Blocks => "blocks",
+            Self::ConnectCost => "connect-cost",
         }
     }
 }
@@ -62,6 +73,7 @@ pub fn csv(report: &RunReport<'_>, plot: Plot) -> String {
         }
         Plot::Tolls => tolls(report, &mut rows),
         Plot::Blocks => blocks(report, &mut rows),
+        Plot::ConnectCost => connect_costs(report, &mut rows),
     }
     rows.iter().map(|row| line(row)).collect()
 }
@@ -197,6 +209,19 @@ fn blocks(report: &RunReport<'_>, rows: &mut Vec<Row>) {
                 }));
             }
         }
+    }
+}
+
+fn connect_costs(report: &RunReport<'_>, rows: &mut Vec<Row>) {
+    let total = Metric::LatencyNsMean.label();
+    rows[0].extend(CostPart::ALL.map(|part| format!("{}_ns", part.label())));
+    rows[0].extend([total.to_owned(), format!("{total}_ci_low"), format!("{total}_ci_high")]);
+    for costs in &connect_cost::of(report) {
+        let part = |bar: &Bar<'_>, part| bar.parts.get(&part).map(f64::to_string).unwrap_or_default();
+        rows.extend(costs.bars.iter().map(|bar| {
+            let parts = CostPart::ALL.map(|of| part(bar, of));
+            cell_fields(bar.cell).into_iter().chain(parts).chain(estimate(Some(bar.total))).collect()
+        }));
     }
 }
 

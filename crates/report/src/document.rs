@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, Leg, Link, Margins, Metric, Pace, Path,
-    SCHEMA_VERSION, Skipped, Workload,
+    AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, KeyExchangeTime, Leg, Link, Margins,
+    Metric, Pace, Path, SCHEMA_VERSION, SignatureTime, Skipped, Workload,
 };
 use ciphertoll_presets::Published;
 use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial};
@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::RunReport;
 use crate::number::is_certain;
+use crate::view::connect_cost::{self, CostPart, ServerCosts, Times};
 use crate::view::published;
 
 /// A run for machines.
@@ -51,6 +52,18 @@ pub struct Document {
     /// Comparisons beside those with the baseline: authentications, where paths are what is compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<AlsoDocument>,
+    /// What `connect_cost_ns` of the cells rests on; absent where nothing was timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub primitives: Option<PrimitivesDocument>,
+}
+
+/// What cryptographic primitives take on the machine, each timed alone with the client's TLS library.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PrimitivesDocument {
+    /// By the label of the key.
+    pub signatures: BTreeMap<String, SignatureTime>,
+    /// By the label of the group.
+    pub key_exchanges: BTreeMap<String, KeyExchangeTime>,
 }
 
 /// A comparison beside those with the baseline.
@@ -113,6 +126,11 @@ pub struct CellDocument {
     /// What a published study found for the same ratio, where the run repeats one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub published: BTreeMap<Metric, PublishedDocument>,
+    /// What its connects are made of, ns: `network`, `tls_context`, `signature`, `chain`, `key_exchange`,
+    /// `other_handshake`, `authentication` and `close`, which add up to `latency_ns_mean`; those of the handshake by the
+    /// `primitives`. Only where the fewest clients of its server connect.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub connect_cost_ns: BTreeMap<CostPart, f64>,
     /// What was negotiated.
     pub legs: Vec<LegDocument>,
 }
@@ -246,6 +264,7 @@ impl From<&RunReport<'_>> for Document {
         let skipped: Vec<Skipped> = report.skipped().into_iter().cloned().collect();
         let was_skipped = |cell: &CellAnalysis| skipped.iter().any(|skipped| skipped.id == cell.id.0);
         let measured = analysis.cells.iter().filter(|cell| !was_skipped(cell) || !cell.metrics.is_empty());
+        let costs = connect_cost::of(report);
         let noise_floor =
             analysis.strata.iter().map(|stratum| (stratum.baseline.clone(), finite(&stratum.noise_floor)));
         Self {
@@ -260,8 +279,9 @@ impl From<&RunReport<'_>> for Document {
             confidence_level: analysis.confidence_level,
             margins: plan.margins,
             noise_floor: noise_floor.collect(),
-            cells: measured.map(|cell| cell_document(report, cell)).collect(),
+            cells: measured.map(|cell| cell_document(report, &costs, cell)).collect(),
             also: also(report),
+            primitives: primitives(report),
             skipped,
         }
     }
@@ -282,7 +302,17 @@ fn also(report: &RunReport<'_>) -> Vec<AlsoDocument> {
     report.analysis.strata.iter().flat_map(of_stratum).collect()
 }
 
-fn cell_document(report: &RunReport<'_>, analysed: &CellAnalysis) -> CellDocument {
+fn primitives(report: &RunReport<'_>) -> Option<PrimitivesDocument> {
+    let Times { signatures, key_exchanges } = Times::of(report)?;
+    Some(PrimitivesDocument { signatures: signatures.clone(), key_exchanges: key_exchanges.clone() })
+}
+
+fn connect_cost(costs: &[ServerCosts<'_>], cell: &CellAnalysis) -> BTreeMap<CostPart, f64> {
+    let mut bars = costs.iter().flat_map(|costs| &costs.bars);
+    bars.find(|bar| bar.cell.id == cell.id).map(|bar| bar.parts.clone()).unwrap_or_default()
+}
+
+fn cell_document(report: &RunReport<'_>, costs: &[ServerCosts<'_>], analysed: &CellAnalysis) -> CellDocument {
     let treatment = &analysed.cell.treatment;
     let server = treatment.server.short_name();
     let voided =
@@ -312,6 +342,7 @@ fn cell_document(report: &RunReport<'_>, analysed: &CellAnalysis) -> CellDocumen
         metrics: certain(&analysed.metrics),
         toll: (analysed.role == Role::Treatment).then(|| tolls(&analysed.tolls)),
         published: published(report, analysed),
+        connect_cost_ns: connect_cost(costs, analysed),
         legs: analysed
             .legs
             .iter()

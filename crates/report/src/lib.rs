@@ -26,12 +26,13 @@ use ciphertoll_stats::Analysis;
 pub use comparison::{ChangeDocument, ComparisonDocument, ComparisonReport, comparison, comparison_json};
 pub use csv::{Plot, csv};
 pub use document::{
-    CellDocument, Document, FlagDocument, LegDocument, PublishedDocument, TollDocument, VerdictDocument,
-    VoidedDocument, json, json_schema,
+    CellDocument, Document, FlagDocument, LegDocument, PrimitivesDocument, PublishedDocument, TollDocument,
+    VerdictDocument, VoidedDocument, json, json_schema,
 };
 pub use html::html;
 pub use markdown::markdown;
 pub use plan::{dry_run, plan_summary};
+pub use view::connect_cost::CostPart;
 
 /// A run, as far as its reports need it.
 #[derive(Clone, Copy, Debug)]

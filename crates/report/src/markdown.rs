@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 use crate::RunReport;
 use crate::number::{is_certain, ratio, ratio_interval};
 use crate::view::repeat;
-use crate::view::{Statement, StratumView, Tone, advice, caveats, levels, published, verdicts};
+use crate::view::{
+    Column, Entry, Part, Section, Statement, StratumView, Table, Tone, advice, caveats, connect_cost, levels,
+    published, verdicts,
+};
 use crate::{names, sentence, view};
 
 /// The verdicts, the tolls in a table, what was left out, where it was measured and the command.
@@ -29,6 +32,10 @@ pub fn markdown(report: &RunReport<'_>) -> String {
     }
     if let Some(table) = table(&strata) {
         let _ = write!(text, "\n{table}");
+    }
+    for Section { heading, table, notes } in connect_cost::sections(report) {
+        let table = table.as_ref().map(grid).unwrap_or_default();
+        let _ = write!(text, "\n**{}**\n\n{table}\n{}", escaped(&heading), listed(&notes));
     }
     let published = published::section(report);
     for section in published.iter().chain(caveats::sections(report, &strata).iter().rev()) {
@@ -84,6 +91,20 @@ fn table(strata: &[StratumView<'_>]) -> Option<String> {
     }
     let header = "| load | compared | of | ratio | 95 % interval | verdict |\n| --- | --- | --- | ---: | --- | --- |\n";
     (!rows.is_empty()).then(|| format!("{header}{rows}"))
+}
+
+/// A table as it is, its columns' headings in one line.
+fn grid(table: &Table) -> String {
+    let line = |texts: Vec<String>| format!("| {} |\n", texts.join(" | "));
+    let head = |column: &Column| escaped(&column.lines.join(" "));
+    let rule = |column: &Column| match column.part {
+        Part::Label | Part::Text => "---".to_owned(),
+        Part::Level | Part::Toll => "---:".to_owned(),
+    };
+    let entry = |entry: &Entry| entry.lines.iter().map(|line| escaped(line)).collect::<Vec<_>>().join("<br>");
+    let rows = table.rows.iter().map(|row| row.iter().map(entry).collect());
+    let above = [table.columns.iter().map(head).collect(), table.columns.iter().map(rule).collect()];
+    above.into_iter().chain(rows).map(line).collect()
 }
 
 /// As code, whatever is in it.

@@ -162,7 +162,8 @@ pub(crate) fn protocol(version: TlsVersion) -> &'static str {
     }
 }
 
-fn certificate(key: ServerKey) -> &'static str {
+/// A certificate by its key's usual name.
+pub(crate) fn certificate(key: ServerKey) -> &'static str {
     match key {
         ServerKey::P256 => "P-256 certificate",
         ServerKey::P384 => "P-384 certificate",

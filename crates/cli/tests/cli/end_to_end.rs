@@ -49,6 +49,7 @@ fn a_run_measures_every_cell_and_its_report_comes_from_its_record() {
     let document = one_document(&finished.stdout);
     assert_eq!(document["complete"], true);
     every_cell_is_filled(&document);
+    connects_are_divided(&document);
     for cell in items(&document, "cells") {
         legs_are_as_planned(cell);
         phases_add_up(cell["id"].as_str(), &metrics_of(cell), 0.01);
@@ -81,6 +82,30 @@ fn every_cell_is_filled(document: &Value) {
     assert!(!skipped.is_empty(), "shared contexts where there is none to share are skipped");
     for skipped in skipped {
         assert!(skipped["reason"].as_str().is_some_and(|reason| reason.contains("context")), "{skipped}");
+    }
+}
+
+/// By primitives that were timed in this very run.
+fn connects_are_divided(document: &Value) {
+    for key in ["p256", "rsa2048"] {
+        let time = &document["primitives"]["signatures"][key];
+        assert!(time["sign_ns"].as_u64() > Some(0) && time["verify_ns"].as_u64() > Some(0), "{key}: {time}");
+    }
+    assert!(document["primitives"]["key_exchanges"]["x25519"]["agree_ns"].as_u64() > Some(0));
+    for cell in items(document, "cells") {
+        let is_divided = cell["workload"] == "connect" && cell["clients"] == 1;
+        let Some(parts) = cell["connect_cost_ns"].as_object() else {
+            assert!(!is_divided || cell["blocks_used"].as_u64() < Some(BLOCKS), "{cell:#}");
+            continue;
+        };
+        assert!(is_divided, "{}: others connect at fewer clients", cell["id"]);
+        let is_encrypted = cell["path"].as_str().is_some_and(|path| path.starts_with("tls"));
+        for part in ["signature", "chain", "key_exchange"] {
+            assert_eq!(parts.contains_key(part), is_encrypted, "{}: {part}", cell["id"]);
+        }
+        let sum: f64 = parts.values().filter_map(Value::as_f64).sum();
+        let mean = cell["metrics"]["latency_ns_mean"]["value"].as_f64().expect("a mean time");
+        assert!((sum / mean - 1.0).abs() < 0.01, "{}: {sum} of {mean}", cell["id"]);
     }
 }
 

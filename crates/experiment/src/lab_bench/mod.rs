@@ -4,6 +4,7 @@ mod drivers;
 mod failure;
 mod instance;
 mod observe;
+mod primitives;
 mod remotes;
 mod request;
 
@@ -197,6 +198,11 @@ impl Bench for LabBench {
             Some(error) if self.instances.is_empty() && self.remotes.is_empty() => Err(error.into()),
             _ => Ok(self.environment()),
         }
+    }
+
+    fn time_primitives(&mut self, cells: &[&Cell], emit: &mut Emit<'_>) -> Result<(), BenchError> {
+        primitives::time(cells, &self.interrupt, emit);
+        Ok(())
     }
 
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {

@@ -5,10 +5,10 @@ use std::fmt::Debug;
 
 use ciphertoll_model::{
     AddressFamily, Arm, Auth, CellId, ClientIdentity, Ctx, Draw, Ending, Endpoint, Engine, Environment,
-    ErrorCount, ErrorKind, Event, Fault, Flag, Group, LatencySummary, Leg, LegCount, LoadMessage,
-    LookDecision, Metric, Observation, Phase, Resumption, Script, Skipped, Stamped, Statement,
-    StatementProtocol, Step, Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult,
-    TrialSpec, Verification, VoidReason, Work,
+    ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime, LatencySummary, Leg, LegCount,
+    LoadMessage, LookDecision, Metric, Observation, Phase, Resumption, Script, SignatureTime, Skipped,
+    Stamped, Statement, StatementProtocol, Step, Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion,
+    TrialPace, TrialResult, TrialSpec, Verification, VoidReason, Work,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -126,6 +126,15 @@ fn server_ready() -> impl Strategy<Value = Event> {
     )
 }
 
+fn primitives_measured() -> impl Strategy<Value = Event> {
+    let signature = any::<[u64; 2]>().prop_map(|[sign_ns, verify_ns]| SignatureTime { sign_ns, verify_ns });
+    let agreement = any::<u64>().prop_map(|agree_ns| KeyExchangeTime { agree_ns });
+    let signatures = prop::collection::btree_map(any::<String>(), signature, 0..3);
+    let key_exchanges = prop::collection::btree_map(any::<String>(), agreement, 0..3);
+    (signatures, key_exchanges)
+        .prop_map(|(signatures, key_exchanges)| Event::PrimitivesMeasured { signatures, key_exchanges })
+}
+
 fn trial_event() -> impl Strategy<Value = Event> {
     let cell = any::<String>().prop_map(CellId);
     (any::<u32>(), cell, arm(), any::<u32>(), observation(), void_reason()).prop_flat_map(
@@ -151,6 +160,7 @@ fn event() -> impl Strategy<Value = Event> {
         environment().prop_map(|environment| Event::EnvironmentSeen { environment }),
         any::<String>().prop_map(|what| Event::Preparing { what }),
         server_ready(),
+        primitives_measured(),
         (any::<String>(), any::<u32>())
             .prop_map(|(id, per_s)| Event::CapacityFound { cell: CellId(id), per_s: f64::from(per_s) / 8.0 }),
         (any::<String>(), any::<String>())

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, CellId, CryptoInstruction, Ending, Environment, Event, Flag, Leg, LegCount, LookDecision, Metric,
-    Observation, SCHEMA_VERSION, Skipped, Stamped, VoidReason,
+    Arm, CellId, CryptoInstruction, Ending, Environment, Event, Flag, KeyExchangeTime, Leg, LegCount,
+    LookDecision, Metric, Observation, SCHEMA_VERSION, SignatureTime, Skipped, Stamped, VoidReason,
 };
 
 const GOLDEN: &str = include_str!("../golden/events-v1.jsonl");
@@ -159,9 +159,18 @@ fn added() -> Vec<Event> {
     [vec![Event::CapacityFound { cell: cell(), per_s: 1_234.5 }], voided.to_vec(), vec![resumed]].concat()
 }
 
+/// Added when connects were divided further.
+fn primitives() -> Event {
+    let signature = SignatureTime { sign_ns: 1_482_000, verify_ns: 41_000 };
+    Event::PrimitivesMeasured {
+        signatures: [("rsa2048".to_owned(), signature)].into(),
+        key_exchanges: [("x25519".to_owned(), KeyExchangeTime { agree_ns: 63_000 })].into(),
+    }
+}
+
 /// One of each kind.
 fn written() -> Vec<Stamped> {
-    let events = [before_the_blocks(), blocks(), afterwards(), added()].concat();
+    let events = [before_the_blocks(), blocks(), afterwards(), added(), vec![primitives()]].concat();
     (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| Stamped { at_unix_ms, event }).collect()
 }
 
@@ -183,6 +192,7 @@ fn kind(event: &Event) -> usize {
         Event::Finished { .. } => 12,
         Event::CapacityFound { .. } => 13,
         Event::RunResumed { .. } => 14,
+        Event::PrimitivesMeasured { .. } => 15,
     }
 }
 
@@ -193,7 +203,7 @@ fn lines_of_version_1_are_read() {
     let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (0..=14).collect::<Vec<_>>());
+    assert_eq!(kinds, (0..=15).collect::<Vec<_>>());
 }
 
 /// A line that changes needs another version and a file of its own; this one stays.

@@ -2,6 +2,7 @@
 //! with the table of its numbers, for who cannot see it or wants to know exactly.
 
 mod blocks;
+mod connect_cost;
 mod cpu;
 mod forest;
 mod percentiles;
@@ -17,6 +18,7 @@ use crate::number::{is_certain, measured, quantity, uncertainty};
 use crate::view::{Column, Entry, Overflow, Part, Statement, StratumView, Table};
 
 pub(crate) use blocks::ratios_by_block;
+pub(crate) use connect_cost::of_servers as connect_costs;
 pub(crate) use forest::tone_class;
 pub(crate) use rates::{Rates, of_families as rates};
 

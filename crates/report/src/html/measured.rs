@@ -3,9 +3,10 @@
 use ciphertoll_stats::assemble::Trials;
 
 use super::{Part, flowing, said, section, table};
+use crate::RunReport;
 use crate::chart::{self, Figure, Rates};
 use crate::markup::Element;
-use crate::view::{Section, StratumView, levels};
+use crate::view::{Section, StratumView, connect_cost, levels};
 
 pub(super) fn parts(strata: &[StratumView<'_>], trials: &Trials<'_>) -> Vec<Part> {
     let mut rates = chart::rates(strata).into_iter().peekable();
@@ -18,6 +19,25 @@ pub(super) fn parts(strata: &[StratumView<'_>], trials: &Trials<'_>) -> Vec<Part
         parts.extend(of_stratum(stratum, trials, &format!("stratum-{}", index + 1)));
     }
     parts
+}
+
+/// What connects are made of, server beside server.
+pub(super) fn connect_costs(report: &RunReport<'_>) -> Option<Part> {
+    const ID: &str = "connect-cost";
+    let times = connect_cost::Times::of(report)?;
+    let pictures = chart::connect_costs(report, &connect_cost::of(report));
+    if pictures.is_empty() {
+        return None;
+    }
+    let name = "What a connect is made of".to_owned();
+    let notes = [connect_cost::how_found(report), connect_cost::timed(&times)];
+    // A server each, not one below the other.
+    let columns = Element::new("div").class("figures").children(
+        pictures.into_iter().map(|picture| Element::new("div").class("column").child(figure(picture))),
+    );
+    let body =
+        section(ID, &format!("{name}, by key and version")).child(columns).child(said(&notes, "notes"));
+    Some(Part { id: ID.to_owned(), name, body })
 }
 
 fn of_stratum(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -> Option<Part> {

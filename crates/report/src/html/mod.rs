@@ -52,8 +52,11 @@ fn head(title: &str) -> Element {
 
 fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Element {
     let trials = Trials::of(report.plan, report.events);
-    let parts: Vec<Part> =
-        measured::parts(strata, &trials).into_iter().chain(record::parts(report, strata)).collect();
+    let parts: Vec<Part> = measured::parts(strata, &trials)
+        .into_iter()
+        .chain(measured::connect_costs(report))
+        .chain(record::parts(report, strata))
+        .collect();
     let contents = parts.iter().map(|part| {
         Element::new("li").child(Element::new("a").with("href", format!("#{}", part.id)).text(&part.name))
     });

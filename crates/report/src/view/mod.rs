@@ -2,6 +2,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod caveats;
+pub(crate) mod connect_cost;
 pub(crate) mod levels;
 pub(crate) mod negotiated;
 pub(crate) mod phases;
@@ -146,6 +147,7 @@ impl View {
             sections.extend(levels::section(stratum));
             sections.extend(phases::section(stratum));
         }
+        sections.extend(connect_cost::sections(report));
         sections.extend(published::section(report));
         sections.extend(negotiated::section(&strata));
         sections.extend(caveats::sections(report, &strata));

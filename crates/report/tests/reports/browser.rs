@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use ciphertoll_report::html;
 use serde_json::Value;
 
-use crate::fixture::{Run, hostile, one_block};
+use crate::fixture::{Run, hostile, keys, one_block};
 use crate::simulated::simulated;
 
 /// Names a browser that is not on the PATH.
@@ -19,7 +19,7 @@ fn a_page_with_every_chart_is_whole_by_itself() {
     seen.assert_quiet();
     seen.assert_alone();
     let figures: Vec<&str> = seen.dom.split("<figure").skip(1).collect();
-    assert_eq!(figures.len(), 18);
+    assert_eq!(figures.len(), 19);
     for figure in figures {
         let figure = figure.split_once("</figure>").expect("figures end").0;
         let (svg, beside) = figure.split_once("</svg>").expect("a figure has a picture");
@@ -32,7 +32,28 @@ fn a_page_with_every_chart_is_whole_by_itself() {
         }
         assert!(beside.contains("<table") && beside.contains("<caption"), "numbers stand beside: {beside}");
     }
-    assert_eq!(seen.dom.matches("<svg").count(), 18, "no picture but in a figure");
+    assert_eq!(seen.dom.matches("<svg").count(), 19, "no picture but in a figure");
+}
+
+#[test]
+fn what_a_connect_is_made_of_can_be_read_without_seeing_it() {
+    let Some(seen) = seen(&keys()) else { return };
+    seen.assert_quiet();
+    seen.assert_alone();
+    let figure = seen.dom.split_once("<figure id=\"connect-cost-1\"").expect("there is such a figure").1;
+    let figure = figure.split_once("</figure>").expect("figures end").0;
+    let words = figure.split_once("<desc id=").expect("a picture is described").1;
+    let words = words.split_once('>').expect("a tag ends").1.split_once('<').expect("a text ends").0;
+    for key in ["tls1.3-p256", "tls1.3-rsa2048", "tls1.3-rsa4096", "tls1.2-p256"] {
+        let bar = words.split_once(key).expect("every key is described").1;
+        let bar = bar.split(';').next().unwrap_or_default();
+        for part in ["signature", "certificate chain", "key exchange", "TLS context", "authentication"] {
+            assert!(bar.contains(part) && bar.contains('%'), "{key}: {part}: {bar}");
+        }
+    }
+    let plain = words.split_once("plain").expect("plain is described").1;
+    assert!(!plain.split(';').next().unwrap_or_default().contains("signature"), "{plain}");
+    assert!(figure.contains("<caption") && figure.contains("of it is the signature"), "{figure}");
 }
 
 #[test]

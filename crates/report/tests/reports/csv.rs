@@ -2,7 +2,7 @@
 
 use ciphertoll_report::{Plot, csv};
 
-use crate::fixture::{hostile, one_block, quick};
+use crate::fixture::{hostile, keys, one_block, quick};
 use crate::simulated::simulated;
 
 #[test]
@@ -39,6 +39,17 @@ fn only_connects_have_phases() {
     let header = text.lines().next().unwrap();
     let column = header.split(',').position(|name| name == "phase_ns_tls_handshake").unwrap();
     assert_eq!(plain.split(',').nth(column), Some(""), "absent, not 0");
+}
+
+#[test]
+fn what_connects_are_made_of() {
+    insta::assert_snapshot!(csv(&keys().report(), Plot::ConnectCost).replace('\r', ""));
+}
+
+/// Records of before timed no primitives.
+#[test]
+fn without_primitives_nothing_is_divided() {
+    assert_eq!(csv(&quick().report(), Plot::ConnectCost).lines().count(), 1);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What a program reads: the golden file of this schema version must not change by accident.
 
 use ciphertoll_model::{Ending, Metric, Workload};
-use ciphertoll_report::{Document, json};
+use ciphertoll_report::{CostPart, Document, Style, json, terminal};
 use serde_json::Value;
 
-use crate::fixture::{Run, TLS12, id, one_block, quick, smoke, troubled};
+use crate::fixture::{Run, TLS12, TLS13, id, keys, one_block, quick, smoke, troubled};
 use crate::schema;
 
 fn complete() -> Run {
@@ -33,7 +33,7 @@ fn nothing_is_null() {
             _ => {}
         }
     }
-    for run in [complete(), smoke(), troubled(), one_block()] {
+    for run in [complete(), smoke(), troubled(), one_block(), keys()] {
         assert_no_null(&serde_json::from_str(&json(&run.report()).unwrap()).unwrap(), "the document");
     }
 }
@@ -83,4 +83,40 @@ fn what_has_no_interval_is_absent() {
     let document = Document::from(&one_block().report());
     assert!(document.cells.iter().all(|cell| cell.metrics.is_empty()));
     assert!(document.noise_floor.values().all(std::collections::BTreeMap::is_empty));
+}
+
+#[test]
+fn what_a_connect_is_made_of_adds_up_to_its_time() {
+    let document = Document::from(&keys().report());
+    assert!(document.primitives.is_some());
+    for cell in &document.cells {
+        let sum: f64 = cell.connect_cost_ns.values().sum();
+        let mean = cell.metrics[&Metric::LatencyNsMean].value;
+        assert!((sum / mean - 1.0).abs() < 0.01, "{}: {sum} of {mean}", cell.id.0);
+    }
+    let of_path = |path| document.cells.iter().find(|cell| cell.path == path).unwrap();
+    let p256 = &of_path(TLS13).connect_cost_ns;
+    assert_eq!((p256[&CostPart::Signature], p256[&CostPart::Chain]), (52_000.0, 38_000.0));
+    assert_eq!((p256[&CostPart::KeyExchange], p256[&CostPart::OtherHandshake]), (56_000.0, 82_100.0));
+    let plain = &of_path(ciphertoll_model::Path::Plain).connect_cost_ns;
+    assert_eq!(
+        plain.keys().copied().collect::<Vec<_>>(),
+        [CostPart::Network, CostPart::Authentication, CostPart::Close]
+    );
+    assert!(Document::from(&complete().report()).cells.iter().all(|cell| cell.connect_cost_ns.is_empty()));
+}
+
+/// A machine that was busy while the primitives were timed, or a server with a better library.
+#[test]
+fn primitives_that_take_longer_than_the_handshake_are_scaled_to_fit() {
+    let mut run = keys();
+    let cell = run.cell(Workload::Connect, TLS13);
+    let handshake = cell.metrics.get_mut(&Metric::PhaseNsTlsHandshake).unwrap();
+    handshake.value = 68_900.0; // 73 µs with the request: half of what the primitives take
+    let document = Document::from(&run.report());
+    let parts = &document.cells.iter().find(|cell| cell.path == TLS13).unwrap().connect_cost_ns;
+    assert_eq!((parts[&CostPart::Signature], parts[&CostPart::KeyExchange]), (26_000.0, 28_000.0));
+    assert!(!parts.contains_key(&CostPart::OtherHandshake), "never negative, and not 0 either");
+    let text = terminal(&run.report(), Style::Plain, 100).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("tls1.3-p256: timed alone, its primitives take 146 µs, longer than"), "{text}");
 }

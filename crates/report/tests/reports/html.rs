@@ -118,7 +118,11 @@ fn every_chart_has_words_and_numbers_beside_it() {
     let page = html(&simulated().report());
     let figures: Vec<&str> =
         page.split("<figure").skip(1).map(|rest| rest.split("</figure>").next().unwrap()).collect();
-    assert_eq!(figures.len(), 18, "five of the connects, four of each of three selects, one over clients");
+    assert_eq!(
+        figures.len(),
+        19,
+        "five of the connects, four of each of three selects, one over clients, one of what a connect is made of"
+    );
     for figure in figures {
         assert!(figure.contains("<svg") && figure.contains("role=\"img\""));
         for element in ["title id", "desc id"] {

@@ -2,7 +2,7 @@
 
 use ciphertoll_report::markdown;
 
-use crate::fixture::{hostile, smoke, troubled};
+use crate::fixture::{hostile, keys, smoke, troubled};
 use crate::simulated::simulated;
 
 #[test]
@@ -13,6 +13,13 @@ fn a_comment_says_what_it_costs() {
 #[test]
 fn a_comment_on_a_troubled_run_folds_its_reasons_away() {
     insta::assert_snapshot!(markdown(&troubled().report()));
+}
+
+#[test]
+fn a_comment_says_what_a_connect_is_made_of() {
+    let text = markdown(&keys().report());
+    let (_, block) = text.split_once("**What a connect is made of").unwrap();
+    insta::assert_snapshot!(block.split("<details>").next().unwrap());
 }
 
 #[test]

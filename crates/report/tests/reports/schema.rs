@@ -4,7 +4,7 @@ use ciphertoll_model::Ending;
 use ciphertoll_report::{json, json_schema};
 use serde_json::{Map, Value};
 
-use crate::fixture::{contexts, one_block, quick, smoke, troubled};
+use crate::fixture::{contexts, keys, one_block, quick, smoke, troubled};
 
 /// A committed file; `UPDATE_GOLDEN=1` writes it anew.
 pub(crate) fn golden(name: &str, found: &str) -> String {
@@ -32,7 +32,7 @@ fn every_document_keeps_to_the_schema() {
     let mut complete = quick();
     complete.end(Ending::Complete);
     let schema: Value = serde_json::from_str(&json_schema()).unwrap();
-    for run in [complete, quick(), smoke(), contexts(), troubled(), one_block()] {
+    for run in [complete, quick(), smoke(), contexts(), troubled(), one_block(), keys()] {
         let document: Value = serde_json::from_str(&json(&run.report()).unwrap()).unwrap();
         assert_eq!(Check { root: &schema }.fault(&schema, &document, "$"), None);
     }

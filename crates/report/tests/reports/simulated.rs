@@ -7,7 +7,7 @@ use ciphertoll_model::{
     Arm, Cell, Ending, Event, LegCount, Metric, Observation, Path, Phase, Plan, Spec, TlsVersion, Workload,
 };
 
-use crate::fixture::{Run, leg, prologue};
+use crate::fixture::{Run, leg, primitives, prologue};
 
 /// Plain, TLS 1.3 and TLS 1.2 under connects at one client and selects at 1, 8 and 32.
 pub(crate) fn simulated() -> Run {
@@ -18,6 +18,7 @@ pub(crate) fn simulated() -> Run {
     let plan = Plan::new(&Spec::from_toml(spec).unwrap(), 42).unwrap();
     let mut run = Run { events: Vec::new(), analysis: ciphertoll_stats::analyse(&plan, &[]), plan };
     prologue(&mut run);
+    run.push(primitives());
     let mut noise = Noise(7);
     for block in run.plan.blocks.clone() {
         run.push(Event::BlockStarted { block: block.number });

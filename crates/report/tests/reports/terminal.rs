@@ -1,9 +1,9 @@
 //! What a person sees.
 
-use ciphertoll_model::Ending;
-use ciphertoll_report::{Style, terminal};
+use ciphertoll_model::{Ending, ServerKey};
+use ciphertoll_report::{Style, html, terminal};
 
-use crate::fixture::{Run, against, contexts, noisy, one_block, quick, smoke, troubled};
+use crate::fixture::{Run, against, contexts, keys, noisy, one_block, quick, smoke, troubled};
 
 #[test]
 fn a_quick_run_with_every_verdict() {
@@ -60,6 +60,26 @@ fn rows_name_the_context_where_it_varies() {
 }
 
 #[test]
+fn what_a_connect_is_made_of_stands_in_a_table_of_shares() {
+    for width in [100, 80] {
+        let text = terminal(&keys().report(), Style::Plain, width);
+        let (_, section) = text.split_once("What a connect is made of").unwrap();
+        let section = section.split("\n\n").next().unwrap();
+        insta::assert_snapshot!(format!("what_a_connect_is_made_of_at_{width}"), section);
+    }
+}
+
+#[test]
+fn a_single_key_is_not_worth_a_table() {
+    let mut run = keys();
+    run.analysis.cells.retain(|cell| {
+        cell.cell.treatment.path.as_tls().is_none_or(|tls| tls.key == Some(ServerKey::Rsa4096))
+    });
+    assert!(!terminal(&run.report(), Style::Plain, 100).contains("What a connect is made of"));
+    assert!(html(&run.report()).contains("What a connect is made of"));
+}
+
+#[test]
 fn one_block_prints_no_number() {
     insta::assert_snapshot!(terminal(&one_block().report(), Style::Plain, 100));
 }
@@ -89,7 +109,7 @@ fn answer(run: &Run) -> String {
 #[test]
 fn every_line_fits() {
     for (run, width) in
-        [quick(), smoke(), troubled(), contexts()].iter().flat_map(|run| [(run, 80), (run, 100)])
+        [quick(), smoke(), troubled(), contexts(), keys()].iter().flat_map(|run| [(run, 80), (run, 100)])
     {
         for line in terminal(&run.report(), Style::Plain, width).lines() {
             // An id cannot be broken.

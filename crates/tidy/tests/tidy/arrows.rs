@@ -9,7 +9,7 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// A room and the rooms it may use. A new crate needs a row here, and in the design.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("model", &[]),
     ("presets", &["model"]),
     ("record", &["model"]),
@@ -18,9 +18,10 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("net", &["wire", "resumption"]),
     ("load", &["model", "wire", "net"]),
     ("link", &["model"]),
+    ("primitives", &["model"]),
     ("lab", &["model", "record", "wire", "net", "link"]),
     ("stats", &["model"]),
-    ("experiment", &["model", "record", "stats", "lab", "load"]),
+    ("experiment", &["model", "record", "stats", "lab", "load", "primitives"]),
     ("report", &["model", "presets", "stats"]),
     ("proxy", &["wire", "net"]),
     ("tde", &[]),

@@ -1,0 +1,128 @@
+//! What the primitives take that connects rest on: timed on this machine, so that the report can tell a signature from
+//! the rest of a handshake.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ciphertoll_model::{
+    Cell, ConnectionUse, Driver, Event, Group, KeyExchangeTime, ServerKey, SignatureTime, TlsLibrary,
+};
+use ciphertoll_primitives::Error;
+
+use crate::bench::Emit;
+use crate::interrupt::Interrupt;
+
+/// What signs the certificates of the lab: every client verifies one signature by it.
+const AUTHORITY: ServerKey = ServerKey::P256;
+/// What clients and servers agree on when nobody asks for a group.
+const BY_DEFAULT: [Group; 2] = [Group::X25519, Group::P256];
+
+/// What is worth timing.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    keys: BTreeSet<ServerKey>,
+    groups: BTreeSet<Group>,
+}
+
+impl Wanted {
+    /// What the connects among `cells` rest on; nothing, where none of them has TLS by our own client. A server at a URL
+    /// computes elsewhere, and rustls is not timed.
+    fn by(cells: &[&Cell]) -> Option<Self> {
+        let connects = cells.iter().filter(|cell| {
+            cell.workload.connection_use() == ConnectionUse::PerOperation
+                && cell.treatment.driver == Driver::Native
+                && cell.treatment.server.url.is_none()
+        });
+        let paths = connects.filter_map(|cell| cell.treatment.path.as_tls());
+        let paths: Vec<_> = paths.filter(|tls| tls.library == TlsLibrary::OpenSsl).collect();
+        if paths.is_empty() {
+            return None;
+        }
+        Some(Self {
+            keys: paths.iter().filter_map(|tls| tls.key).chain([AUTHORITY]).collect(),
+            groups: paths.iter().filter_map(|tls| tls.group).chain(BY_DEFAULT).collect(),
+        })
+    }
+}
+
+/// Times what the connects among `cells` rest on, and says it. What cannot be timed is said, too, and ends nothing.
+pub(super) fn time(cells: &[&Cell], interrupt: &Interrupt, emit: &mut Emit<'_>) {
+    let Some(wanted) = Wanted::by(cells) else { return };
+    emit(Event::Preparing { what: "timing signatures and key exchanges".to_owned() });
+    // Interrupted: the scheduler looks for it next.
+    let Some((signatures, key_exchanges)) = timed(&wanted, &|| interrupt.ending().is_some(), emit) else {
+        return;
+    };
+    emit(Event::PrimitivesMeasured { signatures, key_exchanges });
+}
+
+type Times = (BTreeMap<String, SignatureTime>, BTreeMap<String, KeyExchangeTime>);
+
+/// `None` where the user has had enough.
+fn timed(wanted: &Wanted, interrupted: &dyn Fn() -> bool, emit: &mut Emit<'_>) -> Option<Times> {
+    let (mut signatures, mut key_exchanges) = Times::default();
+    let mut failed = |error: &Error| emit(Event::Warned { message: error.to_string() });
+    for key in &wanted.keys {
+        match ciphertoll_primitives::signature(*key, interrupted) {
+            Ok(time) => _ = signatures.insert(key.label().to_owned(), time),
+            Err(Error::Interrupted) => return None,
+            Err(error) => failed(&error),
+        }
+    }
+    for group in &wanted.groups {
+        match ciphertoll_primitives::key_exchange(*group, interrupted) {
+            Ok(time) => key_exchanges.extend(time.map(|time| (group.label().to_owned(), time))),
+            Err(Error::Interrupted) => return None,
+            Err(error) => failed(&error),
+        }
+    }
+    Some((signatures, key_exchanges))
+}
+
+#[cfg(test)]
+mod tests {
+    use ciphertoll_model::{Plan, Spec};
+
+    use super::*;
+
+    /// What a plan for these levels wants.
+    fn wanted(levels: &str) -> Option<Wanted> {
+        let plan = Plan::new(&Spec::from_toml(&format!("[[grid]]\n{levels}\n")).unwrap(), 1).unwrap();
+        Wanted::by(&plan.cells.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_plans_own_keys_are_timed_and_groups_that_servers_take() {
+        let found = wanted(
+            "path = [\"plain\", \"tls1.3-rsa2048\", \"tls1.2-ed25519+group=p521\"]\nworkload = [\"connect\"]",
+        );
+        let keys = [ServerKey::P256, ServerKey::Ed25519, ServerKey::Rsa2048];
+        let groups = [Group::X25519, Group::P256, Group::P521];
+        assert_eq!(found, Some(Wanted { keys: keys.into(), groups: groups.into() }));
+    }
+
+    #[test]
+    fn what_has_no_connects_by_our_own_tls_needs_no_times() {
+        for levels in [
+            "path = [\"plain\", \"unix\"]\nworkload = [\"connect\"]",
+            "path = [\"plain\", \"tls1.3-p256\"]\nworkload = [\"point-select\"]",
+            "path = [\"plain\", \"tls1.3-p256+client=rustls\"]\nworkload = [\"connect\"]",
+            "server = [\"postgres\"]\npath = [\"plain\", \"tls1.3-p256\"]\nworkload = [\"connect\"]\n\
+             driver = [\"libpq\"]",
+        ] {
+            assert_eq!(wanted(levels), None, "{levels}");
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_is_said_by_its_labels() {
+        let wanted =
+            Wanted { keys: [ServerKey::P256].into(), groups: [Group::P384, Group::X25519MlKem768].into() };
+        let mut said = Vec::new();
+        let times = timed(&wanted, &|| false, &mut |event| said.push(event));
+        let (signatures, key_exchanges) = times.unwrap();
+        assert_eq!(signatures.keys().collect::<Vec<_>>(), ["p256"]);
+        assert_eq!(key_exchanges.keys().collect::<Vec<_>>(), ["p384"], "and none for what cannot be timed");
+        assert_eq!(said, []);
+        assert!(timed(&wanted, &|| true, &mut |_| ()).is_none());
+    }
+}

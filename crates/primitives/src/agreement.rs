@@ -1,0 +1,98 @@
+//! One side's part of a key exchange: a key of its own, and the secret from it and the other's.
+
+use ciphertoll_model::{Group, KeyExchangeTime};
+use openssl::derive::Deriver;
+use openssl::error::ErrorStack;
+use openssl::nid::Nid;
+use openssl::pkey::{HasPublic, Id, PKey, PKeyRef, Private};
+use openssl::pkey_ctx::PkeyCtx;
+
+use crate::Error;
+use crate::rounds::operation_ns;
+
+/// What one side of a key exchange in `group` takes; `None` for a group that needs more than making keys and deriving from
+/// them: X25519MLKEM768 encapsulates, which is not at hand without unsafe code.
+pub fn key_exchange(group: Group, interrupted: &dyn Fn() -> bool) -> Result<Option<KeyExchangeTime>, Error> {
+    let failed = |why| Error::OpenSsl { what: group.label(), why };
+    let Some(curve) = Curve::of(group) else { return Ok(None) };
+    let peer = curve.generate().map_err(failed)?;
+    let agree_ns = operation_ns(interrupted, || agree(curve, &peer).map(drop).map_err(failed))?;
+    Ok(Some(KeyExchangeTime { agree_ns }))
+}
+
+/// As OpenSSL makes keys on them.
+#[derive(Clone, Copy)]
+enum Curve {
+    Montgomery,
+    Named(Nid),
+}
+
+impl Curve {
+    fn of(group: Group) -> Option<Self> {
+        Some(match group {
+            Group::X25519 => Self::Montgomery,
+            Group::P256 => Self::Named(Nid::X9_62_PRIME256V1),
+            Group::P384 => Self::Named(Nid::SECP384R1),
+            Group::P521 => Self::Named(Nid::SECP521R1),
+            Group::X25519MlKem768 => return None,
+        })
+    }
+
+    fn generate(self) -> Result<PKey<Private>, ErrorStack> {
+        match self {
+            Self::Montgomery => PKey::generate_x25519(),
+            Self::Named(curve) => generate_on(curve),
+        }
+    }
+}
+
+/// A key on a named curve, made as OpenSSL's TLS makes its own.
+pub(crate) fn generate_on(curve: Nid) -> Result<PKey<Private>, ErrorStack> {
+    let mut context = PkeyCtx::new_id(Id::EC)?;
+    context.keygen_init()?;
+    context.set_ec_paramgen_curve_nid(curve)?;
+    context.keygen()
+}
+
+fn agree(curve: Curve, peer: &PKeyRef<impl HasPublic>) -> Result<Vec<u8>, ErrorStack> {
+    derived(&*curve.generate()?, peer)
+}
+
+fn derived(own: &PKeyRef<Private>, peer: &PKeyRef<impl HasPublic>) -> Result<Vec<u8>, ErrorStack> {
+    let mut deriver = Deriver::new(own)?;
+    // Checks the peer's point, as TLS does.
+    deriver.set_peer(peer)?;
+    deriver.derive_to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_agree_on_every_curve() {
+        for group in Group::ALL {
+            let Some(curve) = Curve::of(group) else { continue };
+            let (one, other) = (curve.generate().unwrap(), curve.generate().unwrap());
+            assert_eq!(derived(&one, &other).unwrap(), derived(&other, &one).unwrap(), "{group}");
+            assert_ne!(agree(curve, &one).unwrap(), agree(curve, &one).unwrap(), "{group}: fresh keys");
+        }
+    }
+
+    #[test]
+    fn longer_curves_take_longer() {
+        let time = |group| key_exchange(group, &|| false).unwrap().unwrap().agree_ns;
+        assert!(time(Group::P521) > time(Group::P256));
+        assert!(time(Group::X25519) > 0);
+    }
+
+    #[test]
+    fn what_cannot_be_timed_has_no_time() {
+        assert_eq!(key_exchange(Group::X25519MlKem768, &|| false).unwrap(), None);
+    }
+
+    #[test]
+    fn an_interrupt_ends_it() {
+        assert!(matches!(key_exchange(Group::P256, &|| true), Err(Error::Interrupted)));
+    }
+}

@@ -1,0 +1,117 @@
+//! One signature and its verification, as a handshake has them.
+
+use ciphertoll_model::{ServerKey, SignatureTime};
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::rsa::{Padding, Rsa};
+use openssl::sign::{RsaPssSaltlen, Signer, Verifier};
+
+use crate::Error;
+use crate::agreement::generate_on;
+use crate::rounds::operation_ns;
+
+/// What a server signs in TLS 1.3: 64 spaces, a line of 33 bytes, a zero and a hash (RFC 8446, 4.4.3). In TLS 1.2 it
+/// is about as much, and what is signed is its hash anyway.
+const SIGNED: [u8; 130] = [b' '; 130];
+
+/// What a signature by a fresh `key` takes, and its verification: RSA by PSS with SHA-256, as in TLS 1.3 (PKCS #1 of
+/// TLS 1.2 takes the same); ECDSA with SHA-256, on P-384 with SHA-384. To make a long RSA key takes a second or more, in which
+/// `interrupted` is not asked.
+pub fn signature(key: ServerKey, interrupted: &dyn Fn() -> bool) -> Result<SignatureTime, Error> {
+    let failed = |why| Error::OpenSsl { what: key.label(), why };
+    if interrupted() {
+        return Err(Error::Interrupted);
+    }
+    let private = generate(key).map_err(failed)?;
+    let signature = sign(key, &private).map_err(failed)?;
+    if !verifies(key, &private, &signature).map_err(failed)? {
+        return Err(Error::NotVerified { what: key.label() });
+    }
+    let sign_ns = operation_ns(interrupted, || sign(key, &private).map(drop).map_err(failed))?;
+    let verify_ns =
+        operation_ns(interrupted, || verifies(key, &private, &signature).map(drop).map_err(failed))?;
+    Ok(SignatureTime { sign_ns, verify_ns })
+}
+
+fn generate(key: ServerKey) -> Result<PKey<Private>, ErrorStack> {
+    match key {
+        ServerKey::P256 => generate_on(Nid::X9_62_PRIME256V1),
+        ServerKey::P384 => generate_on(Nid::SECP384R1),
+        ServerKey::Ed25519 => PKey::generate_ed25519(),
+        ServerKey::Rsa1024 => PKey::from_rsa(Rsa::generate(1024)?),
+        ServerKey::Rsa2048 => PKey::from_rsa(Rsa::generate(2048)?),
+        ServerKey::Rsa3072 => PKey::from_rsa(Rsa::generate(3072)?),
+        ServerKey::Rsa4096 => PKey::from_rsa(Rsa::generate(4096)?),
+    }
+}
+
+fn sign(key: ServerKey, private: &PKey<Private>) -> Result<Vec<u8>, ErrorStack> {
+    let mut signer = match digest(key) {
+        Some(digest) => Signer::new(digest, private)?,
+        None => Signer::new_without_digest(private)?,
+    };
+    if key.rsa_bits().is_some() {
+        signer.set_rsa_padding(Padding::PKCS1_PSS)?;
+        signer.set_rsa_pss_saltlen(RsaPssSaltlen::DIGEST_LENGTH)?;
+    }
+    signer.sign_oneshot_to_vec(&SIGNED)
+}
+
+fn verifies(key: ServerKey, public: &PKey<Private>, signature: &[u8]) -> Result<bool, ErrorStack> {
+    let mut verifier = match digest(key) {
+        Some(digest) => Verifier::new(digest, public)?,
+        None => Verifier::new_without_digest(public)?,
+    };
+    if key.rsa_bits().is_some() {
+        verifier.set_rsa_padding(Padding::PKCS1_PSS)?;
+        verifier.set_rsa_pss_saltlen(RsaPssSaltlen::DIGEST_LENGTH)?;
+    }
+    verifier.verify_oneshot(signature, &SIGNED)
+}
+
+/// Ed25519 has one of its own.
+fn digest(key: ServerKey) -> Option<MessageDigest> {
+    match key {
+        ServerKey::Ed25519 => None,
+        ServerKey::P384 => Some(MessageDigest::sha384()),
+        ServerKey::P256
+        | ServerKey::Rsa1024
+        | ServerKey::Rsa2048
+        | ServerKey::Rsa3072
+        | ServerKey::Rsa4096 => Some(MessageDigest::sha256()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_signs_and_verifies_what_it_signed_and_nothing_else() {
+        for key in ServerKey::ALL {
+            let private = generate(key).unwrap();
+            let signature = sign(key, &private).unwrap();
+            assert!(verifies(key, &private, &signature).unwrap(), "{key}");
+            let other = sign(key, &generate(key).unwrap()).unwrap();
+            assert!(!verifies(key, &private, &other).unwrap_or(false), "{key}");
+        }
+    }
+
+    #[test]
+    fn rsa_signs_slowly_and_verifies_fast() {
+        let time = |key| signature(key, &|| false).unwrap();
+        let (short, long, curve) =
+            (time(ServerKey::Rsa1024), time(ServerKey::Rsa2048), time(ServerKey::P256));
+        assert!(long.sign_ns > 2 * short.sign_ns, "{short:?} {long:?}");
+        assert!(long.sign_ns > 5 * long.verify_ns, "{long:?}");
+        assert!(long.sign_ns > 2 * curve.sign_ns, "{long:?} {curve:?}");
+        assert!(curve.sign_ns > 0 && curve.verify_ns > 0, "{curve:?}");
+    }
+
+    #[test]
+    fn an_interrupt_comes_before_the_key() {
+        assert!(matches!(signature(ServerKey::Rsa4096, &|| true), Err(Error::Interrupted)));
+    }
+}
