@@ -38,7 +38,9 @@ test: ## format, lints, all tests and a short fuzz run; each stage prints its se
 	@$(STAGE) test $(CARGO) test --workspace --locked
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 5
 
-test-full: test ## make test, the tests marked as long, a longer fuzz run, and make deny
+test-full: test ## make test, the tests marked as long, those on Oracle's MySQL (fetches 554 MB), a longer fuzz run, make deny
+	@$(STAGE) setup-full scripts/setup full
+	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
 	@$(STAGE) test-long $(CARGO) test --workspace --locked -- --ignored
 	@$(STAGE) fuzz-long $(WITH) scripts/fuzz-smoke 60
 	@$(STAGE) deny scripts/deny

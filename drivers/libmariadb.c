@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const DRIVER_ENGINE = "mariadb";
+const char *const DRIVER_ENGINES[] = {"mariadb", "mysql", NULL};
 const char *const DRIVER_NAME = "libmariadb";
 
 enum { CONNECT_TIMEOUT_S = 20, CODE_CHARS = 16, MAX_COUNTED_FIELDS = 16 };
@@ -55,7 +55,7 @@ int driver_prepare_process(const struct trial *trial, struct failure *failure) {
         return -1;
     }
     if (trial->tls.direct) {
-        fail(failure, FAULT_INTERNAL, "", "MariaDB's protocol begins in plaintext");
+        fail(failure, FAULT_INTERNAL, "", "MySQL's protocol begins in plaintext");
         return -1;
     }
     if (trial->tls.wanted && !leads_to(trial->tls.server_name, trial->host)) {

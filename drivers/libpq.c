@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const DRIVER_ENGINE = "postgres";
+const char *const DRIVER_ENGINES[] = {"postgres", NULL};
 const char *const DRIVER_NAME = "libpq";
 
 enum { MAX_OPTIONS = 24, NAME_CHARS = 16, PORT_CHARS = 8 };

@@ -71,7 +71,8 @@ void fail(struct failure *failure, enum fault fault, const char *code, const cha
 
 /* ---- what a library's file provides; every int is 0, or -1 with the failure filled in ---- */
 
-extern const char *const DRIVER_ENGINE;
+/* Up to NULL. */
+extern const char *const DRIVER_ENGINES[];
 extern const char *const DRIVER_NAME;
 
 /* Checks once, before any thread, what this build of the library can do. */

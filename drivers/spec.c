@@ -255,8 +255,9 @@ const struct spec *read_spec(void) {
     spec.trial.user = text_of(from, "user");
     spec.trial.database = json_string_value(get(from, "database"));
     spec.trial.password = read_password(text_of(from, "password_file"));
-    if (strcmp(spec.trial.engine, DRIVER_ENGINE) != 0)
-        die(FAULT_INTERNAL, "%s does not speak to %s", DRIVER_NAME, spec.trial.engine);
+    const char *const *engine = DRIVER_ENGINES;
+    while (*engine && strcmp(spec.trial.engine, *engine) != 0) engine++;
+    if (!*engine) die(FAULT_INTERNAL, "%s does not speak to %s", DRIVER_NAME, spec.trial.engine);
     json_t *pace = get(from, "pace");
     if (!json_is_string(pace) || strcmp(json_string_value(pace), "closed") != 0)
         die(FAULT_INTERNAL, "%s keeps no schedule: its clients wait for their answers (pace closed)", DRIVER_NAME);

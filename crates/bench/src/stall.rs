@@ -40,7 +40,7 @@ impl Stalled {
     pub fn plant(place: &Place<'_>) -> Result<Self> {
         let engine = place.server.engine();
         let work = match engine {
-            Engine::MariaDb => Work::PointSelect,
+            Engine::MariaDb | Engine::MySql => Work::PointSelect,
             Engine::Postgres => Work::SelectOnly(StatementProtocol::Prepared),
         };
         let auth = Auth::default_of(engine);

@@ -123,7 +123,7 @@ pub(crate) struct RunArguments {
     /// A setting of all private servers of an engine, beside what they need; may be repeated
     #[arg(long, value_name = "ENGINE.NAME=VALUE", help_heading = "Method")]
     pub(crate) set: Vec<Setting>,
-    /// A file with settings, [postgres] and [mariadb]; the run says them by the file's name
+    /// A file with settings, [postgres], [mariadb] and [mysql]; the run says them by the file's name
     #[arg(long, value_name = "FILE.toml", help_heading = "Method")]
     pub(crate) config: Option<PathBuf>,
     /// What everything is compared with [default: path=plain]
@@ -213,7 +213,7 @@ pub(crate) struct ResumeArguments {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Factors (each takes a comma list of levels)")]
 pub(crate) struct FactorArguments {
-    /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, postgres-15, lts:mariadb=/opt/mariadb
+    /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, mysql-8.0, postgres-15, lts:mariadb=/opt/mariadb
     #[arg(long, value_name = "SERVER", value_delimiter = ',')]
     pub(crate) server: Option<Vec<ServerLevel>>,
     /// plain, unix; tls1.3-KEY, tls1.2-KEY (tls1.1, tls1.0) with KEY p256, p384, ed25519, rsa1024,
@@ -222,8 +222,8 @@ pub(crate) struct FactorArguments {
     /// +chain=N, +client=rustls
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     pub(crate) path: Option<Vec<Path>>,
-    /// trust, cert; native, ed25519, parsec (MariaDB); scram-N, scram-N+plus, md5 (PostgreSQL); each
-    /// engine's own default if absent
+    /// trust, cert; native (MariaDB, MySQL); caching-sha2 (MySQL); ed25519, parsec (MariaDB); scram-N,
+    /// scram-N+plus, md5 (PostgreSQL); each engine's own default if absent
     #[arg(long, value_name = "AUTH", value_delimiter = ',')]
     pub(crate) auth: Option<Vec<Auth>>,
     /// Who builds the client's TLS context: per-connect, shared, per-connect-systemca
@@ -399,8 +399,9 @@ pub(crate) enum ShellArgument {
 }
 
 const FETCH_EXAMPLES: &str = "\
-Example:
+Examples:
   ciphertoll servers fetch postgres-18
+  ciphertoll servers fetch mysql-8.0
       by Maven's mvn, whose settings (mirrors, proxies) hold; what comes is checked against a
       SHA-256 that is known beforehand; an interrupted fetch is taken up where it was";
 

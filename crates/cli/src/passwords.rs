@@ -43,7 +43,7 @@ fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
     let own = format!("{VARIABLE}_{}", as_variable(name));
     let engines = match url.engine() {
         Engine::Postgres => "PGPASSWORD",
-        Engine::MariaDb => "MYSQL_PWD",
+        Engine::MariaDb | Engine::MySql => "MYSQL_PWD",
     };
     let variable = [&own, VARIABLE, engines].into_iter().find_map(env::var_os);
     if let Some(value) = variable {
@@ -76,7 +76,9 @@ fn from_file(url: &ServerUrl) -> Option<Secret> {
     };
     let password = match url.engine() {
         Engine::Postgres => from_pgpass(&read_private(&path("PGPASSFILE", ".pgpass")?)?, url),
-        Engine::MariaDb => from_defaults(&read_private(&path("MYSQL_DEFAULTS_FILE", ".my.cnf")?)?),
+        Engine::MariaDb | Engine::MySql => {
+            from_defaults(&read_private(&path("MYSQL_DEFAULTS_FILE", ".my.cnf")?)?)
+        }
     };
     password.map(|password| Secret::new(password.into_bytes()))
 }

@@ -17,16 +17,19 @@ pub(crate) fn presets(as_json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn document(preset: &Preset) -> serde_json::Value {
-    let Preset { name, about, source, deviations, engines, .. } = preset;
-    let engines: Vec<&str> = engines.iter().map(|engine| engine.label()).collect();
-    json!({ "name": name, "about": about, "source": source, "engines": engines, "deviations": deviations })
+    let Preset { name, about, source, deviations, .. } = preset;
+    let servers = preset.servers();
+    json!({ "name": name, "about": about, "source": source, "servers": servers, "deviations": deviations })
 }
 
 fn told(preset: &Preset) -> String {
     let Preset { name, about, source, deviations, .. } = preset;
     let deviations =
         deviations.iter().map(|line| format!("  deviation: {line}\n")).collect::<Vec<_>>().concat();
+    let servers: Vec<String> = preset.servers().iter().map(ToString::to_string).collect();
+    let servers = servers.join(" and ");
     format!(
-        "{name}: {about}\n  published by: {source}\n{deviations}  run it: ciphertoll run {name} --size small\n"
+        "{name}: {about}\n  published by: {source}\n{deviations}  \
+         measured on: {servers}, as far as they are here\n  run it: ciphertoll run {name} --size small\n"
     )
 }

@@ -5,8 +5,8 @@ use std::path::Path as FilePath;
 
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::{
-    Clients, Engine, ExitCode, Grid, Path, Prepare, SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size,
-    Spec, TlsVersion, Workload,
+    Clients, Engine, ExitCode, Grid, Path, Prepare, Refusal, Refused, SAFE_CLIENTS, ServerLevel, ServerUrl,
+    Settings, Size, Spec, TlsVersion, Workload,
 };
 use ciphertoll_wire::Secret;
 
@@ -18,6 +18,8 @@ use crate::progress::tell;
 pub(crate) struct Request {
     pub(crate) spec: Spec,
     pub(crate) passwords: Passwords,
+    /// Servers of a published study that are not here, where another one is.
+    pub(crate) absent: Vec<Refusal>,
 }
 
 /// What was asked for: a file's specification, the factors of the command line, or the quick run;
@@ -52,13 +54,14 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
         spec.prepare = Prepare::Yes;
     }
     spec.validate()?;
-    Ok(Request { spec, passwords })
+    let absent = absent_from(arguments, &spec);
+    Ok(Request { spec, passwords, absent })
 }
 
 /// What the rest of the command line is said beside.
 fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failure> {
     if let Some(preset) = arguments.what.as_deref().and_then(ciphertoll_presets::find) {
-        return Ok(preset.spec(&servers_of(preset), arguments.size.map_or(Size::Standard, Into::into)));
+        return Ok(preset.spec(&preset.servers(), arguments.size.map_or(Size::Standard, Into::into)));
     }
     if let Some(file) = &arguments.what {
         let named = |error| Failure::usage(format!("{file}: {error}"));
@@ -141,11 +144,23 @@ fn specification(file: &str) -> Result<String, Failure> {
     Err(Failure::usage(format!("\"{file}\" is neither a published study nor a file; {hint}")))
 }
 
-/// The newest build of each engine that the study is about, as far as they are here.
-fn servers_of(preset: &ciphertoll_presets::Preset) -> Vec<ServerLevel> {
-    let all: Vec<ServerLevel> = preset.engines.iter().copied().map(ServerLevel::of).collect();
-    let found: Vec<_> = all.iter().filter(|level| ciphertoll_lab::find(level).is_ok()).cloned().collect();
-    if found.is_empty() { all } else { found }
+/// A published study is repeated on those of its servers that are here; each of the others is left out with how to get
+/// it. Where nobody is here, all are kept, and the run ends with that.
+fn absent_from(arguments: &RunArguments, spec: &Spec) -> Vec<Refusal> {
+    let is_study = arguments.what.as_deref().and_then(ciphertoll_presets::find).is_some();
+    if !is_study || arguments.factors.server.is_some() {
+        return Vec::new();
+    }
+    let mut servers: Vec<&ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).collect();
+    servers.sort();
+    servers.dedup();
+    let absent = |level: &&ServerLevel| {
+        let missing = ciphertoll_lab::find(level).err().filter(|_| level.url.is_none())?;
+        let (server, reason) = (level.short_name(), missing.to_string());
+        Some(Refusal { server, what: Refused::Everything, reason })
+    };
+    let all: Vec<Refusal> = servers.iter().filter_map(absent).collect();
+    if all.len() == servers.len() { Vec::new() } else { all }
 }
 
 fn read_text(file: &FilePath, what: &str) -> Result<String, Failure> {
@@ -153,10 +168,16 @@ fn read_text(file: &FilePath, what: &str) -> Result<String, Failure> {
         .map_err(|error| Failure::usage(format!("cannot read the {what} {}: {error}", file.display())))
 }
 
-/// The newest build of every engine that is here. Where none is, the run says of each how to get it.
+/// The newest builds of two engines that are here: more take too long to be quick. Where none is, the run says of each
+/// how to get it.
 fn servers_here() -> Vec<ServerLevel> {
-    let all = Engine::ALL.map(ServerLevel::of);
-    let found: Vec<_> = all.iter().filter(|level| ciphertoll_lab::find(level).is_ok()).cloned().collect();
+    const MOST: usize = 2;
+    let all = [Engine::MariaDb, Engine::Postgres, Engine::MySql].map(ServerLevel::of);
+    let mut found: Vec<_> = all.iter().filter(|level| ciphertoll_lab::find(level).is_ok()).cloned().collect();
+    for left_out in found.iter().skip(MOST) {
+        tell(&format!("{left_out} is here, too: --server {left_out} measures it"));
+    }
+    found.truncate(MOST);
     if found.is_empty() { all.to_vec() } else { found }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
-use ciphertoll_model::{Arm, Ending, Event, ExitCode, Plan, Refusal, ServerLevel, Spec, Stamped};
+use ciphertoll_model::{Arm, Ending, Event, ExitCode, LevelError, Plan, Refusal, ServerLevel, Spec, Stamped};
 use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
 
@@ -21,18 +21,18 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let Request { spec, passwords } = request::read(arguments)?;
+    let Request { mut spec, passwords, absent } = request::read(arguments)?;
     let seed = request::seed(&spec)?;
     if arguments.dry_run {
-        let plan = Plan::new(&spec, seed)?;
+        let plan = Plan::knowing(&spec, seed, &absent)?;
         return print_document(&match arguments.format {
             PlanFormat::Table => ciphertoll_report::dry_run(&plan),
             PlanFormat::Toml => Spec { seed: Some(plan.seed), ..spec }.to_toml(),
         });
     }
-    let servers: Vec<&ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).collect();
-    let passwords = passwords::gather(servers.iter().copied(), passwords)?;
-    let plan = Plan::knowing(&spec, seed, &knock(&servers, &passwords)?)?;
+    let passwords = passwords::gather(spec.grids.iter().flat_map(|grid| &grid.server), passwords)?;
+    let refusals = [absent, knock(&mut spec, &passwords)?].concat();
+    let plan = Plan::knowing(&spec, seed, &refusals)?;
     if arguments.output.tells_in_words() {
         tell(ciphertoll_report::plan_summary(&plan).trim_end());
     }
@@ -40,21 +40,47 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     carry_out(&plan, directory, Vec::new(), passwords, &arguments.output)
 }
 
-/// What servers at URLs do not let in: asked before the plan is made, since what they refuse is no baseline.
-fn knock(servers: &[&ServerLevel], passwords: &Passwords) -> Result<Vec<Refusal>, Failure> {
+/// What servers at URLs do not let in: asked before the plan is made, since what they refuse is no baseline. Whose scheme
+/// is another engine's is from here on called what it is.
+fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure> {
+    let servers: Vec<ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).cloned().collect();
     let mut refusals = Vec::new();
     let mut known: Vec<&ServerLevel> = Vec::new();
-    for server in servers {
-        let Some(url) = server.url.as_deref().filter(|_| !known.contains(server)) else { continue };
+    for server in &servers {
+        let Some(url) = server.url.as_deref().filter(|_| !known.contains(&server)) else { continue };
         known.push(server);
         match ciphertoll_lab::remote::knock(&server.short_name(), url, passwords) {
-            Ok(found) => refusals.extend(found.refusals),
+            Ok(found) => {
+                refusals.extend(found.refusals);
+                if found.engine != server.engine {
+                    let name = server.short_name();
+                    tell(&format!("{name} is a {}, and is measured as that", found.engine.display_name()));
+                    rename(
+                        spec,
+                        server,
+                        &ServerLevel::at(&name, url.spoken_by(found.engine)).map_err(usage)?,
+                    );
+                }
+            }
             // The others can be measured all the same.
             Err(error) if servers.iter().any(|other| other != server) => tell(&error.to_string()),
             Err(error) => return Err(Failure::new(error.exit_code(), error.to_string())),
         }
     }
     Ok(refusals)
+}
+
+fn rename(spec: &mut Spec, from: &ServerLevel, to: &ServerLevel) {
+    let servers = spec.grids.iter_mut().flat_map(|grid| &mut grid.server);
+    servers.filter(|server| *server == from).for_each(|server| server.clone_from(to));
+    if spec.baseline.as_ref().is_some_and(|baseline| *baseline == format!("server={from}")) {
+        spec.baseline = Some(format!("server={to}"));
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+fn usage(error: LevelError) -> Failure {
+    Failure::usage(error.to_string())
 }
 
 /// Goes on where a run was cut short; a run that is over is only shown.

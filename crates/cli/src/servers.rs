@@ -46,7 +46,7 @@ fn tls(build: &Build) -> String {
 
 /// What is not here and could be.
 fn absent() -> impl Iterator<Item = &'static Fetchable> {
-    FETCHABLE.iter().filter(|fetchable| !fetchable.is_here())
+    FETCHABLE.iter().filter(|fetchable| fetchable.download_bytes().is_some() && !fetchable.is_here())
 }
 
 fn command(fetchable: &Fetchable) -> String {
@@ -54,7 +54,7 @@ fn command(fetchable: &Fetchable) -> String {
 }
 
 fn megabytes(fetchable: &Fetchable) -> u64 {
-    fetchable.download_bytes().div_ceil(1_000_000)
+    fetchable.download_bytes().unwrap_or_default().div_ceil(1_000_000)
 }
 
 /// The table, and below it what can be fetched.

@@ -219,7 +219,7 @@ fn authenticated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
         (_, Auth::AsAsked) => return Ok(()),
         // There, trust is an account whose password is empty. Who has shown a certificate in the handshake is
         // asked for nothing after it; that there is no way around it, the server's rule for the account sees to.
-        (Engine::MariaDb, Auth::Trust | Auth::Cert) => "empty".to_owned(),
+        (Engine::MariaDb | Engine::MySql, Auth::Trust | Auth::Cert) => "empty".to_owned(),
         (Engine::Postgres, Auth::Cert) => Auth::Trust.to_string(),
         (_, auth) => auth.to_string(),
     };

@@ -8,10 +8,11 @@ use ciphertoll_model::{Clients, Engine, Strength};
 
 use crate::find::Build;
 use crate::postgres::{certificate_request_file, identity_map};
+use crate::{mariadb, mysql};
 
 /// Churning clients do not wait for the server to be done with the last connection: many times as
 /// many as there are clients may still be on their way out.
-const MARIADB_CONNECTIONS: u16 = Clients::MAX * 16;
+const MYSQL_FAMILY_CONNECTIONS: u16 = Clients::MAX * 16;
 /// A closed connection's process is gone soon, but not before the next connect may come.
 const POSTGRES_CONNECTIONS: u16 = Clients::MAX * 4;
 /// Threads that wait for the next connection.
@@ -26,8 +27,8 @@ pub(crate) struct Config<'a> {
     /// Where the server may put sockets and temporary files.
     pub(crate) run: &'a Path,
     pub(crate) network: Network,
-    /// MariaDB: statements that make the accounts, run before the first login. `PostgreSQL`: who may log
-    /// in and how.
+    /// MariaDB and MySQL: statements that make the accounts, run before the first login. `PostgreSQL`: who
+    /// may log in and how.
     pub(crate) access: Option<&'a Path>,
     /// The OpenSSL configuration that the process reads in place of the system's.
     pub(crate) openssl: Option<&'a Path>,
@@ -50,7 +51,7 @@ const NO_PORT: u16 = 5432;
 /// Where the unix socket is.
 pub(crate) fn socket_path(engine: Engine, run: &Path, port: u16) -> PathBuf {
     match engine {
-        Engine::MariaDb => run.join("socket"),
+        Engine::MariaDb | Engine::MySql => run.join("socket"),
         Engine::Postgres => run.join(format!(".s.PGSQL.{port}")),
     }
 }
@@ -65,7 +66,8 @@ impl Config<'_> {
     /// The file's text.
     pub(crate) fn text(&self) -> String {
         match self.build.engine {
-            Engine::MariaDb => self.mariadb_text(),
+            Engine::MariaDb => self.mysql_family_text("mariadbd", mariadb::options(self.build)),
+            Engine::MySql => self.mysql_family_text("mysqld", mysql::options(self.build)),
             Engine::Postgres => self.postgres_text(),
         }
     }
@@ -74,7 +76,7 @@ impl Config<'_> {
     pub(crate) fn arguments(&self, file: &Path) -> Vec<String> {
         let option = match self.build.engine {
             // It must be the first, or the system's own configuration is read too.
-            Engine::MariaDb => "defaults-file",
+            Engine::MariaDb | Engine::MySql => "defaults-file",
             Engine::Postgres => "config-file",
         };
         vec![format!("--{option}={}", file.display())]
@@ -109,9 +111,12 @@ impl Config<'_> {
 
     /// What of TLS it takes, in the words of `PostgreSQL` (the oldest) and of MariaDB (all).
     fn tls_versions(&self) -> [&'static str; 2] {
-        match self.strength {
-            Strength::Default | Strength::Weak => ["TLSv1.2", "TLSv1.2,TLSv1.3"],
-            Strength::Obsolete => ["TLSv1", "TLSv1.0,TLSv1.1,TLSv1.2,TLSv1.3"],
+        match (self.strength, self.build.engine) {
+            // Told of versions that it does not have any more, MySQL takes none at all.
+            (Strength::Default | Strength::Weak, _) | (_, Engine::MySql) => ["TLSv1.2", "TLSv1.2,TLSv1.3"],
+            (Strength::Obsolete, Engine::MariaDb | Engine::Postgres) => {
+                ["TLSv1", "TLSv1.0,TLSv1.1,TLSv1.2,TLSv1.3"]
+            }
         }
     }
 
@@ -120,14 +125,15 @@ impl Config<'_> {
         self.settings().any(|(name, _)| *name == own)
     }
 
-    fn mariadb_text(&self) -> String {
-        let mut text = String::from("[mariadbd]\n");
+    /// MariaDB's and MySQL's; `own` is what only one of them is told.
+    fn mysql_family_text(&self, section: &str, own: Vec<(&'static str, Option<String>)>) -> String {
+        let mut text = format!("[{section}]\n");
         for (name, value) in self.settings() {
             // In quotes a # begins no comment; there are no quotes and no backslashes in it.
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{name}=\"{value}\"");
         }
-        for (name, value) in self.mariadb_options() {
+        for (name, value) in own.into_iter().chain(self.mysql_family_options()) {
             if self.is_set(name) {
                 continue;
             }
@@ -184,20 +190,18 @@ impl Config<'_> {
         options
     }
 
-    fn mariadb_options(&self) -> Vec<(&'static str, Option<String>)> {
+    fn mysql_family_options(&self) -> Vec<(&'static str, Option<String>)> {
         let path = |path: &Path| Some(path.display().to_string());
         let mut options = vec![
-            ("basedir", path(&self.build.base_directory)),
             ("datadir", path(self.data)),
             ("tmpdir", path(self.run)),
             ("socket", path(&self.socket())),
             ("pid-file", path(&self.run.join("pid"))),
             ("skip-name-resolve", None),
             ("skip-log-bin", None),
-            // Never tells anybody that it ran, never reads what it was not asked to.
-            ("loose-feedback", Some("OFF".to_owned())),
+            // Never reads what it was not asked to.
             ("local-infile", Some("OFF".to_owned())),
-            ("max_connections", Some(MARIADB_CONNECTIONS.to_string())),
+            ("max_connections", Some(MYSQL_FAMILY_CONNECTIONS.to_string())),
             ("thread_cache_size", Some(CACHED_THREADS.to_string())),
             ("back_log", Some(BACKLOG.to_string())),
             // The most there is: a bulk read's answer is one packet to its limit.
@@ -255,6 +259,18 @@ mod tests {
         let mariadb = text(Engine::MariaDb, &[("innodb_buffer_pool_size", "64M")]);
         assert!(mariadb.starts_with("[mariadbd]\ninnodb_buffer_pool_size=\"64M\"\nbasedir="), "{mariadb}");
         assert_eq!(mariadb.matches("innodb_buffer_pool_size").count(), 1, "{mariadb}");
+        let mysql = text(Engine::MySql, &[("innodb_buffer_pool_size", "64M")]);
+        assert!(mysql.starts_with("[mysqld]\ninnodb_buffer_pool_size=\"64M\"\nbasedir="), "{mysql}");
+        assert_eq!(mysql.matches("innodb_buffer_pool_size").count(), 1, "{mysql}");
+    }
+
+    #[test]
+    fn no_server_is_told_what_it_does_not_know() {
+        let (mariadb, mysql) = (text(Engine::MariaDb, &[]), text(Engine::MySql, &[]));
+        for option in ["mysqlx", "auto_generate_certs", "secure-file-priv"] {
+            assert!(mysql.contains(option) && !mariadb.contains(option), "{option}");
+        }
+        assert!(mariadb.contains("feedback") && !mysql.contains("feedback"));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The lab's own connections to a server, and the wait for the first one that succeeds.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Address, blocking::Client};
+use ciphertoll_model::ClientIdentity;
+use ciphertoll_net::{Address, blocking::Client, tls};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql, postgres};
 
@@ -18,18 +20,50 @@ pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(3);
 /// How soon the server's death is noticed while waiting for it.
 const DEATH_CHECK: Duration = Duration::from_millis(10);
 
-/// Where and as whom to log in, over the unix socket: no TLS and no delay is in the way.
+/// Where and as whom to log in: over the unix socket, unless the account wants more, so that no TLS and no delay is in
+/// the way.
 #[derive(Clone)]
 pub(crate) struct Control {
     address: Address,
     login: Login,
+    tls: Option<tls::Context>,
 }
 
 impl Control {
-    pub(crate) fn mariadb(socket: &Path, user: &str, password: Secret) -> Self {
+    /// To a MariaDB or a MySQL, whose plugin is followed.
+    pub(crate) fn mysql(socket: &Path, user: &str, password: Secret) -> Self {
         let login =
             mysql::Login { transport: mysql::Transport::UnixSocket, ..mysql::Login::new(user, password) };
-        Self { address: Address::Unix(socket.to_owned()), login: Login::MySql(Arc::new(login)) }
+        Self { address: Address::Unix(socket.to_owned()), login: Login::MySql(Arc::new(login)), tls: None }
+    }
+
+    /// To a MySQL, by TCP and TLS with this certificate of the client's.
+    pub(crate) fn mysql_by_tls(
+        address: SocketAddr,
+        user: &str,
+        password: Secret,
+        ca_file: &Path,
+        identity: &ClientIdentity,
+    ) -> Result<Self, Error> {
+        let login = mysql::Login { encryption: mysql::Encryption::Tls, ..mysql::Login::new(user, password) };
+        let ClientIdentity { certificate_file, key_file } = identity.clone();
+        let settings = tls::Settings {
+            library: tls::Library::OpenSsl,
+            version: tls::Version::Tls12,
+            verification: tls::Verification::Full,
+            anchors: tls::TrustAnchors::File(ca_file.to_owned()),
+            peer: tls::PeerName::Ip(address.ip()),
+            suite: None,
+            group: None,
+            // Whatever certificate there is at the moment.
+            strength: tls::Strength::Weak,
+            resumption: tls::Resumption::Never,
+            identity: Some(tls::Identity { certificate_file, key_file }),
+        };
+        let context = tls::Context::build(&settings)
+            .map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;
+        let (address, login) = (Address::Tcp(address), Login::MySql(Arc::new(login)));
+        Ok(Self { address, login, tls: Some(context) })
     }
 
     /// Without a password: the server asks the kernel who we are.
@@ -41,12 +75,12 @@ impl Control {
             encryption: postgres::Encryption::Plain,
             channel_binding: postgres::ChannelBinding::Disabled,
         };
-        Self { address: Address::Unix(socket.to_owned()), login: Login::Postgres(Arc::new(login)) }
+        Self { address: Address::Unix(socket.to_owned()), login: Login::Postgres(Arc::new(login)), tls: None }
     }
 
     /// A connection for a few statements. None is kept open, so that none is there while a trial runs.
     pub(crate) fn connect(&self) -> Result<Client, Error> {
-        let connected = Client::connect(&self.address, self.login.clone(), None);
+        let connected = Client::connect(&self.address, self.login.clone(), self.tls.as_ref());
         connected.map_err(|source| Error::Control { doing: "log in to the server", source })
     }
 

@@ -31,6 +31,18 @@ pub enum Error {
         /// The package that has it.
         package: &'static str,
     },
+    /// Nobody has built it for this machine's kind of processor.
+    #[error(
+        "{name} can be fetched for {known} only, and this machine is none; name a build of your own: {engine}=DIR"
+    )]
+    NotForProcessor {
+        /// What was to be fetched.
+        name: &'static str,
+        /// Its engine, as levels name it.
+        engine: &'static str,
+        /// The processors that it is there for.
+        known: &'static str,
+    },
     /// The program that fetches builds failed.
     #[error("cannot fetch {name}: {client} ended ({status}) and said: {said} (all of it: {})", log.display())]
     Download {
@@ -198,6 +210,7 @@ impl Error {
             Self::PortsTaken { .. }
             | Self::NoServerUser(_)
             | Self::ClientMissing { .. }
+            | Self::NotForProcessor { .. }
             | Self::Download { .. }
             | Self::Checksum { .. }
             | Self::Unpack { .. } => ExitCode::HostResource,

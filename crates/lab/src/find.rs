@@ -15,8 +15,10 @@ const HOW_TO_GET_MARIADB: &str = "install it (Debian and Ubuntu: the package mar
      or name its directory: mariadb=/opt/mariadb";
 const HOW_TO_GET_POSTGRES: &str = "install it (Debian and Ubuntu: the package postgresql or postgresql-15) \
      or name its directory: postgres=/opt/pgsql";
+const HOW_TO_GET_MYSQL: &str = "name the directory of one that was unpacked: mysql=/opt/mysql";
 const MARIADB_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 const MARIADB_INSTALL_NAMES: [&str; 2] = ["mariadb-install-db", "mysql_install_db"];
+const MYSQL_NAMES: [&str; 1] = ["mysqld"];
 const POSTGRES_NAMES: [&str; 1] = ["postgres"];
 const POSTGRES_INSTALL_NAMES: [&str; 1] = ["initdb"];
 /// Where distributions and tarballs put servers; most of these are not on an ordinary user's PATH.
@@ -44,7 +46,7 @@ pub struct Build {
     pub version: String,
     /// The server.
     pub server_program: PathBuf,
-    /// What makes an empty data directory.
+    /// What makes an empty data directory; the server, where that does it by itself.
     pub install_program: PathBuf,
     /// What it was installed under: `/usr`.
     pub base_directory: PathBuf,
@@ -53,6 +55,7 @@ pub struct Build {
 /// How builds of one engine are recognised.
 struct Kind {
     server_names: &'static [&'static str],
+    /// None where the server makes its data directory by itself.
     install_names: &'static [&'static str],
     /// Directories of the installer, below what the server is installed under.
     install_directories: &'static [&'static str],
@@ -69,6 +72,15 @@ const MARIADB: Kind = Kind {
     version: mariadb_version,
     series_parts: 2,
     how_to_get: HOW_TO_GET_MARIADB,
+};
+
+const MYSQL: Kind = Kind {
+    server_names: &MYSQL_NAMES,
+    install_names: &[],
+    install_directories: &[],
+    version: mysql_version,
+    series_parts: 2,
+    how_to_get: HOW_TO_GET_MYSQL,
 };
 
 const POSTGRES: Kind = Kind {
@@ -131,7 +143,13 @@ pub fn find(level: &ServerLevel) -> Result<Build, Error> {
     let newest = newest(level, &installed).or_else(|| level.version.as_ref().and(newest(level, &fetched)));
     match newest {
         Some(candidate) => build(level.engine, candidate.clone()),
-        None => Err(missing(level, &installed, &fetched)),
+        // To fetch it again would help nobody.
+        None => {
+            Err(match Fetchable::for_level(level).filter(|one| level.version.is_some() && one.is_here()) {
+                Some(broken) => broken.does_not_run(),
+                None => missing(level, &installed, &fetched),
+            })
+        }
     }
 }
 
@@ -156,6 +174,7 @@ type Candidate = (PathBuf, String);
 fn kind(engine: Engine) -> &'static Kind {
     match engine {
         Engine::MariaDb => &MARIADB,
+        Engine::MySql => &MYSQL,
         Engine::Postgres => &POSTGRES,
     }
 }
@@ -275,6 +294,11 @@ fn mariadb_version(program: &Path) -> Option<String> {
     parse_mariadb_version(&output(program, &["--no-defaults", "--version"])?)
 }
 
+/// `8.0.33`, if the program says that it is a MySQL and not MariaDB.
+fn mysql_version(program: &Path) -> Option<String> {
+    parse_mysql_version(&output(program, &["--no-defaults", "--version"])?)
+}
+
 /// `15.18`, if the program says that it is `PostgreSQL`.
 fn postgres_version(program: &Path) -> Option<String> {
     parse_postgres_version(&output(program, &["--version"])?)
@@ -290,6 +314,15 @@ fn parse_mariadb_version(text: &str) -> Option<String> {
     let word = after.split_ascii_whitespace().next()?;
     let (version, rest) = word.split_once('-')?;
     rest.contains("MariaDB").then(|| version.to_owned())
+}
+
+fn parse_mysql_version(text: &str) -> Option<String> {
+    let (_, after) = text.split_once("Ver ")?;
+    let word = after.split_ascii_whitespace().next()?;
+    // What packagers add comes after a dash.
+    let version = word.split_once('-').map_or(word, |(version, _)| version);
+    let is_version = version.starts_with(|first: char| first.is_ascii_digit());
+    (is_version && !text.contains("MariaDB")).then(|| version.to_owned())
 }
 
 fn parse_postgres_version(text: &str) -> Option<String> {
@@ -308,6 +341,9 @@ fn base_of(program: &Path) -> PathBuf {
 }
 
 fn install_program(kind: &Kind, server: &Path, base: &Path) -> Result<PathBuf, Error> {
+    if kind.install_names.is_empty() {
+        return Ok(server.to_owned());
+    }
     let directories: Vec<PathBuf> = kind.install_directories.iter().map(|part| base.join(part)).collect();
     programs(&directories, kind.install_names).into_iter().next().ok_or_else(|| Error::Program {
         program: server.to_owned(),
@@ -333,6 +369,17 @@ mod tests {
             None
         );
         assert_eq!(parse_mariadb_version(""), None);
+    }
+
+    #[test]
+    fn versions_are_read_from_mysqls_only() {
+        let of = |text: &str| parse_mysql_version(text);
+        let oracles = "/usr/sbin/mysqld  Ver 8.0.33 for Linux on x86_64 (MySQL Community Server - GPL)\n";
+        assert_eq!(of(oracles).as_deref(), Some("8.0.33"));
+        let ubuntus = "/usr/sbin/mysqld  Ver 8.0.46-0ubuntu0.22.04.1 for Linux on x86_64 ((Ubuntu))\n";
+        assert_eq!(of(ubuntus).as_deref(), Some("8.0.46"));
+        assert_eq!(of("mysqld  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64\n"), None);
+        assert_eq!(of(""), None);
     }
 
     #[test]
@@ -385,6 +432,11 @@ mod tests {
         }
         for level in ["postgres-17", "postgres-18.6.1", "postgres-18=/opt", "mariadb-11.4"] {
             assert!(!told(level, &[]).contains("fetch"), "{level}");
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            let bare = missing(&ServerLevel::of(Engine::MySql), &[], &[]).to_string();
+            assert!(bare.contains("`ciphertoll servers fetch mysql-8.0` and ask for mysql-8.0"), "{bare}");
         }
         let bare = ServerLevel::of(Engine::Postgres);
         assert!(missing(&bare, &[], &[]).to_string().contains(command));

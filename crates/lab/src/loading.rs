@@ -139,15 +139,15 @@ impl Batch {
     }
 }
 
-/// Makes and fills MariaDB's tables in the schema that the connection is in.
-pub(crate) fn load_mariadb(
+/// Makes and fills the tables of a MariaDB or a MySQL in the schema that the connection is in.
+pub(crate) fn load_mysql_family(
     client: &mut Client,
     name: &str,
     tables: &Tables,
     watcher: &mut Watcher<'_>,
 ) -> Result<(), Error> {
-    make(client, tables.sysbench.map(|_| rows::CREATE_MARIADB_TABLE))?;
-    make(client, tables.branches().into_iter().flat_map(|_| pgbench::CREATE_MARIADB_TABLES))?;
+    make(client, tables.sysbench.map(|_| rows::CREATE_MYSQL_FAMILY_TABLE))?;
+    make(client, tables.branches().into_iter().flat_map(|_| pgbench::CREATE_MYSQL_FAMILY_TABLES))?;
     Loading::of(name, tables, watcher).fill(client, tables, Format::Insert)?;
     make_indexes(client, tables.sysbench.map(|_| rows::CREATE_INDEX))?;
     // Else it would count them itself in the background, while something is measured.

@@ -1,4 +1,4 @@
-//! pgbench's tables as `pgbench -i` makes them, on both engines, so that pgbench itself runs on ours.
+//! pgbench's tables as `pgbench -i` makes them, on every engine, so that pgbench itself runs on ours.
 
 use crate::loading::{Batch, Filling};
 
@@ -19,7 +19,7 @@ pub(crate) const ADD_POSTGRES_KEYS: [&str; 3] = [
     "ALTER TABLE pgbench_accounts ADD PRIMARY KEY (aid)",
 ];
 /// The same. `InnoDB` keeps rows in the order of the key, which they come in: it is there from the start.
-pub(crate) const CREATE_MARIADB_TABLES: [&str; 4] = [
+pub(crate) const CREATE_MYSQL_FAMILY_TABLES: [&str; 4] = [
     "CREATE TABLE pgbench_history (tid INT, bid INT, aid INT, delta INT, mtime TIMESTAMP NULL, \
      filler CHAR(22)) ENGINE = innodb",
     "CREATE TABLE pgbench_tellers (tid INT NOT NULL, bid INT, tbalance INT, filler CHAR(84), \

@@ -66,7 +66,7 @@ impl ServerProcess {
         let child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;
         let engine = config.build.engine;
         let cgroup = match engine {
-            Engine::MariaDb => None,
+            Engine::MariaDb | Engine::MySql => None,
             // Before it forks: children stay where they were born.
             Engine::Postgres => Cgroup::around(child.pid()),
         };
@@ -78,7 +78,7 @@ impl ServerProcess {
     /// Shuts the server down in an orderly way, if it lets itself.
     pub(crate) fn stop(&mut self) -> Result<Ended, Error> {
         match self.engine {
-            Engine::MariaDb => self.child.stop(STOP_GRACE),
+            Engine::MariaDb | Engine::MySql => self.child.stop(STOP_GRACE),
             // To SIGTERM it would wait for its clients.
             Engine::Postgres => self.child.stop_by(Signal::SIGINT, STOP_GRACE),
         }
@@ -87,7 +87,7 @@ impl ServerProcess {
     /// What its CPU time is read from.
     pub(crate) fn cpu_meter(&self) -> CpuMeter {
         match (self.engine, &self.cgroup) {
-            (Engine::MariaDb, _) => CpuMeter::of_process(self.child.pid()),
+            (Engine::MariaDb | Engine::MySql, _) => CpuMeter::of_process(self.child.pid()),
             (Engine::Postgres, Some(cgroup)) => CpuMeter::of_cgroup(cgroup),
             (Engine::Postgres, None) => CpuMeter::of_tree(self.child.pid()),
         }

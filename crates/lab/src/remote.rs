@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ciphertoll_model::{
-    AddressFamily, Endpoint, Engine, Refusal, ServerUrl, TlsDemand, TlsVersion, UrlPlace, Verification,
+    AddressFamily, Endpoint, Engine, Refusal, Refused, ServerUrl, TlsDemand, TlsVersion, UrlPlace,
+    Verification,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Family, tls};
@@ -17,7 +18,7 @@ use crate::control;
 use crate::error::Error;
 use crate::files::{self, PRIVATE_FILE};
 use crate::lab::Lab;
-use crate::loading::{Watcher, load_mariadb, load_postgres};
+use crate::loading::{Watcher, load_mysql_family, load_postgres};
 use crate::tables::Tables;
 use crate::user::RunAs;
 
@@ -45,6 +46,9 @@ pub struct Remote {
 
 /// What was found by knocking.
 pub struct Found {
+    /// Which engine answered: where it is not the URL's, it is one of the same family, and [`ServerUrl::spoken_by`] has
+    /// the URL's right scheme.
+    pub engine: Engine,
     /// The server's version, from its own mouth.
     pub version: String,
     /// What it does not let in.
@@ -70,8 +74,9 @@ pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found
                     _ => AddressFamily::V4,
                 };
                 let version = client.server().version().to_owned();
+                let engine = who_answers(url.engine(), &version);
                 control::close(client)?;
-                found.get_or_insert(Found { version, refusals: Vec::new(), family, way });
+                found.get_or_insert(Found { engine, version, refusals: Vec::new(), family, way });
             }
             Err(error) if error.is_too_many_connections() => return Err(unreachable_server(name, &error)),
             Err(error) if is_unverified(&error) => {
@@ -92,6 +97,17 @@ pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found
     }
 }
 
+/// `mysql://` is often written for a MariaDB, and both speak one protocol: their versions tell them apart.
+fn who_answers(asked: Engine, version: &str) -> Engine {
+    match asked {
+        Engine::Postgres => Engine::Postgres,
+        Engine::MariaDb | Engine::MySql if version.to_ascii_lowercase().contains("mariadb") => {
+            Engine::MariaDb
+        }
+        Engine::MariaDb | Engine::MySql => Engine::MySql,
+    }
+}
+
 /// Every way in that the URL leaves open, the most encrypted first.
 fn ways(url: &ServerUrl) -> Vec<Way> {
     let encrypted = [Some(TlsVersion::Tls13), Some(TlsVersion::Tls12)];
@@ -107,7 +123,7 @@ fn refusal(name: &str, way: Way, error: &ciphertoll_net::Error) -> Refusal {
         None => format!("{name} lets nobody in without TLS: {error}"),
         Some(version) => format!("{name} does not do {version}: {error}"),
     };
-    Refusal { server: name.to_owned(), tls: way, reason }
+    Refusal { server: name.to_owned(), what: Refused::Way(way), reason }
 }
 
 fn unreachable_server(name: &str, error: &ciphertoll_net::Error) -> Error {
@@ -123,7 +139,9 @@ fn is_unverified(error: &ciphertoll_net::Error) -> bool {
 fn tls_options(engine: Engine) -> [&'static str; 2] {
     match engine {
         Engine::Postgres => ["sslrootcert=FILE", "sslmode=verify-ca (no name) or sslmode=require (nothing)"],
-        Engine::MariaDb => ["ssl-ca=FILE", "ssl-mode=VERIFY_CA (no name) or ssl-mode=REQUIRED (nothing)"],
+        Engine::MariaDb | Engine::MySql => {
+            ["ssl-ca=FILE", "ssl-mode=VERIFY_CA (no name) or ssl-mode=REQUIRED (nothing)"]
+        }
     }
 }
 
@@ -153,8 +171,12 @@ impl Visitor<'_> {
         let Self { url, password } = self;
         let database = database.map(ToOwned::to_owned);
         match url.engine() {
-            Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
+            engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
                 database,
+                plugin: match engine {
+                    Engine::MySql => mysql::Plugin::CachingSha2Password,
+                    Engine::MariaDb | Engine::Postgres => mysql::Plugin::default(),
+                },
                 encryption: if way.is_some() { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
                 transport: match &url.place {
                     UrlPlace::Host { .. } => mysql::Transport::Tcp,
@@ -211,7 +233,12 @@ impl Visitor<'_> {
 impl Remote {
     /// Knocks, and keeps the password for load processes in a file of the lab's, 0600.
     pub fn open(lab: &Lab, name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Self, Error> {
-        let Found { version, family, way, .. } = knock(name, url, passwords)?;
+        let Found { engine, version, family, way, .. } = knock(name, url, passwords)?;
+        if engine != url.engine() {
+            let (scheme, answers) = (url.spoken_by(engine), engine.display_name());
+            let reason = format!("{answers} {version} answers there, whose URL is {scheme}");
+            return Err(Error::Unreachable { name: name.to_owned(), reason });
+        }
         let none = Secret::new(Vec::new());
         let password = passwords.get(name).unwrap_or(&none);
         let password_file = lab.scratch.path().join(format!("{name}.password"));
@@ -239,7 +266,9 @@ impl Remote {
                 control::execute(&mut client, "make a table anew", &format!("DROP TABLE IF EXISTS {table}"))?;
             }
             match self.url.engine() {
-                Engine::MariaDb => load_mariadb(&mut client, &self.name, tables, &mut watcher)?,
+                Engine::MariaDb | Engine::MySql => {
+                    load_mysql_family(&mut client, &self.name, tables, &mut watcher)?;
+                }
                 Engine::Postgres => load_postgres(&mut client, &self.name, tables, &mut watcher)?,
             }
         }
@@ -299,7 +328,7 @@ impl Remote {
 fn make_database(client: &mut Client, engine: Engine) -> Result<(), Error> {
     let doing = "make the database ciphertoll (its user may have to be granted that)";
     match engine {
-        Engine::MariaDb => {
+        Engine::MariaDb | Engine::MySql => {
             control::execute(client, doing, &format!("CREATE DATABASE IF NOT EXISTS {DATABASE}"))
         }
         Engine::Postgres => {
@@ -317,7 +346,7 @@ fn make_database(client: &mut Client, engine: Engine) -> Result<(), Error> {
 fn has_tables(client: &mut Client, engine: Engine, tables: &Tables) -> Result<bool, Error> {
     let doing = "look for tables";
     let here = match engine {
-        Engine::MariaDb => {
+        Engine::MariaDb | Engine::MySql => {
             format!("SELECT table_name FROM information_schema.tables WHERE table_schema = '{DATABASE}'")
         }
         Engine::Postgres => "SELECT tablename FROM pg_tables WHERE schemaname = 'public'".to_owned(),
@@ -350,5 +379,15 @@ mod tests {
         assert_eq!(ways_of("postgres://a@h?sslmode=require"), [tls13, tls12]);
         assert_eq!(ways_of("mysql://a@h?ssl-mode=DISABLED"), [None]);
         assert_eq!(ways_of("mysql://a@localhost?socket=/s"), [None]);
+    }
+
+    #[test]
+    fn who_answers_is_told_by_its_version() {
+        let (mariadb, mysql) = (Engine::MariaDb, Engine::MySql);
+        for asked in [mariadb, mysql] {
+            assert_eq!(who_answers(asked, "10.11.19-MariaDB-0+deb12u1"), mariadb);
+            assert_eq!(who_answers(asked, "8.0.33"), mysql);
+        }
+        assert_eq!(who_answers(Engine::Postgres, "15.18"), Engine::Postgres);
     }
 }

@@ -9,7 +9,7 @@ use crate::loading::Filling;
 pub(crate) const SCHEMA: &str = "sbtest";
 pub(crate) const TABLE: &str = "sbtest1";
 /// As `oltp_common.lua` of sysbench 1.0 makes it.
-pub(crate) const CREATE_MARIADB_TABLE: &str = "CREATE TABLE sbtest1 (id INTEGER NOT NULL AUTO_INCREMENT, \
+pub(crate) const CREATE_MYSQL_FAMILY_TABLE: &str = "CREATE TABLE sbtest1 (id INTEGER NOT NULL AUTO_INCREMENT, \
      k INTEGER DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, pad CHAR(60) DEFAULT '' NOT NULL, \
      PRIMARY KEY (id)) ENGINE = innodb";
 /// The same for `PostgreSQL`.

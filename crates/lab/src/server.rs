@@ -31,7 +31,7 @@ use crate::tables::Tables;
 use crate::template::Template;
 use crate::tls_support::{self, Answerer};
 use crate::user::RunAs;
-use crate::{mariadb, postgres, rows};
+use crate::{mariadb, mysql, mysql_family, postgres, rows};
 
 const PASSWORD_BYTES: usize = 24;
 const MOST_PORTS: usize = 5;
@@ -130,17 +130,25 @@ impl Server {
         let password = generate_password()?;
         place.write_passwords(&password)?;
         let access = match engine {
-            Engine::MariaDb => mariadb::write_accounts(&place, &password, lab.run_as)?,
+            Engine::MariaDb => {
+                let statements = mariadb::account_statements(&password);
+                mysql_family::write_accounts(&place, &statements, lab.run_as)?
+            }
+            Engine::MySql => {
+                let statements = mysql::account_statements(&password)?;
+                mysql_family::write_accounts(&place, &statements, lab.run_as)?
+            }
             Engine::Postgres => postgres::write_access_rules(&place, lab.run_as)?,
         };
         let settings = settings.of(engine);
         let setup = Setup { access: &access, password: &password, settings: &settings };
         let (process, control, port) = start_on_a_free_port(lab, start, &place, &setup)?;
+        if engine.is_mysql_family() {
+            fs::remove_file(&access).context("remove", &access)?;
+        }
         let about = match engine {
-            Engine::MariaDb => {
-                fs::remove_file(&access).context("remove", &access)?;
-                mariadb::ask(&control, &place.root)?
-            }
+            Engine::MariaDb => mariadb::ask(&control, &place.root)?,
+            Engine::MySql => mysql::ask(&control, &place.root, start.build)?,
             Engine::Postgres => postgres::ask(&control)?,
         };
         let mut server = Self {
@@ -176,6 +184,7 @@ impl Server {
         }
         let unmet = match self.engine {
             Engine::MariaDb => mariadb::unmet_settings(&self.control, asked)?,
+            Engine::MySql => mysql::unmet_settings(&self.control, asked)?,
             Engine::Postgres => postgres::unmet_settings(&self.control, asked)?,
         };
         let sentence = |Unmet { name, value }: Unmet| {
@@ -215,25 +224,36 @@ impl Server {
     ///
     /// To be called before each use of an account, not only the first: from here on `PostgreSQL` asks clients for a
     /// certificate if the account demands one, and does not if it does not, since the request is a part of the
-    /// handshake that the others must not pay for. MariaDB asks every client in any case, whether or not it is told of
-    /// an authority.
+    /// handshake that the others must not pay for. MariaDB and MySQL ask every client in any case, whether or not they
+    /// are told of an authority. MySQL may have forgotten whom it let in by [`Auth::CachingSha2`], whose next login
+    /// would be a longer one.
     pub fn prepare_auth(&mut self, credentials: impl Into<Credentials>) -> Result<(), Error> {
         let credentials = credentials.into();
         self.check_possible(credentials.auth)?;
         self.request_certificates(credentials)?;
         let user = account_name(self.engine, credentials);
-        if self.accounts.contains(&user) {
-            return Ok(());
+        if !self.accounts.contains(&user) {
+            if credentials.need_a_certificate() {
+                self.place.write_client_identity(&self.authorities.clients, &user)?;
+            }
+            let password = self.place.read_password()?;
+            let (control, name) = (&self.control, self.name());
+            match self.engine {
+                Engine::MariaDb => mariadb::make_account(control, credentials, &password, &name)?,
+                Engine::MySql => mysql::make_account(control, credentials, &password, &name)?,
+                Engine::Postgres => postgres::make_role(control, credentials, &password)?,
+            }
+            self.accounts.push(user);
         }
-        if credentials.need_a_certificate() {
-            self.place.write_client_identity(&self.authorities.clients, &user)?;
+        if self.engine == Engine::MySql && credentials.auth == Auth::CachingSha2 {
+            let visit = mysql::Visit {
+                socket: socket_path(self.engine, &self.place.run, self.port),
+                address: SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)),
+                account: self.account(credentials),
+                ca_file: self.ca_file(),
+            };
+            mysql::warm(visit, self.place.read_password()?)?;
         }
-        let password = self.place.read_password()?;
-        match self.engine {
-            Engine::MariaDb => mariadb::make_account(&self.control, credentials, &password, &self.name())?,
-            Engine::Postgres => postgres::make_role(&self.control, credentials, &password)?,
-        }
-        self.accounts.push(user);
         Ok(())
     }
 
@@ -251,8 +271,11 @@ impl Server {
         let tls = NetworkPath::tls(TlsVersion::Tls13, ServerKey::P256);
         match auth.impossible(self.engine, tls) {
             Some(reason) => Err(Error::AuthUnavailable { auth: auth.to_string(), reason }),
-            None if self.engine == Engine::MariaDb => mariadb::check_release(auth, &self.release),
-            None => Ok(()),
+            None => match self.engine {
+                Engine::MariaDb => mariadb::check_release(auth, &self.release),
+                Engine::MySql => mysql::check_release(auth, &self.release),
+                Engine::Postgres => Ok(()),
+            },
         }
     }
 
@@ -282,7 +305,7 @@ impl Server {
     /// The one process whose resident memory is the server's; none where a server is many processes.
     pub fn memory_pid(&self) -> Option<i32> {
         match self.engine {
-            Engine::MariaDb => Some(self.pid()),
+            Engine::MariaDb | Engine::MySql => Some(self.pid()),
             Engine::Postgres => None,
         }
     }
@@ -313,6 +336,7 @@ impl Server {
         self.place.point_to(certificate)?;
         match self.engine {
             Engine::MariaDb => mariadb::reload_certificate(&self.control)?,
+            Engine::MySql => mysql::reload_certificate(&self.control)?,
             Engine::Postgres => postgres::reload(&self.control)?,
         }
         self.installed = certificate;
@@ -323,7 +347,7 @@ impl Server {
     /// than the one before: then they do not fit.
     pub fn prewarm(&self) -> Result<(), Error> {
         match self.engine {
-            Engine::MariaDb => mariadb::prewarm(&self.control, &self.tables),
+            Engine::MariaDb | Engine::MySql => mysql_family::prewarm(&self.control, &self.tables),
             Engine::Postgres => postgres::prewarm(&self.control, &self.tables),
         }
     }
@@ -333,7 +357,7 @@ impl Server {
     /// ten seconds late.
     pub fn buffer_misses(&self) -> Result<u64, Error> {
         match self.engine {
-            Engine::MariaDb => mariadb::buffer_misses(&self.control),
+            Engine::MariaDb | Engine::MySql => mysql_family::buffer_misses(&self.control),
             Engine::Postgres => postgres::buffer_misses(&self.control),
         }
     }
@@ -401,7 +425,7 @@ impl Server {
     /// The name of the account for the engine's default authentication.
     pub fn user(&self) -> &'static str {
         match self.engine {
-            Engine::MariaDb => mariadb::USER,
+            Engine::MariaDb | Engine::MySql => mysql_family::USER,
             Engine::Postgres => postgres::DEFAULT_ROLE,
         }
     }
@@ -466,7 +490,9 @@ fn start_on_a_free_port(
             access: Some(access),
         };
         let control = match engine {
-            Engine::MariaDb => Control::mariadb(&config.socket(), mariadb::CONTROL_USER, password.clone()),
+            Engine::MariaDb | Engine::MySql => {
+                Control::mysql(&config.socket(), mysql_family::CONTROL_USER, password.clone())
+            }
             Engine::Postgres => Control::postgres(&config.socket(), postgres::CONTROL_ROLE, rows::SCHEMA),
         };
         let config_file = place.root.join(format!("{}-{port}.conf", engine.label()));
@@ -482,12 +508,13 @@ fn start_on_a_free_port(
 fn account_name(engine: Engine, credentials: Credentials) -> String {
     match engine {
         Engine::MariaDb => mariadb::account_name(credentials),
+        Engine::MySql => mysql::account_name(credentials),
         Engine::Postgres => postgres::role_name(credentials),
     }
 }
 
 fn says_port_taken(log_end: &str) -> bool {
-    [mariadb::PORT_TAKEN, postgres::PORT_TAKEN].concat().iter().any(|words| log_end.contains(words))
+    [mysql_family::PORT_TAKEN, postgres::PORT_TAKEN].concat().iter().any(|words| log_end.contains(words))
 }
 
 fn generate_password() -> Result<Secret, Error> {

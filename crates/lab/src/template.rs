@@ -24,7 +24,8 @@ use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
 use crate::find::Build;
 use crate::hex::hex;
-use crate::loading::{Watcher, load_mariadb, load_postgres};
+use crate::loading::{Watcher, load_mysql_family, load_postgres};
+use crate::mysql;
 use crate::postgres::{self, CONTROL_ROLE};
 use crate::process::{ServerProcess, Surroundings};
 use crate::rows;
@@ -155,18 +156,18 @@ fn construct(
     let (network, strength) = (Network::SocketOnly, Strength::Default);
     let config = Config { build, data: &data, run: &run, network, access: None, openssl: None, strength };
     let control = match build.engine {
-        Engine::MariaDb => Control::mariadb(&config.socket(), "root", Secret::new(Vec::new())),
+        Engine::MariaDb | Engine::MySql => Control::mysql(&config.socket(), "root", Secret::new(Vec::new())),
         Engine::Postgres => Control::postgres(&config.socket(), CONTROL_ROLE, "postgres"),
     };
     let (config_file, log) = (place.join("server.conf"), place.join("server.log"));
     let what = format!("{name} (making a template)");
     let mut server = ServerProcess::start(surroundings, what, &config, &config_file, log, &control)?;
     match build.engine {
-        Engine::MariaDb => {
+        Engine::MariaDb | Engine::MySql => {
             let mut client = control.connect()?;
             create_schema(&mut client)?;
             control::execute(&mut client, "enter the schema", &format!("USE {}", rows::SCHEMA))?;
-            load_mariadb(&mut client, &name, tables, watcher)?;
+            load_mysql_family(&mut client, &name, tables, watcher)?;
             drop_accounts(&mut client)?;
         }
         Engine::Postgres => {
@@ -191,6 +192,7 @@ fn install(
 ) -> Result<(), Error> {
     let arguments = match build.engine {
         Engine::MariaDb => mariadb_install_arguments(build, data, run),
+        Engine::MySql => mysql::install_arguments(build, data, run),
         Engine::Postgres => postgres_install_arguments(data),
     };
     let program = build.install_program.clone();
@@ -247,12 +249,12 @@ fn create_schema(client: &mut Client) -> Result<(), Error> {
     control::execute(client, "make the schema", &format!("CREATE DATABASE {}", rows::SCHEMA))
 }
 
-/// The accounts of a fresh data directory have no passwords. The one that owns the views of `sys` is
-/// locked and stays; ours goes last.
+/// The accounts of a fresh data directory have no passwords. Those that own the views of `sys` and the like
+/// are locked and stay; ours goes last.
 fn drop_accounts(client: &mut Client) -> Result<(), Error> {
     let doing = "drop the accounts without passwords";
     let accounts = "SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user \
-         WHERE user <> 'mariadb.sys' ORDER BY user = 'root' AND host = 'localhost'";
+         WHERE user NOT IN ('mariadb.sys', 'mysql.sys', 'mysql.session', 'mysql.infoschema') ORDER BY user = 'root' AND host = 'localhost'";
     for account in control::query(client, doing, accounts)?.into_iter().flatten() {
         control::execute(client, doing, &format!("DROP USER {account}"))?;
     }

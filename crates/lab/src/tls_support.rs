@@ -1,6 +1,8 @@
 //! What a server and this machine's TLS library can do of what a path says; the rest is left out with the reason.
 
-use ciphertoll_model::{Engine, Group, Resumption, Strength, TlsLibrary, TlsPath, TlsStart, TlsVersion};
+use ciphertoll_model::{
+    Engine, Group, Resumption, Strength, Suite, TlsLibrary, TlsPath, TlsStart, TlsVersion,
+};
 use ciphertoll_net::tls;
 use ciphertoll_wire::tls::NamedGroup;
 
@@ -12,6 +14,10 @@ use crate::find::version_numbers;
 const SEVERAL_GROUPS: u32 = 18;
 /// The first `PostgreSQL` that looks for TLS in the first bytes, or right behind the request for it.
 const TLS_AT_ONCE: u32 = 17;
+/// The last MySQL seen to leave `ChaCha20` out of the suites that it takes in TLS 1.2 unless told otherwise.
+const MYSQL_WITHOUT_CHACHA20: [u32; 3] = [8, 0, 33];
+/// The first MySQL that has only versions of TLS that are not forbidden.
+const MYSQL_WITHOUT_OLD_TLS: [u32; 3] = [8, 0, 28];
 /// The first OpenSSL with ML-KEM.
 const ML_KEM: [u32; 2] = [3, 5];
 
@@ -29,6 +35,10 @@ pub(crate) struct Answerer<'a> {
 pub(crate) fn check(path: TlsPath, answerer: Answerer<'_>) -> Result<(), Error> {
     if let Some(error) = tls::Context::lacks(&offered(path)) {
         return Err(Error::TlsUnavailable(error.to_string()));
+    }
+    check_version(path.version, answerer)?;
+    if let Some(suite) = path.suite {
+        check_suite(suite, path.version, answerer)?;
     }
     check_start(path.start, answerer)?;
     if path.resumption != Resumption::Never && answerer.engine == Engine::Postgres {
@@ -70,6 +80,34 @@ fn check_start(start: TlsStart, answerer: Answerer<'_>) -> Result<(), Error> {
             format!("{server} does not take TLS from the first byte; {cure}")
         }
     }))
+}
+
+fn check_version(version: TlsVersion, answerer: Answerer<'_>) -> Result<(), Error> {
+    let Answerer { engine, release, .. } = answerer;
+    let has_none =
+        engine == Engine::MySql && version_numbers(release).as_slice() >= &MYSQL_WITHOUT_OLD_TLS[..];
+    if version.is_forbidden() && has_none {
+        let [major, minor, patch] = MYSQL_WITHOUT_OLD_TLS;
+        let server = format!("{} {release}", engine.display_name());
+        return Err(Error::TlsUnavailable(format!(
+            "{server} has no {version}: it went with {major}.{minor}.{patch}"
+        )));
+    }
+    Ok(())
+}
+
+fn check_suite(suite: Suite, version: TlsVersion, answerer: Answerer<'_>) -> Result<(), Error> {
+    let Answerer { engine, release, .. } = answerer;
+    let is_left_out = engine == Engine::MySql
+        && version == TlsVersion::Tls12
+        && suite.label().contains("CHACHA20")
+        && version_numbers(release).as_slice() <= &MYSQL_WITHOUT_CHACHA20[..];
+    if is_left_out {
+        let server = format!("{} {release}", engine.display_name());
+        let reason = format!("{server} takes no ChaCha20-Poly1305 in TLS 1.2 (its own ssl_cipher has none)");
+        return Err(Error::TlsUnavailable(reason));
+    }
+    Ok(())
 }
 
 fn check_group(group: Group, answerer: Answerer<'_>) -> Result<(), Error> {
@@ -169,6 +207,20 @@ mod tests {
         let path = "tls1.2-p256+suite=ECDHE-ECDSA-AES256-SHA+client=rustls";
         let said = reason(path, Engine::MariaDb, "10.11.19", "OpenSSL 3.0.19").unwrap();
         assert!(said.contains("rustls") && said.contains("AES_256_CBC"), "{said}");
+    }
+
+    #[test]
+    fn mysql_has_chacha20_in_tls_1_3_only() {
+        let of = |path: &str| reason(path, Engine::MySql, "8.0.33", "OpenSSL 1.1.1t  7 Feb 2023");
+        let said = of("tls1.2-p256+suite=ECDHE-ECDSA-CHACHA20-POLY1305").unwrap();
+        assert_eq!(said, "MySQL 8.0.33 takes no ChaCha20-Poly1305 in TLS 1.2 (its own ssl_cipher has none)");
+        assert_eq!(of("tls1.3-p256+suite=TLS_CHACHA20_POLY1305_SHA256"), None);
+        assert_eq!(of("tls1.2-p256+suite=ECDHE-ECDSA-AES256-GCM-SHA384"), None);
+        let newer = "8.4.7";
+        assert_eq!(
+            reason("tls1.2-rsa2048+suite=ECDHE-RSA-CHACHA20-POLY1305", Engine::MySql, newer, ""),
+            None
+        );
     }
 
     #[test]

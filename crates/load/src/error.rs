@@ -21,8 +21,8 @@ pub enum Error {
     Unfit(&'static str),
     /// A transaction's rows were fewer bytes than its script says.
     #[error(
-        "the answer's rows are {bytes} bytes, and {least} were asked for (MariaDB gives NULL for a value longer than \
-         max_allowed_packet)"
+        "the answer's rows are {bytes} bytes, and {least} were asked for (MySQL and MariaDB give NULL for a value longer \
+         than max_allowed_packet)"
     )]
     ShortAnswer {
         /// What came.

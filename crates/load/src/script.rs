@@ -186,7 +186,7 @@ fn placeholders(engine: Engine, sql: &str) -> Vec<Placeholder> {
         }
         match byte {
             b'\'' | b'"' | b'`' => quote = Some(byte),
-            b'?' if engine == Engine::MariaDb => found.push((at..at + 1, found.len())),
+            b'?' if engine != Engine::Postgres => found.push((at..at + 1, found.len())),
             b'$' if engine == Engine::Postgres => {
                 let mut end = at + 1;
                 while bytes.next_if(|(_, byte)| byte.is_ascii_digit()).is_some() {
@@ -276,7 +276,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_the_text_its_pieces_join(sql in "[a-z?$'\"0-9é ]{0,40}") {
-            for engine in [Engine::MariaDb, Engine::Postgres] {
+            for engine in Engine::ALL {
                 let found = placeholders(engine, &sql);
                 let originals: Vec<_> = found.iter().map(|(range, _)| sql[range.clone()].to_owned()).collect();
                 let variables: Vec<_> = (0..=usize::from(u16::MAX)).collect();

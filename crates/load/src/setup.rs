@@ -27,8 +27,8 @@ const MOST_VISITORS: usize = 16;
 /// What every client of the trial dials with.
 pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
     let is_direct = spec.tls.as_ref().is_some_and(|tls| tls.start == TlsStart::Direct);
-    if spec.engine == Engine::MariaDb && is_direct {
-        return Err(Error::Unfit("MariaDB has no TLS from the first byte"));
+    if spec.engine != Engine::Postgres && is_direct {
+        return Err(Error::Unfit("MySQL and MariaDB have no TLS from the first byte"));
     }
     let password = fs::read(&spec.password_file).map_err(Error::io("cannot read the password file"))?;
     let login = login(spec, Secret::new(password));
@@ -50,8 +50,13 @@ pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
 
 fn login(spec: &TrialSpec, password: Secret) -> Login {
     match spec.engine {
-        Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
+        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
             database: spec.database.clone(),
+            // As each one's own clients begin.
+            plugin: match engine {
+                Engine::MySql => mysql::Plugin::CachingSha2Password,
+                Engine::MariaDb | Engine::Postgres => mysql::Plugin::default(),
+            },
             encryption: match &spec.tls {
                 Some(TlsSpec { start: TlsStart::Eager, .. }) => mysql::Encryption::EagerTls,
                 Some(_) => mysql::Encryption::Tls,

@@ -24,7 +24,7 @@ const ROWS: &str = "10000";
 const PGBENCH_ROWS: &str = "100000";
 
 /// What each driver is asked to do. A tool's window is a second at least, and its warm-up, so few do.
-const TRIALS: [(&str, Engine, &[Way], &[&str]); 8] = [
+const TRIALS: [(&str, Engine, &[Way], &[&str]); 12] = [
     ("libpq", Engine::Postgres, &Way::ALL, &PROGRAM_WORKLOADS),
     ("libmariadb", Engine::MariaDb, &Way::ALL, &PROGRAM_WORKLOADS),
     ("pgbench", Engine::Postgres, &[Way::Tls], &["select-only", "tpcb-like"]),
@@ -33,6 +33,15 @@ const TRIALS: [(&str, Engine, &[Way], &[&str]); 8] = [
     ("sysbench", Engine::MariaDb, &[Way::Plain], &["oltp-read-only"]),
     ("sysbench", Engine::MariaDb, &[Way::Unix], &["oltp-read-write"]),
     ("mysqlslap", Engine::MariaDb, &[Way::Plain, Way::Tls], &["connect-query"]),
+    (
+        "libmariadb",
+        Engine::MySql,
+        &Way::ALL,
+        &["connect", "first-query", "tpcb-like", "oltp-read-write", "bulk-read"],
+    ),
+    ("sysbench", Engine::MySql, &[Way::Plain], &["oltp-read-only"]),
+    ("sysbench", Engine::MySql, &[Way::Unix], &["oltp-read-write"]),
+    ("mysqlslap", Engine::MySql, &[Way::Plain, Way::Tls], &["connect-query"]),
 ];
 const PROGRAM_WORKLOADS: [&str; 8] = [
     "connect",
@@ -187,6 +196,17 @@ fn outcome(ready: &Ready, spec: &TrialSpec, task: Task) -> Result<TrialResult, E
     }
 }
 
+/// The server of `engine` that was asked for beside those that are found, such as
+/// `CIPHERTOLL_EXTRA_SERVERS=mysql=/opt/mysql`; else the one that is found.
+fn level_of(engine: Engine) -> ServerLevel {
+    let extra = env::var("CIPHERTOLL_EXTRA_SERVERS").unwrap_or_default();
+    let mut levels = extra.split(',').filter_map(|text| text.parse::<ServerLevel>().ok());
+    let found = ServerLevel::of(engine);
+    // What is here is looked at in any case.
+    let asked = levels.find(|level| level.engine == engine && find_server(&found).is_err());
+    asked.unwrap_or(found)
+}
+
 /// A server with rows, and a place for what is built.
 struct Fixture {
     // Dropped in this order: the server's files lie in the lab's scratch directory, that in the place.
@@ -198,7 +218,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(engine: Engine) -> Result<Self, String> {
-        let build = find_server(&ServerLevel::of(engine)).map_err(|error| error.to_string())?;
+        let build = find_server(&level_of(engine)).map_err(|error| error.to_string())?;
         // Short, as sockets' paths are; servers of another user pass through.
         let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a place");
         set_permissions(place.path(), Permissions::from_mode(0o711)).expect("a place that can be passed");

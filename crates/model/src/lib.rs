@@ -28,8 +28,8 @@ pub use factor::{
 };
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{
-    Baseline, Block, Margins, Plan, Refusal, SAFE_CLIENTS, SAFE_CONNECTS_PER_S, Stratum, Timing, Verdicts,
-    Visit,
+    Baseline, Block, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S, Stratum, Timing,
+    Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use script::{Draw, Script, Statement, StatementProtocol, Step};

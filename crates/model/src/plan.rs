@@ -80,15 +80,24 @@ pub struct Plan {
     pub max_rate: Option<u32>,
 }
 
-/// Something that a server at a URL was found not to do.
+/// Something that a server was found not to do, before the plan was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The server's name.
     pub server: String,
-    /// The TLS version that it does not speak; none: it lets nobody in without TLS.
-    pub tls: Option<TlsVersion>,
+    /// What it does not do.
+    pub what: Refused,
     /// In one line.
     pub reason: String,
+}
+
+/// What a server does not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Anything: it is not here, and was not asked for by its own name.
+    Everything,
+    /// Of one at a URL: to speak this TLS version; none: to let in somebody without TLS.
+    Way(Option<TlsVersion>),
 }
 
 /// What everything is compared with: the level of one factor.
@@ -178,7 +187,7 @@ impl Plan {
         Self::knowing(spec, seed, &[])
     }
 
-    /// The same where servers at URLs were asked beforehand, and refused something.
+    /// The same where servers were asked beforehand, and refused something.
     pub fn knowing(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Self, SpecError> {
         spec.validate()?;
         let (cells, skipped) = cells_of(spec, refusals);
@@ -389,10 +398,12 @@ fn unprepared(cell: &Cell, prepare: Prepare) -> Option<String> {
 }
 
 fn refused(cell: &Cell, refusals: &[Refusal]) -> Option<String> {
-    let version = cell.treatment.path.as_tls().map(|tls| tls.version);
-    let name = cell.treatment.server.url.as_ref().map(|_| cell.treatment.server.short_name())?;
-    let found = refusals.iter().find(|refusal| refusal.server == name && refusal.tls == version)?;
-    Some(found.reason.clone())
+    let way = Refused::Way(cell.treatment.path.as_tls().map(|tls| tls.version));
+    let name = cell.treatment.server.short_name();
+    let concerns = |refusal: &&Refusal| {
+        refusal.server == name && (refusal.what == way || refusal.what == Refused::Everything)
+    };
+    refusals.iter().find(concerns).map(|refusal| refusal.reason.clone())
 }
 
 /// Every combination of the grid's levels, the load varying slowest so that strata stay together.

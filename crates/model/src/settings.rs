@@ -41,8 +41,8 @@ const POSTGRES_RESERVED: &[&str] = &[
 /// Whole families of the same.
 const POSTGRES_RESERVED_FAMILIES: &[&str] = &["ssl", "syslog_", "unix_socket_"];
 
-/// The same of a MariaDB.
-const MARIADB_RESERVED: &[&str] = &[
+/// The same of a MariaDB and of a MySQL.
+const SHARED_RESERVED: &[&str] = &[
     "basedir",
     "bind_address",
     "bootstrap",
@@ -73,7 +73,7 @@ const MARIADB_RESERVED: &[&str] = &[
 ];
 /// Whole families of the same; logs of statements would have the accounts' passwords in them. The last
 /// line is prefixes that the server takes before any name, and that would lead around this list.
-const MARIADB_RESERVED_FAMILIES: &[&str] = &[
+const SHARED_RESERVED_FAMILIES: &[&str] = &[
     "defaults_",
     "feedback",
     "general_log",
@@ -89,6 +89,18 @@ const MARIADB_RESERVED_FAMILIES: &[&str] = &[
     "maximum_",
     "skip_",
 ];
+/// What only a MySQL has of that: other ways in, files beside, keys that it would make for itself.
+const MYSQL_ONLY_RESERVED: &[&str] = &[
+    "auto_generate_certs",
+    "authentication_policy",
+    "character_sets_dir",
+    "default_authentication_plugin",
+    "lc_messages_dir",
+    "plugin_dir",
+    "secure_file_priv",
+];
+const MYSQL_ONLY_RESERVED_FAMILIES: &[&str] =
+    &["admin_", "caching_sha2_password_", "initialize", "mysqlx", "persist", "sha256_password_"];
 
 /// One setting of one engine. Prints as on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,12 +161,12 @@ impl Setting {
     pub fn new(engine: Engine, name: &str, value: &str) -> Result<Self, SettingError> {
         let name = match engine {
             // It takes one for the other.
-            Engine::MariaDb => name.replace('-', "_"),
+            Engine::MariaDb | Engine::MySql => name.replace('-', "_"),
             Engine::Postgres => name.to_owned(),
         };
         if !is_name(&name) {
             let others = match engine {
-                Engine::MariaDb => "_, . and -",
+                Engine::MariaDb | Engine::MySql => "_, . and -",
                 Engine::Postgres => "_ and .",
             };
             return Err(SettingError::Name(shortened(&name), engine, others));
@@ -190,12 +202,16 @@ fn shortened(name: &str) -> String {
 }
 
 fn is_reserved(engine: Engine, name: &str) -> bool {
+    // These take the beginning of a name for the name, too.
+    let hits = |reserved: &&str| reserved.starts_with(name);
+    let is_of_family = |family: &&str| name.starts_with(family) || hits(family);
+    let of_both = SHARED_RESERVED.iter().any(hits) || SHARED_RESERVED_FAMILIES.iter().any(is_of_family);
     match engine {
-        Engine::MariaDb => {
-            // It takes the beginning of a name for the name, too.
-            let hits = |reserved: &&str| reserved.starts_with(name);
-            MARIADB_RESERVED.iter().any(hits)
-                || MARIADB_RESERVED_FAMILIES.iter().any(|family| name.starts_with(family) || hits(family))
+        Engine::MariaDb => of_both,
+        Engine::MySql => {
+            of_both
+                || MYSQL_ONLY_RESERVED.iter().any(hits)
+                || MYSQL_ONLY_RESERVED_FAMILIES.iter().any(is_of_family)
         }
         Engine::Postgres => {
             POSTGRES_RESERVED.contains(&name)
@@ -204,9 +220,9 @@ fn is_reserved(engine: Engine, name: &str) -> bool {
     }
 }
 
-/// `PostgreSQL`'s file has an escape for quotes and backslashes. MariaDB's has none for quotes.
+/// `PostgreSQL`'s file has an escape for quotes and backslashes. The others' has none for quotes.
 fn breaks_out(engine: Engine, character: char) -> bool {
-    character.is_control() || engine == Engine::MariaDb && matches!(character, '\'' | '"' | '\\')
+    character.is_control() || engine.is_mysql_family() && matches!(character, '\'' | '"' | '\\')
 }
 
 impl FromStr for Setting {
@@ -401,6 +417,15 @@ mod tests {
         }
         for name in ["max_connect_errors", "innodb_log_file_size", "socket_timeout", "thread_handling"] {
             assert!(Setting::new(Engine::MariaDb, name, "1").is_ok(), "{name}");
+            assert!(Setting::new(Engine::MySql, name, "1").is_ok(), "{name}");
+        }
+        for name in
+            ["mysqlx_port", "admin_address", "sha256_password_private_key_path", "persist_only", "plugin_dir"]
+        {
+            assert!(
+                matches!(Setting::new(Engine::MySql, name, "1"), Err(SettingError::Reserved(_))),
+                "{name}"
+            );
         }
     }
 

@@ -6,7 +6,7 @@
 mod mysql_tls_2013;
 mod table;
 
-use ciphertoll_model::{Clients, Engine, Metric, Path, ServerLevel, Size, Spec, Workload};
+use ciphertoll_model::{Clients, Metric, Path, ServerLevel, Size, Spec, Workload};
 
 /// A published study.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub struct Preset {
     pub about: &'static str,
     /// Who published it, and when.
     pub source: &'static str,
-    /// The engines that it is about.
-    pub engines: &'static [Engine],
+    /// The servers that it is repeated on, as levels: the nearest to those of then first.
+    servers: &'static [&'static str],
     /// What was different then and there, one line each.
     pub deviations: &'static [&'static str],
     spec: fn(&[ServerLevel], Size) -> Spec,
@@ -51,6 +51,11 @@ pub fn find(name: &str) -> Option<&'static Preset> {
 }
 
 impl Preset {
+    /// The servers that it is repeated on, as far as they are here: the nearest to those of then first.
+    pub fn servers(&self) -> Vec<ServerLevel> {
+        self.servers.iter().filter_map(|level| level.parse().ok()).collect()
+    }
+
     /// What repeats it on `servers`.
     pub fn spec(&self, servers: &[ServerLevel], size: Size) -> Spec {
         Spec { name: self.name.to_owned(), size, ..(self.spec)(servers, size) }
@@ -86,7 +91,7 @@ mod tests {
     #[test]
     fn every_figure_has_a_cell_of_the_full_run() {
         for preset in PRESETS {
-            let spec = preset.spec(&[ServerLevel::of(Engine::MariaDb)], Size::Full);
+            let spec = preset.spec(&preset.servers(), Size::Full);
             let plan = Plan::new(&spec, 1).unwrap();
             for published in preset.published() {
                 let measured = plan.cells.iter().any(|cell| {
@@ -100,11 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn every_size_can_be_planned_on_every_engine_it_is_for() {
+    fn every_size_can_be_planned_on_every_server_it_is_for() {
         for preset in PRESETS {
+            assert_eq!(preset.servers().len(), preset.servers.len(), "each is a level");
             for size in [Size::Smoke, Size::Small, Size::Standard, Size::Full] {
-                let plan = Plan::new(&preset.spec(&[ServerLevel::of(Engine::MariaDb)], size), 1).unwrap();
-                assert_eq!(plan.name, preset.name);
+                let plan = Plan::new(&preset.spec(&preset.servers(), size), 1).unwrap();
+                assert_eq!((plan.name.as_str(), plan.servers().len()), (preset.name, preset.servers.len()));
                 assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
             }
         }

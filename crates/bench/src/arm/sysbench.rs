@@ -56,7 +56,7 @@ fn command(arm: &Arm, place: &Place<'_>, limits: &[&str]) -> Result<Command> {
 
 fn driver(engine: Engine) -> &'static str {
     match engine {
-        Engine::MariaDb => "mysql",
+        Engine::MariaDb | Engine::MySql => "mysql",
         Engine::Postgres => "pgsql",
     }
 }

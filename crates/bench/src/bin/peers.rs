@@ -46,12 +46,12 @@ impl Programme {
     fn of(engine: Engine, only: &str) -> Self {
         let stall =
             format!("{}: a planted stall of {} ms, 8 clients", engine.display_name(), STALL.as_millis());
-        let asked = |comparison: &Comparison| comparison.engine == engine && comparison.title.contains(only);
-        Self {
-            engine,
-            comparisons: comparisons().into_iter().filter(asked).collect(),
-            stall: Some(stall).filter(|title| title.contains(only)),
-        }
+        let own: Vec<Comparison> =
+            comparisons().into_iter().filter(|comparison| comparison.engine == engine).collect();
+        // Where there is no peer to be beside, there is nothing to start a server for.
+        let stall = Some(stall).filter(|title| !own.is_empty() && title.contains(only));
+        let asked = |comparison: &Comparison| comparison.title.contains(only);
+        Self { engine, comparisons: own.into_iter().filter(asked).collect(), stall }
     }
 
     fn is_empty(&self) -> bool {

@@ -68,7 +68,7 @@ fn what_is_said_agrees_with_what_is_here() {
     assert_consistent(code, &document);
     let place = tempfile::tempdir().expect("a temporary directory");
     let servers = one_document(&answer(&["servers", "--json"], place.path()).stdout);
-    for engine in ["mariadb", "postgres"] {
+    for engine in ["mariadb", "mysql", "postgres"] {
         let listed = items(&servers, "servers").iter().filter(|server| server["engine"] == engine);
         let versions: Vec<&str> = listed.filter_map(|server| server["version"].as_str()).collect();
         let check = check(&document, engine);

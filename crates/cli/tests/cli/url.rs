@@ -27,7 +27,7 @@ impl Elsewhere {
     fn start(engine: Engine) -> Self {
         let place = tempfile::tempdir().expect("a directory");
         let lab = Lab::open(env!("CARGO_BIN_EXE_ciphertoll").into()).expect("a lab");
-        let build = find(&ServerLevel::of(engine)).expect("a build");
+        let build = find(&level_here(engine)).expect("a build");
         let template = lab
             .template(&build, &Tables::default(), &mut |_| {}, &|| false)
             .expect("a template without tables");
@@ -108,16 +108,34 @@ impl Elsewhere {
     }
 }
 
+/// Servers to look at beside those that are found, such as `mysql=/opt/mysql`.
+const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
+
+/// What asks for a server of `engine` here: the engine alone, or what was named where that finds none.
+pub(crate) fn level_here(engine: Engine) -> ServerLevel {
+    let alone = ServerLevel::of(engine);
+    let extra = std::env::var(EXTRA_SERVERS).unwrap_or_default();
+    let mut extra =
+        extra.split(',').filter(|text| !text.is_empty()).map(|text| text.parse().expect(EXTRA_SERVERS));
+    let named = extra.find(|level: &ServerLevel| level.engine == engine && find(&alone).is_err());
+    named.unwrap_or(alone)
+}
+
 /// The engines that have a server here.
 pub(crate) fn engines_here() -> impl Iterator<Item = Engine> {
     Engine::ALL.into_iter().filter(|&engine| real_server(engine))
 }
 
-/// Whether a server of `engine` is here. In CI one must be; elsewhere a test says why it is skipped.
+/// Whether a server of `engine` is here. In CI one must be, but for MySQL, which is too large to be fetched there;
+/// elsewhere a test says why it is skipped.
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
-fn real_server(engine: Engine) -> bool {
-    match find(&ServerLevel::of(engine)) {
+pub(crate) fn real_server(engine: Engine) -> bool {
+    match find(&level_here(engine)) {
         Ok(_) => true,
+        Err(_) if engine == Engine::MySql => {
+            eprintln!("SKIPPED: needs MySQL 8.0: make test-full, or {EXTRA_SERVERS}=mysql=DIR");
+            false
+        }
         Err(missing) => {
             let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
             assert!(!in_ci, "in CI nothing is skipped: {missing}");
@@ -139,13 +157,14 @@ fn answer_of(mut command: Command) -> Answer {
 fn scheme(engine: Engine) -> &'static str {
     match engine {
         Engine::MariaDb => "mariadb",
+        Engine::MySql => "mysql",
         Engine::Postgres => "postgres",
     }
 }
 
 fn authority(engine: Engine) -> &'static str {
     match engine {
-        Engine::MariaDb => "ssl-ca",
+        Engine::MariaDb | Engine::MySql => "ssl-ca",
         Engine::Postgres => "sslrootcert",
     }
 }
@@ -191,6 +210,27 @@ fn with_tls_and_without_and_nobody_learns_the_password() {
         }
         assert_eq!(files_with(&there.runs(), &there.password()), Vec::<String>::new());
         assert!(!answer.stderr.contains(&there.password()));
+    }
+}
+
+#[test]
+fn who_answers_under_the_other_scheme_is_called_what_it_is() {
+    for (engine, other, name) in [(Engine::MariaDb, "mysql", "MariaDB"), (Engine::MySql, "mariadb", "MySQL")]
+    {
+        if !real_server(engine) {
+            continue;
+        }
+        let there = Elsewhere::start(engine);
+        let url = there.url("127.0.0.1", "ssl-mode=DISABLED");
+        let (right, wrong) = (format!("{}://", scheme(engine)), format!("{other}://"));
+        let answer =
+            there.run(&url.replacen(&right, &wrong, 1), &["--workload", "connect", "--path", "plain"]);
+        assert_eq!(answer.code, Some(0), "{engine}: {answer:?}");
+        assert!(answer.stderr.contains(&format!("there is a {name}, and is measured as that")), "{answer:?}");
+        assert_eq!(files_with(&there.runs(), &wrong), Vec::<String>::new());
+        assert!(!files_with(&there.runs(), &right).is_empty(), "the record has the URL as it should be");
+        let plan = there.run(&url, &["--workload", "connect", "--path", "plain"]);
+        assert_eq!((plan.code, plan.stderr.contains("measured as that")), (Some(0), false), "{plan:?}");
     }
 }
 

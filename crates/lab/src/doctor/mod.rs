@@ -150,8 +150,9 @@ struct Check {
     run: fn() -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     Check::of("mariadb", Need::OneServer, || vec![servers::engine(Engine::MariaDb)]),
+    Check::of("mysql", Need::OneServer, || vec![servers::engine(Engine::MySql)]),
     Check::of("postgres", Need::OneServer, || vec![servers::engine(Engine::Postgres)]),
     Check::of("fetch", Need::Sometimes, servers::fetchable),
     Check::of("server user", Need::Always, || vec![basics::server_user()]),

@@ -29,18 +29,18 @@ pub(super) fn engine(engine: Engine) -> Finding {
 
 /// What can be fetched, and whether it was.
 pub(super) fn fetchable() -> Vec<Finding> {
-    let look = |fetchable: &&'static crate::Fetchable| {
+    let look = |fetchable: &'static crate::Fetchable, bytes: u64| {
         let level =
             ServerLevel { version: Some(fetchable.version.to_owned()), ..ServerLevel::of(fetchable.engine) };
         let name = fetchable.name;
         if fetchable.is_here() {
             return Finding::ok(Purpose::Measure, name, format!("fetched; --server {level}"));
         }
-        let megabytes = fetchable.download_bytes().div_ceil(1_000_000);
+        let megabytes = bytes.div_ceil(1_000_000);
         let seen = format!("not here; {megabytes} MB, by mvn");
         Finding::limited(Purpose::Measure, name, seen, format!("ciphertoll servers fetch {name}"))
     };
-    FETCHABLE.iter().map(|fetchable| look(&fetchable)).collect()
+    FETCHABLE.iter().filter_map(|fetchable| Some(look(fetchable, fetchable.download_bytes()?))).collect()
 }
 
 fn told(build: &Build) -> String {

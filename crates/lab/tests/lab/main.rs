@@ -7,6 +7,7 @@ mod common;
 mod datasets;
 mod line;
 mod mariadb;
+mod mysql;
 mod pinning;
 mod postgres;
 mod refusals;

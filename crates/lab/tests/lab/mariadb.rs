@@ -324,7 +324,7 @@ fn a_servers_cpu_time_covers_connections_that_ended() {
     assert!(difference.server_cpu_ns < difference.elapsed.as_nanos() as u64 * 4);
 }
 
-fn files_under(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn files_under(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();

@@ -57,6 +57,22 @@ fn to_mariadb() {
 }
 
 #[test]
+fn to_mysql_8_0() {
+    expect(
+        &"mysql-8.0".parse().unwrap(),
+        &[
+            ("plain", "caching-sha2", 2),
+            ("tls1.2-p256", "caching-sha2", 4),
+            ("tls1.2-p256+resume", "caching-sha2", 3),
+            ("tls1.3-p256", "caching-sha2", 3),
+            ("tls1.3-p256+resume", "caching-sha2", 3),
+            ("tls1.3-p256+mtls", "caching-sha2", 3),
+            ("tls1.3-p256+eager", "caching-sha2", 2),
+        ],
+    );
+}
+
+#[test]
 fn to_postgres_that_takes_one_group() {
     let level = ServerLevel::of(Engine::Postgres);
     if Stand::of(&level).is_some_and(|stand| !stand.build.version.starts_with("15.")) {

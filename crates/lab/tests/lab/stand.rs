@@ -1,10 +1,11 @@
-//! Servers of either engine, with any tables, and clients that log in to them in any way.
+//! Servers of every engine, with any tables, and clients that log in to them in any way.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use ciphertoll_lab::{Account, Build, Error, Lab, Server, Start, Tables, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Strength};
+use ciphertoll_lab::{Account, Build, Error, Lab, Server, Start, Tables, Template, find};
+use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_wire::session::Login;
@@ -38,10 +39,14 @@ impl Stand {
         let extra = extra.split(',').filter(|text| !text.is_empty());
         let levels = extra.map(|text| text.parse::<ServerLevel>().expect(EXTRA_SERVERS));
         let levels = levels.filter(|level| level.engine == engine);
-        Self::of(&ServerLevel::of(engine))
+        let all: Vec<Self> = Self::of(&ServerLevel::of(engine))
             .into_iter()
             .chain(levels.map(|level| Self::of(&level).expect(EXTRA_SERVERS)))
-            .collect()
+            .collect();
+        if engine == Engine::MySql && all.is_empty() {
+            skipped(&format!("needs MySQL 8.0: make test-full, or {EXTRA_SERVERS}=mysql=DIR"));
+        }
+        all
     }
 
     /// The build that `level` asks for, or a printed reason to skip.
@@ -57,16 +62,32 @@ impl Stand {
 
     pub(crate) fn start(&self, tables: &Tables, processors: Option<Vec<u16>>) -> Result<Server, Error> {
         let template = self.lab.template(&self.build, tables, &mut |_| {}, &|| false)?;
-        self.lab.start(&Start {
+        self.lab.start(&Start { processors, ..self.plain_start(&template) })
+    }
+
+    /// With these settings, or with the weak keys that are taken.
+    pub(crate) fn start_with(&self, strength: Strength, settings: &[&str]) -> Result<Server, Error> {
+        let template = self.lab.template(&self.build, &Tables::default(), &mut |_| {}, &|| false)?;
+        let mut asked = Settings::default();
+        asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
+        Server::start_with(&self.lab, &Start { strength, ..self.plain_start(&template) }, &asked)
+    }
+
+    fn plain_start<'a>(&'a self, template: &'a Template) -> Start<'a> {
+        Start {
             build: &self.build,
-            template: &template,
+            template,
             name: "t1",
             key: ServerKey::P256,
-            log: self.place.path().join("server.log"),
+            log: self.log(),
             preferred_port: None,
-            processors,
+            processors: None,
             strength: Strength::Default,
-        })
+        }
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.place.path().join("server.log")
     }
 }
 
@@ -122,8 +143,13 @@ pub(crate) fn connect_as(
 fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
     let database = Some(server.database().to_owned());
     match server.engine() {
-        Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
+        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
             database,
+            plugin: match engine {
+                Engine::MySql => mysql::Plugin::CachingSha2Password,
+                Engine::MariaDb | Engine::Postgres => mysql::Plugin::default(),
+            },
+            transport: if way == Way::Unix { mysql::Transport::UnixSocket } else { mysql::Transport::Tcp },
             encryption: if way == Way::Tls { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
             ..mysql::Login::new(user, password)
         })),

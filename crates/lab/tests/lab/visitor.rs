@@ -73,12 +73,16 @@ impl Visitor {
         let (user, database) = (account.user.clone(), Some(server.database().to_owned()));
         let start = self.path.as_tls().map(|tls| tls.start);
         match server.engine() {
-            Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
+            Engine::MariaDb | Engine::MySql => Login::MySql(Arc::new(mysql::Login {
                 database,
                 encryption: match start {
                     None => mysql::Encryption::Plain,
                     Some(TlsStart::Eager) => mysql::Encryption::EagerTls,
                     Some(TlsStart::Requested | TlsStart::Direct) => mysql::Encryption::Tls,
+                },
+                plugin: match self.auth {
+                    Auth::CachingSha2 => mysql::Plugin::CachingSha2Password,
+                    _ => mysql::Plugin::NativePassword,
                 },
                 ..mysql::Login::new(user, password)
             })),

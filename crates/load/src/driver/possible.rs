@@ -178,6 +178,13 @@ mod tests {
         }
         assert_eq!(reason("mysqlslap", |facts| facts.workload = Workload::ConnectQuery), None);
         assert_eq!(reason("libmariadb", |facts| facts.workload = level("bulk-read+bytes=300")), None);
+        let mysql = |facts: &mut Facts| {
+            facts.engine = Engine::MySql;
+            facts.auth = Auth::CachingSha2;
+        };
+        for driver in ["libmariadb", "sysbench"] {
+            assert_eq!(reason(driver, mysql), None);
+        }
     }
 
     #[test]

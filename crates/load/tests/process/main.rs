@@ -216,7 +216,7 @@ fn tls_that_an_engine_does_not_have() {
     expect_failure(
         &spec,
         Fault::Internal,
-        "the trial cannot be made: MariaDB has no TLS from the first byte",
+        "the trial cannot be made: MySQL and MariaDB have no TLS from the first byte",
     );
 }
 

@@ -8,7 +8,7 @@ use super::{Engine, Factor, LevelError, Path, as_text, match_name, split_modifie
 /// How the client proves who it is: equal in every arm of a contrast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Auth {
-    /// No proof is asked for; on MariaDB, an account with an empty password.
+    /// No proof is asked for; on MySQL and MariaDB, an account with an empty password.
     Trust,
     /// SCRAM-SHA-256 (RFC 7677) with a verifier of so many iterations.
     Scram {
@@ -87,6 +87,7 @@ impl Auth {
     pub fn default_of(engine: Engine) -> Self {
         match engine {
             Engine::MariaDb => Self::Native,
+            Engine::MySql => Self::CachingSha2,
             Engine::Postgres => Self::scram(Iterations::POSTGRES_DEFAULT),
         }
     }
@@ -96,13 +97,16 @@ impl Auth {
     pub fn impossible(self, engine: Engine, path: Path) -> Option<String> {
         let engine_name = engine.display_name();
         match (self, engine) {
-            (Self::CachingSha2, _) => {
-                Some(format!("{engine_name} has no caching_sha2_password: it is Oracle MySQL's"))
+            (Self::CachingSha2, Engine::MariaDb | Engine::Postgres) => {
+                Some(format!("{engine_name} has no caching_sha2_password: it is MySQL's"))
             }
-            (Self::Native | Self::Ed25519 | Self::Parsec, Engine::Postgres) => {
+            (Self::Native, Engine::Postgres) => {
+                Some(format!("{engine_name} has no {self}: it is MySQL's and MariaDB's"))
+            }
+            (Self::Ed25519 | Self::Parsec, Engine::MySql | Engine::Postgres) => {
                 Some(format!("{engine_name} has no {self}: it is MariaDB's"))
             }
-            (Self::Scram { .. } | Self::Md5, Engine::MariaDb) => {
+            (Self::Scram { .. } | Self::Md5, Engine::MariaDb | Engine::MySql) => {
                 Some(format!("{engine_name} has no {self}: it is PostgreSQL's"))
             }
             (Self::Cert, _) if path.as_tls().is_none() => {

@@ -11,18 +11,21 @@ use super::{Factor, LevelError, ServerUrl, as_text, match_name};
 pub enum Engine {
     /// MariaDB Server.
     MariaDb,
+    /// Oracle's MySQL Server, and what calls itself that.
+    MySql,
     /// `PostgreSQL`.
     Postgres,
 }
 
 impl Engine {
     /// Every engine.
-    pub const ALL: [Self; 2] = [Self::MariaDb, Self::Postgres];
+    pub const ALL: [Self; 3] = [Self::MariaDb, Self::MySql, Self::Postgres];
 
     /// As on the command line.
     pub fn label(self) -> &'static str {
         match self {
             Self::MariaDb => "mariadb",
+            Self::MySql => "mysql",
             Self::Postgres => "postgres",
         }
     }
@@ -31,7 +34,16 @@ impl Engine {
     pub fn display_name(self) -> &'static str {
         match self {
             Self::MariaDb => "MariaDB",
+            Self::MySql => "MySQL",
             Self::Postgres => "PostgreSQL",
+        }
+    }
+
+    /// Whether it speaks MySQL's protocol and its SQL.
+    pub fn is_mysql_family(self) -> bool {
+        match self {
+            Self::MariaDb | Self::MySql => true,
+            Self::Postgres => false,
         }
     }
 }

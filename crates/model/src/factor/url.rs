@@ -16,7 +16,7 @@ const SCHEMES: [(&str, Engine); 4] = [
     ("postgres", Engine::Postgres),
     ("postgresql", Engine::Postgres),
     ("mariadb", Engine::MariaDb),
-    ("mysql", Engine::MariaDb),
+    ("mysql", Engine::MySql),
 ];
 
 /// Where a server is, and how its clients come in. Prints as it was written, without a password.
@@ -141,6 +141,16 @@ impl ServerUrl {
         self.engine
     }
 
+    /// The same URL with the scheme of `engine`. Of one family only: the rest of a URL means the same there.
+    #[must_use]
+    pub fn spoken_by(&self, engine: Engine) -> Self {
+        let scheme = SCHEMES.iter().find(|(_, own)| *own == engine).map(|(scheme, _)| *scheme);
+        let (Some(scheme), Some((_, rest))) = (scheme, self.text.split_once("://")) else {
+            return self.clone();
+        };
+        Self { text: format!("{scheme}://{rest}"), engine, ..self.clone() }
+    }
+
     /// The name or address that its certificate must carry.
     pub fn host(&self) -> Option<&str> {
         match &self.place {
@@ -229,7 +239,7 @@ impl Options {
     fn take(&mut self, engine: Engine, name: &str, value: &str) -> Result<(), UrlError> {
         let known = match engine {
             Engine::Postgres => POSTGRES_OPTIONS,
-            Engine::MariaDb => MYSQL_OPTIONS,
+            Engine::MariaDb | Engine::MySql => MYSQL_OPTIONS,
         };
         let Some(which) = known.iter().position(|known| *known == name) else {
             return Err(UrlError::Option { option: name.to_owned(), known: known.join(", ") });
@@ -262,7 +272,7 @@ fn demand(engine: Engine, option: &str, value: &str) -> Result<TlsDemand, UrlErr
             ["disable", "require", "verify-ca", "verify-full"],
             "leave it out to measure with TLS and without, or write disable, require, verify-ca or verify-full",
         ),
-        Engine::MariaDb => (
+        Engine::MariaDb | Engine::MySql => (
             ["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"],
             "leave it out to measure with TLS and without, or write DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY",
         ),
@@ -279,7 +289,7 @@ fn demand(engine: Engine, option: &str, value: &str) -> Result<TlsDemand, UrlErr
 fn default_port(engine: Engine) -> u16 {
     match engine {
         Engine::Postgres => 5432,
-        Engine::MariaDb => 3306,
+        Engine::MariaDb | Engine::MySql => 3306,
     }
 }
 
@@ -287,7 +297,7 @@ fn default_port(engine: Engine) -> u16 {
 fn socket_file(engine: Engine, socket: PathBuf, port: u16) -> PathBuf {
     match engine {
         Engine::Postgres => socket.join(format!(".s.PGSQL.{port}")),
-        Engine::MariaDb => socket,
+        Engine::MariaDb | Engine::MySql => socket,
     }
 }
 
@@ -328,6 +338,15 @@ mod tests {
         assert_eq!((url.user.as_str(), url.database), ("a@b", None));
         assert_eq!(url.place, UrlPlace::Host { host: "::1".to_owned(), port: 3306 });
         assert_eq!(url.tls, UrlTls::default());
+    }
+
+    #[test]
+    fn a_url_is_written_in_the_scheme_of_who_answers() {
+        let url = parse("mysql://a@h:3307/shop?ssl-mode=REQUIRED").unwrap();
+        assert_eq!(url.engine(), Engine::MySql);
+        let told = url.spoken_by(Engine::MariaDb);
+        assert_eq!(told, parse("mariadb://a@h:3307/shop?ssl-mode=REQUIRED").unwrap());
+        assert_eq!(told.spoken_by(Engine::MySql), url);
     }
 
     #[test]

@@ -136,3 +136,24 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
         },
     )
 }
+
+#[test]
+fn each_engine_is_logged_in_to_in_its_own_ways() {
+    let path: Path = "tls1.3-p256".parse().unwrap();
+    let ways = |engine| {
+        let possible = Auth::ALL.into_iter().filter(|auth| auth.impossible(engine, path).is_none());
+        possible.map(|auth| auth.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(ways(Engine::MariaDb), "trust native ed25519 parsec cert as-asked");
+    assert_eq!(ways(Engine::MySql), "trust native caching-sha2 cert as-asked");
+    assert_eq!(ways(Engine::Postgres), "trust scram-4096 scram-1 md5 cert as-asked");
+    for engine in Engine::ALL {
+        assert_eq!(Auth::default_of(engine).impossible(engine, Path::Plain), None, "{engine}");
+    }
+    let reason = |auth: Auth, engine| auth.impossible(engine, path).unwrap();
+    assert_eq!(reason(Auth::Parsec, Engine::MySql), "MySQL has no parsec: it is MariaDB's");
+    assert_eq!(
+        reason(Auth::CachingSha2, Engine::MariaDb),
+        "MariaDB has no caching_sha2_password: it is MySQL's"
+    );
+}

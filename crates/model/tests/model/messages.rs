@@ -52,7 +52,7 @@ fn of_names() {
 fn of_servers() {
     tells::<ServerLevel>("maria", "unknown server \"maria\"; did you mean \"mariadb\"?");
     tells::<ServerLevel>("postgre", "unknown server \"postgre\"; did you mean \"postgres\"?");
-    tells::<ServerLevel>("oracle", "unknown server \"oracle\"; it is one of: mariadb, postgres");
+    tells::<ServerLevel>("oracle", "unknown server \"oracle\"; it is one of: mariadb, mysql, postgres");
     tells::<ServerLevel>(
         "mariadb-ten",
         "server \"mariadb-ten\" is out of range: a version such as 10.11 after -",

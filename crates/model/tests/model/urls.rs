@@ -1,7 +1,8 @@
 //! Servers at URLs: what the client alone can choose, and what is compared where plaintext is refused.
 
 use ciphertoll_model::{
-    Auth, Plan, Prepare, Refusal, SAFE_CONNECTS_PER_S, ServerLevel, Spec, SpecError, TlsVersion, Workload,
+    Auth, Plan, Prepare, Refusal, Refused, SAFE_CONNECTS_PER_S, ServerLevel, Spec, SpecError, TlsVersion,
+    Workload,
 };
 
 fn server(url: &str) -> ServerLevel {
@@ -55,7 +56,8 @@ fn a_url_that_asks_for_tls_gets_nothing_else() {
 fn where_plaintext_is_refused_the_first_tls_path_is_the_baseline() {
     let other = ServerLevel::at("other", "postgres://app@other.example".parse().unwrap()).unwrap();
     let spec = Spec::quick_at(&[server("mysql://app@db.example"), other]);
-    let refusal = Refusal { server: "staging".to_owned(), tls: None, reason: "it wants TLS".to_owned() };
+    let refusal =
+        Refusal { server: "staging".to_owned(), what: Refused::Way(None), reason: "it wants TLS".to_owned() };
     let plan = Plan::knowing(&spec, 1, &[refusal]).unwrap();
     assert_eq!(reasons(&plan), ["it wants TLS", "it wants TLS"]);
     let baselines: Vec<String> =
@@ -66,10 +68,24 @@ fn where_plaintext_is_refused_the_first_tls_path_is_the_baseline() {
 
 #[test]
 fn a_version_that_is_not_spoken_is_left_out() {
-    let refusal =
-        Refusal { server: "staging".to_owned(), tls: Some(TlsVersion::Tls12), reason: "too old".to_owned() };
+    let refusal = Refusal {
+        server: "staging".to_owned(),
+        what: Refused::Way(Some(TlsVersion::Tls12)),
+        reason: "too old".to_owned(),
+    };
     let plan = Plan::knowing(&quick("mysql://app@db.example"), 1, &[refusal]).unwrap();
     assert_eq!((plan.cells.len(), reasons(&plan)), (4, vec!["too old", "too old"]));
+}
+
+#[test]
+fn a_server_that_is_not_here_is_left_out_where_another_one_is() {
+    let spec = Spec::quick(&["mysql-8.0", "mariadb"].map(|level| level.parse().unwrap()));
+    let reason = "no mysql-8.0 found; fetch it".to_owned();
+    let absent = Refusal { server: "mysql-8.0".to_owned(), what: Refused::Everything, reason };
+    let plan = Plan::knowing(&spec, 1, &[absent]).unwrap();
+    assert_eq!(plan.servers(), [&"mariadb".parse::<ServerLevel>().unwrap()]);
+    assert_eq!(plan.skipped.len(), plan.cells.len());
+    assert!(reasons(&plan).iter().all(|reason| reason.contains("fetch it")), "{:?}", reasons(&plan));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::site::Site;
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 /// Series that distributions put side by side; the newest is found in any case.
 const MARIADB_SERIES: [&str; 4] = ["10.6", "10.11", "11.4", "11.8"];
+const MYSQL_SERIES: [&str; 0] = [];
 const POSTGRES_SERIES: [&str; 6] = ["13", "14", "15", "16", "17", "18"];
 /// As the lab's own tests have, so that one template does for all.
 const ROWS: u32 = 1_500;
@@ -87,6 +88,7 @@ fn builds() -> Vec<Build> {
 fn series(engine: Engine) -> &'static [&'static str] {
     match engine {
         Engine::MariaDb => &MARIADB_SERIES,
+        Engine::MySql => &MYSQL_SERIES,
         Engine::Postgres => &POSTGRES_SERIES,
     }
 }

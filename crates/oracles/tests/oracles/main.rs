@@ -77,7 +77,7 @@ fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
 
 fn cases_of(build: &Build, filter: &str) -> Vec<Case> {
     let own: &[Case] = match build.engine {
-        Engine::MariaDb => &mysql::CASES,
+        Engine::MariaDb | Engine::MySql => &mysql::CASES,
         Engine::Postgres => &postgres::CASES,
     };
     let engine = build.engine.label();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ciphertoll_model::ChannelBinding;
+use ciphertoll_model::{ChannelBinding, Engine};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{
     Address, Channel, Connected, ContextSource, Dialer, Error, Progress, Readiness, Transport, tls,
@@ -119,8 +119,12 @@ fn login(visit: &Visit) -> Login {
     let password = Secret::new(visit.password.clone());
     let database = Some(visit.database.clone());
     match visit.engine {
-        ciphertoll_model::Engine::MariaDb => Login::MySql(Arc::new(mysql::Login {
+        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
             database,
+            plugin: match engine {
+                Engine::MySql => mysql::Plugin::CachingSha2Password,
+                Engine::MariaDb | Engine::Postgres => mysql::Plugin::default(),
+            },
             encryption: if visit.tls.is_some() { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
             transport: match visit.address {
                 Address::Tcp(_) | Address::Host { .. } => mysql::Transport::Tcp,
@@ -128,7 +132,7 @@ fn login(visit: &Visit) -> Login {
             },
             ..mysql::Login::new(&visit.user, password)
         })),
-        ciphertoll_model::Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+        Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
             user: visit.user.clone(),
             password,
             database,

@@ -33,14 +33,14 @@ pub(crate) struct Sample {
 pub(crate) fn written_by_one_and_read_by_the_other(site: &mut Site) {
     let engine = site.server.engine();
     let (text, bytes) = match engine {
-        Engine::MariaDb => ("TEXT CHARACTER SET utf8mb4", "LONGBLOB"),
+        Engine::MariaDb | Engine::MySql => ("TEXT CHARACTER SET utf8mb4", "LONGBLOB"),
         Engine::Postgres => ("TEXT", "BYTEA"),
     };
     let create =
         format!("CREATE TABLE samples (id BIGINT PRIMARY KEY, n BIGINT, word {text}, bytes {bytes})");
     site.prepare(&["DROP TABLE IF EXISTS samples", &create]);
     let insert = match engine {
-        Engine::MariaDb => "INSERT INTO samples VALUES (?, ?, ?, ?)",
+        Engine::MariaDb | Engine::MySql => "INSERT INTO samples VALUES (?, ?, ?, ?)",
         Engine::Postgres => "INSERT INTO samples VALUES ($1, $2, $3, $4)",
     };
     let samples = samples();
@@ -75,7 +75,7 @@ pub(crate) fn many_parameters(site: &mut Site) {
     site.prepare(&["DROP TABLE IF EXISTS wide", &format!("CREATE TABLE wide ({})", columns.join(", "))]);
     let marks: Vec<String> = (1..=MANY_COLUMNS)
         .map(|number| match engine {
-            Engine::MariaDb => "?".to_owned(),
+            Engine::MariaDb | Engine::MySql => "?".to_owned(),
             Engine::Postgres => format!("${number}"),
         })
         .collect();
@@ -131,7 +131,7 @@ fn row(engine: Engine, sample: &Sample) -> Vec<Option<Vec<u8>>> {
 /// Bytes as text.
 fn literal(engine: Engine, bytes: &[u8]) -> Vec<u8> {
     match engine {
-        Engine::MariaDb => bytes.to_vec(),
+        Engine::MariaDb | Engine::MySql => bytes.to_vec(),
         Engine::Postgres => {
             let mut text = String::from("\\x");
             for byte in bytes {

@@ -11,7 +11,7 @@ use crate::answer::Answer;
 use crate::oracle::{self, Oracle};
 
 /// The lab's own accounts, let in by the unix socket only: they may make others.
-const MARIADB_CONTROL: &str = "ciphertoll_control";
+const MYSQL_FAMILY_CONTROL: &str = "ciphertoll_control";
 const POSTGRES_CONTROL: &str = "ciphertoll";
 
 /// A server and what the cases know of it.
@@ -88,7 +88,7 @@ impl Site {
     /// As the one who may make accounts.
     pub(crate) fn control(&self) -> Visit {
         let user = match self.server.engine() {
-            Engine::MariaDb => MARIADB_CONTROL,
+            Engine::MariaDb | Engine::MySql => MYSQL_FAMILY_CONTROL,
             Engine::Postgres => POSTGRES_CONTROL,
         };
         Visit { user: user.to_owned(), ..self.visit(Path::Unix, Auth::default_of(self.server.engine())) }

@@ -21,7 +21,7 @@ pub(crate) enum Oracle {
 /// Logs in. Any failure but the server's own no is a panic.
 pub(crate) fn connect(visit: &Visit) -> Answer<Oracle> {
     match visit.engine {
-        Engine::MariaDb => Ok(Oracle::MySql(Box::new(MySqlOracle::connect(visit)?))),
+        Engine::MariaDb | Engine::MySql => Ok(Oracle::MySql(Box::new(MySqlOracle::connect(visit)?))),
         Engine::Postgres => Ok(Oracle::Postgres(Box::new(PostgresOracle::connect(visit)?))),
     }
 }

@@ -1,0 +1,270 @@
+//! What is MySQL's own: its accounts and what it remembers of them, its certificates, its settings.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Duration;
+
+use ciphertoll_lab::{Account, Error, Server, Tables};
+use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, Strength};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_net::{Address, tls};
+use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql;
+use ciphertoll_wire::session::Login;
+
+use crate::mariadb::files_under;
+use crate::stand::{Stand, Way, connect, connect_as, scale};
+
+const WAYS: [Way; 3] = [Way::Unix, Way::Plain, Way::Tls];
+
+fn stands() -> Vec<Stand> {
+    Stand::all(Engine::MySql)
+}
+
+/// How a client of the account for `auth` has logged in.
+fn logged_in(server: &Server, auth: Auth, way: Way) -> Result<String, String> {
+    let client = connect(server, auth, way).map_err(|error| error.to_string())?;
+    Ok(client.server().auth_label())
+}
+
+fn unix_socket(server: &Server) -> Address {
+    match server.unix_endpoint() {
+        Endpoint::Unix(path) => Address::Unix(path),
+        other => panic!("no socket: {other:?}"),
+    }
+}
+
+/// As the lab's own account, which may do more.
+fn as_control(server: &Server, sql: &str) {
+    let password = Secret::new(fs::read(server.password_file()).expect("the password is readable"));
+    let login = mysql::Login {
+        transport: mysql::Transport::UnixSocket,
+        ..mysql::Login::new("ciphertoll_control", password)
+    };
+    let mut client =
+        Client::connect(&unix_socket(server), Login::MySql(login.into()), None).expect("a login");
+    client.execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+#[test]
+fn a_server_serves_every_path_and_leaves_nothing() {
+    for stand in stands() {
+        let server = stand.start(&Tables { sysbench: Some(scale(1_500)), pgbench: None }, None).unwrap();
+        assert_eq!(server.version().split('.').next(), stand.build.version.split('.').next());
+        assert!(server.tls_library().unwrap().starts_with("OpenSSL "), "{:?}", server.tls_library());
+        server.prewarm().unwrap();
+        let misses = server.buffer_misses().unwrap();
+        for way in WAYS {
+            let mut client = connect(&server, Auth::CachingSha2, way).unwrap();
+            assert_eq!(client.query_text("SELECT COUNT(*) FROM sbtest1").unwrap().unwrap(), "1500");
+        }
+        assert_eq!(server.buffer_misses().unwrap(), misses, "what was read before is cached");
+        let identity = ProcessIdentity::of(server.pid()).unwrap();
+        assert_eq!(server.stop().unwrap(), Ended::Terminated);
+        assert!(!identity.is_alive());
+        let scratch = stand.lab.scratch().path().to_owned();
+        assert!(!scratch.join("t1").exists());
+        drop(stand);
+        assert!(!scratch.exists());
+    }
+}
+
+#[test]
+fn each_account_logs_in_as_its_level_says() {
+    for stand in stands() {
+        let mut server = stand.start(&Tables::default(), None).unwrap();
+        for (auth, label) in
+            [(Auth::CachingSha2, "caching-sha2"), (Auth::Native, "native"), (Auth::Trust, "empty")]
+        {
+            match server.prepare_auth(auth) {
+                Err(error) if auth == Auth::Native && error.to_string().contains("went with version 9") => {
+                    continue;
+                }
+                prepared => prepared.unwrap(),
+            }
+            for way in WAYS {
+                assert_eq!(logged_in(&server, auth, way), Ok(label.to_owned()), "{auth} {way:?}");
+                let wrong = if auth == Auth::Trust { Auth::CachingSha2 } else { Auth::Trust };
+                let wrong =
+                    Account { password_file: server.account(wrong).password_file, ..server.account(auth) };
+                assert!(connect_as(&server, wrong, way).is_err(), "{auth} {way:?}");
+            }
+        }
+        for auth in ["ed25519", "parsec", "md5", "scram-4096"] {
+            let auth: Auth = auth.parse().unwrap();
+            assert!(matches!(server.prepare_auth(auth), Err(Error::AuthUnavailable { .. })), "{auth}");
+        }
+    }
+}
+
+#[test]
+fn whom_the_server_has_forgotten_it_is_shown_again() {
+    for stand in stands() {
+        let mut server = stand.start(&Tables::default(), None).unwrap();
+        for _ in 0..2 {
+            for way in WAYS {
+                assert_eq!(logged_in(&server, Auth::CachingSha2, way).as_deref(), Ok("caching-sha2"));
+            }
+            // New accounts empty nothing, nor does a new certificate; this does.
+            server.prepare_auth(Auth::Cert).unwrap();
+            server.install_certificate(ServerKey::Rsa2048).unwrap();
+            assert_eq!(logged_in(&server, Auth::CachingSha2, Way::Plain).as_deref(), Ok("caching-sha2"));
+            as_control(&server, "FLUSH PRIVILEGES");
+            let forgotten = logged_in(&server, Auth::CachingSha2, Way::Plain);
+            assert!(forgotten.is_err(), "a key that nobody vouches for was taken: {forgotten:?}");
+            server.prepare_auth(Auth::CachingSha2).unwrap();
+        }
+        assert_eq!(logged_in(&server, Auth::CachingSha2, Way::Plain).as_deref(), Ok("caching-sha2"));
+    }
+}
+
+/// The key of the certificate that a client sees.
+fn key_seen(server: &Server, version: tls::Version, strength: tls::Strength) -> String {
+    let settings = tls::Settings {
+        resumption: tls::Resumption::Never,
+        library: tls::Library::OpenSsl,
+        version,
+        verification: tls::Verification::Full,
+        suite: None,
+        group: None,
+        strength,
+        anchors: tls::TrustAnchors::File(server.ca_file()),
+        peer: server.server_name().into(),
+        identity: None,
+    };
+    let context = tls::Context::build(&settings).expect("a TLS context");
+    let password = Secret::new(fs::read(server.password_file()).expect("the password is readable"));
+    let login = mysql::Login {
+        encryption: mysql::Encryption::Tls,
+        plugin: mysql::Plugin::CachingSha2Password,
+        ..mysql::Login::new(server.user(), password)
+    };
+    let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
+    let client = Client::connect(&Address::Tcp(address), Login::MySql(login.into()), Some(&context));
+    client.expect("a login").negotiated().expect("TLS").key.into_owned()
+}
+
+#[test]
+fn every_key_can_be_swapped_in_and_weak_ones_take_no_more() {
+    for stand in stands() {
+        // With the configuration of OpenSSL that weak keys have elsewhere, and without.
+        for strength in [Strength::Default, Strength::Weak] {
+            let mut server = stand.start_with(strength, &[]).unwrap();
+            for key in ServerKey::ALL {
+                server.install_certificate(key).unwrap();
+                server.install_certificate(key).unwrap();
+                let strength = if key.is_weak() { tls::Strength::Weak } else { tls::Strength::Default };
+                for version in [tls::Version::Tls12, tls::Version::Tls13] {
+                    assert_eq!(key_seen(&server, version, strength), key.label());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn settings_are_what_it_was_told_and_name_no_file() {
+    for stand in stands() {
+        let asked = [
+            "mysql.innodb-buffer-pool-size=64M",
+            "mysql.innodb_flush_log_at_trx_commit=2",
+            "mysql.init_connect=SET @a = 1 # odd",
+            // Of another engine.
+            "mariadb.innodb_buffer_pool_size=32M",
+        ];
+        let server = stand.start_with(Strength::Default, &asked).unwrap();
+        assert_eq!(server.unmet_settings(), [""; 0]);
+        let settings = server.settings();
+        assert_eq!(settings["innodb_buffer_pool_size"], "67108864");
+        assert_eq!(settings["innodb_flush_log_at_trx_commit"], "2");
+        assert_eq!(settings["init_connect"], "SET @a = 1 # odd");
+        assert_eq!(
+            (settings["max_connections"].as_str(), settings["skip_name_resolve"].as_str()),
+            ("4096", "ON")
+        );
+        assert!(settings.values().all(|value| !value.starts_with('/')), "{settings:?}");
+    }
+}
+
+#[test]
+fn what_did_not_take_effect_is_said() {
+    for stand in stands() {
+        // What is beyond a limit is cut to it, with a warning in the log only.
+        let server = stand.start_with(Strength::Default, &["mysql.back_log=99999999"]).unwrap();
+        let [said] = server.unmet_settings() else { panic!("{:?}", server.unmet_settings()) };
+        assert!(said.starts_with("mysql.back_log=99999999 did not take effect: MySQL "), "{said}");
+        drop(server);
+        match stand.start_with(Strength::Default, &["mysql.innodb_bufer_pool_size=64M"]) {
+            Err(Error::Died { log_end, .. }) => {
+                assert!(log_end.contains("innodb_bufer_pool_size"), "{log_end}");
+            }
+            other => panic!("{:?}", other.map(|_| ())),
+        }
+    }
+}
+
+#[test]
+fn nobody_logs_in_without_the_password() {
+    for stand in stands() {
+        let server = stand.start(&Tables::default(), None).unwrap();
+        for user in
+            ["root", "ciphertoll", "ciphertoll_control", "mysql.sys", "mysql.session", "mysql.infoschema", ""]
+        {
+            for way in WAYS {
+                let account = Account { user: user.to_owned(), ..server.account(Auth::Trust) };
+                assert!(connect_as(&server, account, way).is_err(), "{user} {way:?}");
+            }
+        }
+        let mut client = connect(&server, Auth::CachingSha2, Way::Unix).unwrap();
+        assert!(client.query("SELECT * FROM mysql.user").is_err(), "no rights beyond the table's schema");
+    }
+}
+
+#[test]
+fn secrets_are_private_and_in_no_argument_or_log() {
+    for stand in stands() {
+        let mut server = stand.start(&Tables::default(), None).unwrap();
+        for auth in [Auth::Trust, Auth::Cert] {
+            server.prepare_auth(auth).unwrap();
+        }
+        let password = fs::read_to_string(server.password_file()).unwrap();
+        let arguments = fs::read_to_string(format!("/proc/{}/cmdline", server.pid())).unwrap();
+        let log = fs::read_to_string(stand.log()).unwrap();
+        assert!(!arguments.contains(&password) && !log.contains(&password));
+        let root = server.password_file().parent().unwrap().to_owned();
+        let owner = fs::metadata(root.join("data")).unwrap().uid();
+        for path in files_under(&root) {
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            let private = metadata.permissions().mode() & 0o777 == 0o600;
+            let contents = fs::read(&path).unwrap_or_default();
+            let has_password = contents.windows(password.len()).any(|window| window == password.as_bytes());
+            assert!(!has_password || (private && path == server.password_file()), "{}", path.display());
+            let made_by_itself =
+                path.starts_with(root.join("data")) && path.extension().is_some_and(|end| end == "pem");
+            assert!(!made_by_itself, "the server has made a key: {}", path.display());
+        }
+        if nix::unistd::geteuid().is_root() {
+            assert_ne!(owner, 0, "servers do not run as root");
+        }
+    }
+}
+
+#[test]
+fn a_killed_server_is_noticed_and_the_next_one_remembers_again() {
+    for stand in stands() {
+        let mut server = stand.start(&Tables::default(), None).unwrap();
+        let identity = ProcessIdentity::of(server.pid()).unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.pid()), nix::sys::signal::Signal::SIGKILL)
+            .unwrap();
+        assert!(identity.wait(Duration::from_secs(10)).unwrap());
+        assert!(!server.is_alive());
+        let error = server.check_alive().unwrap_err().to_string();
+        assert!(error.contains("MySQL") && error.contains("signal: 9"), "{error}");
+        let scratch = stand.lab.scratch().path().join("t1");
+        drop(server);
+        assert!(!scratch.exists());
+        let server = stand.start(&Tables::default(), None).unwrap();
+        assert_eq!(logged_in(&server, Auth::CachingSha2, Way::Plain).as_deref(), Ok("caching-sha2"));
+    }
+}
