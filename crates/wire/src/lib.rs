@@ -33,6 +33,7 @@
 //!             let Some(bytes) = read_more() else { break };
 //!             received.extend(bytes);
 //!         }
+//!         Step::OfferTls => { /* only where the login offers TLS at once */ }
 //!         Step::StartTls => { /* flush, handshake, go on with decrypted bytes */ }
 //!         Step::Phase(_phase) => { /* note the time; flush if `out` has bytes */ }
 //!         Step::Done => break,
