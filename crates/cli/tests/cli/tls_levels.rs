@@ -74,7 +74,7 @@ fn what_was_asked_for_is_what_was_seen() {
             "--size",
             "smoke",
         ])
-        .args(["--trial-time", "100ms", "--json", "-q", "--run-dir", text(place.path())])
+        .args(["--trial-time", "200ms", "--json", "-q", "--run-dir", text(place.path())])
         .output()
         .expect("the program starts");
         let document = one_document(&String::from_utf8_lossy(&output.stdout));
