@@ -22,6 +22,12 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
             Err(_) => ExitCode::FAILURE,
         });
     }
+    if command == ciphertoll_link::LINK_COMMAND {
+        return Some(match ciphertoll_link::run_link_process() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        });
+    }
     if command == ciphertoll_lab::EXEC_COMMAND {
         return Some(exec(arguments.next()));
     }

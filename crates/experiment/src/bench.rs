@@ -61,6 +61,21 @@ pub struct Measured {
     pub machine: MachineUse,
     /// How many processors each side had to itself, where they were kept apart.
     pub apart: Option<ProcessorsApart>,
+    /// What a made link has carried; none where there was none.
+    pub link: Option<LinkUse>,
+}
+
+/// What a made link has carried, both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkUse {
+    /// The round trip that it was made for.
+    pub rtt_ns: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Those that it dropped for want of room; what gets lost by its nature is not among them.
+    pub dropped: u64,
+    /// How late it sent them on: mean.
+    pub late_ns_mean: u64,
 }
 
 /// How many processors each side had to itself.

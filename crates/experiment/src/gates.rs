@@ -8,7 +8,7 @@ use ciphertoll_model::{
     Observation, Resumption, ServerKey, Suite, TlsLibrary, TlsPath, TlsVersion, TrialResult, VoidReason,
 };
 
-use crate::bench::{Measured, ServerUse};
+use crate::bench::{LinkUse, Measured, ServerUse};
 
 /// Steal beyond this share of the CPU time spent voids the trial.
 const MAX_STEAL: f64 = 0.03;
@@ -41,6 +41,10 @@ const MAX_LAG_NS: u64 = 2_000_000;
 /// that, measure the clients.
 const SATURATED: f64 = 0.80;
 const WITH_TIME_TO_SPARE: f64 = 0.60;
+/// Packets may be late by this share of the round trip, on average …
+const MAX_LATE_SHARE: f64 = 0.01;
+/// … or by this, which is how late a shared machine wakes a thread.
+const MAX_LATE_NS: u64 = 500_000;
 /// Fewer samples than this do not carry a 95th percentile.
 const MIN_SAMPLES_P95: u64 = 200;
 /// Fewer samples than this do not carry a 99th percentile.
@@ -69,6 +73,7 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     if load.operations == 0 {
         return Err(VoidReason::NoOperations);
     }
+    is_as_long_as_it_should_be(measured)?;
     keeps_its_schedule(load)?;
     is_not_the_limit(measured)?;
     for LegCount { leg, .. } in &load.legs {
@@ -186,6 +191,22 @@ fn finds_its_pages(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(
     if void { Err(VoidReason::BufferMisses { count }) } else { Ok(()) }
 }
 
+/// A link that is starved of CPU is longer than its name says.
+fn is_as_long_as_it_should_be(measured: &Measured) -> Result<(), VoidReason> {
+    let Some(LinkUse { rtt_ns, packets, dropped, late_ns_mean }) = measured.link else { return Ok(()) };
+    let tolerated_ns = (rtt_ns as f64 * MAX_LATE_SHARE).max(MAX_LATE_NS as f64);
+    let message = if packets == 0 {
+        "no packet went over it".to_owned()
+    } else if dropped > 0 {
+        format!("it dropped {dropped} packets for want of room")
+    } else if late_ns_mean as f64 > tolerated_ns {
+        format!("its packets were {:.2} ms late, on average", late_ns_mean as f64 * 1e-6)
+    } else {
+        return Ok(());
+    };
+    Err(VoidReason::Link { message })
+}
+
 /// An open loop that falls behind, or starts late though clients are free, measures itself.
 fn keeps_its_schedule(load: &TrialResult) -> Result<(), VoidReason> {
     if load.unfinished > 0 {
@@ -236,7 +257,7 @@ fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
     flags.extend(unsteady(&measured.load));
     let busy = measured.machine.busy_ns;
     // A server that is not ours has no part in it, or an unknown one.
-    if let Some(server) = &measured.server {
+    if let (Some(server), None) = (&measured.server, &measured.link) {
         let roles = measured.load.client_cpu_ns + server.cpu_ns;
         let elsewhere = (busy as f64 - roles as f64) / (busy as f64).max(1.0);
         if busy > 0 && elsewhere.abs() > MAX_CPU_ELSEWHERE {

@@ -98,6 +98,7 @@ impl<'a> MockBench<'a> {
             }),
             machine: MachineUse { busy_ns: busy as u64, steal_ns: 0, time_wait_sockets: 0 },
             apart: None,
+            link: None,
         }
     }
 }

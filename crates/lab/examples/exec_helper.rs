@@ -35,6 +35,7 @@ fn hold(root: &Path) -> Result<(), Error> {
         directory: "/".into(),
         run_as: RunAs::choose()?,
         processors: None,
+        namespace: None,
         log: scratch.path().join("log"),
     };
     let child = Child::spawn(&scratch, Path::new("/proc/self/exe"), &launch)?;

@@ -211,13 +211,13 @@ impl MemoryPeak {
 }
 
 impl Ports {
-    /// As they are now.
-    pub fn read() -> Result<Self, Error> {
+    /// As they are now, in the network of the process with `pid`.
+    pub fn read_of(pid: i32) -> Result<Self, Error> {
         let path = Path::new("/proc/sys/net/ipv4/ip_local_port_range");
         let text = fs::read_to_string(path).context("read", path)?;
         let bounds: Vec<u32> = text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
         let [first, last] = bounds[..] else { return Err(unexpected(path)) };
-        let path = Path::new("/proc/net/sockstat");
+        let path = &proc(pid, "net/sockstat");
         let text = fs::read_to_string(path).context("read", path)?;
         let in_time_wait = number_after(&text, " tw ").ok_or_else(|| unexpected(path))? as u32;
         Ok(Self { usable: (last + 1).saturating_sub(first), in_time_wait })
@@ -319,7 +319,7 @@ mod tests {
     fn memory_and_ports_are_readable() {
         MemoryPeak::begin(own_pid());
         assert!(MemoryPeak::read_bytes(own_pid()).unwrap() > 1 << 20);
-        let ports = Ports::read().unwrap();
+        let ports = Ports::read_of(std::process::id().cast_signed()).unwrap();
         assert!(ports.usable > 1_000);
     }
 

@@ -137,6 +137,9 @@ impl Authority {
     ) -> Result<Certificate, ErrorStack> {
         let mut names = SubjectAlternativeName::new();
         names.dns("localhost").ip("127.0.0.1").ip("::1");
+        for address in ciphertoll_link::SERVER {
+            names.ip(&address.to_string());
+        }
         let signing = match certificate.key {
             ServerKey::Ed25519 => ServerKey::P256,
             key => key,

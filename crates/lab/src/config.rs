@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ciphertoll_model::{Clients, Engine, Strength};
 
 use crate::find::Build;
+use crate::lab::Lab;
 use crate::postgres::{certificate_request_file, identity_map};
 use crate::{mariadb, mysql};
 
@@ -36,13 +37,36 @@ pub(crate) struct Config<'a> {
     pub(crate) strength: Strength,
 }
 
+/// Who can reach a server by TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listen {
+    /// This machine's processes.
+    Loopback,
+    /// Whoever is at an end of the link that its network is made for: nobody else is in there.
+    Everywhere,
+}
+
+impl Listen {
+    /// Where the lab's servers are.
+    pub(crate) fn of(lab: &Lab) -> Self {
+        if lab.network.is_some() { Self::Everywhere } else { Self::Loopback }
+    }
+
+    fn address(self) -> &'static str {
+        match self {
+            Self::Loopback => "127.0.0.1",
+            Self::Everywhere => "0.0.0.0",
+        }
+    }
+}
+
 /// Whether and how a server listens beside its unix socket.
 pub(crate) enum Network {
     /// Not at all.
     SocketOnly,
-    /// On this port of 127.0.0.1, with TLS from a directory and an authority of clients' certificates: for clients, and
+    /// On this port, with TLS from a directory and an authority of clients' certificates: for clients, and
     /// with what the user set.
-    Loopback { port: u16, tls: PathBuf, client_ca: PathBuf, settings: BTreeMap<String, String> },
+    Tcp { listen: Listen, port: u16, tls: PathBuf, client_ca: PathBuf, settings: BTreeMap<String, String> },
 }
 
 /// Names the socket of a `PostgreSQL` server that does not listen for TCP.
@@ -96,7 +120,7 @@ impl Config<'_> {
     fn port(&self) -> u16 {
         match self.network {
             Network::SocketOnly => NO_PORT,
-            Network::Loopback { port, .. } => port,
+            Network::Tcp { port, .. } => port,
         }
     }
 
@@ -104,7 +128,7 @@ impl Config<'_> {
     fn settings(&self) -> impl Iterator<Item = (&String, &String)> {
         let settings = match &self.network {
             Network::SocketOnly => None,
-            Network::Loopback { settings, .. } => Some(settings),
+            Network::Tcp { settings, .. } => Some(settings),
         };
         settings.into_iter().flatten()
     }
@@ -177,8 +201,8 @@ impl Config<'_> {
         ];
         match &self.network {
             Network::SocketOnly => options.push(("listen_addresses", String::new())),
-            Network::Loopback { tls, .. } => options.extend([
-                ("listen_addresses", "127.0.0.1".to_owned()),
+            Network::Tcp { listen, tls, .. } => options.extend([
+                ("listen_addresses", listen.address().to_owned()),
                 ("ssl", "on".to_owned()),
                 ("ssl_cert_file", path(&tls.join(CERTIFICATE_FILE))),
                 ("ssl_key_file", path(&tls.join(KEY_FILE))),
@@ -217,8 +241,8 @@ impl Config<'_> {
         }
         match &self.network {
             Network::SocketOnly => options.push(("skip-networking", None)),
-            Network::Loopback { port, tls, client_ca, .. } => options.extend([
-                ("bind-address", Some("127.0.0.1".to_owned())),
+            Network::Tcp { listen, port, tls, client_ca, .. } => options.extend([
+                ("bind-address", Some(listen.address().to_owned())),
                 ("port", Some(port.to_string())),
                 ("ssl-ca", path(client_ca)),
                 ("ssl-cert", path(&tls.join(CERTIFICATE_FILE))),
@@ -244,7 +268,7 @@ mod tests {
         };
         let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let (tls, client_ca) = (PathBuf::from("/tls"), PathBuf::from("/client-ca"));
-        let network = Network::Loopback { port: 4711, tls, client_ca, settings };
+        let network = Network::Tcp { listen: Listen::Loopback, port: 4711, tls, client_ca, settings };
         let (data, run, access) = (Path::new("/data"), Path::new("/run"), Some(Path::new("/access/file")));
         Config { build: &build, data, run, network, access, openssl: None, strength: Strength::Default }
             .text()

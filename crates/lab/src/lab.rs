@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ciphertoll_model::Namespace;
 use ciphertoll_record::{Scratch, scratch_root};
 
 use crate::certificates::Authorities;
@@ -21,6 +22,8 @@ pub struct Lab {
     pub(crate) authorities: Arc<Authorities>,
     pub(crate) run_as: RunAs,
     pub(crate) helper: PathBuf,
+    /// Where servers are; in our own network, where absent.
+    pub(crate) network: Option<Namespace>,
     cache: PathBuf,
 }
 
@@ -38,6 +41,7 @@ impl Lab {
             authorities: Arc::new(Authorities::generate()?),
             scratch: Arc::new(Scratch::create(scratch_root)?),
             helper,
+            network: None,
             cache,
         })
     }
@@ -61,6 +65,11 @@ impl Lab {
         Server::start(self, start)
     }
 
+    /// Has the servers that are started from here on be in this network, and listen on all its addresses.
+    pub fn move_servers_to(&mut self, network: Namespace) {
+        self.network = Some(network);
+    }
+
     /// Where what takes long to make is kept from run to run.
     pub fn cache(&self) -> &Path {
         &self.cache
@@ -72,6 +81,12 @@ impl Lab {
     }
 
     pub(crate) fn surroundings(&self) -> Surroundings<'_> {
-        Surroundings { scratch: &self.scratch, helper: &self.helper, run_as: self.run_as, processors: None }
+        Surroundings {
+            scratch: &self.scratch,
+            helper: &self.helper,
+            run_as: self.run_as,
+            processors: None,
+            namespace: None,
+        }
     }
 }

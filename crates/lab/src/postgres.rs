@@ -67,16 +67,18 @@ pub(crate) fn certificate_request_file(access_rules: &Path) -> PathBuf {
     access_rules.with_file_name("certificate-request.conf")
 }
 
+/// Where clients may come from: loopback, and the far ends of made links.
+const CLIENT_NETWORKS: [&str; 3] = ["127.0.0.0/8", "10.77.0.0/24", "10.78.0.0/24"];
+
 /// Rules for roles that are not there let nobody in.
 fn access_rules() -> String {
     let mut rules = format!("local all {CONTROL_ROLE} peer map=lab\n");
     let scram = format!("+{SCRAM_GROUP}");
     for (role, method) in [(TRUST_ROLE, "trust"), (MD5_ROLE, "md5"), (scram.as_str(), "scram-sha-256")] {
-        for origin in
-            [format!("local {} {role}", rows::SCHEMA), format!("host {} {role} 127.0.0.0/8", rows::SCHEMA)]
-        {
-            // Writing to a string cannot fail.
-            let _ = writeln!(rules, "{origin} {method}");
+        // Writing to a string cannot fail.
+        let _ = writeln!(rules, "local {} {role} {method}", rows::SCHEMA);
+        for network in CLIENT_NETWORKS {
+            let _ = writeln!(rules, "host {} {role} {network} {method}", rows::SCHEMA);
         }
     }
     let scram = format!("+{SCRAM_GROUP_MTLS}");
@@ -87,7 +89,9 @@ fn access_rules() -> String {
         (&md5, "md5 clientcert=verify-full"),
         (&scram, "scram-sha-256 clientcert=verify-full"),
     ] {
-        let _ = writeln!(rules, "hostssl {} {role} 127.0.0.0/8 {method}", rows::SCHEMA);
+        for network in CLIENT_NETWORKS {
+            let _ = writeln!(rules, "hostssl {} {role} {network} {method}", rows::SCHEMA);
+        }
     }
     rules
 }
@@ -318,13 +322,14 @@ mod tests {
     #[test]
     fn only_roles_for_clients_may_come_by_tcp() {
         let rules = access_rules();
-        assert_eq!(rules.lines().count(), 11);
+        assert_eq!(rules.lines().count(), 1 + 3 * 4 + 4 * 3);
         let by_tcp: Vec<&str> = rules.lines().filter(|rule| rule.starts_with("host")).collect();
-        assert!(by_tcp.iter().all(|rule| rule.contains("toll_") && rule.contains("127.0.0.0/8")), "{rules}");
+        let from = |rule: &str| CLIENT_NETWORKS.iter().any(|network| rule.contains(network));
+        assert!(by_tcp.iter().all(|rule| rule.contains("toll_") && from(rule)), "{rules}");
         let with_certificate: Vec<&str> = rules.lines().filter(|rule| rule.starts_with("hostssl")).collect();
         assert!(with_certificate.contains(&"hostssl sbtest toll_cert 127.0.0.0/8 cert"), "{rules}");
         let mutual = with_certificate.iter().filter(|rule| rule.contains("_mtls"));
-        assert_eq!(mutual.filter(|rule| rule.ends_with(" clientcert=verify-full")).count(), 3, "{rules}");
+        assert_eq!(mutual.filter(|rule| rule.ends_with(" clientcert=verify-full")).count(), 9, "{rules}");
         assert!(rules.starts_with("local all ciphertoll peer map=lab\n"), "{rules}");
     }
 

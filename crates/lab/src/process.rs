@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ciphertoll_model::Engine;
+use ciphertoll_model::{Engine, Namespace};
 use ciphertoll_record::{Ended, Scratch};
 use nix::sys::signal::Signal;
 
@@ -31,6 +31,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) run_as: RunAs,
     /// The processors to keep to; all, where absent.
     pub(crate) processors: Option<&'a [u16]>,
+    /// The network to be in; ours, where absent.
+    pub(crate) namespace: Option<&'a Namespace>,
 }
 
 /// A running server.
@@ -61,6 +63,7 @@ impl ServerProcess {
             directory: config.data.to_owned(),
             run_as: surroundings.run_as,
             processors: surroundings.processors.map(<[u16]>::to_vec),
+            namespace: surroundings.namespace.cloned(),
             log,
         };
         let child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ciphertoll_model::{
-    Auth, ClientIdentity, Endpoint, Engine, Path as NetworkPath, ServerKey, Settings, Strength, TlsPath,
-    TlsVersion,
+    Auth, ClientIdentity, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, ServerKey, Settings,
+    Strength, TlsPath, TlsVersion,
 };
 use ciphertoll_record::{Ended, Scratch};
 use ciphertoll_wire::Secret;
 
 use crate::accounting::CpuMeter;
 use crate::certificates::Authorities;
-use crate::config::{CA_FILE, CLIENT_CA_FILE, Config, Network, socket_path};
+use crate::config::{CA_FILE, CLIENT_CA_FILE, Config, Listen, Network, socket_path};
 use crate::control::Control;
 use crate::credentials::{Credentials, ServerCertificate};
 use crate::error::{Context, Error};
@@ -77,6 +77,7 @@ pub struct Server {
     control: Control,
     place: Place,
     port: u16,
+    listens: Listen,
     installed: ServerCertificate,
     about: About,
     unmet_settings: Vec<String>,
@@ -159,6 +160,7 @@ impl Server {
             control,
             place,
             port,
+            listens: Listen::of(lab),
             installed,
             about,
             unmet_settings: Vec::new(),
@@ -246,6 +248,7 @@ impl Server {
             self.accounts.push(user);
         }
         if self.engine == Engine::MySql && credentials.auth == Auth::CachingSha2 {
+            self.can_be_visited(credentials)?;
             let visit = mysql::Visit {
                 socket: socket_path(self.engine, &self.place.run, self.port),
                 address: SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)),
@@ -277,6 +280,16 @@ impl Server {
                 Engine::Postgres => Ok(()),
             },
         }
+    }
+
+    /// Fails where the account can be warmed by TCP only, and the server is in another network than we are.
+    fn can_be_visited(&self, credentials: Credentials) -> Result<(), Error> {
+        if credentials.need_a_certificate() && self.listens == Listen::Everywhere {
+            let (auth, link) = (credentials.auth.to_string(), "a made link");
+            let reason = format!("with a client certificate it cannot be got ready behind {link}");
+            return Err(Error::AuthUnavailable { auth, reason });
+        }
+        Ok(())
     }
 
     fn request_certificates(&mut self, credentials: Credentials) -> Result<(), Error> {
@@ -414,7 +427,18 @@ impl Server {
 
     /// Where it listens for TCP, with and without TLS.
     pub fn tcp_endpoint(&self) -> Endpoint {
-        Endpoint::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)))
+        self.endpoint_over(Link::Local)
+    }
+
+    /// The same, as its clients get there over a link; to be there it must have been started in a link's network.
+    pub fn endpoint_over(&self, link: Link) -> Endpoint {
+        let [long, short] = ciphertoll_link::SERVER;
+        let address = match link {
+            Link::Local | Link::AsIs => Ipv4Addr::LOCALHOST,
+            Link::Made(shape) if shape == LinkShape::of_rtt_us(0) => short,
+            Link::Made(_) => long,
+        };
+        Endpoint::Tcp(SocketAddr::from((address, self.port)))
     }
 
     /// Its unix socket.
@@ -445,7 +469,7 @@ impl Server {
         self.place.root.join(CA_FILE)
     }
 
-    /// The address that its certificates carry.
+    /// The address on loopback that its certificates carry; they carry those of links, too.
     pub fn server_name(&self) -> &'static str {
         "127.0.0.1"
     }
@@ -468,7 +492,11 @@ fn start_on_a_free_port(
     let Setup { access, password, settings } = *setup;
     let engine = start.build.engine;
     let what = format!("{} {}", engine.display_name(), start.build.version);
-    let surroundings = Surroundings { processors: start.processors.as_deref(), ..lab.surroundings() };
+    let surroundings = Surroundings {
+        processors: start.processors.as_deref(),
+        namespace: lab.network.as_ref(),
+        ..lab.surroundings()
+    };
     let openssl = place.write_openssl(start.strength, lab.run_as)?;
     let mut tried = Vec::new();
     while tried.len() < MOST_PORTS {
@@ -479,7 +507,8 @@ fn start_on_a_free_port(
             build: start.build,
             data: &place.data,
             run: &place.run,
-            network: Network::Loopback {
+            network: Network::Tcp {
+                listen: Listen::of(lab),
                 port,
                 tls: place.tls.join(CURRENT),
                 client_ca: place.root.join(CLIENT_CA_FILE),

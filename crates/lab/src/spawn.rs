@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use ciphertoll_model::Namespace;
 use ciphertoll_record::{Effect, Ended, ProcessIdentity, Scratch};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
@@ -47,6 +48,8 @@ pub struct Launch {
     pub run_as: RunAs,
     /// The processors that it and all its children keep to; all, where absent.
     pub processors: Option<Vec<u16>>,
+    /// The network that it is in; ours, where absent.
+    pub namespace: Option<Namespace>,
     /// Where its output goes, appended.
     pub log: PathBuf,
 }
@@ -67,6 +70,9 @@ pub struct ExecRequest {
     /// The processors that it keeps to; all, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Vec<u16>>,
+    /// The network that it joins; its caller's, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Namespace>,
     /// Who must still be the parent once the parent-death signal is armed.
     pub expected_parent: i32,
 }
@@ -97,6 +103,12 @@ pub fn run_exec_helper(argument: &str) -> Error {
         program: request.program.clone(),
         reason: format!("{step}: {error}"),
     };
+    // First, as who has given up root may not.
+    if let Some(namespace) = &request.namespace
+        && let Err(error) = ciphertoll_link::join(namespace)
+    {
+        return failed("join the link's network", error);
+    }
     if let Some(processors) = &request.processors
         && let Err(errno) = keep_to(processors)
     {
@@ -261,6 +273,7 @@ impl Launch {
             directory: self.directory.clone(),
             user: self.run_as.other(),
             processors: self.processors.clone(),
+            namespace: self.namespace.clone(),
             expected_parent: Pid::this().as_raw(),
         }
     }

@@ -204,6 +204,7 @@ fn install(
         directory: data.to_owned(),
         run_as: surroundings.run_as,
         processors: None,
+        namespace: None,
         log,
     };
     let mut child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;

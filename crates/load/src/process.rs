@@ -39,6 +39,9 @@ pub fn run_load_process() -> Result<(), Error> {
 
 fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
     let spec = read_spec(io::stdin().lock())?;
+    if let Some(namespace) = &spec.namespace {
+        ciphertoll_link::join(namespace).map_err(Error::io("cannot join the link's network"))?;
+    }
     keep_to(spec.processors.as_deref())?;
     if let TrialPace::Open { per_s } = spec.pace
         && !(per_s.is_finite() && per_s > 0.0)

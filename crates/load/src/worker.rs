@@ -313,6 +313,7 @@ mod tests {
             seed: 1,
             max_per_s: None,
             processors: None,
+            namespace: None,
             injected_delay_ns: 0,
         }
     }

@@ -280,6 +280,7 @@ impl Fixture {
             seed: u64::MAX - 7,
             max_per_s: None,
             processors: None,
+            namespace: None,
             injected_delay_ns: 0,
         }
     }

@@ -107,8 +107,18 @@ impl Cell {
 
     /// What only a server at a URL has.
     fn impossible_here(&self) -> Option<String> {
-        (self.treatment.auth == Auth::AsAsked)
-            .then(|| "a private server asks for what it is told to: say which".to_owned())
+        let Treatment { auth, path, link, driver, .. } = &self.treatment;
+        let made = matches!(link, Link::Made(_));
+        let reason = if *auth == Auth::AsAsked {
+            "a private server asks for what it is told to: say which"
+        } else if made && *path == Path::Unix {
+            "a unix socket has no link in between"
+        } else if made && *driver != Driver::Native {
+            "other people's clients are not led over a made link yet"
+        } else {
+            return None;
+        };
+        Some(reason.to_owned())
     }
 
     /// What the client alone cannot choose.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Arm, CellId, Skipped};
 use crate::environment::Environment;
+use crate::factor::LinkShape;
 use crate::metric::Metric;
 use crate::primitive::{KeyExchangeTime, SignatureTime};
 use crate::trial::LegCount;
@@ -74,6 +75,17 @@ pub enum Event {
         /// By the label of the group.
         #[serde(default)]
         key_exchanges: BTreeMap<String, KeyExchangeTime>,
+    },
+    /// A link was made like this, and found to be so.
+    LinkMade {
+        /// As it was asked for.
+        link: LinkShape,
+        /// What of a round trip is this machine's own, and was taken off.
+        overhead_ns: u64,
+        /// The median round trip of connects over it.
+        round_trip_ns_p50: u64,
+        /// TCP's congestion control at both ends.
+        congestion_control: String,
     },
     /// What a baseline can do in a closed loop, which paces in percent refer to.
     CapacityFound {
@@ -230,6 +242,12 @@ pub enum VoidReason {
     Steal {
         /// Steal ÷ CPU time of the trial, percent.
         percent: f64,
+    },
+    /// The link was not what it should have been.
+    #[error("the link: {message}")]
+    Link {
+        /// How not.
+        message: String,
     },
     /// Ports ran short.
     #[error("{percent:.0} % of the local ports were in TIME_WAIT")]

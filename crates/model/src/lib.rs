@@ -22,9 +22,9 @@ pub use event::{Ending, Event, Flag, LookDecision, Observation, Stamped, VoidRea
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, ConnectionUse, Ctx,
-    Dataset, Driver, DriverName, Engine, Factor, Group, Iterations, LevelError, Link, Pace, Path, Percent,
-    Resumption, Scale, ServerKey, ServerLevel, ServerUrl, Suite, TlsDemand, TlsLibrary, TlsPath, TlsStart,
-    TlsVersion, UrlError, UrlPlace, UrlTls, Verification, Workload,
+    Dataset, Driver, DriverName, Engine, Factor, Group, Iterations, LevelError, Link, LinkShape, Pace, Path,
+    Percent, Resumption, Scale, ServerKey, ServerLevel, ServerUrl, Suite, TlsDemand, TlsLibrary, TlsPath,
+    TlsStart, TlsVersion, UrlError, UrlPlace, UrlTls, Verification, Workload,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{
@@ -37,7 +37,7 @@ pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
 pub use trial::{
     AddressFamily, ClientIdentity, Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
-    LoadMessage, Phase, Strength, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
+    LoadMessage, Namespace, Phase, Strength, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
 };
 
 /// Version of everything ciphertoll writes for later reading: events, plans and JSON reports.

@@ -50,8 +50,21 @@ pub struct TrialSpec {
     /// The processors that the load process keeps to; all, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Vec<u16>>,
+    /// The network that the load process joins; its caller's, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Namespace>,
     /// Spun away inside each operation: the known effect of the truth experiment. 0 otherwise.
     pub injected_delay_ns: u64,
+}
+
+/// A network of our own, by files that lead into it. Joined before there is a second thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// The user namespace that the network is in; none where it was made as root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<PathBuf>,
+    /// The network namespace.
+    pub network: PathBuf,
 }
 
 /// Where a server listens.

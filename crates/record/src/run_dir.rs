@@ -105,6 +105,7 @@ fn durability(event: &Event) -> Durability {
         | Event::Looked { .. }
         | Event::Finished { .. } => Durability::Durable,
         Event::EnvironmentSeen { .. }
+        | Event::LinkMade { .. }
         | Event::Preparing { .. }
         | Event::ServerReady { .. }
         | Event::CellSkipped { .. }

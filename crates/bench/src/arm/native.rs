@@ -95,6 +95,7 @@ fn spec(arm: &Arm, place: &Place<'_>, trial_pace: TrialPace, seconds: f64) -> Re
         seed: 1,
         max_per_s: None,
         processors: None,
+        namespace: None,
         injected_delay_ns: 0,
     })
 }

@@ -6,6 +6,7 @@ mod end_to_end;
 mod examples;
 mod faults;
 mod killed_anywhere;
+mod links;
 mod recorded;
 mod resumed;
 mod servers;

@@ -3,6 +3,7 @@
 mod drivers;
 mod failure;
 mod instance;
+mod links;
 mod observe;
 mod primitives;
 mod remotes;
@@ -14,16 +15,17 @@ use std::time::Duration;
 
 use ciphertoll_lab::{Apart, Lab, Passwords, processors_apart};
 use ciphertoll_load::LoadProcess;
-use ciphertoll_model::{Arm, Cell, Environment, Event, Path, Pin, Plan, TrialSpec};
+use ciphertoll_model::{Arm, Cell, Environment, Event, Link, Path, Pin, Plan, TrialSpec, VoidReason};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use self::drivers::Drivers;
 use self::failure::{NotStarted, bench_error, control_failed, fatal, internal, load_failed, server_died};
 use self::instance::{Ground, Instance, Wanted};
+use self::links::Links;
 use self::observe::{Clocks, observe};
 use self::remotes::{Remotes, stop_where_it_is_full};
 use self::request::{at_url, credentials, here};
-use crate::bench::{Bench, BenchError, Emit, Measured, ProcessorsApart, TrialError, TrialRequest};
+use crate::bench::{Bench, BenchError, Emit, LinkUse, Measured, ProcessorsApart, TrialError, TrialRequest};
 use crate::interrupt::Interrupt;
 
 /// The real bench.
@@ -33,6 +35,7 @@ pub struct LabBench {
     interrupt: Interrupt,
     injection: Option<Injection>,
     lab: Option<Lab>,
+    links: Links,
     instances: Vec<Instance>,
     passwords: Passwords,
     remotes: Remotes,
@@ -88,6 +91,7 @@ impl LabBench {
             interrupt,
             injection: None,
             lab: None,
+            links: Links::default(),
             instances: Vec::new(),
             passwords: Passwords::new(),
             remotes: Remotes::default(),
@@ -135,12 +139,29 @@ impl LabBench {
     fn start_load(&self, cell: &Cell, spec: TrialSpec) -> Result<LoadProcess, TrialError> {
         // Our half of a machine is enough only where the other half is the server's.
         let apart = self.apart.as_ref().filter(|_| cell.treatment.server.url.is_none());
-        let spec = TrialSpec { processors: apart.map(|apart| apart.client.clone()), ..spec };
+        let link = cell.treatment.link;
+        let namespace = self.links.namespace_of_clients(link).filter(|_| link != Link::AsIs);
+        let spec = TrialSpec { processors: apart.map(|apart| apart.client.clone()), namespace, ..spec };
         let client = self.drivers.client(cell, &spec, &self.program);
         let load = LoadProcess::start_command(client.command, &spec, client.grace).map_err(load_failed)?;
         let lab = self.lab.as_ref().ok_or_else(|| TrialError::Fatal(internal("no lab".to_owned())))?;
         note_in_ledger(lab, &load, &self.program).map_err(|error| fatal(error.into()))?;
         Ok(load)
+    }
+
+    /// A link that went down is made afresh, and so are its servers, whose network is gone with it.
+    fn relink(&mut self, emit: &mut Emit<'_>) -> Result<(), TrialError> {
+        if !self.links.is_down() {
+            return Ok(());
+        }
+        emit(Event::Warned { message: "making the link afresh, and its servers: it went down".to_owned() });
+        let Some(lab) = &mut self.lab else { return Ok(()) };
+        self.links.remake(lab, &self.program)?;
+        for instance in std::mem::take(&mut self.instances) {
+            let afresh = instance.restarted(lab, emit).map_err(|error| TrialError::Fatal(error.into()))?;
+            self.instances.push(afresh);
+        }
+        Ok(())
     }
 
     /// A server that died in a voided trial is started afresh for the next.
@@ -161,7 +182,8 @@ impl Bench for LabBench {
     }
 
     fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError> {
-        let lab = Lab::open(self.program.clone()).map_err(bench_error)?;
+        let mut lab = Lab::open(self.program.clone()).map_err(bench_error)?;
+        self.links = Links::prepare(plan, &mut lab, &self.program, emit)?;
         self.apart = apart(plan.pin, emit);
         self.drivers = Drivers::prepare(plan, &lab.cache().join("drivers"), emit);
         let ground = Ground {
@@ -209,7 +231,9 @@ impl Bench for LabBench {
         if self.remotes.of(cell).is_some() {
             return Ok(());
         }
+        self.relink(emit)?;
         self.revive(cell, emit)?;
+        self.links.set(cell, emit)?;
         let server = &mut self.instance(cell)?.server;
         server.prepare_auth(credentials(cell)).map_err(|error| control_failed(server, error))?;
         let Some(tls) = cell.treatment.path.as_tls() else { return Ok(()) };
@@ -232,6 +256,7 @@ impl Bench for LabBench {
             }
         }
         self.remotes.clear();
+        self.links.down();
         // Dropping the lab removes the scratch directory.
         self.lab = None;
         first_failure.map_or(Ok(()), |error| Err(bench_error(error)))
@@ -244,8 +269,11 @@ impl LabBench {
         let server = &mut self.instance(request.cell)?.server;
         let misses_before = server.buffer_misses().map_err(|error| control_failed(server, error))?;
         let (clocks, spec) = (Clocks::of(server), here(request, server, delay));
+        let link = request.cell.treatment.link;
+        self.links.forget(link)?;
         let load = self.start_load(request.cell, spec)?;
         let measured = observe(load, &clocks, &self.interrupt).map_err(TrialError::from);
+        let carried = if self.links.is_down() { link_is_down() } else { self.links.carried(link) };
         let apart = self
             .apart
             .as_ref()
@@ -258,8 +286,10 @@ impl LabBench {
         };
         match (measured, survived) {
             (_, Err(died)) => Err(server_died(&died)),
-            (Err(error), Ok(())) => Err(error),
+            (Err(error), Ok(())) => carried.and(Err(error)),
             (Ok(mut measured), Ok(())) => {
+                measured.link = carried?;
+                let server = &mut self.instance(request.cell)?.server;
                 let misses = server.buffer_misses().map_err(|error| control_failed(server, error))?;
                 if let Some(server) = &mut measured.server {
                     server.buffer_misses = misses.saturating_sub(misses_before);
@@ -269,6 +299,11 @@ impl LabBench {
             }
         }
     }
+}
+
+fn link_is_down() -> Result<Option<LinkUse>, TrialError> {
+    let message = "it went down in the trial".to_owned();
+    Err(TrialError::Void(VoidReason::Link { message }))
 }
 
 /// Who gets which processors.

@@ -75,6 +75,7 @@ pub(super) fn observe(
     clocks: &Clocks,
     interrupt: &Interrupt,
 ) -> Result<Measured, Unobserved> {
+    let pid = load.pid().cast_signed();
     let mut opened = None;
     let mut window = None;
     loop {
@@ -88,7 +89,7 @@ pub(super) fn observe(
                 opened = Sample::take(clocks.cpu.as_ref()).ok();
             }
             Some(LoadMessage::WindowClosed) => {
-                window = opened.and_then(|opened| close_window(clocks, &opened));
+                window = opened.and_then(|opened| close_window(clocks, &opened, pid));
             }
             Some(LoadMessage::Finished(result)) => return Ok(measured(*result, window.as_ref())?),
             Some(LoadMessage::Failed { message, .. }) => {
@@ -114,13 +115,13 @@ struct Window {
     time_wait_sockets: u64,
 }
 
-fn close_window(clocks: &Clocks, opened: &Sample) -> Option<Window> {
+fn close_window(clocks: &Clocks, opened: &Sample, load: i32) -> Option<Window> {
     let used = Sample::take(clocks.cpu.as_ref()).ok()?.since(opened);
     Some(Window {
         used,
         whose: if clocks.cpu.is_some() { Whose::ServerAndMachine } else { Whose::Machine },
         rss_peak_bytes: clocks.memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
-        time_wait_sockets: Ports::read().map_or(0, |ports| u64::from(ports.in_time_wait)),
+        time_wait_sockets: Ports::read_of(load).map_or(0, |ports| u64::from(ports.in_time_wait)),
     })
 }
 
@@ -143,5 +144,5 @@ fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, Tria
         steal_ns: in_window(used.machine_steal_ns),
         time_wait_sockets,
     };
-    Ok(Measured { load, server, machine, apart: None })
+    Ok(Measured { load, server, machine, apart: None, link: None })
 }

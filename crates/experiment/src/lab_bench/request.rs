@@ -23,11 +23,15 @@ pub(super) fn credentials(cell: &Cell) -> Credentials {
 pub(super) fn here(request: &TrialRequest<'_>, server: &Server, injected_delay: Duration) -> TrialSpec {
     let cell = request.cell;
     let account = server.account(credentials(cell));
+    let endpoint = match cell.treatment.path {
+        Path::Unix => server.unix_endpoint(),
+        Path::Plain | Path::Tls(_) => server.endpoint_over(cell.treatment.link),
+    };
     let tls = cell.treatment.path.as_tls().map(|tls| TlsSpec {
         version: tls.version,
         ca_file: Some(server.ca_file()),
         verification: Verification::Full,
-        server_name: server.server_name().to_owned(),
+        server_name: name_of(&endpoint, server),
         ctx: cell.treatment.ctx.unwrap_or(Ctx::PerConnect),
         start: tls.start,
         suite: tls.suite,
@@ -38,16 +42,21 @@ pub(super) fn here(request: &TrialRequest<'_>, server: &Server, injected_delay: 
         identity: account.identity.clone(),
     });
     TrialSpec {
-        endpoint: match cell.treatment.path {
-            Path::Unix => server.unix_endpoint(),
-            Path::Plain | Path::Tls(_) => server.tcp_endpoint(),
-        },
+        endpoint,
         user: account.user,
         password_file: account.password_file,
         database: Some(server.database().to_owned()),
         tls,
         injected_delay_ns: injected_delay.as_nanos() as u64,
         ..anywhere(request)
+    }
+}
+
+/// What its certificate must carry.
+fn name_of(endpoint: &Endpoint, server: &Server) -> String {
+    match endpoint {
+        Endpoint::Tcp(address) => address.ip().to_string(),
+        Endpoint::Unix(_) | Endpoint::Host { .. } => server.server_name().to_owned(),
     }
 }
 
@@ -100,6 +109,7 @@ fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
         seed,
         max_per_s: max_per_s.filter(|_| pace == TrialPace::Closed).map(f64::from),
         processors: None,
+        namespace: None,
         injected_delay_ns: 0,
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn ports() -> Finding {
         return Finding::no(purpose, name, "no port of 127.0.0.1 can be listened on", cure)
             .needed(Need::Always);
     }
-    let finding = match Ports::read() {
+    let finding = match Ports::read_of(std::process::id().cast_signed()) {
         Ok(ports) => count(ports.usable),
         Err(error) => Finding::limited(purpose, name, error, "mount /proc"),
     };

@@ -9,7 +9,6 @@ mod at_rest;
 mod basics;
 mod machine;
 mod namespace;
-mod netlink;
 mod places;
 mod process;
 mod servers;

@@ -11,8 +11,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
 use nix::unistd::{getegid, geteuid};
 
-use super::netlink::Netlink;
 use super::{Finding, Purpose};
+use ciphertoll_link::netlink::{Netlink, Peer};
 
 const NAMESPACE: &str = "namespace";
 const LOOPBACK: &str = "loopback";
@@ -84,7 +84,8 @@ fn attempt(name: &str) -> Result<&'static str, Failure> {
             Ok("up; a connect went over it")
         }
         VETH => {
-            netlink()?.add_veth("ciphertoll0", "ciphertoll1").map_err(Failure::at("make a pair"))?;
+            let peer = Peer { name: "ciphertoll1", namespace: None, hardware_address: None };
+            netlink()?.add_veth("ciphertoll0", peer).map_err(Failure::at("make a pair"))?;
             Ok("a pair was made")
         }
         PACKET => {

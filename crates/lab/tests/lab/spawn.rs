@@ -24,6 +24,7 @@ fn shell(place: &Path, script: &str) -> Launch {
         directory: "/".into(),
         run_as: RunAs::choose().unwrap(),
         processors: None,
+        namespace: None,
         log: place.join("log"),
     }
 }
@@ -127,6 +128,7 @@ fn a_child_whose_parent_is_gone_does_not_start() {
         directory: "/".into(),
         user: None,
         processors: None,
+        namespace: None,
         expected_parent: i32::MAX,
     };
     let argument = serde_json::to_string(&request).unwrap();

@@ -38,6 +38,7 @@ fn spec() -> TrialSpec {
         seed: 1,
         max_per_s: None,
         processors: None,
+        namespace: None,
         injected_delay_ns: 0,
     }
 }

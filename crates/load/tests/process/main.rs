@@ -87,6 +87,7 @@ fn spec(directory: &Path) -> TrialSpec {
         seed: 1,
         max_per_s: None,
         processors: None,
+        namespace: None,
         injected_delay_ns: 0,
     }
 }

@@ -3,6 +3,7 @@
 
 mod auth;
 mod driver;
+mod link;
 mod pace;
 mod path;
 mod plain;
@@ -13,9 +14,10 @@ mod workload;
 
 pub use auth::{Auth, ChannelBinding, Iterations};
 pub use driver::{Driver, DriverName};
+pub use link::{Link, LinkShape};
 pub use pace::{Pace, Percent};
 pub use path::{ClientCertificate, Path, Resumption, TlsLibrary, TlsPath, TlsStart};
-pub use plain::{AtRest, Clients, Ctx, Link, Scale};
+pub use plain::{AtRest, Clients, Ctx, Scale};
 pub use server::{Engine, ServerLevel};
 pub use tls::{ChainLength, Group, ServerKey, Suite, TlsVersion};
 pub use url::{ServerUrl, TlsDemand, UrlError, UrlPlace, UrlTls, Verification};

@@ -53,16 +53,6 @@ named_levels! {
 }
 
 named_levels! {
-    /// The network between client and server.
-    Link of Link {
-        /// This machine's loopback, or a unix socket.
-        Local = "local",
-        /// Whatever lies between here and a server at a URL.
-        AsIs = "as-is",
-    }
-}
-
-named_levels! {
     /// What encrypts the server's files.
     AtRest of AtRest {
         /// Nothing.

@@ -6,9 +6,9 @@ use std::fmt::Debug;
 use ciphertoll_model::{
     AddressFamily, Arm, Auth, CellId, ClientIdentity, Ctx, Draw, Ending, Endpoint, Engine, Environment,
     ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime, LatencySummary, Leg, LegCount,
-    LoadMessage, LookDecision, Metric, Observation, Phase, Resumption, Script, SignatureTime, Skipped,
-    Stamped, Statement, StatementProtocol, Step, Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion,
-    TrialPace, TrialResult, TrialSpec, Verification, VoidReason, Work,
+    LoadMessage, LookDecision, Metric, Namespace, Observation, Phase, Resumption, Script, SignatureTime,
+    Skipped, Stamped, Statement, StatementProtocol, Step, Strength, TlsLibrary, TlsSpec, TlsStart,
+    TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, VoidReason, Work,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -94,6 +94,7 @@ fn void_reason() -> impl Strategy<Value = VoidReason> {
         any::<u64>().prop_map(|count| VoidReason::BufferMisses { count }),
         number().prop_map(|percent| VoidReason::Steal { percent }),
         number().prop_map(|percent| VoidReason::PortsExhausted { percent }),
+        any::<String>().prop_map(|message| VoidReason::Link { message }),
         Just(VoidReason::NoOperations),
     ]
 }
@@ -274,6 +275,7 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
             window_ns: numbers[1],
             seed: numbers[2],
             max_per_s: (threads % 2 == 1).then_some(20.0),
+            namespace: (threads % 3 == 1).then(|| Namespace { user: None, network: "/proc/1/ns/net".into() }),
             processors,
             injected_delay_ns: numbers[3],
         },

@@ -168,9 +168,20 @@ fn primitives() -> Event {
     }
 }
 
+/// Added when links were made.
+fn link_made() -> Event {
+    Event::LinkMade {
+        link: "44.6ms+loss=1%".parse().unwrap(),
+        overhead_ns: 83_000,
+        round_trip_ns_p50: 44_612_000,
+        congestion_control: "cubic".to_owned(),
+    }
+}
+
 /// One of each kind.
 fn written() -> Vec<Stamped> {
-    let events = [before_the_blocks(), blocks(), afterwards(), added(), vec![primitives()]].concat();
+    let events =
+        [before_the_blocks(), blocks(), afterwards(), added(), vec![primitives(), link_made()]].concat();
     (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| Stamped { at_unix_ms, event }).collect()
 }
 
@@ -193,6 +204,7 @@ fn kind(event: &Event) -> usize {
         Event::CapacityFound { .. } => 13,
         Event::RunResumed { .. } => 14,
         Event::PrimitivesMeasured { .. } => 15,
+        Event::LinkMade { .. } => 16,
     }
 }
 
@@ -203,7 +215,7 @@ fn lines_of_version_1_are_read() {
     let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (0..=15).collect::<Vec<_>>());
+    assert_eq!(kinds, (0..=16).collect::<Vec<_>>());
 }
 
 /// A line that changes needs another version and a file of its own; this one stays.

@@ -105,7 +105,8 @@ fn names() {
     all(&["scram-7+plus".parse::<Auth>().unwrap()]);
     all(Ctx::ALL);
     all(&["native", "libpq", "my-driver2"].map(|name| name.parse::<Driver>().unwrap()));
-    all(Link::ALL);
+    all(&Link::NAMED);
+    all(&["0ms", "44.6ms+loss=1%"].map(|name| name.parse::<Link>().unwrap()));
     all(AtRest::ALL);
     all(&Workload::ALL);
     all(&["bulk-read+bytes=300", "bulk-read+bytes=1m"].map(|name| name.parse::<Workload>().unwrap()));

@@ -1,56 +1,128 @@
-//! As much of rtnetlink as it takes to make an interface. Not by `ip`: a program that is started has lost the
-//! rights that its namespace gave us, unless we are root.
+//! As much of rtnetlink as it takes to make interfaces and give them addresses. Not by `ip`: a program that is started
+//! has lost the rights that its namespace gave us, unless we are root.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
-// linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/veth.h, linux/if.h
+// linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h, linux/veth.h, linux/if.h
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
+const RTM_NEWADDR: u16 = 20;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_TXQLEN: u16 = 13;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_GSO_MAX_SEGS: u16 = 40;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
-const IFF_UP: u32 = 1;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFF_UP: u32 = 0x1;
+const IFF_NOARP: u32 = 0x80;
+const AF_INET: u8 = 2;
 
 /// The first interface of every network namespace.
-const LOOPBACK: i32 = 1;
+const LOOPBACK: u32 = 1;
 const HEADER_BYTES: usize = 16;
 /// What a request or an attribute is filled up to.
 const ALIGNMENT: usize = 4;
 
-/// A socket to the kernel's part that knows interfaces.
-pub(super) struct Netlink(OwnedFd);
+/// A socket to the kernel's part that knows interfaces, of the namespace that it was opened in.
+pub struct Netlink(OwnedFd);
+
+/// The other end of a pair of interfaces.
+#[derive(Clone, Copy)]
+pub struct Peer<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The namespace that it is put into; this one, where absent.
+    pub namespace: Option<BorrowedFd<'a>>,
+    /// Its hardware address; the kernel's choice, where absent.
+    pub hardware_address: Option<[u8; 6]>,
+}
+
+/// Whether neighbours are asked for their hardware addresses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Neighbours {
+    /// They are, which costs a round trip.
+    Asked,
+    /// They are taken to have one's own.
+    TakenForGranted,
+}
 
 impl Netlink {
-    pub(super) fn open() -> io::Result<Self> {
+    /// What the kernel has unless told otherwise (`GSO_MAX_SEGS`).
+    pub const MOST_SEGMENTS: u32 = 65_535;
+
+    /// Opens one in the namespace that the calling thread is in.
+    pub fn open() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC;
         Ok(Self(socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?))
     }
 
     /// Takes the loopback interface up.
-    pub(super) fn loopback_up(&self) -> io::Result<()> {
-        self.ask(0, &interface(LOOPBACK, IFF_UP))
+    pub fn loopback_up(&self) -> io::Result<()> {
+        self.ask(RTM_NEWLINK, 0, &interface(LOOPBACK, IFF_UP))
     }
 
     /// Makes two interfaces, each the other end of the other.
-    pub(super) fn add_veth(&self, name: &str, peer: &str) -> io::Result<()> {
+    pub fn add_veth(&self, name: &str, peer: Peer<'_>) -> io::Result<()> {
         let mut end = interface(0, 0);
-        end.extend(attribute(IFLA_IFNAME, &text(peer)));
+        end.extend(attribute(IFLA_IFNAME, &text(peer.name)));
+        if let Some(namespace) = peer.namespace {
+            end.extend(attribute(IFLA_NET_NS_FD, &namespace.as_raw_fd().to_ne_bytes()));
+        }
+        if let Some(address) = peer.hardware_address {
+            end.extend(attribute(IFLA_ADDRESS, &address));
+        }
         self.add(name, "veth", &attribute(VETH_INFO_PEER, &end))
     }
 
     /// Makes an interface of a kind that needs to be told nothing.
-    pub(super) fn add_plain(&self, name: &str, kind: &str) -> io::Result<()> {
+    pub fn add_plain(&self, name: &str, kind: &str) -> io::Result<()> {
         self.add(name, kind, &[])
+    }
+
+    /// Takes an interface up, with packets of at most `mtu_bytes` and room for `queue` of them.
+    pub fn set_up(&self, name: &str, mtu_bytes: u32, queue: u32, neighbours: Neighbours) -> io::Result<()> {
+        let flags = match neighbours {
+            Neighbours::Asked => IFF_UP,
+            Neighbours::TakenForGranted => IFF_UP | IFF_NOARP,
+        };
+        let mut body = interface(if_nametoindex(name)?, flags);
+        body.extend(attribute(IFLA_MTU, &mtu_bytes.to_ne_bytes()));
+        body.extend(attribute(IFLA_TXQLEN, &queue.to_ne_bytes()));
+        self.ask(RTM_NEWLINK, 0, &body)
+    }
+
+    /// How many packets the kernel may hand to an interface in one piece, to be cut there.
+    pub fn set_most_segments(&self, name: &str, most: u32) -> io::Result<()> {
+        let mut body = interface(if_nametoindex(name)?, 0);
+        body.extend(attribute(IFLA_GSO_MAX_SEGS, &most.to_ne_bytes()));
+        self.ask(RTM_NEWLINK, 0, &body)
+    }
+
+    /// Gives an interface an address of a network of `prefix_bits`.
+    pub fn add_address(&self, name: &str, address: Ipv4Addr, prefix_bits: u8) -> io::Result<()> {
+        // `struct ifaddrmsg`: family, prefix, flags, scope, interface.
+        let mut body = vec![AF_INET, prefix_bits, 0, 0];
+        body.extend(if_nametoindex(name)?.to_ne_bytes());
+        for kind in [IFA_LOCAL, IFA_ADDRESS] {
+            body.extend(attribute(kind, &address.octets()));
+        }
+        self.ask(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &body)
     }
 
     fn add(&self, name: &str, kind: &str, data: &[u8]) -> io::Result<()> {
@@ -61,23 +133,23 @@ impl Netlink {
         let mut body = interface(0, 0);
         body.extend(attribute(IFLA_IFNAME, &text(name)));
         body.extend(attribute(IFLA_LINKINFO, &information));
-        self.ask(NLM_F_CREATE | NLM_F_EXCL, &body)
+        self.ask(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &body)
     }
 
     /// Sends a request and waits for the kernel's word on it.
-    fn ask(&self, flags: u16, body: &[u8]) -> io::Result<()> {
+    fn ask(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         const LONGEST_ANSWER: usize = 8192;
-        send(self.0.as_raw_fd(), &request(flags, body), MsgFlags::empty())?;
+        send(self.0.as_raw_fd(), &request(kind, flags, body), MsgFlags::empty())?;
         let mut answer = [0; LONGEST_ANSWER];
         let length = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
         verdict(&answer[..length])
     }
 }
 
-fn request(flags: u16, body: &[u8]) -> Vec<u8> {
+fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     let length = (HEADER_BYTES + body.len()) as u32;
     let mut message = length.to_ne_bytes().to_vec();
-    message.extend(RTM_NEWLINK.to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
     message.extend((NLM_F_REQUEST | NLM_F_ACK | flags).to_ne_bytes());
     // Neither a number nor a sender: one request at a time.
     message.extend([0; 8]);
@@ -86,7 +158,7 @@ fn request(flags: u16, body: &[u8]) -> Vec<u8> {
 }
 
 /// `struct ifinfomsg`: which interface, which flags it gets.
-fn interface(index: i32, flags: u32) -> Vec<u8> {
+fn interface(index: u32, flags: u32) -> Vec<u8> {
     let mut message = vec![0; 4];
     message.extend(index.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
@@ -131,7 +203,7 @@ mod tests {
         assert_eq!(bytes.len(), 12);
         assert_eq!(u16::from_ne_bytes([bytes[0], bytes[1]]), 10);
         assert_eq!(&bytes[4..10], b"veth0\0");
-        assert_eq!(request(0, &interface(LOOPBACK, IFF_UP)).len(), 32);
+        assert_eq!(request(RTM_NEWLINK, 0, &interface(LOOPBACK, IFF_UP)).len(), 32);
     }
 
     #[test]

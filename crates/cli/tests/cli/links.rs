@@ -1,0 +1,90 @@
+//! Long links made on this machine: what they do to connects, and that nothing of them stays.
+
+use ciphertoll_record::ProcessIdentity;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::support::{Session, alone, assert_gone, ciphertoll, is, items, one_document, text};
+
+const RTT_NS: f64 = 20e6;
+/// Round trips of a connect to MariaDB, TCP's included, by path.
+const ROUND_TRIPS: [(&str, f64); 3] = [("plain", 3.0), ("tls1.3-p256", 4.0), ("tls1.2-p256", 5.0)];
+
+const ASKED: [&str; 10] = [
+    "--server",
+    "mariadb",
+    "--link",
+    "20ms",
+    "--workload",
+    "connect",
+    "--trial-time",
+    "500ms",
+    "--blocks",
+    "3",
+];
+
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+fn skipped(reason: &str) {
+    assert!(!crate::support::in_ci(), "in CI nothing is skipped: {reason}");
+    eprintln!("skipped: {reason}");
+}
+
+#[test]
+fn every_round_trip_takes_its_time() {
+    if !crate::support::real_server() {
+        return;
+    }
+    let _machine = alone();
+    let place = tempfile::tempdir().expect("a directory");
+    let output = ciphertoll(&["run", "--path", "plain,tls1.3-p256,tls1.2-p256"])
+        .args(ASKED)
+        .args(["--json", "-q", "--run-dir", text(place.path())])
+        .output()
+        .expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("no long link can be made here") {
+        return skipped(&said);
+    }
+    let document = one_document(&String::from_utf8_lossy(&output.stdout));
+    for (path, round_trips) in ROUND_TRIPS {
+        let cell =
+            items(&document, "cells").iter().find(|cell| cell["path"] == path && cell["link"] == "20ms");
+        let cell = cell.unwrap_or_else(|| panic!("{path} was not measured: {said}"));
+        let time_ns = cell["metrics"]["latency_ns_p50"]["value"].as_f64().expect("a time");
+        // At least that: how much more, is for a benchmark to say.
+        assert!(time_ns > round_trips * RTT_NS * 0.97, "{path}: {time_ns} ns, {said}");
+        assert!(time_ns < (round_trips + 1.0) * RTT_NS, "{path}: {time_ns} ns, {said}");
+    }
+}
+
+#[test]
+fn a_link_that_is_killed_is_made_afresh_and_nothing_stays() {
+    if !crate::support::real_server() {
+        return;
+    }
+    let _machine = alone();
+    let place = tempfile::tempdir().expect("a directory");
+    let mut session = Session::start(place.path(), &[&ASKED[..], &["--path", "plain,tls1.3-p256"]].concat());
+    let begun = session.wait_for("a trial, or why not", |event| {
+        is(event, "trial_started") && event["block"] == 1 || is(event, "finished")
+    });
+    let Some(link) = link_of(&mut session) else { return skipped("no link was made here") };
+    assert!(is(&begun, "trial_started"));
+    session.load();
+    kill(Pid::from_raw(link.pid), Signal::SIGKILL).expect("it runs");
+    session.wait_for("a link afresh", |event| {
+        is(event, "warned")
+            && event["message"].as_str().is_some_and(|message| message.contains("link afresh"))
+    });
+    session.wait_for("the end", |event| is(event, "looked"));
+    let (processes, scratch) = (session.identities(), session.scratch().to_owned());
+    let finished = session.finish();
+    assert_gone(&processes, &scratch);
+    let voided = finished.named("trial_voided");
+    assert!(voided.iter().any(|event| event["reason"].to_string().contains("link")), "{voided:?}");
+    assert!(finished.named("trial_finished").len() >= 6, "the run went on: {:?}", finished.told());
+}
+
+fn link_of(session: &mut Session) -> Option<ProcessIdentity> {
+    session.processes().into_iter().find(|noted| noted.what == "link").map(|noted| noted.identity)
+}

@@ -1,0 +1,134 @@
+//! The link of a run: one, whose nature changes from cell to cell.
+
+use std::path::Path;
+
+use ciphertoll_lab::Lab;
+use ciphertoll_link::{Error, LinkProcess, Made};
+use ciphertoll_model::{Cell, Event, Link, LinkShape, Namespace, Plan, VoidReason};
+use ciphertoll_record::{Effect, ProcessIdentity};
+
+use super::failure::{fatal, internal};
+use super::instance::skip;
+use crate::bench::{BenchError, Emit, LinkUse, TrialError};
+
+/// The link of a run; without a process where every cell is local.
+#[derive(Default)]
+pub(super) struct Links {
+    process: Option<LinkProcess>,
+    /// What it is like now.
+    shape: Option<LinkShape>,
+    /// What was said of already.
+    told: Vec<LinkShape>,
+}
+
+impl Links {
+    /// Makes the link where the plan has long ones, and moves the servers that are to come to its end. Where none can be
+    /// made, the cells that need one are left out with the reason.
+    pub(super) fn prepare(
+        plan: &Plan,
+        lab: &mut Lab,
+        program: &Path,
+        emit: &mut Emit<'_>,
+    ) -> Result<Self, BenchError> {
+        let linked = |cell: &&Cell| cell.treatment.link.shape().is_some();
+        if !plan.cells.iter().any(|cell| linked(&cell)) {
+            return Ok(Self::default());
+        }
+        emit(Event::Preparing { what: "making networks and a link between them".to_owned() });
+        match LinkProcess::start(program) {
+            Ok(process) => {
+                note(lab, &process, program)?;
+                lab.move_servers_to(process.servers().clone());
+                Ok(Self { process: Some(process), ..Self::default() })
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                plan.cells.iter().filter(linked).for_each(|cell| skip(cell, &reason, emit));
+                Ok(Self::default())
+            }
+        }
+    }
+
+    /// Makes the link what it is in `cell`; what of it is new is said.
+    pub(super) fn set(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
+        let (Some(process), Some(shape)) = (&mut self.process, cell.treatment.link.shape()) else {
+            return Ok(());
+        };
+        if self.shape == Some(shape) || shape == LinkShape::of_rtt_us(0) {
+            return Ok(());
+        }
+        self.shape = None;
+        let made = process.set(shape).map_err(|error| broken(&error))?;
+        self.shape = Some(shape);
+        if !self.told.contains(&shape) {
+            self.told.push(shape);
+            let Made { overhead_ns, round_trip_ns_p50 } = made;
+            let congestion_control = process.congestion_control().to_owned();
+            emit(Event::LinkMade { link: shape, overhead_ns, round_trip_ns_p50, congestion_control });
+        }
+        Ok(())
+    }
+
+    /// Where a load process for a cell with this link belongs.
+    pub(super) fn namespace_of_clients(&self, link: Link) -> Option<Namespace> {
+        let process = self.process.as_ref()?;
+        let namespace = if link.shape().is_some() { process.clients() } else { process.servers() };
+        Some(namespace.clone())
+    }
+
+    /// What was carried until now belongs to nobody.
+    pub(super) fn forget(&mut self, link: Link) -> Result<(), TrialError> {
+        self.carried(link).map(drop)
+    }
+
+    /// What the trial's cell had of it.
+    pub(super) fn carried(&mut self, link: Link) -> Result<Option<LinkUse>, TrialError> {
+        let (Some(process), Some(shape)) = (&mut self.process, link.shape()) else { return Ok(None) };
+        if shape == LinkShape::of_rtt_us(0) {
+            return Ok(None);
+        }
+        let carried = process.carried().map_err(|error| broken(&error))?;
+        Ok(Some(LinkUse {
+            rtt_ns: shape.rtt_ns(),
+            packets: carried.packets,
+            dropped: carried.dropped,
+            late_ns_mean: carried.late_ns_mean,
+        }))
+    }
+
+    /// Whether it must be made afresh.
+    pub(super) fn is_down(&mut self) -> bool {
+        self.process.as_mut().is_some_and(LinkProcess::has_ended)
+    }
+
+    /// A new one in the place of one that is down. Its servers must be started afresh, too: their network is gone.
+    pub(super) fn remake(&mut self, lab: &mut Lab, program: &Path) -> Result<(), TrialError> {
+        self.process = None;
+        self.shape = None;
+        let process =
+            LinkProcess::start(program).map_err(|error| TrialError::Fatal(internal(error.to_string())))?;
+        note(lab, &process, program).map_err(TrialError::Fatal)?;
+        lab.move_servers_to(process.servers().clone());
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// After the servers have gone.
+    pub(super) fn down(&mut self) {
+        self.process = None;
+    }
+}
+
+fn broken(error: &Error) -> TrialError {
+    TrialError::Void(VoidReason::Link { message: error.to_string() })
+}
+
+fn note(lab: &Lab, process: &LinkProcess, program: &Path) -> Result<(), BenchError> {
+    // One that has ended already has left nothing to undo.
+    let Ok(identity) = ProcessIdentity::of(process.pid()) else { return Ok(()) };
+    let effect = Effect::Process { identity, what: "link".to_owned(), program: program.to_owned() };
+    lab.scratch().ledger().note(&effect).map_err(|error| match fatal(error.into()) {
+        TrialError::Fatal(error) => error,
+        TrialError::Void(_) | TrialError::Interrupted => internal("the ledger".to_owned()),
+    })
+}

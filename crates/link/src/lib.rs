@@ -1,0 +1,25 @@
+//! Long links on one machine: networks of our own, and between them a line that holds every packet for as long as it
+//! would be under way. TCP, slow start, TLS and logins all pay, as they do out there.
+//!
+//! The process `__link` makes the networks and is the line; who is to be at one of its ends joins a network before it
+//! has a second thread ([`join`]).
+
+mod calibrate;
+mod clock;
+mod error;
+mod line;
+mod namespace;
+pub mod netlink;
+mod packet;
+mod parent;
+mod process;
+mod realtime;
+mod schedule;
+
+pub use error::Error;
+pub use namespace::{SERVER, join};
+pub use parent::{Carried, LinkProcess, Made};
+pub use process::run_link_process;
+
+/// The hidden command that must lead to [`run_link_process`].
+pub const LINK_COMMAND: &str = "__link";

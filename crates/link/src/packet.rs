@@ -1,0 +1,225 @@
+//! Whole frames of an interface, as a raw socket sees them: a ring that the kernel fills (`TPACKET_V2`, packet(7)), and
+//! sending as they came.
+//!
+//! Each frame has a `virtio_net_hdr` before it that says which check sums are still to be made and where the kernel
+//! may cut it, so that segments of 64 KB pass as they are.
+
+use std::ffi::c_void;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::net::if_::if_nametoindex;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::socket::{MsgFlags, send};
+
+/// Of a `virtio_net_hdr` as `PACKET_VNET_HDR` has it.
+const VNET_HEADER_BYTES: usize = 10;
+// linux/if_packet.h
+const PACKET_RX_RING: i32 = 5;
+const PACKET_VERSION: i32 = 10;
+const PACKET_VNET_HDR: i32 = 15;
+const PACKET_QDISC_BYPASS: i32 = 20;
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+const TPACKET_V2: i32 = 1;
+const TP_STATUS_KERNEL: u32 = 0;
+const TP_STATUS_USER: u32 = 1;
+/// Offsets in a `tpacket2_hdr`.
+const SNAP_LENGTH_AT: usize = 8;
+const MAC_AT: usize = 12;
+const SECONDS_AT: usize = 16;
+const NANOS_AT: usize = 20;
+
+const BLOCK_BYTES: usize = 1 << 20;
+/// Room for a segment of 64 KB and its headers.
+const FRAME_BYTES: usize = 69_632;
+const FRAMES_PER_BLOCK: usize = BLOCK_BYTES / FRAME_BYTES;
+const BLOCKS: usize = 48;
+const FRAMES: usize = BLOCKS * FRAMES_PER_BLOCK;
+const RING_BYTES: usize = BLOCKS * BLOCK_BYTES;
+const EVERY_PROTOCOL: u16 = 0x0003;
+
+/// A raw socket on one interface.
+pub(crate) struct PacketSocket(OwnedFd);
+
+/// What the kernel has received on a socket and nobody has taken yet.
+pub(crate) struct Ring {
+    socket: PacketSocket,
+    base: NonNull<c_void>,
+    next: usize,
+}
+
+/// A frame and its header, and how old it is.
+pub(crate) struct Taken {
+    pub(crate) bytes: usize,
+    /// By the kernel's stamp.
+    pub(crate) came_unix_ns: u64,
+}
+
+// SAFETY: the mapping is used by its owner alone and through `&mut self`; which thread that is does not matter to it.
+#[expect(unsafe_code, reason = "a raw pointer is not Send by itself")]
+unsafe impl Send for Ring {}
+
+impl PacketSocket {
+    /// All that comes in on the interface of this name.
+    pub(crate) fn open(interface: &str) -> io::Result<Self> {
+        let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: it takes numbers only. Bound to no protocol yet, it receives nothing.
+        #[expect(unsafe_code, reason = "nix binds every packet socket to a protocol at once")]
+        let fd = unsafe { libc::socket(libc::AF_PACKET, flags, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was made a moment ago and is nobody else's.
+        #[expect(unsafe_code, reason = "a number becomes an owned descriptor")]
+        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        socket.set(PACKET_VNET_HDR, &1_i32)?;
+        socket.set(PACKET_IGNORE_OUTGOING, &1_i32)?;
+        socket.set(PACKET_QDISC_BYPASS, &1_i32)?;
+        socket.bind(if_nametoindex(interface)?)?;
+        Ok(socket)
+    }
+
+    fn bind(&self, interface: u32) -> io::Result<()> {
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: EVERY_PROTOCOL.to_be(),
+            sll_ifindex: interface.cast_signed(),
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        let length = size_of::<libc::sockaddr_ll>() as u32;
+        // SAFETY: the pointer is to a whole `sockaddr_ll` that outlives the call, the length is its own.
+        #[expect(unsafe_code, reason = "nix makes no link address of an interface's index")]
+        let bound = unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), length) };
+        Errno::result(bound).map(drop).map_err(io::Error::from)
+    }
+
+    fn set<T: Copy>(&self, option: i32, value: &T) -> io::Result<()> {
+        let length = size_of::<T>() as u32;
+        // SAFETY: the pointer is to a whole value that outlives the call, the length is its own; the kernel only reads.
+        #[expect(unsafe_code, reason = "nix does not have these options")]
+        let set = unsafe {
+            libc::setsockopt(self.0.as_raw_fd(), libc::SOL_PACKET, option, (&raw const *value).cast(), length)
+        };
+        Errno::result(set).map(drop).map_err(io::Error::from)
+    }
+
+    /// Sends a frame, header first, as [`Ring::take`] gave it.
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        send(self.0.as_raw_fd(), frame, MsgFlags::empty()).map(drop).map_err(io::Error::from)
+    }
+
+    /// A second handle, for sending.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Ring {
+    /// Has the kernel put what comes into memory that is not counted against the socket's buffer.
+    pub(crate) fn of(socket: PacketSocket) -> io::Result<Self> {
+        socket.set(PACKET_VERSION, &TPACKET_V2)?;
+        // `struct tpacket_req`.
+        let request = [BLOCK_BYTES, BLOCKS, FRAME_BYTES, FRAMES].map(|number| number as u32);
+        socket.set(PACKET_RX_RING, &request)?;
+        let length = NonZeroUsize::new(RING_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that there is already.
+        #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
+        let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, &socket, 0) }?;
+        Ok(Self { socket, base, next: 0 })
+    }
+
+    /// Copies the next frame behind what is in `into`; none where there is none.
+    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> Option<Taken> {
+        let at = self.next / FRAMES_PER_BLOCK * BLOCK_BYTES + self.next % FRAMES_PER_BLOCK * FRAME_BYTES;
+        // SAFETY: `next` is below FRAMES, so that the frame lies whole within the mapping, which lives as long as `self`.
+        #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
+        let frame = unsafe { self.base.cast::<u8>().add(at) };
+        // SAFETY: the status is the first, aligned word of the frame (blocks are of whole pages, frames of 16 bytes);
+        // the kernel changes it too, but atomically, as all who share it must.
+        #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
+        let status = unsafe { frame.cast::<AtomicU32>().as_ref() };
+        if status.load(Ordering::Acquire) & TP_STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: while the status is ours the kernel leaves the whole frame alone, and nobody else has it.
+        #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
+        let bytes = unsafe { std::slice::from_raw_parts(frame.as_ptr(), FRAME_BYTES) };
+        let taken = read(bytes, into);
+        status.store(TP_STATUS_KERNEL, Ordering::Release);
+        self.next = (self.next + 1) % FRAMES;
+        taken
+    }
+}
+
+/// Takes a frame out of its slot; none where the kernel's header makes no sense.
+fn read(slot: &[u8], into: &mut Vec<u8>) -> Option<Taken> {
+    let word = |at: usize| slot.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
+    let mac = u16::from_ne_bytes(slot.get(MAC_AT..MAC_AT + 2)?.try_into().ok()?);
+    let begin = usize::from(mac).checked_sub(VNET_HEADER_BYTES)?;
+    let bytes = word(SNAP_LENGTH_AT)? as usize + VNET_HEADER_BYTES;
+    into.extend_from_slice(slot.get(begin..begin.checked_add(bytes)?)?);
+    let came_unix_ns = u64::from(word(SECONDS_AT)?) * 1_000_000_000 + u64::from(word(NANOS_AT)?);
+    Some(Taken { bytes, came_unix_ns })
+}
+
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `of` with this length, and nothing borrowed from it outlives `self`.
+        #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
+        let unmapped = unsafe { munmap(self.base, RING_BYTES) };
+        // It goes with the process at the latest.
+        let _ = unmapped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(mac: u16, snap_length: u32) -> Vec<u8> {
+        let mut slot = vec![0; FRAME_BYTES];
+        slot[SNAP_LENGTH_AT..SNAP_LENGTH_AT + 4].copy_from_slice(&snap_length.to_ne_bytes());
+        slot[MAC_AT..MAC_AT + 2].copy_from_slice(&mac.to_ne_bytes());
+        slot[SECONDS_AT..SECONDS_AT + 4].copy_from_slice(&7_u32.to_ne_bytes());
+        slot[NANOS_AT..NANOS_AT + 4].copy_from_slice(&9_u32.to_ne_bytes());
+        slot
+    }
+
+    #[test]
+    fn a_frame_is_its_header_and_its_bytes() {
+        let mut frame = slot(90, 4);
+        frame[80..94].copy_from_slice(b"headerheadDATA");
+        let mut out = b"before".to_vec();
+        let taken = read(&frame, &mut out).unwrap();
+        assert_eq!((taken.bytes, taken.came_unix_ns), (14, 7_000_000_009));
+        assert_eq!(out, b"beforeheaderheadDATA");
+    }
+
+    #[test]
+    fn a_header_that_makes_no_sense_gives_no_frame() {
+        for (mac, length) in [(4, 60), (90, u32::MAX), (u16::MAX, FRAME_BYTES as u32)] {
+            assert!(read(&slot(mac, length), &mut Vec::new()).is_none(), "{mac} {length}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The link: what lies between client and server.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Factor, LevelError, as_text, match_name, split_modifiers, unknown_modifier};
+
+/// The network between client and server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Link {
+    /// This machine's loopback, or a unix socket.
+    Local,
+    /// Whatever lies between here and a server at a URL.
+    AsIs,
+    /// A long link, made on this machine.
+    Made(LinkShape),
+}
+
+/// What a made link is like: the same in both directions, each of which has half of the round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkShape {
+    rtt_us: u32,
+    jitter_us: u32,
+    loss_ppm: u32,
+    /// 0: as fast as the machine.
+    rate_kbit: u32,
+}
+
+impl Link {
+    /// Those that have a name; the others have a round-trip time.
+    pub const NAMED: [Self; 2] = [Self::Local, Self::AsIs];
+
+    /// What is made of this level on this machine, if anything.
+    pub fn shape(self) -> Option<LinkShape> {
+        match self {
+            Self::Local | Self::AsIs => None,
+            Self::Made(shape) => Some(shape),
+        }
+    }
+}
+
+impl LinkShape {
+    /// The longest round trip, jitter included.
+    const MOST_US: f64 = 10_000_000.0;
+    const MOST_KBIT: f64 = 100_000_000.0;
+
+    /// A link of this round trip and nothing else.
+    pub const fn of_rtt_us(rtt_us: u32) -> Self {
+        Self { rtt_us, jitter_us: 0, loss_ppm: 0, rate_kbit: 0 }
+    }
+
+    /// The round trip, ns.
+    pub fn rtt_ns(self) -> u64 {
+        u64::from(self.rtt_us) * 1_000
+    }
+
+    /// What a packet may take longer, each way, ns: evenly spread from 0.
+    pub fn jitter_ns(self) -> u64 {
+        u64::from(self.jitter_us) * 1_000
+    }
+
+    /// The share of packets that get lost, each way.
+    pub fn loss(self) -> f64 {
+        f64::from(self.loss_ppm) * 1e-6
+    }
+
+    /// Bits a second, each way; no limit where absent.
+    pub fn rate_bits_per_s(self) -> Option<u64> {
+        (self.rate_kbit > 0).then(|| u64::from(self.rate_kbit) * 1_000)
+    }
+
+    /// Whether packets get through one by one, as they would on a wire: large ones that the kernel would cut only later
+    /// are lost, or take their time, as one.
+    pub fn needs_single_packets(self) -> bool {
+        self.loss_ppm > 0 || self.rate_kbit > 0
+    }
+
+    fn modified(mut self, modifier: &str) -> Option<Result<Self, LevelError>> {
+        let (key, value) = modifier.split_once('=').unwrap_or((modifier, ""));
+        let set = match key {
+            "jitter" => micros(value).map(|jitter_us| self.jitter_us = jitter_us),
+            "loss" => value
+                .strip_suffix('%')
+                .and_then(|percent| within(percent, 1e4, 500_000.0))
+                .map(|loss_ppm| self.loss_ppm = loss_ppm),
+            "rate" => rate(value).map(|rate_kbit| self.rate_kbit = rate_kbit),
+            _ => return None,
+        };
+        Some(set.map(|()| self).ok_or_else(|| LevelError::OutOfRange {
+            factor: Factor::Link.label(),
+            text: format!("+{modifier}"),
+            expected: "+jitter=2ms, +loss=1% up to 50%, +rate=100mbit",
+        }))
+    }
+}
+
+/// A number of these units, in units so much smaller, at least one of them and at most so many.
+fn within(number: &str, per_unit: f64, most: f64) -> Option<u32> {
+    let value = (number.parse::<f64>().ok()? * per_unit).round();
+    (1.0..=most).contains(&value).then_some(value as u32)
+}
+
+fn micros(text: &str) -> Option<u32> {
+    let at = text.find(|letter: char| letter.is_ascii_alphabetic())?;
+    let per_unit = match &text[at..] {
+        "us" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        _ => return None,
+    };
+    within(&text[..at], per_unit, LinkShape::MOST_US)
+}
+
+fn rate(text: &str) -> Option<u32> {
+    let at = text.find(|letter: char| letter.is_ascii_alphabetic())?;
+    let per_unit = match &text[at..] {
+        "kbit" => 1.0,
+        "mbit" => 1e3,
+        "gbit" => 1e6,
+        _ => return None,
+    };
+    within(&text[..at], per_unit, LinkShape::MOST_KBIT)
+}
+
+/// A number in a unit, without zeros that say nothing.
+fn write_scaled(
+    formatter: &mut fmt::Formatter<'_>,
+    value: u32,
+    per_unit: u32,
+    decimals: usize,
+) -> fmt::Result {
+    let text = format!("{:.*}", decimals, f64::from(value) / f64::from(per_unit));
+    let text = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    formatter.write_str(text)
+}
+
+impl fmt::Display for LinkShape {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_scaled(formatter, self.rtt_us, 1_000, 3)?;
+        formatter.write_str("ms")?;
+        if self.jitter_us > 0 {
+            formatter.write_str("+jitter=")?;
+            write_scaled(formatter, self.jitter_us, 1_000, 3)?;
+            formatter.write_str("ms")?;
+        }
+        if self.loss_ppm > 0 {
+            formatter.write_str("+loss=")?;
+            write_scaled(formatter, self.loss_ppm, 10_000, 4)?;
+            formatter.write_str("%")?;
+        }
+        if self.rate_kbit > 0 {
+            formatter.write_str("+rate=")?;
+            write_scaled(formatter, self.rate_kbit, 1_000, 3)?;
+            formatter.write_str("mbit")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for LinkShape {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        let (name, mut modifiers) = split_modifiers(text);
+        let out_of_range = || LevelError::OutOfRange {
+            factor: Factor::Link.label(),
+            text: text.to_owned(),
+            expected: "a round-trip time up to 10s, such as 45ms or 0.2ms, and +jitter, +loss, +rate",
+        };
+        let is_nothing = ["0ms", "0us", "0s"].contains(&name);
+        let rtt_us = if is_nothing { Some(0) } else { micros(name) };
+        let shape = Self::of_rtt_us(rtt_us.ok_or_else(out_of_range)?);
+        modifiers.try_fold(shape, |shape, modifier| {
+            shape.modified(modifier).unwrap_or_else(|| Err(unknown_modifier(Factor::Link, name, modifier)))
+        })
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => formatter.write_str("local"),
+            Self::AsIs => formatter.write_str("as-is"),
+            Self::Made(shape) => shape.fmt(formatter),
+        }
+    }
+}
+
+impl FromStr for Link {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        if text.starts_with(|first: char| first.is_ascii_digit()) {
+            return text.parse().map(Self::Made);
+        }
+        match_name(Factor::Link, text, &Self::NAMED, |link| link.to_string())
+    }
+}
+
+as_text!(Link, LinkShape);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_prints_as_it_is_read() {
+        for text in [
+            "local",
+            "as-is",
+            "0ms",
+            "0.2ms",
+            "44.6ms",
+            "45ms",
+            "170.1ms",
+            "10000ms",
+            "45ms+jitter=2ms+loss=1%+rate=100mbit",
+            "1ms+loss=0.0001%",
+            "1ms+jitter=0.001ms+loss=50%+rate=0.001mbit",
+        ] {
+            let link: Link = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(link.to_string(), text);
+        }
+        let same = |text: &str| text.parse::<Link>().unwrap().to_string();
+        assert_eq!(same("200us"), "0.2ms");
+        assert_eq!(same("1s+rate=1gbit+jitter=500us"), "1000ms+jitter=0.5ms+rate=1000mbit");
+    }
+
+    #[test]
+    fn what_no_link_is_like_is_refused() {
+        for text in
+            ["11s", "45", "-1ms", "1m", "1ms+loss=60%", "1ms+loss=1", "1ms+rate=fast", "1ms+x=1", "far"]
+        {
+            assert!(text.parse::<Link>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn units_are_those_of_their_names() {
+        let shape: LinkShape = "45ms+jitter=2ms+loss=1%+rate=100mbit".parse().unwrap();
+        assert_eq!((shape.rtt_ns(), shape.jitter_ns()), (45_000_000, 2_000_000));
+        assert_eq!((shape.loss(), shape.rate_bits_per_s()), (0.01, Some(100_000_000)));
+    }
+}
