@@ -7,23 +7,23 @@ use anyhow::{Context, Result};
 use ciphertoll_experiment::Injection;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    Clients, Grid, Metric, Path, Plan, ServerKey, Size, Spec, Stamped, TlsVersion, Workload,
+    Grid, Link, LinkShape, Metric, Path, Plan, ServerKey, Size, Spec, Stamped, TlsVersion, Workload,
 };
 use ciphertoll_stats::{Change, ChangeVerdict, Comparison, Run, analyse, compare};
 
 use crate::real::RealRuns;
 
-/// The planted slowdown, as a share of the CPU that a TLS connect takes on both sides.
+/// The planted slowdown, as a share of the time that a TLS connect takes.
 pub const SLOWDOWN: f64 = 0.05;
 /// The path whose toll is compared.
 const SLOWED: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
-/// Enough to keep a small machine busy: then a share more of CPU for each operation is the
-/// same share fewer of them. A machine that idles between operations wakes up now sooner and now later.
-const CLIENTS: u16 = 4;
-/// On a shared machine the processors themselves run now faster and now slower, within a second: many trials of half a
-/// second tell more for their time than shorter or longer ones.
-const WINDOW: Span = Span::from_millis(500);
-const BLOCKS: u32 = 30;
+/// What is compared waits for most of its time, as connects do out there: a shared machine's processors run now faster and
+/// now slower, by more than what is planted, and nothing can be found in what is theirs alone.
+const RTT_US: u32 = 5_000;
+/// What a single client is held against.
+pub const TIME: Metric = Metric::LatencyNsMean;
+const WINDOW: Span = Span::from_millis(400);
+const BLOCKS: u32 = 8;
 /// Identical pairs in twenty that may be called a regression: at 5 % with half of the false alarms
 /// improvements, more are bad luck of less than one in five hundred.
 const MOST_CALLED_OF_20: u32 = 3;
@@ -44,7 +44,7 @@ pub struct Pair {
     pub identical: Comparison,
     /// Base against one whose TLS connects took longer by `delay`.
     pub slowed: Comparison,
-    /// What was planted: [`SLOWDOWN`] of the CPU that a TLS connect of the base run took.
+    /// What was planted: [`SLOWDOWN`] of the time that a TLS connect of the base run took.
     pub delay: Duration,
 }
 
@@ -64,8 +64,8 @@ impl Ran {
     fn delay(&self) -> Option<Duration> {
         let analysis = analyse(&self.plan, &self.events);
         let tls = analysis.cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
-        let cpu_us = tls.metrics.get(&Metric::CpuUsPerOpTotal)?.value;
-        Some(Duration::from_nanos((cpu_us * 1e3 * SLOWDOWN) as u64))
+        let time_ns = tls.metrics.get(&Metric::LatencyNsMean)?.value;
+        Some(Duration::from_nanos((time_ns * SLOWDOWN) as u64))
     }
 }
 
@@ -73,7 +73,7 @@ impl Pair {
     /// Two more runs, and the identical one, which is the next pair's base. Pairs of an odd `number` run the
     /// slowed one first, so that a machine that changes favours neither.
     pub fn carry_out(runs: &RealRuns, base: &Ran, number: u32, seed: u64) -> Result<(Self, Ran)> {
-        let delay = base.delay().context("the base run has no CPU of a TLS connect")?;
+        let delay = base.delay().context("the base run has no time of a TLS connect")?;
         let injection = Some(Injection::into_path(SLOWED, delay));
         let run =
             |offset: u64, injection| Ran::carry_out(runs, seed + u64::from(number) * 2 + offset, injection);
@@ -95,9 +95,9 @@ pub fn is_called_regression(comparison: &Comparison) -> bool {
     comparison.changes.iter().any(|change| change.verdict == ChangeVerdict::Regression)
 }
 
-/// The change of the rate, which is what several clients are held against. There is but one cell with a toll.
-pub fn rate(comparison: &Comparison) -> Option<&Change> {
-    comparison.changes.iter().find(|change| change.metric == Metric::RatePerS)
+/// The change of the time. There is but one cell with a toll.
+pub fn time(comparison: &Comparison) -> Option<&Change> {
+    comparison.changes.iter().find(|change| change.metric == TIME)
 }
 
 /// How often `compare` was right.
@@ -114,8 +114,8 @@ pub struct Tally {
 impl Tally {
     /// Counts one more pair. An error where it says nothing of the time: silence is no right answer.
     pub fn add(&mut self, identical: &Comparison, slowed: &Comparison) -> Result<()> {
-        rate(identical).context("the runs have no toll of the rate in common")?;
-        rate(slowed).context("the slowed run has no toll of the rate in common with its base")?;
+        time(identical).context("the runs have no toll of the time in common")?;
+        time(slowed).context("the slowed run has no toll of the time in common with its base")?;
         self.pairs += 1;
         self.called += u32::from(is_called_regression(identical));
         self.found += u32::from(is_called_regression(slowed));
@@ -142,7 +142,7 @@ fn spec() -> Spec {
     let grid = Grid {
         path: vec![Path::Plain, SLOWED],
         workload: vec![Workload::Connect],
-        clients: Clients::new(CLIENTS).into_iter().collect(),
+        link: vec![Link::Made(LinkShape::of_rtt_us(RTT_US))],
         ..Grid::default()
     };
     Spec {
@@ -161,8 +161,8 @@ mod tests {
 
     use super::*;
 
-    /// A comparison with these verdicts on rate and CPU.
-    fn verdicts(rate: ChangeVerdict, cpu: ChangeVerdict) -> Comparison {
+    /// A comparison with these verdicts on time and CPU.
+    fn verdicts(time: ChangeVerdict, cpu: ChangeVerdict) -> Comparison {
         let id = Plan::new(&spec(), 1).unwrap().cells[1].id();
         let estimate = Estimate { value: 1.0, ci_low: 0.9, ci_high: 1.1 };
         let change = |(metric, verdict)| Change {
@@ -174,7 +174,7 @@ mod tests {
             p_adjusted: 0.5,
             verdict,
         };
-        let changes = [(Metric::CpuUsPerOpTotal, cpu), (Metric::RatePerS, rate)].map(change);
+        let changes = [(Metric::CpuUsPerOpTotal, cpu), (TIME, time)].map(change);
         Comparison { changes: changes.into(), only_in_base: Vec::new(), only_in_new: Vec::new() }
     }
 

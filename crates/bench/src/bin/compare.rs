@@ -6,9 +6,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ciphertoll_bench::pairs::{Pair, Ran, SLOWDOWN, Tally, rate};
+use ciphertoll_bench::pairs::{Pair, Ran, SLOWDOWN, TIME, Tally, time};
 use ciphertoll_bench::real::RealRuns;
-use ciphertoll_model::Metric;
 use ciphertoll_stats::{Change, ChangeVerdict, Comparison};
 use clap::Parser;
 
@@ -26,7 +25,9 @@ struct Arguments {
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let runs = RealRuns::begin("compare-truth")?;
-    say("MariaDB, connects by four clients: the toll of TLS 1.3 on the rate, new ÷ base (95 % interval)\n")?;
+    say(
+        "MariaDB, connects over a link of 5 ms: the toll of TLS 1.3 on the time, new ÷ base (95 % interval)\n",
+    )?;
     let mut tally = Tally::default();
     let mut base = Ran::carry_out(&runs, arguments.seed, None)?;
     for number in 1..=arguments.pairs {
@@ -55,16 +56,16 @@ fn line(number: u32, pair: &Pair) -> String {
     )
 }
 
-/// The rate's verdict, and any other metric that is called a regression, too.
+/// The time's verdict, and any other metric that is called a regression, too.
 fn told(comparison: &Comparison) -> String {
-    let rate = rate(comparison).map_or_else(|| "no rate".to_owned(), of_rate);
-    let is_other = |change: &&Change| change.metric != Metric::RatePerS;
+    let time = time(comparison).map_or_else(|| "no time".to_owned(), of_time);
+    let is_other = |change: &&Change| change.metric != TIME;
     let worse = |change: &&Change| change.verdict == ChangeVerdict::Regression;
     let others = comparison.changes.iter().filter(is_other).filter(worse);
-    others.fold(rate, |told, change| format!("{told}, {} regression", change.metric))
+    others.fold(time, |told, change| format!("{told}, {} regression", change.metric))
 }
 
-fn of_rate(change: &Change) -> String {
+fn of_time(change: &Change) -> String {
     let ratio = change.ratio;
     let verdict = match change.verdict {
         ChangeVerdict::Regression => "regression".to_owned(),
