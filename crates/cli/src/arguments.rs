@@ -219,7 +219,9 @@ pub(crate) struct FactorArguments {
     /// plain, unix; tls1.3-KEY, tls1.2-KEY (tls1.1, tls1.0) with KEY p256, p384, ed25519, rsa1024,
     /// rsa2048, rsa3072 or rsa4096; without KEY where the server has its own certificate; +resume,
     /// +resume=id, +mtls, +eager, +direct (PostgreSQL 17 and later), +suite=NAME, +group=NAME,
-    /// +chain=N, +client=rustls
+    /// +chain=N, +client=rustls; tunnels: ssh-CIPHER (aes128-gcm, aes256-gcm, chacha20-poly1305,
+    /// aes256-ctr, aes256-cbc; +N without a session), openvpn-CIPHER (aes256-gcm, aes256-cbc, none),
+    /// wireguard, stunnel
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     pub(crate) path: Option<Vec<Path>>,
     /// trust, cert; native (MariaDB, MySQL); caching-sha2 (MySQL); ed25519, parsec (MariaDB); scram-N,
@@ -233,7 +235,7 @@ pub(crate) struct FactorArguments {
     #[arg(long, value_name = "DRIVER", value_delimiter = ',')]
     pub(crate) driver: Option<Vec<Driver>>,
     /// local; or a long link made on this machine, by its round trip: 45ms, 0.2ms, 0ms (networks apart and
-    /// nothing in between), +jitter=2ms, +loss=1%, +rate=100mbit
+    /// nothing in between: what is measured where a path is a VPN), +jitter=2ms, +loss=1%, +rate=100mbit
     #[arg(long, value_name = "LINK", value_delimiter = ',')]
     pub(crate) link: Option<Vec<Link>>,
     /// none

@@ -5,8 +5,8 @@ use std::path::Path as FilePath;
 
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::{
-    Clients, Engine, ExitCode, Grid, Path, Prepare, Refusal, Refused, SAFE_CLIENTS, ServerLevel, ServerUrl,
-    Settings, Size, Spec, TlsVersion, Workload,
+    Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, Refusal, Refused, SAFE_CLIENTS,
+    ServerLevel, ServerUrl, Settings, Size, Spec, TlsVersion, Tunnel, Workload,
 };
 use ciphertoll_wire::Secret;
 
@@ -217,6 +217,11 @@ impl FactorArguments {
         replace(&mut grid.ctx, ctx.as_ref());
         replace(&mut grid.driver, driver.as_ref());
         replace(&mut grid.link, link.as_ref());
+        // What joins two networks needs two: all paths of the comparison are in them.
+        let joined = grid.path.iter().filter_map(|path| path.as_tunnel()).any(Tunnel::joins_networks);
+        if joined && link.is_none() && grid.link == [Link::Local] {
+            grid.link = vec![Link::Made(LinkShape::of_rtt_us(0))];
+        }
         replace(&mut grid.at_rest, at_rest.as_ref());
         replace(&mut grid.workload, workload.as_ref());
         replace(&mut grid.clients, clients.as_ref());

@@ -2,7 +2,7 @@
 //! pipeline in tests.
 
 use ciphertoll_model::{
-    Arm, Cell, Environment, Event, ExitCode, Plan, Timing, TrialPace, TrialResult, VoidReason,
+    Arm, Cell, Environment, Event, ExitCode, Leg, Plan, Timing, TrialPace, TrialResult, VoidReason,
 };
 
 /// Brings a treatment up, runs one trial, takes it down.
@@ -59,10 +59,25 @@ pub struct Measured {
     pub server: Option<ServerUse>,
     /// What the machine did in the window.
     pub machine: MachineUse,
+    /// CPU time of those between client and server.
+    pub middle_cpu_ns: u64,
+    /// What a tunnel was seen to do; none where there was none.
+    pub tunnel: Option<TunnelUse>,
     /// How many processors each side had to itself, where they were kept apart.
     pub apart: Option<ProcessorsApart>,
     /// What a made link has carried; none where there was none.
     pub link: Option<LinkUse>,
+}
+
+/// What a tunnel was seen to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunnelUse {
+    /// What its ends agreed on.
+    pub leg: Leg,
+    /// How long it took to set up, before the trial.
+    pub set_up_ns: u64,
+    /// Bytes that its client's end has sent in the dark, in the trial.
+    pub sent_bytes: u64,
 }
 
 /// What a made link has carried, both ways.

@@ -8,7 +8,7 @@ use ciphertoll_model::{
     Observation, Resumption, ServerKey, Suite, TlsLibrary, TlsPath, TlsVersion, TrialResult, VoidReason,
 };
 
-use crate::bench::{LinkUse, Measured, ServerUse};
+use crate::bench::{LinkUse, Measured, ServerUse, TunnelUse};
 
 /// Steal beyond this share of the CPU time spent voids the trial.
 const MAX_STEAL: f64 = 0.03;
@@ -59,7 +59,7 @@ pub fn judge(cell: &Cell, measured: &Measured) -> Result<Observation, VoidReason
         metrics: metrics(measured),
         operations: measured.load.operations,
         window_ns: measured.load.window_ns,
-        legs: measured.load.legs.clone(),
+        legs: legs(measured),
         flags: flags(cell, measured),
     })
 }
@@ -74,6 +74,7 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
         return Err(VoidReason::NoOperations);
     }
     is_as_long_as_it_should_be(measured)?;
+    went_through_the_tunnel(cell, measured)?;
     keeps_its_schedule(load)?;
     is_not_the_limit(measured)?;
     for LegCount { leg, .. } in &load.legs {
@@ -207,6 +208,26 @@ fn is_as_long_as_it_should_be(measured: &Measured) -> Result<(), VoidReason> {
     Err(VoidReason::Link { message })
 }
 
+/// What the level says must have been agreed on by the tunnel's ends, and everything must have gone through it.
+fn went_through_the_tunnel(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
+    let Some(tunnel) = cell.treatment.path.as_tunnel() else { return Ok(()) };
+    let Some(TunnelUse { leg, sent_bytes, .. }) = &measured.tunnel else {
+        return Err(VoidReason::Tunnel { message: "there was none".to_owned() });
+    };
+    let observed = leg.suite.as_deref().unwrap_or("no cipher that it tells of");
+    if let Some(planned) = tunnel.cipher().filter(|planned| *planned != observed) {
+        let (planned, observed) = (planned.to_owned(), observed.to_owned());
+        return Err(VoidReason::Negotiated { planned, observed });
+    }
+    // An operation sends something, if only that it is over.
+    if *sent_bytes < measured.load.operations {
+        let message =
+            format!("{sent_bytes} bytes went through it for {} operations", measured.load.operations);
+        return Err(VoidReason::Tunnel { message });
+    }
+    Ok(())
+}
+
 /// An open loop that falls behind, or starts late though clients are free, measures itself.
 fn keeps_its_schedule(load: &TrialResult) -> Result<(), VoidReason> {
     if load.unfinished > 0 {
@@ -252,13 +273,19 @@ fn authenticated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     }
 }
 
+/// What clients have seen, and what was seen of the tunnel between.
+fn legs(measured: &Measured) -> Vec<LegCount> {
+    let tunnel = measured.tunnel.iter().map(|used| LegCount { leg: used.leg.clone(), connections: 1 });
+    measured.load.legs.iter().cloned().chain(tunnel).collect()
+}
+
 fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
     let mut flags = Vec::new();
     flags.extend(unsteady(&measured.load));
     let busy = measured.machine.busy_ns;
     // A server that is not ours has no part in it, or an unknown one.
     if let (Some(server), None) = (&measured.server, &measured.link) {
-        let roles = measured.load.client_cpu_ns + server.cpu_ns;
+        let roles = measured.load.client_cpu_ns + measured.middle_cpu_ns + server.cpu_ns;
         let elsewhere = (busy as f64 - roles as f64) / (busy as f64).max(1.0);
         if busy > 0 && elsewhere.abs() > MAX_CPU_ELSEWHERE {
             flags.push(Flag::CpuElsewhere { share: elsewhere });
@@ -300,11 +327,13 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
     let here = server.as_ref().map(|server| {
         [
             (Metric::CpuUsPerOpServer, server.cpu_ns),
-            (Metric::CpuUsPerOpTotal, load.client_cpu_ns + server.cpu_ns),
+            (Metric::CpuUsPerOpTotal, load.client_cpu_ns + measured.middle_cpu_ns + server.cpu_ns),
         ]
     });
     let client = (Metric::CpuUsPerOpClient, load.client_cpu_ns);
-    for (metric, used_ns) in here.into_iter().flatten().chain([client]) {
+    let middle = measured.tunnel.as_ref().map(|_| (Metric::CpuUsPerOpMiddle, measured.middle_cpu_ns));
+    metrics.extend(measured.tunnel.as_ref().map(|used| (Metric::SetUpNs, used.set_up_ns as f64)));
+    for (metric, used_ns) in here.into_iter().flatten().chain([client]).chain(middle) {
         if used_ns >= MIN_CPU_NS {
             metrics.insert(metric, used_ns as f64 * 1e-3 / operations);
         }

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     Cell, ChainLength, ConnectionUse, Environment, Event, KeyExchangeTime, LatencySummary, Leg, LegCount,
-    Phase, Plan, Resumption, SignatureTime, TrialPace, TrialResult, VoidReason,
+    Phase, Plan, Resumption, SignatureTime, TrialPace, TrialResult, Tunnel, VoidReason,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::bench::{Bench, BenchError, Emit, MachineUse, Measured, ServerUse, TrialError, TrialRequest};
+use crate::bench::{
+    Bench, BenchError, Emit, MachineUse, Measured, ServerUse, TrialError, TrialRequest, TunnelUse,
+};
 
 /// Mean time of a plain operation on the mock's machine.
 const PLAIN_OPERATION_NS: f64 = 200_000.0;
@@ -97,6 +99,8 @@ impl<'a> MockBench<'a> {
                 buffer_misses: 0,
             }),
             machine: MachineUse { busy_ns: busy as u64, steal_ns: 0, time_wait_sockets: 0 },
+            middle_cpu_ns: 0,
+            tunnel: request.cell.treatment.path.as_tunnel().map(|tunnel| tunnel_use(tunnel, operations)),
             apart: None,
             link: None,
         }
@@ -194,6 +198,13 @@ fn phases(cell: &Cell, sum_ns: u64) -> BTreeMap<Phase, u64> {
     let mut phases: BTreeMap<Phase, u64> = names.iter().map(|phase| (*phase, share)).collect();
     phases.insert(Phase::Close, sum_ns - share * (names.len() as u64 - 1));
     phases
+}
+
+fn tunnel_use(tunnel: Tunnel, operations: u64) -> TunnelUse {
+    const SET_UP_NS: u64 = 200_000_000;
+    const BYTES_PER_OPERATION: u64 = 400;
+    let leg = Leg { suite: tunnel.cipher().map(str::to_owned), ..Leg::default() };
+    TunnelUse { leg, set_up_ns: SET_UP_NS, sent_bytes: operations * BYTES_PER_OPERATION }
 }
 
 /// Exactly what the cell's level says, so that the gates let it pass.

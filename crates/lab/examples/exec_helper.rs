@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ciphertoll_lab::{Child, EXEC_COMMAND, Error, Launch, RunAs, run_exec_helper};
+use ciphertoll_lab::{Child, EXEC_COMMAND, Error, Launch, Provisions, RunAs, run_exec_helper};
 use ciphertoll_record::Scratch;
 
 #[expect(clippy::print_stderr, reason = "a binary's last words; they go to the child's log")]
@@ -36,6 +36,7 @@ fn hold(root: &Path) -> Result<(), Error> {
         run_as: RunAs::choose()?,
         processors: None,
         namespace: None,
+        provisions: Provisions::default(),
         log: scratch.path().join("log"),
     };
     let child = Child::spawn(&scratch, Path::new("/proc/self/exe"), &launch)?;

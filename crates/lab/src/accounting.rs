@@ -54,6 +54,8 @@ pub struct Sample {
     pub at: Instant,
     /// CPU time of the server so far; 0 where it is elsewhere.
     pub server_cpu_ns: u64,
+    /// CPU time so far of those between client and server; 0 where there are none.
+    pub middle_cpu_ns: u64,
     /// Time that all processors together were busy; exact to a tick.
     pub machine_busy_ns: u64,
     /// Time that the hypervisor took from all processors together; exact to a tick.
@@ -67,6 +69,8 @@ pub struct SampleDifference {
     pub elapsed: Duration,
     /// CPU time of the server.
     pub server_cpu_ns: u64,
+    /// CPU time of those between client and server.
+    pub middle_cpu_ns: u64,
     /// Time that all processors together were busy.
     pub machine_busy_ns: u64,
     /// Time that the hypervisor took from all processors together.
@@ -167,13 +171,15 @@ fn ended_children_ticks(stat: &str) -> Option<u64> {
 }
 
 impl Sample {
-    /// Reads the machine's clocks, and those of the server if it is here.
-    pub fn take(server: Option<&CpuMeter>) -> Result<Self, Error> {
+    /// Reads the machine's clocks, those of the server if it is here, and of those between client and server.
+    pub fn take(server: Option<&CpuMeter>, middle: &[CpuMeter]) -> Result<Self, Error> {
         let server_cpu_ns = server.map_or(Ok(0), CpuMeter::read_ns)?;
+        let middle_cpu_ns = middle.iter().map(CpuMeter::read_ns).sum::<Result<u64, Error>>()?;
         let machine = MachineTimes::read()?;
         Ok(Self {
             at: Instant::now(),
             server_cpu_ns,
+            middle_cpu_ns,
             machine_busy_ns: machine.busy_ns,
             machine_steal_ns: machine.steal_ns,
         })
@@ -184,6 +190,7 @@ impl Sample {
         SampleDifference {
             elapsed: self.at.saturating_duration_since(earlier.at),
             server_cpu_ns: self.server_cpu_ns.saturating_sub(earlier.server_cpu_ns),
+            middle_cpu_ns: self.middle_cpu_ns.saturating_sub(earlier.middle_cpu_ns),
             machine_busy_ns: self.machine_busy_ns.saturating_sub(earlier.machine_busy_ns),
             machine_steal_ns: self.machine_steal_ns.saturating_sub(earlier.machine_steal_ns),
         }
@@ -301,9 +308,9 @@ mod tests {
 
     #[test]
     fn a_sample_moves_on() {
-        let before = Sample::take(Some(&CpuMeter::of_process(own_pid()))).unwrap();
+        let before = Sample::take(Some(&CpuMeter::of_process(own_pid())), &[]).unwrap();
         burn(Duration::from_millis(50));
-        let difference = Sample::take(Some(&CpuMeter::of_process(own_pid()))).unwrap().since(&before);
+        let difference = Sample::take(Some(&CpuMeter::of_process(own_pid())), &[]).unwrap().since(&before);
         assert!(difference.elapsed >= Duration::from_millis(50));
         assert!(difference.server_cpu_ns > 0);
     }
@@ -328,7 +335,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let pid = child.id().cast_signed();
-        assert!(Sample::take(Some(&CpuMeter::of_process(pid))).is_err());
+        assert!(Sample::take(Some(&CpuMeter::of_process(pid)), &[]).is_err());
         assert!(MemoryPeak::read_bytes(pid).is_err());
     }
 }

@@ -87,6 +87,28 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A program that a path goes through is missing.
+    #[error("{program} not found; {how_to_get}")]
+    ProgramMissing {
+        /// What it is called.
+        program: &'static str,
+        /// How to get it.
+        how_to_get: String,
+    },
+    /// A tunnel cannot be made here.
+    #[error("{tunnel} cannot be made here: {reason}")]
+    TunnelUnavailable {
+        /// Which.
+        tunnel: String,
+        /// Why, and what would help.
+        reason: String,
+    },
+    /// A process was stopped (SIGSTOP) that should have gone on.
+    #[error("{what} was stopped")]
+    Stopped {
+        /// Which.
+        what: String,
+    },
     /// A process ended that should have gone on.
     #[error("{what} ended ({status}); its log ends: {log_end}")]
     Died {
@@ -199,9 +221,12 @@ impl Error {
             Self::ServerMissing { .. }
             | Self::Program { .. }
             | Self::AuthUnavailable { .. }
+            | Self::ProgramMissing { .. }
+            | Self::TunnelUnavailable { .. }
             | Self::TlsUnavailable(_) => ExitCode::NothingRan,
             Self::Interrupted => ExitCode::Interrupted,
             Self::Died { .. }
+            | Self::Stopped { .. }
             | Self::TooSlow { .. }
             | Self::NoCounter(_)
             | Self::NotReloaded { .. }

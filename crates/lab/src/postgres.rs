@@ -67,8 +67,8 @@ pub(crate) fn certificate_request_file(access_rules: &Path) -> PathBuf {
     access_rules.with_file_name("certificate-request.conf")
 }
 
-/// Where clients may come from: loopback, and the far ends of made links.
-const CLIENT_NETWORKS: [&str; 3] = ["127.0.0.0/8", "10.77.0.0/24", "10.78.0.0/24"];
+/// Where clients may come from: loopback, and the far ends of made links and of VPNs.
+const CLIENT_NETWORKS: [&str; 4] = ["127.0.0.0/8", "10.77.0.0/24", "10.78.0.0/24", "10.79.0.0/24"];
 
 /// Rules for roles that are not there let nobody in.
 fn access_rules() -> String {

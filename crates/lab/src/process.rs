@@ -12,6 +12,7 @@ use crate::cgroup::Cgroup;
 use crate::config::Config;
 use crate::control::Control;
 use crate::error::Error;
+use crate::exec::Provisions;
 use crate::files::{self, PRIVATE_FILE};
 use crate::spawn::{Child, Launch};
 use crate::user::RunAs;
@@ -64,6 +65,7 @@ impl ServerProcess {
             run_as: surroundings.run_as,
             processors: surroundings.processors.map(<[u16]>::to_vec),
             namespace: surroundings.namespace.cloned(),
+            provisions: Provisions::default(),
             log,
         };
         let child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;

@@ -441,6 +441,11 @@ impl Server {
         Endpoint::Tcp(SocketAddr::from((address, self.port)))
     }
 
+    /// The port that it listens on for TCP.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Its unix socket.
     pub fn unix_endpoint(&self) -> Endpoint {
         Endpoint::Unix(socket_path(self.engine, &self.place.run, self.port))

@@ -7,29 +7,19 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use ciphertoll_model::Namespace;
 use ciphertoll_record::{Effect, Ended, ProcessIdentity, Scratch};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::stat::{Mode, umask};
-use nix::unistd::{Pid, getppid, setgid, setgroups, setuid};
-use serde::{Deserialize, Serialize};
+use nix::unistd::Pid;
 
 use crate::error::{Context, Error};
-use crate::user::{RunAs, ServerUser};
-
-/// The hidden command that must lead to [`run_exec_helper`].
-pub const EXEC_COMMAND: &str = "__exec";
-
-/// What a child may read and write beyond its owner: nothing.
-const CHILD_UMASK: u32 = 0o077;
+use crate::exec::{EXEC_COMMAND, ExecRequest, Provisions, Stdin};
+use crate::user::RunAs;
 
 /// A process to be started.
 #[derive(Clone, Debug)]
@@ -50,31 +40,10 @@ pub struct Launch {
     pub processors: Option<Vec<u16>>,
     /// The network that it is in; ours, where absent.
     pub namespace: Option<Namespace>,
+    /// What it gets beside.
+    pub provisions: Provisions,
     /// Where its output goes, appended.
     pub log: PathBuf,
-}
-
-/// What the helper is told, as JSON in its one argument. Everybody can read it: no secrets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExecRequest {
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub arguments: Vec<String>,
-    /// Its whole environment.
-    pub environment: BTreeMap<String, String>,
-    /// Where it runs.
-    pub directory: PathBuf,
-    /// As whom it runs, where not as the caller.
-    pub user: Option<ServerUser>,
-    /// The processors that it keeps to; all, where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processors: Option<Vec<u16>>,
-    /// The network that it joins; its caller's, where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<Namespace>,
-    /// Who must still be the parent once the parent-death signal is armed.
-    pub expected_parent: i32,
 }
 
 /// A running child. Killed and reaped when dropped.
@@ -88,49 +57,8 @@ pub struct Child {
     log_start: u64,
     /// How it ended, once it was reaped.
     status: Option<ExitStatus>,
-}
-
-/// The child's side: becomes the program that `argument`, an [`ExecRequest`], asks for. Returns only
-/// where that fails; the caller prints the error, which goes to the child's log, and exits.
-pub fn run_exec_helper(argument: &str) -> Error {
-    let request: ExecRequest = match serde_json::from_str(argument) {
-        Ok(request) => request,
-        Err(error) => {
-            return Error::Exec { program: EXEC_COMMAND.into(), reason: format!("not a request: {error}") };
-        }
-    };
-    let failed = |step: &str, error: io::Error| Error::Exec {
-        program: request.program.clone(),
-        reason: format!("{step}: {error}"),
-    };
-    // First, as who has given up root may not.
-    if let Some(namespace) = &request.namespace
-        && let Err(error) = ciphertoll_link::join(namespace)
-    {
-        return failed("join the link's network", error);
-    }
-    if let Some(processors) = &request.processors
-        && let Err(errno) = keep_to(processors)
-    {
-        return failed(&format!("keep to the processors {processors:?}"), errno.into());
-    }
-    if let Some(user) = request.user
-        && let Err(errno) = become_user(user)
-    {
-        return failed("give up root", errno.into());
-    }
-    umask(Mode::from_bits_truncate(CHILD_UMASK));
-    // Armed after the change of user, which clears it.
-    if let Err(errno) = prctl::set_pdeathsig(Signal::SIGKILL) {
-        return failed("arm the parent-death signal", errno.into());
-    }
-    // Compared after arming: a parent that died before sends no signal any more.
-    if getppid() != Pid::from_raw(request.expected_parent) {
-        return failed("look at the parent", io::Error::other("it is gone"));
-    }
-    let mut command = Command::new(&request.program);
-    command.args(&request.arguments).env_clear().envs(&request.environment).current_dir(&request.directory);
-    failed("exec", command.exec())
+    /// Closed when it is to end, or when we do.
+    _stdin: Option<ChildStdin>,
 }
 
 impl Child {
@@ -145,12 +73,17 @@ impl Child {
         scratch.ledger().note(&Effect::ProcessIntended { what: what.clone(), program: program.clone() })?;
         let mut command = Command::new(helper);
         command.arg(EXEC_COMMAND).arg(argument).process_group(0);
-        command.stdin(Stdio::null()).stdout(log.try_clone().context("open", &launch.log)?).stderr(log);
+        let stdin = match launch.provisions.stdin {
+            Stdin::Empty | Stdin::Connection(_) => Stdio::null(),
+            Stdin::Held => Stdio::piped(),
+        };
+        command.stdin(stdin).stdout(log.try_clone().context("open", &launch.log)?).stderr(log);
         let mut process = command.spawn().context("start", helper)?;
         let pid = process.id().cast_signed();
         match note(scratch, pid, &what, program) {
             Ok(identity) => {
-                Ok(Self { process, identity, what, log: launch.log.clone(), log_start, status: None })
+                let (log, stdin) = (launch.log.clone(), process.stdin.take());
+                Ok(Self { process, identity, what, log, log_start, status: None, _stdin: stdin })
             }
             Err(error) => {
                 // What is not in the ledger must not live.
@@ -177,6 +110,28 @@ impl Child {
             let _ = self.reap();
         }
         self.status
+    }
+
+    /// Fails if it ended, or does nothing any more, since somebody has stopped it.
+    pub fn check(&mut self) -> Result<(), Error> {
+        if let Some(status) = self.ended() {
+            return Err(self.died(status));
+        }
+        if self.identity.is_stopped() {
+            return Err(Error::Stopped { what: self.what.clone() });
+        }
+        Ok(())
+    }
+
+    /// What it is for.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// What it has written to its log.
+    pub fn said(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(text.get(self.log_start as usize..).unwrap_or_default()).into_owned()
     }
 
     /// Waits for its end, at most `limit`.
@@ -224,9 +179,7 @@ impl Child {
     /// The last lines it logged that tell of errors; where none do, simply the last.
     fn log_end(&self) -> String {
         const LINES: usize = 3;
-        let text = fs::read(&self.log).unwrap_or_default();
-        let own = text.get(self.log_start as usize..).unwrap_or_default();
-        let text = String::from_utf8_lossy(own);
+        let text = self.said();
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let mut telling: Vec<&str> = lines.iter().filter(|line| tells_of_error(line)).copied().collect();
         if telling.is_empty() {
@@ -274,6 +227,7 @@ impl Launch {
             user: self.run_as.other(),
             processors: self.processors.clone(),
             namespace: self.namespace.clone(),
+            provisions: self.provisions.clone(),
             expected_parent: Pid::this().as_raw(),
         }
     }
@@ -288,20 +242,6 @@ fn note(scratch: &Scratch, pid: i32, what: &str, program: PathBuf) -> Result<Pro
     let identity = ProcessIdentity::of(pid).context("look at", &PathBuf::from(format!("/proc/{pid}")))?;
     scratch.ledger().note(&Effect::Process { identity, what: what.to_owned(), program })?;
     Ok(identity)
-}
-
-/// What is inherited by every thread and child that comes after.
-fn keep_to(processors: &[u16]) -> nix::Result<()> {
-    const OURSELVES: Pid = Pid::from_raw(0);
-    let mut set = CpuSet::new();
-    processors.iter().try_for_each(|&processor| set.set(usize::from(processor)))?;
-    sched_setaffinity(OURSELVES, &set)
-}
-
-fn become_user(user: ServerUser) -> nix::Result<()> {
-    setgroups(&[user.group_id()])?;
-    setgid(user.group_id())?;
-    setuid(user.user_id())
 }
 
 fn open_log(path: &Path) -> Result<File, Error> {

@@ -21,6 +21,7 @@ use sha1::{Digest, Sha1};
 use crate::config::{Config, Network};
 use crate::control::{self, Control};
 use crate::error::{Context, Error};
+use crate::exec::Provisions;
 use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
 use crate::find::Build;
 use crate::hex::hex;
@@ -205,6 +206,7 @@ fn install(
         run_as: surroundings.run_as,
         processors: None,
         namespace: None,
+        provisions: Provisions::default(),
         log,
     };
     let mut child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;

@@ -19,7 +19,7 @@ mod schedule;
 pub use error::Error;
 pub use namespace::{SERVER, join};
 pub use parent::{Carried, LinkProcess, Made};
-pub use process::run_link_process;
+pub use process::{End, Interface, run_link_process};
 
 /// The hidden command that must lead to [`run_link_process`].
 pub const LINK_COMMAND: &str = "__link";

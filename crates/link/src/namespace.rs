@@ -13,6 +13,7 @@ use nix::unistd::{getegid, geteuid};
 use crate::Error;
 use crate::netlink::{Neighbours, Netlink, Peer};
 use crate::packet::PacketSocket;
+use crate::process::{End, Interface};
 
 /// The interface at the end of the long link, in both networks.
 const LONG: &str = "wan0";
@@ -89,6 +90,22 @@ impl Networks {
         self.middle.enter()
     }
 
+    /// Takes up what somebody at an end has made there.
+    pub(crate) fn configure(&self, interface: &Interface) -> Result<(), Error> {
+        let Interface { end, name, address, mtu_bytes } = interface;
+        let network = match end {
+            End::Clients => &self.clients,
+            End::Servers => &self.servers,
+        };
+        // Names of interfaces are those of the network that one is in.
+        network.enter()?;
+        let given = network.netlink.add_address(name, *address, PREFIX_BITS);
+        let up =
+            given.and_then(|()| network.netlink.set_up(name, *mtu_bytes, QUEUE, Neighbours::TakenForGranted));
+        self.middle.enter()?;
+        up.map_err(Error::at("configure an interface"))
+    }
+
     /// The line's ends, once.
     pub(crate) fn take_ends(&mut self) -> Result<[PacketSocket; 2], Error> {
         self.ends.take().ok_or(Error::Down("it is a line already"))
@@ -104,6 +121,8 @@ impl Network {
         // What one connection has learnt of the link must not help the next.
         fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1")
             .map_err(Error::at("set tcp_no_metrics_save"))?;
+        // As on loopback: a port that waits out its time is taken again after a second, or churn would run out of them.
+        fs::write("/proc/sys/net/ipv4/tcp_tw_reuse", "1").map_err(Error::at("set tcp_tw_reuse"))?;
         let handle = File::open("/proc/thread-self/ns/net").map_err(Error::at("keep a network"))?;
         Ok(Self { handle, netlink })
     }

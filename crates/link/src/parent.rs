@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ciphertoll_model::{LinkShape, Namespace};
 
-use crate::process::{Answer, CarriedAnswer, Order, SetAnswer};
+use crate::process::{Answer, CarriedAnswer, Interface, Order, SetAnswer};
 use crate::{Error, LINK_COMMAND};
 
 /// Of making networks.
@@ -128,6 +128,14 @@ impl LinkProcess {
         match self.order(&Order::Carried)? {
             Answer::Carried(carried) => Ok(carried.into()),
             _ => Err(Error::Down("it did not say what it has carried")),
+        }
+    }
+
+    /// Takes an interface up that somebody at an end has made, and gives it an address.
+    pub fn configure(&mut self, interface: Interface) -> Result<(), Error> {
+        match self.order(&Order::Configure(interface))? {
+            Answer::Configured => Ok(()),
+            _ => Err(Error::Down("it did not say that it has configured an interface")),
         }
     }
 

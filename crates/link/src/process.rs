@@ -2,6 +2,7 @@
 //! It ends with its stdin.
 
 use std::io::{self, BufRead, Write};
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 
 use ciphertoll_model::{LinkShape, Namespace};
@@ -22,6 +23,31 @@ pub(crate) enum Order {
     Set(LinkShape),
     /// Say what was carried since the last time.
     Carried,
+    /// Take an interface up that somebody else has made, and give it an address.
+    Configure(Interface),
+}
+
+/// An interface that somebody at an end of the link has made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Interface {
+    /// In whose network.
+    pub end: End,
+    /// Its name there.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The longest packet that it takes, headers included.
+    pub mtu_bytes: u32,
+}
+
+/// An end of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// Where clients are.
+    Clients,
+    /// Where servers are.
+    Servers,
 }
 
 /// What it says.
@@ -36,6 +62,7 @@ pub(crate) enum Answer {
     },
     Set(SetAnswer),
     Carried(CarriedAnswer),
+    Configured,
     Failed(String),
 }
 
@@ -81,6 +108,11 @@ fn obey(stdout: &mut impl Write) -> Result<(), Error> {
         let answer = match serde_json::from_str(&order)? {
             Order::Set(shape) => set(&networks, &line, shape, &mut known)?,
             Order::Carried => carried(&line),
+            // Whoever has made the interface has made a mistake; the line goes on.
+            Order::Configure(interface) => match networks.configure(&interface) {
+                Ok(()) => Answer::Configured,
+                Err(error) => Answer::Failed(error.to_string()),
+            },
         };
         say(stdout, &answer)?;
     }

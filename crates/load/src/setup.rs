@@ -92,9 +92,15 @@ fn login(spec: &TrialSpec, password: Secret) -> Login {
 
 /// Local ports that the trial's connects can choose from; absent where they use none. Absent, too, where the server is
 /// elsewhere: what waits out its time is counted over all destinations, and a port waits toward its own only. There, a
-/// connect that finds none fails and says so.
+/// connect that finds none fails and says so. And where a port that waits out its time is taken all the same, as in the
+/// networks of links, none is ever short.
 pub(crate) fn usable_ports(spec: &TrialSpec) -> Option<u64> {
+    const REUSED: &str = "1";
     let Endpoint::Tcp(address) = &spec.endpoint else { return None };
+    let reuse = fs::read_to_string("/proc/sys/net/ipv4/tcp_tw_reuse").ok();
+    if reuse.is_some_and(|reuse| reuse.trim() == REUSED) {
+        return None;
+    }
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut limits = range.split_whitespace().filter_map(|limit| limit.parse::<u64>().ok());
     let (first, last) = (limits.next()?, limits.next()?);

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::factor::{
     AtRest, Auth, ClientCertificate, Clients, ConnectionUse, Ctx, Dataset, Driver, Engine, Link, Pace, Path,
-    Resumption, Scale, ServerKey, ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsPath, TlsStart, UrlPlace,
-    Verification, Workload,
+    Resumption, Scale, ServerKey, ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsPath, TlsStart, Tunnel,
+    UrlPlace, Verification, Workload,
 };
 
 /// What is compared: one level of each factor that is not load.
@@ -113,6 +113,8 @@ impl Cell {
             "a private server asks for what it is told to: say which"
         } else if made && *path == Path::Unix {
             "a unix socket has no link in between"
+        } else if path.as_tunnel().is_some_and(Tunnel::joins_networks) && !made {
+            "a VPN joins two networks, and loopback is one: --link 0ms or longer"
         } else if made && *driver != Driver::Native {
             "other people's clients are not led over a made link yet"
         } else {
@@ -126,7 +128,9 @@ impl Cell {
         let Treatment { server, path, auth, driver, link, at_rest, .. } = &self.treatment;
         let name = server.short_name();
         let tls = path.as_tls();
-        let reason = if tls.is_some_and(|tls| tls.key.is_some()) {
+        let reason = if path.as_tunnel().is_some() {
+            format!("a tunnel ends beside its server, and {name} is elsewhere: only servers started here")
+        } else if tls.is_some_and(|tls| tls.key.is_some()) {
             format!(
                 "{name} has a certificate of its own: write {}",
                 tls.map_or("", |tls| tls.version.label())

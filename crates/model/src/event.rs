@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Arm, CellId, Skipped};
 use crate::environment::Environment;
-use crate::factor::LinkShape;
+use crate::factor::{LinkShape, Path};
 use crate::metric::Metric;
 use crate::primitive::{KeyExchangeTime, SignatureTime};
-use crate::trial::LegCount;
+use crate::trial::{Leg, LegCount};
 
 /// An event and when it happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,6 +86,17 @@ pub enum Event {
         round_trip_ns_p50: u64,
         /// TCP's congestion control at both ends.
         congestion_control: String,
+    },
+    /// A tunnel was tried before the first block, and it works; from there on, it is set up afresh for each trial.
+    TunnelTried {
+        /// The path that goes through it.
+        path: Path,
+        /// What its program says that it is; empty where it does not.
+        version: String,
+        /// What its ends agreed on.
+        leg: Leg,
+        /// How long it took to set up, with nothing but its own ends' work in between.
+        elapsed_ms: u64,
     },
     /// What a baseline can do in a closed loop, which paces in percent refer to.
     CapacityFound {
@@ -246,6 +257,12 @@ pub enum VoidReason {
     /// The link was not what it should have been.
     #[error("the link: {message}")]
     Link {
+        /// How not.
+        message: String,
+    },
+    /// The tunnel was not what it should have been.
+    #[error("the tunnel: {message}")]
+    Tunnel {
         /// How not.
         message: String,
     },

@@ -22,9 +22,10 @@ pub use event::{Ending, Event, Flag, LookDecision, Observation, Stamped, VoidRea
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, ConnectionUse, Ctx,
-    Dataset, Driver, DriverName, Engine, Factor, Group, Iterations, LevelError, Link, LinkShape, Pace, Path,
-    Percent, Resumption, Scale, ServerKey, ServerLevel, ServerUrl, Suite, TlsDemand, TlsLibrary, TlsPath,
-    TlsStart, TlsVersion, UrlError, UrlPlace, UrlTls, Verification, Workload,
+    Dataset, Driver, DriverName, Engine, Factor, Group, Iterations, LevelError, Link, LinkShape,
+    OpenVpnCipher, Pace, Path, Percent, Resumption, Scale, ServerKey, ServerLevel, ServerUrl, SshCipher,
+    SshSession, SshTunnel, Suite, TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel, UrlError,
+    UrlPlace, UrlTls, Verification, Workload,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{

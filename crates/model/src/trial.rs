@@ -357,16 +357,16 @@ impl Phase {
 }
 
 /// What was negotiated on one hop of the path, as observed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Leg {
     /// Who opened the hop.
     pub from: String,
     /// Who answered.
     pub to: String,
-    /// `tls1.3`; absent where the hop is not encrypted.
+    /// `tls1.3`; absent where the hop has no TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_version: Option<String>,
-    /// The cipher suite, by its IANA or OpenSSL name.
+    /// The cipher suite, by its IANA or OpenSSL name; a tunnel's cipher, as the tunnel calls it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<String>,
     /// The key-exchange group.
@@ -387,7 +387,7 @@ pub struct Leg {
     /// How the client proved who it is: what the server really asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// The client's TLS library.
+    /// The client's TLS library; of a tunnel, whose it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
 }

@@ -47,6 +47,12 @@ impl ProcessIdentity {
         self.open().is_some_and(|process| !wait(&process, Duration::ZERO).unwrap_or(true))
     }
 
+    /// Whether that very process lives, but does nothing, as somebody has stopped it (SIGSTOP, a debugger).
+    pub fn is_stopped(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        start_time(&stat) == Some(self.start_time_ticks) && is_stopped(&stat)
+    }
+
     /// Waits until the process has ended, at most `limit`; says whether it has.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
         self.open().map_or(Ok(true), |process| wait(&process, limit))
@@ -97,6 +103,11 @@ fn wait(process: &OwnedFd, limit: Duration) -> io::Result<bool> {
             Err(errno) => return Err(errno.into()),
         }
     }
+}
+
+/// Field 3 of `/proc/PID/stat`: `T` or `t`.
+fn is_stopped(stat: &str) -> bool {
+    stat.rsplit_once(')').is_some_and(|(_, after_name)| after_name.trim_start().starts_with(['T', 't']))
 }
 
 /// Field 22 of `/proc/PID/stat`; counted from the last `)`, since a program's name may hold anything.

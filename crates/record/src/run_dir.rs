@@ -106,6 +106,7 @@ fn durability(event: &Event) -> Durability {
         | Event::Finished { .. } => Durability::Durable,
         Event::EnvironmentSeen { .. }
         | Event::LinkMade { .. }
+        | Event::TunnelTried { .. }
         | Event::Preparing { .. }
         | Event::ServerReady { .. }
         | Event::CellSkipped { .. }

@@ -78,12 +78,13 @@ pub fn csv(report: &RunReport<'_>, plot: Plot) -> String {
     rows.iter().map(|row| line(row)).collect()
 }
 
-const LEVELS: [Metric; 7] = [
+const LEVELS: [Metric; 8] = [
     Metric::RatePerS,
     Metric::StatementsPerS,
     Metric::LatencyNsMean,
     Metric::ServiceNsMean,
     Metric::ScheduleLagNsP99,
+    Metric::SetUpNs,
     Metric::RssBytesClient,
     Metric::RssBytesServer,
 ];
@@ -95,7 +96,8 @@ const PERCENTILES: [Metric; 6] = [
     Metric::ServiceNsP95,
     Metric::ServiceNsP99,
 ];
-const CPU: [Metric; 3] = [Metric::CpuUsPerOpClient, Metric::CpuUsPerOpServer, Metric::CpuUsPerOpTotal];
+const CPU: [Metric; 4] =
+    [Metric::CpuUsPerOpClient, Metric::CpuUsPerOpMiddle, Metric::CpuUsPerOpServer, Metric::CpuUsPerOpTotal];
 
 /// What levels are preceded by, the cell apart.
 const ABOUT: [&str; 2] = ["role", "blocks_used"];

@@ -1,8 +1,8 @@
 //! Who a sentence is about: "A TLS 1.3 connect (P-256 certificate)", and "a plain one".
 
 use ciphertoll_model::{
-    Cell, ClientCertificate, ConnectionUse, Ctx, Factor, Path, Resumption, ServerKey, TlsLibrary, TlsPath,
-    TlsStart, TlsVersion, Workload,
+    Cell, ClientCertificate, ConnectionUse, Ctx, Factor, OpenVpnCipher, Path, Resumption, ServerKey,
+    SshSession, SshTunnel, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel, Workload,
 };
 
 use crate::names;
@@ -22,9 +22,9 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
             let adjective = path.map_or_else(String::new, |path| format!("{} ", adjective(path)));
             let operation = format!("{adjective}{what}{}{details}", server.to);
             if cell.clients.count() == 1 && names::pace(cell).is_empty() {
-                format!("A {operation}")
+                format!("A{}{operation}", n_before(&operation))
             } else {
-                format!("At {}, a {operation}", names::concurrency(cell))
+                format!("At {}, a{}{operation}", names::concurrency(cell), n_before(&operation))
             }
         }
         ConnectionUse::Pooled => {
@@ -34,13 +34,19 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
     }
 }
 
+/// What is between an `a` and what follows it; names are spoken as they are spelled.
+fn n_before(words: &str) -> &'static str {
+    if words.starts_with("SSH") || words.starts_with("OpenVPN") { "n " } else { " " }
+}
+
 /// What the subject is compared with, named by what it differs in.
 pub(crate) fn object(baseline: &Cell, rows: &[Factor]) -> String {
     let (server, details) = (server(baseline, rows), details(baseline, rows, Naming::Differences));
     let path = rows.contains(&Factor::Path).then_some(baseline.treatment.path);
     match (baseline.workload.connection_use(), path) {
         (ConnectionUse::PerOperation, Some(path)) => {
-            format!("a {} one{}{details}", adjective(path), server.to)
+            let adjective = adjective(path);
+            format!("a{}{adjective} one{}{details}", n_before(adjective), server.to)
         }
         (ConnectionUse::PerOperation, None) => format!("one{}{details}", server.to),
         (ConnectionUse::Pooled, Some(Path::Plain)) => format!("plain{}{details}", server.on),
@@ -124,6 +130,11 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
         details.extend(tls.chain.map(|chain| format!("chain of {chain}")));
         details.extend((tls.library == TlsLibrary::Rustls).then(|| "rustls".to_owned()));
     }
+    if let Some(tunnel) = cell.treatment.path.as_tunnel()
+        && named(Factor::Path)
+    {
+        details.extend(tunnel_details(tunnel).into_iter().map(ToOwned::to_owned));
+    }
     for factor in rows {
         match factor {
             Factor::Server | Factor::Path | Factor::Workload | Factor::Clients | Factor::Pace => {}
@@ -136,10 +147,22 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
     details
 }
 
+/// What tells a tunnel from others of its kind.
+fn tunnel_details(tunnel: Tunnel) -> Vec<&'static str> {
+    match tunnel {
+        Tunnel::Ssh(SshTunnel { cipher, session: SshSession::Open }) => vec![cipher.label()],
+        Tunnel::Ssh(SshTunnel { cipher, session: SshSession::None }) => vec![cipher.label(), "no session"],
+        Tunnel::OpenVpn(OpenVpnCipher::None) => vec!["no cipher"],
+        Tunnel::OpenVpn(cipher) => vec![cipher.label()],
+        Tunnel::WireGuard | Tunnel::Stunnel => Vec::new(),
+    }
+}
+
 fn adjective(path: Path) -> &'static str {
     match path {
         Path::Plain => "plain",
         Path::Unix => "unix-socket",
+        Path::Tunnel(tunnel) => tunnel.display_name(),
         Path::Tls(TlsPath { version, .. }) => protocol(version),
     }
 }
@@ -148,6 +171,7 @@ fn noun(path: Path) -> &'static str {
     match path {
         Path::Plain => "plain TCP",
         Path::Unix => "a unix socket",
+        Path::Tunnel(tunnel) => tunnel.display_name(),
         Path::Tls(TlsPath { version, .. }) => protocol(version),
     }
 }

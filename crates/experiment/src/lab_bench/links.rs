@@ -69,6 +69,11 @@ impl Links {
         Ok(())
     }
 
+    /// The process that has made the networks, where there are any.
+    pub(super) fn process(&mut self) -> Option<&mut LinkProcess> {
+        self.process.as_mut()
+    }
+
     /// Where a load process for a cell with this link belongs.
     pub(super) fn namespace_of_clients(&self, link: Link) -> Option<Namespace> {
         let process = self.process.as_ref()?;

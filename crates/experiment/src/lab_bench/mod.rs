@@ -8,6 +8,7 @@ mod observe;
 mod primitives;
 mod remotes;
 mod request;
+mod tunnels;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -25,7 +26,10 @@ use self::links::Links;
 use self::observe::{Clocks, observe};
 use self::remotes::{Remotes, stop_where_it_is_full};
 use self::request::{at_url, credentials, here};
-use crate::bench::{Bench, BenchError, Emit, LinkUse, Measured, ProcessorsApart, TrialError, TrialRequest};
+use self::tunnels::Tunnels;
+use crate::bench::{
+    Bench, BenchError, Emit, LinkUse, Measured, ProcessorsApart, TrialError, TrialRequest, TunnelUse,
+};
 use crate::interrupt::Interrupt;
 
 /// The real bench.
@@ -36,6 +40,7 @@ pub struct LabBench {
     injection: Option<Injection>,
     lab: Option<Lab>,
     links: Links,
+    tunnels: Tunnels,
     instances: Vec<Instance>,
     passwords: Passwords,
     remotes: Remotes,
@@ -92,6 +97,7 @@ impl LabBench {
             injection: None,
             lab: None,
             links: Links::default(),
+            tunnels: Tunnels::default(),
             instances: Vec::new(),
             passwords: Passwords::new(),
             remotes: Remotes::default(),
@@ -215,6 +221,8 @@ impl Bench for LabBench {
                 Err(error) => return Err(error.into()),
             }
         }
+        let ground = tunnels::Ground { lab: &lab, logs: &self.logs, apart: self.apart.as_ref() };
+        self.tunnels.try_all(plan, &ground, &self.instances, &mut self.links, emit);
         self.lab = Some(lab);
         match last_failure {
             Some(error) if self.instances.is_empty() && self.remotes.is_empty() => Err(error.into()),
@@ -231,13 +239,16 @@ impl Bench for LabBench {
         if self.remotes.of(cell).is_some() {
             return Ok(());
         }
+        self.tunnels.down();
         self.relink(emit)?;
         self.revive(cell, emit)?;
         self.links.set(cell, emit)?;
         let server = &mut self.instance(cell)?.server;
         server.prepare_auth(credentials(cell)).map_err(|error| control_failed(server, error))?;
-        let Some(tls) = cell.treatment.path.as_tls() else { return Ok(()) };
-        server.install_certificate(tls).map_err(|error| control_failed(server, error))
+        if let Some(tls) = cell.treatment.path.as_tls() {
+            server.install_certificate(tls).map_err(|error| control_failed(server, error))?;
+        }
+        self.set_up_tunnel(cell)
     }
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
@@ -256,6 +267,7 @@ impl Bench for LabBench {
             }
         }
         self.remotes.clear();
+        self.tunnels.down();
         self.links.down();
         // Dropping the lab removes the scratch directory.
         self.lab = None;
@@ -264,16 +276,41 @@ impl Bench for LabBench {
 }
 
 impl LabBench {
+    fn set_up_tunnel(&mut self, cell: &Cell) -> Result<(), TrialError> {
+        let Some(lab) = &self.lab else { return Ok(()) };
+        let ground = tunnels::Ground { lab, logs: &self.logs, apart: self.apart.as_ref() };
+        let Some(instance) = self.instances.iter().find(|instance| instance.serves(cell)) else {
+            return Ok(());
+        };
+        self.tunnels.set_up(cell, &ground, &instance.server, &mut self.links)
+    }
+
+    /// What the trial has had of its tunnel. One that did not go well may have had its reason there.
+    fn tunnel_after(
+        &mut self,
+        measured: &Result<Measured, TrialError>,
+    ) -> Result<Option<TunnelUse>, TrialError> {
+        let went_well = measured.as_ref().is_ok_and(|measured| measured.load.errors.is_empty());
+        if !went_well && !matches!(measured, Err(TrialError::Interrupted)) {
+            self.tunnels.check_survived()?;
+        }
+        self.tunnels.used()
+    }
+
     fn trial_here(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
         let delay = self.injected_delay(request.cell, request.arm);
         let server = &mut self.instance(request.cell)?.server;
         let misses_before = server.buffer_misses().map_err(|error| control_failed(server, error))?;
         let (clocks, spec) = (Clocks::of(server), here(request, server, delay));
+        let clocks = clocks.with_middle(self.tunnels.cpu_meters());
+        let spec = TrialSpec { endpoint: self.tunnels.endpoint().unwrap_or(spec.endpoint), ..spec };
         let link = request.cell.treatment.link;
         self.links.forget(link)?;
+        self.tunnels.forget()?;
         let load = self.start_load(request.cell, spec)?;
         let measured = observe(load, &clocks, &self.interrupt).map_err(TrialError::from);
         let carried = if self.links.is_down() { link_is_down() } else { self.links.carried(link) };
+        let tunnel = self.tunnel_after(&measured);
         let apart = self
             .apart
             .as_ref()
@@ -286,9 +323,10 @@ impl LabBench {
         };
         match (measured, survived) {
             (_, Err(died)) => Err(server_died(&died)),
-            (Err(error), Ok(())) => carried.and(Err(error)),
+            (Err(error), Ok(())) => carried.and(tunnel).and(Err(error)),
             (Ok(mut measured), Ok(())) => {
                 measured.link = carried?;
+                measured.tunnel = tunnel?;
                 let server = &mut self.instance(request.cell)?.server;
                 let misses = server.buffer_misses().map_err(|error| control_failed(server, error))?;
                 if let Some(server) = &mut measured.server {

@@ -20,16 +20,23 @@ pub(super) struct Clocks {
     cpu: Option<CpuMeter>,
     /// Absent where the server is many processes: the sum of their peaks is nobody's peak.
     memory: Option<i32>,
+    /// Of those between client and server.
+    middle: Vec<CpuMeter>,
 }
 
 impl Clocks {
     pub(super) fn of(server: &Server) -> Self {
-        Self { cpu: Some(server.cpu_meter()), memory: server.memory_pid() }
+        Self { cpu: Some(server.cpu_meter()), memory: server.memory_pid(), middle: Vec::new() }
+    }
+
+    /// The same, and those of a tunnel's ends.
+    pub(super) fn with_middle(self, middle: Vec<CpuMeter>) -> Self {
+        Self { middle, ..self }
     }
 
     /// Those of the machine only.
     pub(super) fn of_machine() -> Self {
-        Self { cpu: None, memory: None }
+        Self { cpu: None, memory: None, middle: Vec::new() }
     }
 }
 
@@ -86,7 +93,7 @@ pub(super) fn observe(
             None | Some(LoadMessage::Samples { .. }) => {}
             Some(LoadMessage::WindowOpened) => {
                 clocks.memory.map(MemoryPeak::begin);
-                opened = Sample::take(clocks.cpu.as_ref()).ok();
+                opened = Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok();
             }
             Some(LoadMessage::WindowClosed) => {
                 window = opened.and_then(|opened| close_window(clocks, &opened, pid));
@@ -116,7 +123,7 @@ struct Window {
 }
 
 fn close_window(clocks: &Clocks, opened: &Sample, load: i32) -> Option<Window> {
-    let used = Sample::take(clocks.cpu.as_ref()).ok()?.since(opened);
+    let used = Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok()?.since(opened);
     Some(Window {
         used,
         whose: if clocks.cpu.is_some() { Whose::ServerAndMachine } else { Whose::Machine },
@@ -144,5 +151,7 @@ fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, Tria
         steal_ns: in_window(used.machine_steal_ns),
         time_wait_sockets,
     };
-    Ok(Measured { load, server, machine, apart: None, link: None })
+    // Which tunnel it was, and whether any, is known to whoever has set it up.
+    let middle_cpu_ns = in_window(used.middle_cpu_ns);
+    Ok(Measured { load, server, machine, middle_cpu_ns, tunnel: None, apart: None, link: None })
 }

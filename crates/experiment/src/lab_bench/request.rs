@@ -25,7 +25,8 @@ pub(super) fn here(request: &TrialRequest<'_>, server: &Server, injected_delay: 
     let account = server.account(credentials(cell));
     let endpoint = match cell.treatment.path {
         Path::Unix => server.unix_endpoint(),
-        Path::Plain | Path::Tls(_) => server.endpoint_over(cell.treatment.link),
+        // Whoever has set a tunnel up knows where it begins.
+        Path::Plain | Path::Tls(_) | Path::Tunnel(_) => server.endpoint_over(cell.treatment.link),
     };
     let tls = cell.treatment.path.as_tls().map(|tls| TlsSpec {
         version: tls.version,

@@ -6,8 +6,8 @@ use ciphertoll_record::scratch_root;
 use nix::unistd::geteuid;
 
 use super::places::{file_system, nearest};
-use super::tools::{install, search};
 use super::{Finding, Purpose};
+use crate::programs::{install, search};
 
 const FUSE: &str = "/dev/fuse";
 

@@ -247,11 +247,11 @@ fn a_servers_cpu_time_covers_processes_that_ended() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None);
     let meter = server.cpu_meter();
-    let before = Sample::take(Some(&meter)).unwrap();
+    let before = Sample::take(Some(&meter), &[]).unwrap();
     for _ in 0..20 {
         connect(&server, Auth::default_of(Engine::Postgres), Way::Tls, None).unwrap().close().unwrap();
     }
-    let difference = Sample::take(Some(&meter)).unwrap().since(&before);
+    let difference = Sample::take(Some(&meter), &[]).unwrap().since(&before);
     assert!(difference.server_cpu_ns > 20 * 500_000, "a login takes more than 0.5 ms: {difference:?}");
     assert!(server.memory_pid().is_none());
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ciphertoll_lab::{Child, EXEC_COMMAND, ExecRequest, Launch, RunAs};
+use ciphertoll_lab::{Child, EXEC_COMMAND, ExecRequest, Launch, Provisions, RunAs};
 use ciphertoll_record::{Ended, ProcessIdentity, Scratch, sweep};
 
 use crate::common;
@@ -25,6 +25,7 @@ fn shell(place: &Path, script: &str) -> Launch {
         run_as: RunAs::choose().unwrap(),
         processors: None,
         namespace: None,
+        provisions: Provisions::default(),
         log: place.join("log"),
     }
 }
@@ -129,6 +130,7 @@ fn a_child_whose_parent_is_gone_does_not_start() {
         user: None,
         processors: None,
         namespace: None,
+        provisions: Provisions::default(),
         expected_parent: i32::MAX,
     };
     let argument = serde_json::to_string(&request).unwrap();

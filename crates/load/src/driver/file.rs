@@ -263,7 +263,8 @@ impl PathKind {
     /// The kind of a path.
     pub fn of(path: Path) -> Self {
         match path {
-            Path::Plain => Self::Plain,
+            // Who goes through a tunnel need not know of it.
+            Path::Plain | Path::Tunnel(_) => Self::Plain,
             Path::Unix => Self::Unix,
             Path::Tls(tls) => match tls.start {
                 TlsStart::Requested | TlsStart::Eager => Self::Tls,

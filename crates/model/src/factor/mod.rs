@@ -9,6 +9,7 @@ mod path;
 mod plain;
 mod server;
 mod tls;
+mod tunnel;
 mod url;
 mod workload;
 
@@ -20,6 +21,7 @@ pub use path::{ClientCertificate, Path, Resumption, TlsLibrary, TlsPath, TlsStar
 pub use plain::{AtRest, Clients, Ctx, Scale};
 pub use server::{Engine, ServerLevel};
 pub use tls::{ChainLength, Group, ServerKey, Suite, TlsVersion};
+pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
 pub use url::{ServerUrl, TlsDemand, UrlError, UrlPlace, UrlTls, Verification};
 pub use workload::{Bytes, ConnectionUse, Dataset, Workload};
 

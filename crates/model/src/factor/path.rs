@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ChainLength, Factor, Group, LevelError, ServerKey, Suite, TlsVersion, as_text, match_name,
+    ChainLength, Factor, Group, LevelError, ServerKey, Suite, TlsVersion, Tunnel, as_text, match_name,
     split_modifiers, unknown_modifier,
 };
 use crate::trial::Strength;
@@ -20,6 +20,8 @@ pub enum Path {
     Unix,
     /// TLS over TCP, verified.
     Tls(TlsPath),
+    /// TCP without encryption, led through a tunnel that has it.
+    Tunnel(Tunnel),
 }
 
 /// A TLS path: the protocol version and the server certificate's key. On what is not named client and server agree by
@@ -94,9 +96,11 @@ pub enum TlsLibrary {
 }
 
 impl Path {
+    const TLS: usize = TlsVersion::ALL.len() * (1 + ServerKey::ALL.len());
+
     /// Every path, without modifiers.
-    pub const ALL: [Self; 2 + TlsVersion::ALL.len() * (1 + ServerKey::ALL.len())] = {
-        let mut all = [Self::Plain; 2 + TlsVersion::ALL.len() * (1 + ServerKey::ALL.len())];
+    pub const ALL: [Self; 2 + Self::TLS + Tunnel::ALL.len()] = {
+        let mut all = [Self::Plain; 2 + Self::TLS + Tunnel::ALL.len()];
         all[1] = Self::Unix;
         let (mut next, mut version) = (2, 0);
         while version < TlsVersion::ALL.len() {
@@ -107,6 +111,11 @@ impl Path {
             }
             all[next] = Self::tls_as_served(TlsVersion::ALL[version]);
             (next, version) = (next + 1, version + 1);
+        }
+        let mut tunnel = 0;
+        while tunnel < Tunnel::ALL.len() {
+            all[next] = Self::Tunnel(Tunnel::ALL[tunnel]);
+            (next, tunnel) = (next + 1, tunnel + 1);
         }
         all
     };
@@ -125,7 +134,24 @@ impl Path {
     pub fn as_tls(self) -> Option<TlsPath> {
         match self {
             Self::Tls(tls) => Some(tls),
+            Self::Plain | Self::Unix | Self::Tunnel(_) => None,
+        }
+    }
+
+    /// The tunnel, where there is one.
+    pub fn as_tunnel(self) -> Option<Tunnel> {
+        match self {
+            Self::Tunnel(tunnel) => Some(tunnel),
+            Self::Plain | Self::Unix | Self::Tls(_) => None,
+        }
+    }
+
+    /// The same with one more modifier; `None` where there is no such modifier.
+    fn modified(self, modifier: &str) -> Option<Result<Self, LevelError>> {
+        match self {
             Self::Plain | Self::Unix => None,
+            Self::Tls(tls) => tls.modified(modifier).map(|modified| modified.map(Self::Tls)),
+            Self::Tunnel(tunnel) => tunnel.modified(modifier).map(|tunnel| Ok(Self::Tunnel(tunnel))),
         }
     }
 }
@@ -227,6 +253,7 @@ impl fmt::Display for Path {
             Self::Plain => formatter.write_str("plain"),
             Self::Unix => formatter.write_str("unix"),
             Self::Tls(tls) => tls.fmt(formatter),
+            Self::Tunnel(tunnel) => tunnel.fmt(formatter),
         }
     }
 }
@@ -274,7 +301,9 @@ fn in_short(error: LevelError) -> LevelError {
             let keys = ServerKey::ALL.map(ServerKey::label).join(", ");
             let versions = TlsVersion::ALL.map(TlsVersion::label);
             let known = ["plain", "unix"].into_iter().chain(versions).map(ToOwned::to_owned);
-            let known = known.chain([format!("tls1.x-KEY with KEY one of {keys}")]).collect();
+            let tls = format!("tls1.x-KEY with KEY one of {keys}");
+            let tunnels = ["ssh-CIPHER", "openvpn-CIPHER", "wireguard", "stunnel"].map(ToOwned::to_owned);
+            let known = known.chain([tls]).chain(tunnels).collect();
             LevelError::UnknownName { factor, text, nearest, known }
         }
         other => other,
@@ -288,8 +317,7 @@ impl FromStr for Path {
         let (name, mut modifiers) = split_modifiers(text);
         let path = match_name(Factor::Path, name, &Self::ALL, |path| path.to_string()).map_err(in_short)?;
         modifiers.try_fold(path, |path, modifier| {
-            let modified = path.as_tls().and_then(|tls| tls.modified(modifier));
-            modified.unwrap_or_else(|| Err(unknown_modifier(Factor::Path, name, modifier))).map(Self::Tls)
+            path.modified(modifier).unwrap_or_else(|| Err(unknown_modifier(Factor::Path, name, modifier)))
         })
     }
 }

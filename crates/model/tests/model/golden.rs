@@ -66,6 +66,8 @@ fn observation() -> Observation {
         Metric::ServiceNsP95,
         Metric::ServiceNsP99,
         Metric::ScheduleLagNsP99,
+        Metric::CpuUsPerOpMiddle,
+        Metric::SetUpNs,
     ];
     let first = Metric::ALL.iter().filter(|metric| !later.contains(metric));
     let metrics = first.enumerate().map(|(index, metric)| (*metric, index as f64 + 0.25));
@@ -168,6 +170,20 @@ fn primitives() -> Event {
     }
 }
 
+/// Added when there were tunnels.
+fn tunnel_tried() -> Event {
+    let leg = Leg {
+        from: "ssh".to_owned(),
+        to: "sshd".to_owned(),
+        suite: Some("aes256-ctr".to_owned()),
+        key: Some("ssh-ed25519".to_owned()),
+        library: Some("OpenSSH".to_owned()),
+        ..Leg::default()
+    };
+    let path = "ssh-aes256-ctr+N".parse().unwrap();
+    Event::TunnelTried { path, version: "OpenSSH_9.2p1".to_owned(), leg, elapsed_ms: 212 }
+}
+
 /// Added when links were made.
 fn link_made() -> Event {
     Event::LinkMade {
@@ -180,8 +196,14 @@ fn link_made() -> Event {
 
 /// One of each kind.
 fn written() -> Vec<Stamped> {
-    let events =
-        [before_the_blocks(), blocks(), afterwards(), added(), vec![primitives(), link_made()]].concat();
+    let events = [
+        before_the_blocks(),
+        blocks(),
+        afterwards(),
+        added(),
+        vec![primitives(), link_made(), tunnel_tried()],
+    ]
+    .concat();
     (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| Stamped { at_unix_ms, event }).collect()
 }
 
@@ -205,6 +227,7 @@ fn kind(event: &Event) -> usize {
         Event::RunResumed { .. } => 14,
         Event::PrimitivesMeasured { .. } => 15,
         Event::LinkMade { .. } => 16,
+        Event::TunnelTried { .. } => 17,
     }
 }
 
@@ -215,7 +238,7 @@ fn lines_of_version_1_are_read() {
     let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (0..=16).collect::<Vec<_>>());
+    assert_eq!(kinds, (0..=17).collect::<Vec<_>>());
 }
 
 /// A line that changes needs another version and a file of its own; this one stays.

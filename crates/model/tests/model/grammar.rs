@@ -111,7 +111,7 @@ fn names() {
     all(&Workload::ALL);
     all(&["bulk-read+bytes=300", "bulk-read+bytes=1m"].map(|name| name.parse::<Workload>().unwrap()));
     all(&["closed", "500/s", "70%"].map(|name| name.parse::<Pace>().unwrap()));
-    all(&["tls1.3-p256+direct", "tls1.2-rsa2048+direct+client=rustls"]
+    all(&["ssh-aes128-gcm+N", "tls1.3-p256+direct", "tls1.2-rsa2048+direct+client=rustls"]
         .map(|name| name.parse::<Path>().unwrap()));
     all(&[
         "tls1.2-rsa1024+suite=AES256-SHA",

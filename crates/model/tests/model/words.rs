@@ -13,7 +13,7 @@ fn metrics_carry_their_unit_and_are_unique() {
         let label = metric.label();
         let says_so = match metric.unit() {
             Unit::PerSecond => label.ends_with("_per_s"),
-            Unit::Nanoseconds => ["latency_ns_", "service_ns_", "schedule_lag_ns_", "phase_ns_"]
+            Unit::Nanoseconds => ["latency_ns_", "service_ns_", "schedule_lag_ns_", "phase_ns_", "setup_ns"]
                 .iter()
                 .any(|start| label.starts_with(start)),
             Unit::CpuMicroseconds => label.starts_with("cpu_us_per_op_"),

@@ -10,8 +10,9 @@ use crate::svg::{
 };
 use crate::view::StratumView;
 
-const ROLES: [(Metric, &str, &str); 2] = [
+const ROLES: [(Metric, &str, &str); 3] = [
     (Metric::CpuUsPerOpClient, "role-client", "client"),
+    (Metric::CpuUsPerOpMiddle, "role-middle", "middle"),
     (Metric::CpuUsPerOpServer, "role-server", "server"),
 ];
 const HEIGHT: f64 = 19.0;
@@ -39,10 +40,11 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     }
     drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
     drawing.advance(16.0);
-    drawing.key(ROLES.map(|(_, class, name)| Swatch::filled(class, name)));
+    let seen = ROLES.iter().filter(|(metric, ..)| stratum.cells().any(|cell| level(cell, *metric).is_some()));
+    drawing.key(seen.map(|&(_, class, name)| Swatch::filled(class, name)));
     let heading = "CPU per operation".to_owned();
     let description = format!(
-        "Stacked bars, one for each path, of the client's and the server's processor time. Totals: {}.",
+        "Stacked bars, one for each path, of the processor time of client, server and who is between them. Totals: {}.",
         in_words(stratum, total)
     );
     let id = format!("{id}-cpu");
@@ -50,8 +52,8 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
         picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
         id,
         heading,
-        reading: "Processor time of both sides; the whisker is the 95 % interval of the total.".to_owned(),
-        numbers: table_of(stratum, &[Metric::CpuUsPerOpClient, Metric::CpuUsPerOpServer, total]),
+        reading: "Processor time of all sides; the whisker is the 95 % interval of the total.".to_owned(),
+        numbers: table_of(stratum, &[ROLES[0].0, ROLES[1].0, ROLES[2].0, total]),
         notes: Vec::new(),
     })
 }

@@ -72,8 +72,10 @@ fn shown(first: Metric, pace: Pace) -> impl Iterator<Item = Metric> {
         Metric::LatencyNsP95,
         Metric::ServiceNsP95,
         Metric::CpuUsPerOpClient,
+        Metric::CpuUsPerOpMiddle,
         Metric::CpuUsPerOpServer,
         Metric::CpuUsPerOpTotal,
+        Metric::SetUpNs,
     ];
     rate.into_iter().chain([first]).chain(others)
 }
@@ -88,8 +90,10 @@ fn columns(stratum: &StratumView<'_>, levels: &[Metric], tolls: &[Metric]) -> Ve
             Metric::LatencyNsP95 => "time\n(p95)",
             Metric::ServiceNsP95 => "service\ntime (p95)",
             Metric::CpuUsPerOpClient => "client\nCPU/op",
+            Metric::CpuUsPerOpMiddle => "middle\nCPU/op",
             Metric::CpuUsPerOpServer => "server\nCPU/op",
             Metric::CpuUsPerOpTotal => "total\nCPU/op",
+            Metric::SetUpNs => "tunnel\nset-up",
             other => other.title(),
         };
         Column::new(Part::Level, heading)

@@ -6,6 +6,9 @@ use super::{Section, Statement, StratumView, Tone, clean};
 use crate::names;
 use crate::number::plural;
 
+/// Whose legs begin with the connections that are counted; others begin in a tunnel.
+const CLIENT: &str = "client";
+
 /// One line: the connections of equal cells under different loads are counted together.
 struct Row {
     name: String,
@@ -42,7 +45,15 @@ pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
 
 /// `tls1.3-p256: TLS 1.3, TLS_AES_256_GCM_SHA384, X25519, p256 certificate, full handshake (48 connections)`.
 fn statement(row: &Row) -> Statement {
-    let Leg { tls_version, suite, group, key, resumed, chain, hello_retry, .. } = &row.leg;
+    let Leg { from, to, tls_version, suite, group, key, resumed, chain, hello_retry, .. } = &row.leg;
+    if from != CLIENT {
+        let parts = [suite, group, key].into_iter().flatten().map(|part| clean(part));
+        let version = tls_version.as_deref().map(|version| clean(version).replace("tls", "TLS "));
+        let parts: Vec<String> = version.into_iter().chain(parts).collect();
+        let (ends, tunnels) =
+            (format!("{} to {}", clean(from), clean(to)), plural(row.connections, "tunnel"));
+        return Statement::neutral(format!("{}, {ends}: {} ({tunnels})", row.name, parts.join(", ")));
+    }
     let handshake = resumed.map(|resumed| if resumed { "resumed" } else { "full handshake" }.to_owned());
     let parts: Vec<String> = match tls_version {
         Some(version) => [

@@ -1,0 +1,168 @@
+//! The tunnel of a cell: set up afresh for each trial, so that none has learnt what another has not, and that how long it
+//! takes is seen as often as everything else.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ciphertoll_lab::tunnel::{RunningTunnel, TunnelStart};
+use ciphertoll_lab::{Apart, CpuMeter, Lab, Server};
+use ciphertoll_link::LinkProcess;
+use ciphertoll_model::{Cell, Endpoint, Event, Link, Plan, Tunnel, VoidReason};
+
+use super::instance::{Instance, skip};
+use super::links::Links;
+use crate::bench::{Emit, TrialError, TunnelUse};
+
+/// The tunnel that is up, if one is.
+#[derive(Default)]
+pub(super) struct Tunnels {
+    up: Option<RunningTunnel>,
+    /// How many there were.
+    count: usize,
+    sent_bytes_before: u64,
+}
+
+/// What every tunnel of a run is started with.
+pub(super) struct Ground<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) logs: &'a Path,
+    pub(super) apart: Option<&'a Apart>,
+}
+
+impl Tunnels {
+    /// Tries every tunnel of the plan once. What does not work here is left out, with the reason.
+    pub(super) fn try_all(
+        &mut self,
+        plan: &Plan,
+        ground: &Ground<'_>,
+        instances: &[Instance],
+        links: &mut Links,
+        emit: &mut Emit<'_>,
+    ) {
+        let mut tried: Vec<(Tunnel, Result<(), String>)> = Vec::new();
+        for cell in &plan.cells {
+            let Some(tunnel) = cell.treatment.path.as_tunnel() else { continue };
+            let Some(instance) = instances.iter().find(|instance| instance.serves(cell)) else { continue };
+            let known = tried.iter().position(|(before, _)| *before == tunnel);
+            let at = known.unwrap_or_else(|| {
+                emit(Event::Preparing { what: format!("trying {}", cell.treatment.path) });
+                let works = self.try_one(cell, ground, &instance.server, links, emit);
+                tried.push((tunnel, works));
+                tried.len() - 1
+            });
+            if let Err(reason) = &tried[at].1 {
+                skip(cell, reason, emit);
+            }
+        }
+    }
+
+    fn try_one(
+        &mut self,
+        cell: &Cell,
+        ground: &Ground<'_>,
+        server: &Server,
+        links: &mut Links,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), String> {
+        let Some(tunnel) = cell.treatment.path.as_tunnel() else { return Ok(()) };
+        let networks = links.process();
+        if tunnel.joins_networks() && networks.is_none() {
+            return Err(format!("{} joins two networks, and none could be made", tunnel.display_name()));
+        }
+        let started = self.start(tunnel, cell.treatment.link, ground, server, networks);
+        let running = started.map_err(|error| error.to_string())?;
+        emit(Event::TunnelTried {
+            path: cell.treatment.path,
+            version: RunningTunnel::version(ground.lab, tunnel),
+            leg: running.leg().clone(),
+            elapsed_ms: running.set_up().as_millis() as u64,
+        });
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        tunnel: Tunnel,
+        link: Link,
+        ground: &Ground<'_>,
+        server: &Server,
+        networks: Option<&mut LinkProcess>,
+    ) -> Result<RunningTunnel, ciphertoll_lab::Error> {
+        self.count += 1;
+        let name = format!("t{}", self.count);
+        let Ground { lab, logs, apart } = *ground;
+        RunningTunnel::start(lab, TunnelStart { tunnel, server, link, networks, name: &name, apart, logs })
+    }
+
+    /// Sets the tunnel of `cell` up, if it has one.
+    pub(super) fn set_up(
+        &mut self,
+        cell: &Cell,
+        ground: &Ground<'_>,
+        server: &Server,
+        links: &mut Links,
+    ) -> Result<(), TrialError> {
+        self.down();
+        let Some(tunnel) = cell.treatment.path.as_tunnel() else { return Ok(()) };
+        let started = self.start(tunnel, cell.treatment.link, ground, server, links.process());
+        self.up = Some(started.map_err(|error| broken(&error))?);
+        Ok(())
+    }
+
+    /// Takes down what is up.
+    pub(super) fn down(&mut self) {
+        self.up = None;
+    }
+
+    /// Where clients of a cell with a tunnel go.
+    pub(super) fn endpoint(&self) -> Option<Endpoint> {
+        self.up.as_ref().map(RunningTunnel::endpoint)
+    }
+
+    /// What the CPU time of its ends is read from.
+    pub(super) fn cpu_meters(&self) -> Vec<CpuMeter> {
+        self.up.as_ref().map(RunningTunnel::cpu_meters).unwrap_or_default()
+    }
+
+    /// What was sent until now belongs to nobody.
+    pub(super) fn forget(&mut self) -> Result<(), TrialError> {
+        let Some(up) = &mut self.up else { return Ok(()) };
+        self.sent_bytes_before = alive(up).and_then(RunningTunnel::sent_bytes).map_err(|error| broken(&error))?;
+        Ok(())
+    }
+
+    /// What the trial has had of it; fails if one of its ends does nothing any more.
+    pub(super) fn used(&mut self) -> Result<Option<TunnelUse>, TrialError> {
+        let Some(up) = &mut self.up else { return Ok(None) };
+        let sent_bytes = alive(up).and_then(RunningTunnel::sent_bytes).map_err(|error| broken(&error))?;
+        Ok(Some(TunnelUse {
+            leg: up.leg().clone(),
+            set_up_ns: up.set_up().as_nanos() as u64,
+            sent_bytes: sent_bytes.saturating_sub(self.sent_bytes_before),
+        }))
+    }
+
+    /// As [`Self::used`] where something else speaks of its end already: who is killed closes his connections some
+    /// milliseconds before he has ended.
+    pub(super) fn check_survived(&mut self) -> Result<(), TrialError> {
+        const DYING: Duration = Duration::from_millis(300);
+        const LOOK_AGAIN: Duration = Duration::from_millis(10);
+        let Some(up) = &mut self.up else { return Ok(()) };
+        let deadline = Instant::now() + DYING;
+        while Instant::now() < deadline {
+            up.check().map_err(|error| broken(&error))?;
+            thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+}
+
+fn alive(up: &mut RunningTunnel) -> Result<&RunningTunnel, ciphertoll_lab::Error> {
+    up.check()?;
+    Ok(up)
+}
+
+fn broken(error: &ciphertoll_lab::Error) -> TrialError {
+    TrialError::Void(VoidReason::Tunnel { message: error.to_string() })
+}

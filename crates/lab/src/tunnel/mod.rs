@@ -1,0 +1,165 @@
+//! Tunnels of the lab's own: real programs, a process at each end, with keys of their own. What is the same for every
+//! kind is here, the rest in the kind's own module.
+
+mod end;
+mod openvpn;
+mod ssh;
+mod stunnel;
+mod wireguard;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ciphertoll_link::LinkProcess;
+use ciphertoll_model::{Endpoint, Leg, Link, Tunnel};
+
+use crate::accounting::CpuMeter;
+use crate::error::Error;
+use crate::files::PRIVATE_DIRECTORY;
+use crate::lab::Lab;
+use crate::processors::Apart;
+use crate::programs;
+use crate::server::Server;
+use crate::spawn::Child;
+
+pub use end::Traffic;
+pub(crate) use end::{End, Side, Wiring};
+
+/// Key exchange and login take a dozen round trips, and the longest link has ten seconds.
+const START_LIMIT: Duration = Duration::from_mins(3);
+
+/// What to start.
+pub struct TunnelStart<'a> {
+    /// Which.
+    pub tunnel: Tunnel,
+    /// To which server.
+    pub server: &'a Server,
+    /// What lies between its ends.
+    pub link: Link,
+    /// Where its ends are, if not both on this machine's loopback.
+    pub networks: Option<&'a mut LinkProcess>,
+    /// Tells it apart from others of the run.
+    pub name: &'a str,
+    /// The processors of each side, where they are kept apart: its ends share them.
+    pub apart: Option<&'a Apart>,
+    /// Where its ends log.
+    pub logs: &'a Path,
+}
+
+/// A tunnel that is up. Ended, and its files removed, when dropped.
+pub struct RunningTunnel {
+    /// The client's end, then the server's.
+    ends: [Child; 2],
+    endpoint: SocketAddr,
+    leg: Leg,
+    traffic: Traffic,
+    set_up: Duration,
+    place: PathBuf,
+}
+
+/// Both ends as a kind has started them, and where clients go.
+pub(crate) struct Up {
+    pub(crate) ends: [Child; 2],
+    pub(crate) endpoint: SocketAddr,
+    pub(crate) leg: Leg,
+    pub(crate) traffic: Traffic,
+    /// Since when it was being set up: keys and files were there.
+    pub(crate) began: Instant,
+}
+
+impl RunningTunnel {
+    /// Starts a tunnel; it is ready when this returns. Where a program is missing, or something that it needs, that is
+    /// told with its cure. To be called on the coordinator's main thread.
+    pub fn start(lab: &Lab, start: TunnelStart<'_>) -> Result<Self, Error> {
+        let place = lab.scratch.make_directory(start.name, PRIVATE_DIRECTORY)?;
+        let up = Self::up(&Wiring { lab, place: &place }, start);
+        let Up { ends, endpoint, leg, traffic, began } =
+            up.inspect_err(|_| drop(fs::remove_dir_all(&place)))?;
+        Ok(Self { ends, endpoint, leg, traffic, set_up: began.elapsed(), place })
+    }
+
+    fn up(wiring: &Wiring<'_>, mut start: TunnelStart<'_>) -> Result<Up, Error> {
+        match start.tunnel {
+            Tunnel::Ssh(ssh) => ssh::start(wiring, &start, ssh),
+            Tunnel::OpenVpn(cipher) => openvpn::start(wiring, &start, cipher),
+            Tunnel::WireGuard => wireguard::start(wiring, &mut start),
+            Tunnel::Stunnel => stunnel::start(wiring, &start),
+        }
+    }
+
+    /// Where clients of its server go.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::Tcp(self.endpoint)
+    }
+
+    /// What the program of its client's end says that it is; empty where it does not.
+    pub fn version(lab: &Lab, tunnel: Tunnel) -> String {
+        let (program, argument) = match tunnel {
+            Tunnel::Ssh(_) => ("ssh", "-V"),
+            Tunnel::OpenVpn(_) => ("openvpn", "--version"),
+            Tunnel::WireGuard => ("wireguard-go", "--version"),
+            Tunnel::Stunnel => ("stunnel4", "-version"),
+        };
+        let version = programs::search(program)
+            .and_then(|program| programs::version_of(&program, &[argument], lab.scratch.path()).ok());
+        version.unwrap_or_default()
+    }
+
+    /// What its ends agreed on, as seen.
+    pub fn leg(&self) -> &Leg {
+        &self.leg
+    }
+
+    /// How long it took from starting its processes until it was ready.
+    pub fn set_up(&self) -> Duration {
+        self.set_up
+    }
+
+    /// What the CPU time of its ends is read from.
+    pub fn cpu_meters(&self) -> Vec<CpuMeter> {
+        self.ends.iter().map(|end| CpuMeter::of_tree(end.pid())).collect()
+    }
+
+    /// Bytes that its client's end has sent in the dark so far.
+    pub fn sent_bytes(&self) -> Result<u64, Error> {
+        self.traffic.sent_bytes(self.ends[0].pid())
+    }
+
+    /// Fails if one of its ends does nothing any more.
+    pub fn check(&mut self) -> Result<(), Error> {
+        self.ends.iter_mut().try_for_each(Child::check)
+    }
+
+    /// Processes of its ends: the client's, the server's.
+    pub fn pids(&self) -> [i32; 2] {
+        self.ends.each_ref().map(Child::pid)
+    }
+}
+
+impl Drop for RunningTunnel {
+    fn drop(&mut self) {
+        const GRACE: Duration = Duration::from_millis(500);
+        // Whatever does not end by itself is killed when it is dropped; what is left of files, with the lab.
+        for end in &mut self.ends {
+            let _ = end.stop(GRACE);
+        }
+        let _ = fs::remove_dir_all(&self.place);
+    }
+}
+
+impl TunnelStart<'_> {
+    /// The address of the server's side, as the client's side sees it.
+    pub(crate) fn far(&self) -> Ipv4Addr {
+        match self.server.endpoint_over(self.link) {
+            Endpoint::Tcp(SocketAddr::V4(address)) => *address.ip(),
+            Endpoint::Tcp(SocketAddr::V6(_)) | Endpoint::Unix(_) | Endpoint::Host { .. } => {
+                Ipv4Addr::LOCALHOST
+            }
+        }
+    }
+}
+
+/// Of the two networks that a VPN joins: the client's end, the server's.
+pub(crate) const VPN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 79, 0, 1), Ipv4Addr::new(10, 79, 0, 2)];

@@ -1,0 +1,177 @@
+//! `OpenVPN`: a process at each end with a network interface of its own, point to point, certificates on both sides.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use ciphertoll_model::{Leg, OpenVpnCipher, ServerKey};
+
+use super::end::{Protocol, on_a_free_port, wait_for_listener, wait_until};
+use super::{End, Side, Traffic, TunnelStart, Up, VPN, Wiring};
+use crate::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
+use crate::error::Error;
+use crate::exec::{Provisions, Rights};
+use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
+use crate::programs;
+use crate::user::RunAs;
+
+const INTERFACE: &str = "tun0";
+/// Whom the server takes its client for.
+const CLIENT: &str = "ciphertoll-client";
+const READY: &str = "Initialization Sequence Completed";
+
+pub(super) fn start(
+    wiring: &Wiring<'_>,
+    start: &TunnelStart<'_>,
+    cipher: OpenVpnCipher,
+) -> Result<Up, Error> {
+    let program = programs::find(&["openvpn"], "openvpn")?;
+    let [client_keys, server_keys] = write_credentials(wiring)?;
+    let began = Instant::now();
+    let (server_end, far) = on_a_free_port("openvpn", IpAddr::from(start.far()), |far| {
+        let arguments = server_arguments(&server_keys, far);
+        let end = end(Side::Server, &program, arguments, cipher);
+        let mut server_end = wiring.spawn(start, end)?;
+        wait_for_listener(&mut server_end, Protocol::Udp, far.port())?;
+        Ok((server_end, far))
+    })?;
+    let end = end(Side::Client, &program, client_arguments(&client_keys, far), cipher);
+    let mut ends = [wiring.spawn(start, end)?, server_end];
+    for end in &mut ends {
+        wait_until(end, "it was not through with its key exchange", |end| Ok(end.said().contains(READY)))?;
+    }
+    let leg = leg(&ends[0].said());
+    let endpoint = SocketAddr::from((VPN[1], start.server.port()));
+    Ok(Up { ends, endpoint, leg, traffic: Traffic::Interface(INTERFACE), began })
+}
+
+/// Directories with what the client needs and what the server needs.
+fn write_credentials(wiring: &Wiring<'_>) -> Result<[PathBuf; 2], Error> {
+    let authorities = &wiring.lab.authorities;
+    let client = (&authorities.servers, authorities.clients.issue_to_client(CLIENT)?, CA_FILE);
+    let server = (&authorities.clients, authorities.servers.issue(ServerKey::P256)?, CLIENT_CA_FILE);
+    let directories = ["client", "server"].map(|name| wiring.place.join(name));
+    for ((trusts, own, trusts_file), directory) in [client, server].into_iter().zip(&directories) {
+        files::make_directory(directory, PRIVATE_DIRECTORY, RunAs::Ourselves)?;
+        let write = |name: &str, bytes: &[u8], mode| {
+            files::write(&directory.join(name), bytes, mode, RunAs::Ourselves)
+        };
+        write(trusts_file, &trusts.certificate_pem()?, PUBLIC_FILE)?;
+        write(CERTIFICATE_FILE, &own.certificate_pem, PUBLIC_FILE)?;
+        write(KEY_FILE, &own.key_pem, PRIVATE_FILE)?;
+    }
+    Ok(directories)
+}
+
+fn end(side: Side, program: &Path, arguments: Vec<String>, cipher: OpenVpnCipher) -> End<'_> {
+    let what = match side {
+        Side::Client => "openvpn-client",
+        Side::Server => "openvpn-server",
+    };
+    // With the kernel's own data channel there would be neither a process to measure nor a cipher but AEAD.
+    let cipher = cipher.openvpn_name();
+    let common = [
+        "--dev",
+        INTERFACE,
+        "--dev-type",
+        "tun",
+        "--disable-dco",
+        "--data-ciphers",
+        cipher,
+        "--cipher",
+        cipher,
+        "--auth",
+        "SHA256",
+        "--verb",
+        "3",
+        "--script-security",
+        "1",
+    ];
+    let arguments = common.map(ToOwned::to_owned).into_iter().chain(arguments).collect();
+    let provisions = Provisions { rights: Rights::Network, ..Provisions::default() };
+    End { side, what, program, arguments, environment: &[], provisions, run_as: RunAs::Ourselves }
+}
+
+fn server_arguments(keys: &Path, far: SocketAddr) -> Vec<String> {
+    let [client, server] = VPN.map(|address| address.to_string());
+    let (address, port) = (far.ip().to_string(), far.port().to_string());
+    let words = [
+        "--tls-server",
+        "--dh",
+        "none",
+        "--proto",
+        "udp4",
+        "--local",
+        &address,
+        "--lport",
+        &port,
+        "--ifconfig",
+        &server,
+        &client,
+        "--verify-x509-name",
+        CLIENT,
+        "name",
+        "--remote-cert-tls",
+        "client",
+    ];
+    words.map(ToOwned::to_owned).into_iter().chain(key_arguments(keys, CLIENT_CA_FILE)).collect()
+}
+
+fn client_arguments(keys: &Path, far: SocketAddr) -> Vec<String> {
+    let [client, server] = VPN.map(|address| address.to_string());
+    let (address, port) = (far.ip().to_string(), far.port().to_string());
+    let words = [
+        "--tls-client",
+        "--nobind",
+        "--proto",
+        "udp4",
+        "--remote",
+        &address,
+        &port,
+        "--ifconfig",
+        &client,
+        &server,
+        "--remote-cert-tls",
+        "server",
+    ];
+    words.map(ToOwned::to_owned).into_iter().chain(key_arguments(keys, CA_FILE)).collect()
+}
+
+fn key_arguments(keys: &Path, authority: &str) -> Vec<String> {
+    let path = |name: &str| keys.join(name).display().to_string();
+    let words = [("--ca", authority), ("--cert", CERTIFICATE_FILE), ("--key", KEY_FILE)];
+    words.into_iter().flat_map(|(option, name)| [option.to_owned(), path(name)]).collect()
+}
+
+/// What the client says that its packets are encrypted by.
+fn leg(said: &str) -> Leg {
+    let quoted = |words: &str| {
+        let line = said.lines().find_map(|line| line.split_once(words).map(|(_, rest)| rest))?;
+        line.split('\'').nth(1).map(ToOwned::to_owned)
+    };
+    Leg {
+        from: "openvpn".to_owned(),
+        to: "openvpn".to_owned(),
+        // What it says of none is another word than what it is told.
+        suite: quoted("Data Channel: cipher ").map(|cipher| cipher.replace("[null-cipher]", "none")),
+        key: Some(ServerKey::P256.label().to_owned()),
+        library: Some("OpenVPN".to_owned()),
+        ..Leg::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cipher_is_read_from_what_the_client_says() {
+        let said = "2026-01-01 00:00:00 Data Channel: cipher 'AES-256-GCM', peer-id: 0\n";
+        assert_eq!(leg(said).suite.as_deref(), Some("AES-256-GCM"));
+        assert_eq!(
+            leg("Data Channel: cipher '[null-cipher]', auth 'SHA256'\n").suite.as_deref(),
+            Some("none")
+        );
+        assert_eq!(leg("").suite, None);
+    }
+}

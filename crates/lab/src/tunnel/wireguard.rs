@@ -1,0 +1,196 @@
+//! `WireGuard` in user space: `wireguard-go` at each end, told what to do by its own protocol (the cross-platform
+//! userspace interface, `wireguard.com/xplatform`).
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use ciphertoll_link::{End as LinkEnd, Interface, LinkProcess};
+use ciphertoll_model::Leg;
+use openssl::pkey::{PKey, Private};
+
+use super::end::{on_a_free_port, wait_until};
+use super::{End, Side, Traffic, TunnelStart, Up, VPN, Wiring};
+use crate::error::{Context, Error};
+use crate::exec::{Provisions, Rights};
+use crate::hex::hex;
+use crate::programs;
+use crate::spawn::Child;
+use crate::user::RunAs;
+
+const INTERFACE: &str = "wg0";
+/// A packet of 1500 bytes less IPv6, UDP and `WireGuard`'s own headers: what `wg-quick` chooses.
+const MTU_BYTES: u32 = 1420;
+/// What is asked of the network: the tunnel's alone, and no more addresses than its two.
+const PREFIX_BITS: u8 = 32;
+/// Has the client begin its key exchange at once and not with the first packet, s.
+const KEEPALIVE_S: u16 = 25;
+/// The longest answer that is read.
+const MOST_LINES: usize = 64;
+
+pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>) -> Result<Up, Error> {
+    let program = programs::find(&["wireguard-go"], "wireguard-go")?;
+    let keys = [Key::generate()?, Key::generate()?];
+    let began = Instant::now();
+    let mut client_end = wiring.spawn(start, end(Side::Client, "wireguard-client", &program))?;
+    let mut server_end = wiring.spawn(start, end(Side::Server, "wireguard-server", &program))?;
+    for end in [&mut client_end, &mut server_end] {
+        wait_until(end, "it did not listen for orders", |end| Ok(control_socket(end).exists()))?;
+    }
+    let [client_key, server_key] = &keys;
+    let far = on_a_free_port("wireguard-go", IpAddr::from(start.far()), |far| {
+        let peer = Peer { key: client_key, address: VPN[0], endpoint: None };
+        tell(&server_end, &set(server_key, Some(far.port()), &peer)?).map(|_| far)
+    })?;
+    let peer = Peer { key: server_key, address: VPN[1], endpoint: Some(far) };
+    tell(&client_end, &set(client_key, None, &peer)?)?;
+    configure(start.networks.as_deref_mut())?;
+    wait_until(&mut client_end, "there was no handshake", |end| {
+        Ok(has_shaken_hands(&tell(end, "get=1\n\n")?))
+    })?;
+    let endpoint = SocketAddr::from((VPN[1], start.server.port()));
+    let traffic = Traffic::Interface(INTERFACE);
+    Ok(Up { ends: [client_end, server_end], endpoint, leg: leg(), traffic, began })
+}
+
+fn end<'a>(side: Side, what: &'static str, program: &'a Path) -> End<'a> {
+    End {
+        side,
+        what,
+        program,
+        arguments: vec!["--foreground".to_owned(), INTERFACE.to_owned()],
+        environment: &[("LOG_LEVEL", "error")],
+        // Its socket is where it cannot be told not to put it, and both ends have the same name for it.
+        provisions: Provisions { rights: Rights::Network, run: Some(Vec::new()), ..Provisions::default() },
+        run_as: RunAs::Ourselves,
+    }
+}
+
+/// Its `/run` is its own, and is reached through the process.
+fn control_socket(end: &Child) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/root/run/wireguard/{INTERFACE}.sock", end.pid()))
+}
+
+/// Addresses are for those to give who made the networks.
+fn configure(networks: Option<&mut LinkProcess>) -> Result<(), Error> {
+    let unavailable = |reason: String| Error::TunnelUnavailable { tunnel: "WireGuard".to_owned(), reason };
+    let networks =
+        networks.ok_or_else(|| unavailable("it joins two networks, and there is one".to_owned()))?;
+    for (end, address) in [LinkEnd::Clients, LinkEnd::Servers].into_iter().zip(VPN) {
+        let interface = Interface { end, name: INTERFACE.to_owned(), address, mtu_bytes: MTU_BYTES };
+        networks.configure(interface).map_err(|error| unavailable(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// A key pair of Curve25519.
+struct Key(PKey<Private>);
+
+impl Key {
+    fn generate() -> Result<Self, Error> {
+        Ok(Self(PKey::generate_x25519()?))
+    }
+
+    fn private(&self) -> Result<String, Error> {
+        Ok(hex(&self.0.raw_private_key()?))
+    }
+
+    fn public(&self) -> Result<String, Error> {
+        Ok(hex(&self.0.raw_public_key()?))
+    }
+}
+
+/// Who is at the other end.
+struct Peer<'a> {
+    key: &'a Key,
+    address: std::net::Ipv4Addr,
+    /// Where it is; absent where it will come by itself.
+    endpoint: Option<SocketAddr>,
+}
+
+/// The order to be one end. It holds a private key: for the socket only.
+fn set(own: &Key, port: Option<u16>, peer: &Peer<'_>) -> Result<String, Error> {
+    let mut text = format!("set=1\nprivate_key={}\n", own.private()?);
+    // Writing to a string cannot fail.
+    if let Some(port) = port {
+        let _ = writeln!(text, "listen_port={port}");
+    }
+    let _ = write!(text, "public_key={}\nallowed_ip={}/{PREFIX_BITS}\n", peer.key.public()?, peer.address);
+    if let Some(endpoint) = peer.endpoint {
+        let _ = write!(text, "endpoint={endpoint}\npersistent_keepalive_interval={KEEPALIVE_S}\n");
+    }
+    text.push('\n');
+    Ok(text)
+}
+
+/// Sends an order and returns what it is answered: lines up to an empty one, with `errno` last.
+fn tell(end: &Child, order: &str) -> Result<String, Error> {
+    let path = control_socket(end);
+    let answer = ask(&path, order).context("speak with wireguard-go by", &path)?;
+    if answer.lines().any(|line| line == "errno=0") {
+        return Ok(answer);
+    }
+    let reason = answer.lines().find(|line| line.starts_with("errno=")).unwrap_or("no answer");
+    Err(Error::TunnelUnavailable {
+        tunnel: "WireGuard".to_owned(),
+        reason: format!("wireguard-go refuses its settings ({reason})"),
+    })
+}
+
+fn ask(path: &Path, order: &str) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.write_all(order.as_bytes())?;
+    let mut answer = String::new();
+    for line in BufReader::new(stream).lines().take(MOST_LINES) {
+        let line = line?;
+        if line.is_empty() {
+            break;
+        }
+        answer.push_str(&line);
+        answer.push('\n');
+    }
+    Ok(answer)
+}
+
+fn has_shaken_hands(answer: &str) -> bool {
+    let moments = answer.lines().filter_map(|line| line.split_once('='));
+    let of = ["last_handshake_time_sec", "last_handshake_time_nsec"];
+    moments.filter(|(name, _)| of.contains(name)).any(|(_, value)| value != "0")
+}
+
+/// It has one suite (wireguard.com/protocol).
+fn leg() -> Leg {
+    Leg {
+        from: "wireguard-go".to_owned(),
+        to: "wireguard-go".to_owned(),
+        suite: Some("ChaCha20-Poly1305".to_owned()),
+        group: Some("x25519".to_owned()),
+        library: Some("wireguard-go".to_owned()),
+        ..Leg::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handshake_is_seen_by_its_time() {
+        let answer = |seconds: &str| format!("private_key=00\nlast_handshake_time_sec={seconds}\nerrno=0\n");
+        assert!(has_shaken_hands(&answer("1700000000")));
+        assert!(!has_shaken_hands(&answer("0")) && !has_shaken_hands(""));
+    }
+
+    #[test]
+    fn an_end_is_told_its_own_key_and_its_peer() {
+        let [own, peer] = [Key::generate().unwrap(), Key::generate().unwrap()];
+        let endpoint = Some("10.77.0.2:4711".parse().unwrap());
+        let text = set(&own, None, &Peer { key: &peer, address: VPN[1], endpoint }).unwrap();
+        assert!(text.contains(&own.private().unwrap()) && text.contains(&peer.public().unwrap()), "{text}");
+        assert!(!text.contains(&peer.private().unwrap()), "{text}");
+        assert!(text.contains("\nendpoint=10.77.0.2:4711\n") && text.ends_with("\n\n"), "{text}");
+    }
+}
