@@ -13,5 +13,6 @@ mod servers;
 mod settings;
 mod support;
 mod tls_levels;
+mod tunnels;
 mod url;
 mod wrong_input;

@@ -128,7 +128,8 @@ impl Tunnels {
     /// What was sent until now belongs to nobody.
     pub(super) fn forget(&mut self) -> Result<(), TrialError> {
         let Some(up) = &mut self.up else { return Ok(()) };
-        self.sent_bytes_before = alive(up).and_then(RunningTunnel::sent_bytes).map_err(|error| broken(&error))?;
+        self.sent_bytes_before =
+            alive(up).and_then(RunningTunnel::sent_bytes).map_err(|error| broken(&error))?;
         Ok(())
     }
 

@@ -127,9 +127,14 @@ impl RunningTunnel {
         self.traffic.sent_bytes(self.ends[0].pid())
     }
 
-    /// Fails if one of its ends does nothing any more.
+    /// Fails if one of its ends does nothing any more. Where both do, as one gives up without the other, it tells of the
+    /// one that was killed.
     pub fn check(&mut self) -> Result<(), Error> {
-        self.ends.iter_mut().try_for_each(Child::check)
+        let mut failures: Vec<Error> = self.ends.iter_mut().filter_map(|end| end.check().err()).collect();
+        let was_killed =
+            |failure: &Error| matches!(failure, Error::Died { status, .. } if status.contains("signal"));
+        let first = failures.iter().position(was_killed).unwrap_or(0);
+        if failures.is_empty() { Ok(()) } else { Err(failures.swap_remove(first)) }
     }
 
     /// Processes of its ends: the client's, the server's.

@@ -14,4 +14,5 @@ mod refusals;
 mod round_trips;
 mod spawn;
 mod stand;
+mod tunnels;
 mod visitor;

@@ -107,6 +107,11 @@ impl Session {
         self.load().expect("the trial that has begun has its load process")
     }
 
+    /// The events so far.
+    pub(crate) fn events(&self) -> &[Value] {
+        &self.events
+    }
+
     /// The load process of the trial that began last: each start brings one, in this order.
     pub(crate) fn load(&mut self) -> Option<ProcessIdentity> {
         let started = self.events.iter().filter(|event| is(event, "trial_started")).count();

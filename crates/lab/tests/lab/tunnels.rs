@@ -1,0 +1,219 @@
+//! Tunnels by real programs, over a link of our own: what goes through them, and what of it can be seen on the way.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child as Process, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use ciphertoll_lab::tunnel::{RunningTunnel, TunnelStart};
+use ciphertoll_lab::{Child, Error, Launch, Provisions, RunAs, Server, Tables};
+use ciphertoll_link::LinkProcess;
+use ciphertoll_model::{
+    Auth, Endpoint, Engine, ExitCode, Link, LinkShape, Namespace, Path as NetworkPath, ServerLevel, Tunnel,
+};
+
+use crate::common;
+use crate::stand::{Stand, skipped};
+
+const MARKER: &str = "a-word-that-nobody-else-says";
+/// The clients' end of the long link.
+const LONG: &str = "wan0";
+const RTT_US: u32 = 2_000;
+
+/// A server behind a link.
+struct Site {
+    // Dropped in this order: the server's network goes with the link.
+    server: Server,
+    link: LinkProcess,
+    stand: Stand,
+}
+
+impl Site {
+    fn make() -> Option<Self> {
+        let mut stand = Stand::of(&ServerLevel::of(Engine::MariaDb))?;
+        let mut link = match LinkProcess::start(&common::helper()) {
+            Ok(link) => link,
+            Err(error) => {
+                absent(&error.to_string());
+                return None;
+            }
+        };
+        stand.lab.move_servers_to(link.servers().clone());
+        let mut server = stand.start(&Tables::default(), None).expect("a server");
+        server.prepare_auth(Auth::Trust).expect("an account");
+        link.set(LinkShape::of_rtt_us(RTT_US)).expect("a link");
+        Some(Self { server, link, stand })
+    }
+
+    fn tunnel(&mut self, tunnel: Tunnel, number: usize) -> Result<RunningTunnel, Error> {
+        let Self { server, link, stand } = self;
+        let logs = stand.log();
+        RunningTunnel::start(
+            &stand.lab,
+            TunnelStart {
+                tunnel,
+                server,
+                link: Link::Made(LinkShape::of_rtt_us(RTT_US)),
+                networks: Some(link),
+                name: &format!("u{number}"),
+                apart: None,
+                logs: logs.parent().expect("a directory"),
+            },
+        )
+    }
+
+    /// What MariaDB's own client gets for an answer, from the clients' end of the link.
+    fn ask(&self, endpoint: &Endpoint, log: &Path) -> String {
+        let Endpoint::Tcp(address) = endpoint else { panic!("a server listens on TCP") };
+        let (host, port) = (address.ip().to_string(), address.port().to_string());
+        let statement = format!("SELECT '{MARKER}'");
+        let user = self.server.account(Auth::Trust).user;
+        let words = [
+            "--no-defaults",
+            // Else it is the client that hides it.
+            "--skip-ssl",
+            "--protocol",
+            "tcp",
+            "--host",
+            &host,
+            "--port",
+            &port,
+            "--user",
+            &user,
+        ];
+        let launch = Launch {
+            what: "mariadb".to_owned(),
+            program: "/usr/bin/mariadb".into(),
+            arguments: words.into_iter().chain(["-N", "-e", &statement]).map(ToOwned::to_owned).collect(),
+            environment: BTreeMap::new(),
+            directory: "/".into(),
+            run_as: RunAs::Ourselves,
+            processors: None,
+            namespace: Some(self.link.clients().clone()),
+            provisions: Provisions::default(),
+            log: log.to_owned(),
+        };
+        let mut client =
+            Child::spawn(self.stand.lab.scratch(), &common::helper(), &launch).expect("a client");
+        let ended = client.wait(Duration::from_secs(30)).expect("its end");
+        assert!(ended.is_some_and(|status| status.success()), "{}", client.said());
+        client.said()
+    }
+}
+
+/// Somebody who looks on.
+struct Capture {
+    process: Process,
+    says: BufReader<ChildStdout>,
+}
+
+impl Capture {
+    fn begin(network: &Namespace) -> Self {
+        let namespace = serde_json::to_string(network).expect("JSON");
+        let mut command = Command::new(common::helper());
+        command.args(["capture", &namespace, LONG, MARKER]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("the helper");
+        let mut says = BufReader::new(process.stdout.take().expect("its output"));
+        let mut line = String::new();
+        says.read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+        Self { process, says }
+    }
+
+    /// Bytes that went by, and whether the marker was among them.
+    fn end(mut self) -> (usize, bool) {
+        drop(self.process.stdin.take());
+        let mut said = String::new();
+        self.says.read_to_string(&mut said).expect("what it has seen");
+        self.process.wait().expect("its end");
+        let (bytes, seen) = said.trim().split_once(' ').expect("two words");
+        (bytes.parse().expect("a number"), seen.parse().expect("yes or no"))
+    }
+}
+
+fn tunnels() -> [Tunnel; 6] {
+    ["ssh-aes256-gcm", "ssh-aes256-cbc+N", "openvpn-aes256-gcm", "openvpn-aes256-cbc", "wireguard", "stunnel"]
+        .map(|path| path.parse::<NetworkPath>().unwrap().as_tunnel().expect("a tunnel"))
+}
+
+/// The reason why a tunnel cannot be had here, where it is one that the machine gives.
+fn unavailable(error: &Error) -> bool {
+    let is_missing = error.exit_code() == ExitCode::NothingRan;
+    if is_missing {
+        absent(&error.to_string());
+    }
+    is_missing
+}
+
+/// What CI has.
+fn absent(reason: &str) {
+    assert!(std::env::var_os("CI").is_none(), "in CI nothing is skipped: {reason}");
+    skipped(reason);
+}
+
+#[test]
+fn what_a_tunnel_carries_cannot_be_seen_on_the_way() {
+    let Some(mut site) = Site::make() else { return };
+    let log = site.stand.log().with_file_name("client.log");
+    // Where there is none, it can: the capture sees what there is to see.
+    let capture = Capture::begin(site.link.clients());
+    let direct = site.server.endpoint_over(Link::Made(LinkShape::of_rtt_us(RTT_US)));
+    assert!(site.ask(&direct, &log).contains(MARKER));
+    let control = capture.end();
+    assert!(control.1, "{control:?} in plaintext the marker goes over the link");
+    for (number, tunnel) in tunnels().into_iter().enumerate() {
+        let running = match site.tunnel(tunnel, number) {
+            Ok(running) => running,
+            Err(error) if unavailable(&error) => continue,
+            Err(error) => panic!("{tunnel}: {error}"),
+        };
+        let sent_before = running.sent_bytes().unwrap();
+        let capture = Capture::begin(site.link.clients());
+        assert!(site.ask(&running.endpoint(), &log).contains(MARKER), "{tunnel}");
+        let (bytes, seen) = capture.end();
+        assert!(bytes > MARKER.len() * 2, "{tunnel}: {bytes} bytes went over the link");
+        assert!(!seen, "{tunnel}: the marker can be read on the way");
+        assert!(running.sent_bytes().unwrap() - sent_before > MARKER.len() as u64, "{tunnel}");
+        if let Some(cipher) = tunnel.cipher() {
+            assert_eq!(running.leg().suite.as_deref(), Some(cipher), "{tunnel}");
+        }
+    }
+}
+
+#[test]
+fn without_encryption_a_tunnel_hides_nothing() {
+    let Some(mut site) = Site::make() else { return };
+    let log = site.stand.log().with_file_name("client.log");
+    let none = "openvpn-none".parse::<NetworkPath>().unwrap().as_tunnel().unwrap();
+    let running = match site.tunnel(none, 1) {
+        Ok(running) => running,
+        Err(error) if unavailable(&error) => return,
+        Err(error) => panic!("{error}"),
+    };
+    let capture = Capture::begin(site.link.clients());
+    assert!(site.ask(&running.endpoint(), &log).contains(MARKER));
+    assert!(capture.end().1, "openvpn-none is what the tunnel alone costs");
+    assert_eq!(running.leg().suite.as_deref(), Some("none"));
+}
+
+#[test]
+fn nothing_of_a_tunnel_stays() {
+    let Some(mut site) = Site::make() else { return };
+    for (number, tunnel) in tunnels().into_iter().enumerate() {
+        let mut running = match site.tunnel(tunnel, number) {
+            Ok(running) => running,
+            Err(error) if unavailable(&error) => continue,
+            Err(error) => panic!("{tunnel}: {error}"),
+        };
+        running.check().unwrap_or_else(|error| panic!("{tunnel}: {error}"));
+        let pids = running.pids();
+        assert!(running.set_up() > Duration::ZERO);
+        drop(running);
+        for pid in pids {
+            assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{tunnel}: process {pid} is left");
+        }
+        let place = site.stand.lab.scratch().path().join(format!("u{number}"));
+        assert!(!place.exists(), "{tunnel}: {} is left", place.display());
+    }
+}
