@@ -27,7 +27,7 @@ impl RealRuns {
     /// One run on servers of its own, with the known effect where there is one.
     pub fn carry_out(&self, plan: &Plan, injection: Option<Injection>) -> Result<Vec<Stamped>> {
         let interrupt = Interrupt::default();
-        let mut bench = LabBench::new(self.program.clone(), self.logs.clone(), interrupt.clone());
+        let mut bench = LabBench::new(self.program.clone(), interrupt.clone()).with_logs(self.logs.clone());
         if let Some(injection) = injection {
             bench = bench.with_injection(injection);
         }

@@ -1,5 +1,6 @@
 //! The command line as clap sees it. Nothing beyond [`crate::request`] reads these types.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use ciphertoll_lab::{FETCHABLE, Fetchable};
@@ -38,6 +39,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Run a client of your own in the lab: server, path and link are there while it runs
+    Lab(Box<LabArguments>),
     /// Go on with a run that ended early
     Resume(ResumeArguments),
     /// Show what a recorded run says
@@ -254,6 +257,54 @@ pub(crate) struct FactorArguments {
     /// closed: each client waits for its answer; 500/s, or 50% of the baseline's capacity: by a schedule
     #[arg(long, value_name = "PACE", value_delimiter = ',')]
     pub(crate) pace: Option<Vec<Pace>>,
+}
+
+const LAB_EXAMPLES: &str = "\
+Examples:
+  ciphertoll lab --server mariadb --path tls1.3-p256 --link 45ms -- mariadb -e 'SELECT 1'
+      MariaDB's own client, 45 ms from a server that it encrypts to
+  ciphertoll lab --server postgres --path ssh-aes256-gcm --link 20ms -- psql -c 'SELECT 1'
+      psql through an SSH tunnel that spans 20 ms
+  ciphertoll lab --server postgres --workload tpcb-like --scale 100000 -- pgbench --client 4 --time 5
+      a tool, on tables of its own kind
+  ciphertoll lab --server mariadb --link 100ms -- bash -c 'time mariadb -e \"SELECT 1\"'
+      what a shell says of it; a script of yours reads the variables below in the same way
+
+The command finds the server by PGHOST, PGPORT, PGUSER, PGDATABASE, PGPASSFILE, PGSSLMODE, PGSSLROOTCERT (PostgreSQL), by
+MYSQL_HOME/my.cnf, MYSQL_HOST, MYSQL_TCP_PORT (MariaDB, MySQL), and by CIPHERTOLL_URL, CIPHERTOLL_PASSWORD and
+CIPHERTOLL_CA. Its exit code is passed on. docs/lab.md has the rest.";
+
+/// The arguments of `lab`.
+#[derive(Args, Debug)]
+#[command(after_help = LAB_EXAMPLES)]
+pub(crate) struct LabArguments {
+    /// What is started: mariadb, mysql, postgres, or a build as `run` takes it; what is found here if absent
+    #[arg(long, value_name = "SERVER")]
+    pub(crate) server: Option<ServerLevel>,
+    /// How the command gets to the server, as `run` takes it
+    #[arg(long, value_name = "PATH", default_value = "plain")]
+    pub(crate) path: Path,
+    /// How it logs in; the engine's own default if absent
+    #[arg(long, value_name = "AUTH")]
+    pub(crate) auth: Option<Auth>,
+    /// What lies between, as `run` takes it
+    #[arg(long, value_name = "LINK")]
+    pub(crate) link: Option<Link>,
+    /// The workload whose tables are there; none if absent
+    #[arg(long, value_name = "WORKLOAD")]
+    pub(crate) workload: Option<Workload>,
+    /// Rows in its largest table
+    #[arg(long, value_name = "ROWS", allow_negative_numbers = true, requires = "workload")]
+    pub(crate) scale: Option<Scale>,
+    /// A setting of the server; may be repeated
+    #[arg(long, value_name = "ENGINE.NAME=VALUE")]
+    pub(crate) set: Vec<Setting>,
+    /// Say nothing but what goes wrong
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 const REPORT_EXAMPLES: &str = "\

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::ExitCode;
 
-use crate::doctor;
+use crate::{doctor, lab};
 
 /// Runs the hidden command that was asked for, if one was.
 pub(crate) fn dispatch() -> Option<ExitCode> {
@@ -27,6 +27,9 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         });
+    }
+    if command == lab::WITHIN_COMMAND {
+        return Some(lab::within(arguments));
     }
     if command == ciphertoll_lab::EXEC_COMMAND {
         return Some(exec(arguments.next()));

@@ -10,8 +10,10 @@ mod arguments;
 mod compare;
 mod completions;
 mod doctor;
+mod environment;
 mod failure;
 mod hidden;
+mod lab;
 mod passwords;
 mod presets;
 mod progress;
@@ -36,7 +38,7 @@ fn main() -> process::ExitCode {
     }
     let outcome = Arguments::try_parse().map_err(Failure::from_clap).and_then(dispatch);
     match outcome {
-        Ok(code) => process::ExitCode::from(code.code()),
+        Ok(code) => process::ExitCode::from(code),
         Err(failure) => {
             failure.tell();
             process::ExitCode::from(failure.exit_code().code())
@@ -44,10 +46,12 @@ fn main() -> process::ExitCode {
     }
 }
 
-fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
-    match arguments.command {
+/// The exit code: one of ours, or that of a command that was run.
+fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
+    let code = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Presets { json } => presets::presets(json),
+        Command::Lab(arguments) => return lab::lab(&arguments),
         Command::Resume(arguments) => run::resume(&arguments),
         Command::Report(arguments) => report::report(&arguments),
         Command::Compare(arguments) => compare::compare(&arguments),
@@ -56,7 +60,8 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Completions { shell } => completions::completions(shell),
         Command::Man { command } => completions::man(command.as_deref()),
         Command::Schema => print_document(&ciphertoll_report::json_schema()),
-    }
+    };
+    code.map(ExitCode::code)
 }
 
 /// Prints the one document that stdout carries. A closed pipe is the reader's choice, no error.

@@ -170,7 +170,7 @@ fn read_text(file: &FilePath, what: &str) -> Result<String, Failure> {
 
 /// The newest builds of two engines that are here: more take too long to be quick. Where none is, the run says of each
 /// how to get it.
-fn servers_here() -> Vec<ServerLevel> {
+pub(crate) fn servers_here() -> Vec<ServerLevel> {
     const MOST: usize = 2;
     let all = [Engine::MariaDb, Engine::Postgres, Engine::MySql].map(ServerLevel::of);
     let mut found: Vec<_> = all.iter().filter(|level| ciphertoll_lab::find(level).is_ok()).cloned().collect();

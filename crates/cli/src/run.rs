@@ -1,7 +1,7 @@
 //! `run`: what was asked becomes a plan, the plan a run, the run a record, the record a report; and
 //! `resume`, which begins with the record.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
@@ -117,10 +117,8 @@ fn carry_out(
 ) -> Result<ExitCode, Failure> {
     let interrupt = watch_signals()?;
     let path = directory.path().to_owned();
-    let program = std::env::current_exe().map_err(|error| {
-        Failure::new(ExitCode::HostResource, format!("cannot find this program: {error}"))
-    })?;
-    let mut bench = LabBench::new(program, path.join("logs"), interrupt.clone()).with_passwords(passwords);
+    let mut bench =
+        LabBench::new(program()?, interrupt.clone()).with_logs(path.join("logs")).with_passwords(passwords);
     let format = if output.quiet { ProgressFormat::None } else { output.progress };
     let mut sink = Recording { directory, progress: Progress::new(format, plan) };
     let carried = Run::resuming(plan, &mut bench, &mut sink, &interrupt, events).carry_out(VERSION);
@@ -177,7 +175,13 @@ fn failed(error: &BenchError, directory: &Path) -> Failure {
     Failure::new(error.exit_code, format!("{} (record: {})", error.message, directory.display()))
 }
 
-fn watch_signals() -> Result<Interrupt, Failure> {
+/// This program, which all children are started through.
+pub(crate) fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::new(ExitCode::HostResource, format!("cannot find this program: {error}")))
+}
+
+pub(crate) fn watch_signals() -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::default();
     for signal in SIGNALS {
         signal_hook::flag::register_usize(signal, interrupt.flag(), signal as usize)

@@ -191,6 +191,9 @@ impl Plan {
     pub fn knowing(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Self, SpecError> {
         spec.validate()?;
         let (cells, skipped) = cells_of(spec, refusals);
+        if let (true, Some(Skipped { id, reason })) = (cells.is_empty(), skipped.first()) {
+            return Err(SpecError::NothingPossible { id: id.clone(), reason: reason.clone() });
+        }
         let baseline = baseline_of(spec, &cells)?;
         let also = also_of(&baseline, &cells);
         let strata = strata_of(&cells, &baseline, also.as_ref());

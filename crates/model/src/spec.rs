@@ -212,6 +212,14 @@ pub enum SpecError {
     /// There is no grid.
     #[error("nothing to measure: no [[grid]]")]
     NoGrid,
+    /// All that was asked for is impossible.
+    #[error("nothing to measure: {id}: {reason}")]
+    NothingPossible {
+        /// The first of it.
+        id: String,
+        /// Why.
+        reason: String,
+    },
     /// The baseline is not `FACTOR=LEVEL`, or its factor cannot be one.
     #[error("baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver")]
     Baseline(String),

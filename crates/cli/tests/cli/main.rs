@@ -6,6 +6,7 @@ mod end_to_end;
 mod examples;
 mod faults;
 mod killed_anywhere;
+mod lab;
 mod links;
 mod recorded;
 mod resumed;

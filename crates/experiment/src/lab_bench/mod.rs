@@ -35,7 +35,8 @@ use crate::interrupt::Interrupt;
 /// The real bench.
 pub struct LabBench {
     program: PathBuf,
-    logs: PathBuf,
+    /// In the scratch directory, where absent.
+    logs: Option<PathBuf>,
     interrupt: Interrupt,
     injection: Option<Injection>,
     lab: Option<Lab>,
@@ -87,12 +88,12 @@ impl Injection {
 }
 
 impl LabBench {
-    /// A bench whose children are started through `program`'s hidden commands; servers' logs go to
-    /// `logs`.
-    pub fn new(program: PathBuf, logs: PathBuf, interrupt: Interrupt) -> Self {
+    /// A bench whose children are started through `program`'s hidden commands. Servers' logs go with everything else when
+    /// it is taken down, unless told to go elsewhere.
+    pub fn new(program: PathBuf, interrupt: Interrupt) -> Self {
         Self {
             program,
-            logs,
+            logs: None,
             interrupt,
             injection: None,
             lab: None,
@@ -104,6 +105,13 @@ impl LabBench {
             drivers: Drivers::default(),
             apart: None,
         }
+    }
+
+    /// The same with servers' logs in this directory.
+    #[must_use]
+    pub fn with_logs(mut self, logs: PathBuf) -> Self {
+        self.logs = Some(logs);
+        self
     }
 
     /// The same with a known effect in some of its trials.
@@ -118,6 +126,30 @@ impl LabBench {
     pub fn with_passwords(mut self, passwords: Passwords) -> Self {
         self.passwords = passwords;
         self
+    }
+
+    fn logs_of(&self, lab: &Lab) -> Result<PathBuf, BenchError> {
+        const NAME: &str = "logs";
+        const MODE: u32 = 0o700;
+        match &self.logs {
+            Some(logs) => Ok(logs.clone()),
+            None if lab.scratch().path().join(NAME).exists() => Ok(lab.scratch().path().join(NAME)),
+            None => lab.scratch().make_directory(NAME, MODE).map_err(|error| bench_error(error.into())),
+        }
+    }
+
+    /// What a client of `request`'s cell needs, where everything is up: where the server is for it and in which network,
+    /// and how it is let in.
+    pub fn client(&mut self, request: &TrialRequest<'_>) -> Result<TrialSpec, TrialError> {
+        let server = &self.instance(request.cell)?.server;
+        let spec = here(request, server, Duration::ZERO);
+        let namespace = self.links.namespace_of_clients(request.cell.treatment.link);
+        Ok(TrialSpec { endpoint: self.tunnels.endpoint().unwrap_or(spec.endpoint), namespace, ..spec })
+    }
+
+    /// A private directory that goes when everything is taken down.
+    pub fn scratch(&self) -> Option<&std::path::Path> {
+        self.lab.as_ref().map(|lab| lab.scratch().path())
     }
 
     fn instance(&mut self, cell: &Cell) -> Result<&mut Instance, TrialError> {
@@ -189,12 +221,13 @@ impl Bench for LabBench {
 
     fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError> {
         let mut lab = Lab::open(self.program.clone()).map_err(bench_error)?;
+        let logs = self.logs_of(&lab)?;
         self.links = Links::prepare(plan, &mut lab, &self.program, emit)?;
         self.apart = apart(plan.pin, emit);
         self.drivers = Drivers::prepare(plan, &lab.cache().join("drivers"), emit);
         let ground = Ground {
             lab: &lab,
-            logs: &self.logs,
+            logs: &logs,
             apart: self.apart.as_ref(),
             settings: &plan.settings,
             interrupt: &self.interrupt,
@@ -221,7 +254,7 @@ impl Bench for LabBench {
                 Err(error) => return Err(error.into()),
             }
         }
-        let ground = tunnels::Ground { lab: &lab, logs: &self.logs, apart: self.apart.as_ref() };
+        let ground = tunnels::Ground { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
         self.tunnels.try_all(plan, &ground, &self.instances, &mut self.links, emit);
         self.lab = Some(lab);
         match last_failure {
@@ -278,7 +311,8 @@ impl Bench for LabBench {
 impl LabBench {
     fn set_up_tunnel(&mut self, cell: &Cell) -> Result<(), TrialError> {
         let Some(lab) = &self.lab else { return Ok(()) };
-        let ground = tunnels::Ground { lab, logs: &self.logs, apart: self.apart.as_ref() };
+        let logs = self.logs_of(lab).map_err(TrialError::Fatal)?;
+        let ground = tunnels::Ground { lab, logs: &logs, apart: self.apart.as_ref() };
         let Some(instance) = self.instances.iter().find(|instance| instance.serves(cell)) else {
             return Ok(());
         };

@@ -1,0 +1,192 @@
+//! How a client of the user's finds a server of the lab: variables that clients read, and files that they point to.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::Path;
+
+use ciphertoll_model::{Endpoint, Engine, TlsSpec, TlsStart, TlsVersion, TrialSpec};
+
+const OPTION_FILE: &str = "my.cnf";
+const PASSWORD_FILE: &str = "pgpass";
+
+/// A client that is to be let in.
+pub(crate) struct Visitor<'a> {
+    pub(crate) client: &'a TrialSpec,
+    pub(crate) password: &'a str,
+    /// Private; where [`Self::files`] are to be.
+    pub(crate) directory: &'a Path,
+}
+
+/// Where a server is, as clients write it.
+struct Place {
+    /// A name, an address, or the socket itself.
+    host: String,
+    port: Option<u16>,
+    is_socket: bool,
+}
+
+impl Visitor<'_> {
+    /// Names and contents: what holds the password, or options that cannot be variables.
+    pub(crate) fn files(&self) -> Vec<(&'static str, String)> {
+        match self.client.engine {
+            Engine::MariaDb | Engine::MySql => vec![(OPTION_FILE, self.option_file())],
+            Engine::Postgres => vec![(PASSWORD_FILE, self.password_file())],
+        }
+    }
+
+    /// Beside those of the engine's own clients, what scripts may rather read.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let of_engine = match self.client.engine {
+            Engine::MariaDb | Engine::MySql => self.mysql_variables(),
+            Engine::Postgres => self.postgres_variables(),
+        };
+        let authority = self.client.tls.as_ref().and_then(|tls| tls.ca_file.clone());
+        let ours = [
+            Some(("CIPHERTOLL_URL", self.url().into())),
+            Some(("CIPHERTOLL_PASSWORD", self.password.into())),
+            authority.map(|file| ("CIPHERTOLL_CA", file.into())),
+        ];
+        of_engine.into_iter().chain(ours.into_iter().flatten()).collect()
+    }
+
+    fn place(&self) -> Place {
+        match &self.client.endpoint {
+            Endpoint::Tcp(address) => {
+                Place { host: address.ip().to_string(), port: Some(address.port()), is_socket: false }
+            }
+            Endpoint::Host { host, port, .. } => {
+                Place { host: host.clone(), port: Some(*port), is_socket: false }
+            }
+            Endpoint::Unix(path) => Place { host: path.display().to_string(), port: None, is_socket: true },
+        }
+    }
+
+    fn database(&self) -> &str {
+        self.client.database.as_deref().unwrap_or_default()
+    }
+
+    /// In the words of the engine's own clients; those of the other warn of what they do not know.
+    fn option_file(&self) -> String {
+        let Place { host, port, is_socket } = self.place();
+        let mut text = format!("[client]\nuser={}\n", self.client.user);
+        // Writing to a string cannot fail.
+        if !self.password.is_empty() {
+            let _ = writeln!(text, "password=\"{}\"", self.password);
+        }
+        let _ = match port {
+            Some(port) if !is_socket => writeln!(text, "protocol=tcp\nhost={host}\nport={port}"),
+            _ => writeln!(text, "protocol=socket\nsocket={host}"),
+        };
+        let [without, verified] = match self.client.engine {
+            Engine::MySql => ["loose-ssl-mode=DISABLED", "loose-ssl-mode=VERIFY_IDENTITY"],
+            Engine::MariaDb | Engine::Postgres => ["loose-skip-ssl", "loose-ssl-verify-server-cert"],
+        };
+        match &self.client.tls {
+            None => {
+                let _ = writeln!(text, "{without}");
+            }
+            Some(tls) => {
+                let authority = tls.ca_file.as_deref().unwrap_or(Path::new("")).display();
+                let _ = writeln!(text, "ssl-ca={authority}\n{verified}\ntls-version={}", version(tls));
+                if let Some(identity) = &tls.identity {
+                    let (certificate, key) =
+                        (identity.certificate_file.display(), identity.key_file.display());
+                    let _ = writeln!(text, "ssl-cert={certificate}\nssl-key={key}");
+                }
+            }
+        }
+        text
+    }
+
+    fn mysql_variables(&self) -> Vec<(&'static str, OsString)> {
+        let Place { host, port, is_socket } = self.place();
+        let option_file = self.directory.join(OPTION_FILE);
+        let mut variables =
+            vec![("MYSQL_HOME", self.directory.into()), ("CIPHERTOLL_OPTION_FILE", option_file.into())];
+        if is_socket {
+            variables.push(("MYSQL_UNIX_PORT", host.into()));
+        } else {
+            variables.push(("MYSQL_HOST", host.into()));
+            variables.extend(port.map(|port| ("MYSQL_TCP_PORT", port.to_string().into())));
+        }
+        variables
+    }
+
+    /// `host:port:database:user:password`, each with any colon and backslash escaped (libpq, "The Password File").
+    fn password_file(&self) -> String {
+        let escaped = |text: &str| text.replace('\\', "\\\\").replace(':', "\\:");
+        format!("*:*:*:{}:{}\n", escaped(&self.client.user), escaped(self.password))
+    }
+
+    fn postgres_variables(&self) -> Vec<(&'static str, OsString)> {
+        let Place { host, port, is_socket } = self.place();
+        // libpq is told a socket's directory, and the port that is the end of the socket's name.
+        let (host, port) = match Path::new(&host).parent().filter(|_| is_socket) {
+            Some(directory) => {
+                let port = host.rsplit('.').next().unwrap_or_default().to_owned();
+                (directory.display().to_string(), port)
+            }
+            None => (host, port.unwrap_or_default().to_string()),
+        };
+        let mut variables: Vec<(&'static str, OsString)> = vec![
+            ("PGHOST", host.into()),
+            ("PGPORT", port.into()),
+            ("PGUSER", self.client.user.clone().into()),
+            ("PGDATABASE", self.database().into()),
+            ("PGPASSFILE", self.directory.join(PASSWORD_FILE).into()),
+        ];
+        let Some(tls) = &self.client.tls else {
+            variables.push(("PGSSLMODE", "disable".into()));
+            return variables;
+        };
+        variables.push(("PGSSLMODE", "verify-full".into()));
+        variables.extend(tls.ca_file.clone().map(|file| ("PGSSLROOTCERT", file.into())));
+        variables.push(("PGSSLMINPROTOCOLVERSION", version(tls).into()));
+        variables.push(("PGSSLMAXPROTOCOLVERSION", version(tls).into()));
+        if tls.start == TlsStart::Direct {
+            variables.push(("PGSSLNEGOTIATION", "direct".into()));
+        }
+        if let Some(identity) = &tls.identity {
+            variables.push(("PGSSLCERT", identity.certificate_file.clone().into()));
+            variables.push(("PGSSLKEY", identity.key_file.clone().into()));
+        }
+        variables
+    }
+
+    /// As `ciphertoll run --url` takes it: without the password.
+    fn url(&self) -> String {
+        let Place { host, port, is_socket } = self.place();
+        let authority = self.client.tls.as_ref().and_then(|tls| tls.ca_file.as_deref());
+        let authority = authority.map(|file| file.display().to_string()).unwrap_or_default();
+        let (scheme, socket, without, with, ca) = match self.client.engine {
+            Engine::Postgres => ("postgres", "host", "sslmode=disable", "sslmode=verify-full", "sslrootcert"),
+            engine @ (Engine::MariaDb | Engine::MySql) => {
+                (engine.label(), "socket", "ssl-mode=DISABLED", "ssl-mode=VERIFY_IDENTITY", "ssl-ca")
+            }
+        };
+        let (user, database) = (&self.client.user, self.database());
+        if is_socket {
+            let of_engine = self.postgres_variables();
+            let directory = of_engine.first().map(|(_, value)| value.to_string_lossy().into_owned());
+            let value =
+                if self.client.engine == Engine::Postgres { directory.unwrap_or_default() } else { host };
+            return format!("{scheme}://{user}@/{database}?{socket}={value}");
+        }
+        let port = port.unwrap_or_default();
+        let tls = match &self.client.tls {
+            None => without.to_owned(),
+            Some(_) => format!("{with}&{ca}={authority}"),
+        };
+        format!("{scheme}://{user}@{host}:{port}/{database}?{tls}")
+    }
+}
+
+/// As OpenSSL, libpq and MySQL's clients call it.
+fn version(tls: &TlsSpec) -> &'static str {
+    match tls.version {
+        TlsVersion::Tls10 => "TLSv1",
+        TlsVersion::Tls11 => "TLSv1.1",
+        TlsVersion::Tls12 => "TLSv1.2",
+        TlsVersion::Tls13 => "TLSv1.3",
+    }
+}

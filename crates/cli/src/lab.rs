@@ -1,0 +1,234 @@
+//! `lab`: a server, a path and a link, up for as long as a command of the user's runs.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{self, Child, Command, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use ciphertoll_experiment::{Bench, Emit, Interrupt, LabBench, TrialError, TrialRequest};
+use ciphertoll_model::{
+    Arm, Cell, Ending, Event, ExitCode, Grid, Link, LinkShape, Namespace, Plan, ServerLevel, Settings, Spec,
+    TrialPace, TrialSpec, Tunnel, VoidReason,
+};
+use ciphertoll_record::ProcessIdentity;
+
+use crate::arguments::LabArguments;
+use crate::environment::Visitor;
+use crate::failure::Failure;
+use crate::progress::tell;
+use crate::{request, run};
+
+/// The hidden command that must lead to [`within`].
+pub(crate) const WITHIN_COMMAND: &str = "__within";
+/// What stands for the network that one is in already.
+const HERE: &str = "-";
+/// As shells have it: a command that could not be started.
+const NOT_STARTED: u8 = 127;
+/// What shells add to the number of a signal that ended a command.
+const BY_SIGNAL: i32 = 128;
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Brings the lab up, runs the command in it, takes the lab down, and answers as the command did.
+pub(crate) fn lab(arguments: &LabArguments) -> Result<u8, Failure> {
+    let plan = plan(arguments)?;
+    let Some(cell) = plan.cells.first() else {
+        return Err(Failure::new(ExitCode::NothingRan, "there is nothing to start"));
+    };
+    let interrupt = run::watch_signals()?;
+    let mut bench = LabBench::new(run::program()?, interrupt.clone());
+    let answered = ready(&mut bench, &plan, cell, arguments, &interrupt).and_then(|client| {
+        let environment = prepare_environment(&bench, &client)?;
+        carry_out(&client, &environment, &arguments.command, &interrupt)
+    });
+    let down = bench.down();
+    let answered = answered?;
+    down.map_err(|error| Failure::new(error.exit_code, error.message))?;
+    Ok(answered)
+}
+
+/// One cell: what is asked for, and nothing to compare it with.
+fn plan(arguments: &LabArguments) -> Result<Plan, Failure> {
+    let LabArguments { server, path, auth, link, workload, scale, set, .. } = arguments;
+    let server = match server {
+        Some(server) => server.clone(),
+        None => request::servers_here().into_iter().next().unwrap_or_else(default_server),
+    };
+    let joins_networks = path.as_tunnel().is_some_and(Tunnel::joins_networks);
+    let shortest = if joins_networks { Link::Made(LinkShape::of_rtt_us(0)) } else { Link::Local };
+    let mut grid = Grid {
+        server: vec![server],
+        path: vec![*path],
+        auth: auth.map(|auth| vec![auth]),
+        link: vec![link.unwrap_or(shortest)],
+        ..Grid::default()
+    };
+    if let Some(workload) = workload {
+        grid.workload = vec![*workload];
+    }
+    if let Some(scale) = scale {
+        grid.scale = vec![*scale];
+    }
+    let mut settings = Settings::default();
+    settings.extend(set.iter().cloned());
+    let spec = Spec { name: "lab".to_owned(), grids: vec![grid], settings, ..Spec::quick(&[]) };
+    Ok(Plan::new(&spec, 0)?)
+}
+
+fn default_server() -> ServerLevel {
+    ServerLevel::of(ciphertoll_model::Engine::MariaDb)
+}
+
+/// Everything up, and how a client gets in.
+fn ready(
+    bench: &mut LabBench,
+    plan: &Plan,
+    cell: &Cell,
+    arguments: &LabArguments,
+    interrupt: &Interrupt,
+) -> Result<TrialSpec, Failure> {
+    let mut skipped = None;
+    let mut emit = |event: Event| match event {
+        Event::CellSkipped { skipped: cell } => skipped = Some(cell.reason),
+        Event::Warned { message } => tell(&format!("warning: {message}")),
+        event if !arguments.quiet => told(&event).iter().for_each(|line| tell(line)),
+        _ => {}
+    };
+    let emit: &mut Emit<'_> = &mut emit;
+    let bench_failed =
+        |error: ciphertoll_experiment::BenchError| Failure::new(error.exit_code, error.message);
+    bench.sweep(emit).map_err(bench_failed)?;
+    bench.prepare(plan, emit).map_err(bench_failed)?;
+    check(interrupt)?;
+    bench.up(cell, emit).map_err(trial_failed)?;
+    let request = TrialRequest {
+        cell,
+        arm: Arm::Main,
+        pace: TrialPace::Closed,
+        timing: plan.timing,
+        seed: 0,
+        max_per_s: None,
+        query: None,
+    };
+    if let Some(reason) = skipped {
+        return Err(Failure::new(ExitCode::NothingRan, reason));
+    }
+    bench.client(&request).map_err(trial_failed)
+}
+
+fn check(interrupt: &Interrupt) -> Result<(), Failure> {
+    let code = match interrupt.ending() {
+        None => return Ok(()),
+        Some(Ending::Terminated) => ExitCode::Terminated,
+        Some(_) => ExitCode::Interrupted,
+    };
+    Err(Failure::new(code, "interrupted before the command was started"))
+}
+
+fn trial_failed(error: TrialError) -> Failure {
+    match error {
+        TrialError::Void(VoidReason::ServerDied { message }) => {
+            Failure::new(ExitCode::ServerRefused, message)
+        }
+        TrialError::Void(reason) => Failure::new(ExitCode::HostResource, reason.to_string()),
+        TrialError::Interrupted => Failure::new(ExitCode::Interrupted, "interrupted"),
+        TrialError::Fatal(error) => Failure::new(error.exit_code, error.message),
+    }
+}
+
+fn told(event: &Event) -> Option<String> {
+    match event {
+        Event::ServerReady { server, version, .. } => Some(format!("{server} {version} is up")),
+        Event::LinkMade { link, round_trip_ns_p50, .. } => {
+            Some(format!("{link}: a round trip takes {:.2} ms", *round_trip_ns_p50 as f64 * 1e-6))
+        }
+        Event::TunnelTried { path, version, elapsed_ms, .. } => {
+            Some(format!("{path} by {version}: up in {:.2} s", *elapsed_ms as f64 * 1e-3))
+        }
+        _ => None,
+    }
+}
+
+/// What the command finds the server by; files with passwords are private and go with the lab.
+fn prepare_environment(
+    bench: &LabBench,
+    client: &TrialSpec,
+) -> Result<Vec<(&'static str, OsString)>, Failure> {
+    let failed = |error: io::Error| {
+        Failure::new(ExitCode::HostResource, format!("cannot write the client's configuration: {error}"))
+    };
+    let no_place = || failed(io::Error::other("the lab has no directory"));
+    let directory = bench.scratch().ok_or_else(no_place)?.join("client");
+    let password = fs::read_to_string(&client.password_file).map_err(failed)?;
+    let visitor = Visitor { client, password: &password, directory: &directory };
+    DirBuilder::new().mode(0o700).create(&directory).map_err(failed)?;
+    for (name, text) in visitor.files() {
+        write_private(&directory.join(name), &text).map_err(failed)?;
+    }
+    Ok(visitor.variables())
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
+}
+
+/// Runs the command to its end, with our terminal; Ctrl-C reaches it without us, SIGTERM through us.
+fn carry_out(
+    client: &TrialSpec,
+    environment: &[(&'static str, OsString)],
+    command: &[OsString],
+    interrupt: &Interrupt,
+) -> Result<u8, Failure> {
+    let internal = |error: String| Failure::new(ExitCode::Internal, error);
+    let namespace = match &client.namespace {
+        None => HERE.to_owned(),
+        Some(namespace) => serde_json::to_string(namespace).map_err(|error| internal(error.to_string()))?,
+    };
+    let mut within = Command::new(run::program()?);
+    within.arg(WITHIN_COMMAND).arg(namespace).args(command).envs(environment.iter().cloned());
+    let cannot_start = |error: io::Error| internal(format!("cannot start the command: {error}"));
+    let mut child = within.spawn().map_err(cannot_start)?;
+    let status = wait(&mut child, interrupt).map_err(cannot_start)?;
+    let code = status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default());
+    Ok(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+fn wait(child: &mut Child, interrupt: &Interrupt) -> io::Result<ExitStatus> {
+    const GRACE: Duration = Duration::from_secs(5);
+    let identity = ProcessIdentity::of(child.id().cast_signed())?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if interrupt.ending() == Some(Ending::Terminated) {
+            identity.end(GRACE)?;
+            return child.wait();
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Enters a network and becomes the command; comes back only if that fails.
+#[expect(clippy::print_stderr, reason = "the command's own stderr, where it cannot speak for itself")]
+pub(crate) fn within(mut arguments: impl Iterator<Item = OsString>) -> process::ExitCode {
+    let (namespace, program) = (arguments.next(), arguments.next());
+    let (Some(namespace), Some(program)) = (namespace, program) else { return process::ExitCode::from(2) };
+    if namespace != OsStr::new(HERE)
+        && let Err(error) = enter(&namespace)
+    {
+        eprintln!("ciphertoll: cannot enter the lab's network: {error}");
+        return process::ExitCode::from(NOT_STARTED);
+    }
+    let error = Command::new(&program).args(arguments).exec();
+    eprintln!("ciphertoll: cannot start {}: {error}", program.display());
+    process::ExitCode::from(NOT_STARTED)
+}
+
+fn enter(namespace: &OsStr) -> io::Result<()> {
+    let namespace: Namespace = serde_json::from_str(&namespace.to_string_lossy())?;
+    ciphertoll_link::join(&namespace)
+}

@@ -1,0 +1,83 @@
+//! `ciphertoll lab`: a command of the user's, in the lab.
+
+use std::process::{Output, Stdio};
+
+use crate::support::{alone, ciphertoll, in_ci, real_server, until};
+
+/// A round trip, and what a plain connect to MariaDB and a query take of them.
+const RTT_MS: u64 = 50;
+const ROUND_TRIPS: u64 = 4;
+
+fn lab(arguments: &[&str]) -> Output {
+    ciphertoll(&[&["lab", "--server", "mariadb"], arguments].concat()).output().expect("the program starts")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_command_finds_its_server_and_its_answer_is_passed_on() {
+    if !real_server() {
+        return;
+    }
+    let _machine = alone();
+    let script = "mariadb -N -e \"SHOW STATUS LIKE 'Ssl_version'\" && exit 7";
+    let output = lab(&["--path", "tls1.2-p256", "-q", "--", "sh", "-c", script]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "Ssl_version\tTLSv1.2\n", "{}", said(&output));
+    assert_eq!(output.status.code(), Some(7), "{}", said(&output));
+    let output = lab(&["--path", "unix", "-q", "--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(output.status.code(), Some(128 + 15), "{}", said(&output));
+    let output = lab(&["-q", "--", "no-such-command"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(said(&output).contains("cannot start no-such-command"), "{}", said(&output));
+}
+
+#[test]
+fn a_command_is_at_the_clients_end_of_the_link() {
+    if !real_server() {
+        return;
+    }
+    let _machine = alone();
+    let script = "s=$(date +%s%N); mariadb -N -e 'SELECT 4711' && echo $(( ($(date +%s%N) - s) / 1000000 ))";
+    let link = format!("{RTT_MS}ms");
+    let output = lab(&["--link", &link, "--", "sh", "-c", script]);
+    if said(&output).contains("no long link can be made here") {
+        assert!(!in_ci(), "in CI nothing is skipped: {}", said(&output));
+        return;
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (answer, took_ms) = text.trim().split_once('\n').unwrap_or_else(|| panic!("{text}{}", said(&output)));
+    assert_eq!(answer, "4711");
+    let took_ms: u64 = took_ms.parse().expect("milliseconds");
+    assert!(took_ms >= ROUND_TRIPS * RTT_MS * 97 / 100, "{took_ms} ms");
+}
+
+#[test]
+fn what_cannot_be_started_is_told_with_its_reason() {
+    let output = lab(&["--path", "wireguard", "--link", "local", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("--link 0ms"), "{}", said(&output));
+    let output = lab(&["--server", "mariadb-99", "-q", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2), "twice the same option: {}", said(&output));
+}
+
+#[test]
+fn sigterm_is_handed_on_and_nothing_stays() {
+    if !real_server() {
+        return;
+    }
+    let _machine = alone();
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("ready");
+    let script =
+        format!("trap 'exit 3' TERM; echo $MYSQL_HOME > {}; while :; do sleep 0.1; done", file.display());
+    let mut command = ciphertoll(&["lab", "--server", "mariadb", "-q", "--", "sh", "-c", &script]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let home =
+        until("the command", || std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n')));
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    assert_eq!(child.wait().expect("its end").code(), Some(3));
+    assert!(!std::path::Path::new(home.trim()).exists(), "{home} is left");
+}
