@@ -11,6 +11,7 @@ pub mod factor;
 pub mod metric;
 pub mod plan;
 pub mod primitive;
+pub mod round_trips;
 pub mod script;
 pub mod settings;
 pub mod spec;
@@ -33,6 +34,7 @@ pub use plan::{
     Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
+pub use round_trips::RoundTrips;
 pub use script::{Draw, Script, Statement, StatementProtocol, Step};
 pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};

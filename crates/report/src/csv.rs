@@ -8,6 +8,7 @@ use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, Toll, Verdict, margi
 use crate::number::is_certain;
 use crate::view::StratumView;
 use crate::view::connect_cost::{self, Bar, CostPart};
+use crate::view::round_trips;
 use crate::{RunReport, chart, names, view};
 
 /// What can be plotted.
@@ -27,11 +28,13 @@ pub enum Plot {
     Blocks,
     /// What a connect is made of, by key and version: a row for each cell in which it was found out.
     ConnectCost,
+    /// Times of connects against the round trip of the link: a row for each cell that was held against it.
+    Rtt,
 }
 
 impl Plot {
     /// Every plot.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Levels,
         Self::Tolls,
         Self::Phases,
@@ -39,6 +42,7 @@ impl Plot {
         Self::Cpu,
         Self::Blocks,
         Self::ConnectCost,
+        Self::Rtt,
     ];
 
     /// Its name on the command line.
@@ -51,6 +55,7 @@ impl Plot {
             Self::Cpu => "cpu",
             Self::Blocks => "blocks",
             Self::ConnectCost => "connect-cost",
+            Self::Rtt => "rtt",
         }
     }
 }
@@ -74,6 +79,7 @@ pub fn csv(report: &RunReport<'_>, plot: Plot) -> String {
         Plot::Tolls => tolls(report, &mut rows),
         Plot::Blocks => blocks(report, &mut rows),
         Plot::ConnectCost => connect_costs(report, &mut rows),
+        Plot::Rtt => over_links(report, &mut rows),
     }
     rows.iter().map(|row| line(row)).collect()
 }
@@ -224,6 +230,36 @@ fn connect_costs(report: &RunReport<'_>, rows: &mut Vec<Row>) {
             let parts = CostPart::ALL.map(|of| part(bar, of));
             cell_fields(bar.cell).into_iter().chain(parts).chain(estimate(Some(bar.total))).collect()
         }));
+    }
+}
+
+fn over_links(report: &RunReport<'_>, rows: &mut Vec<Row>) {
+    const HEADER: [&str; 9] = [
+        "rtt_ns",
+        "round_trips",
+        "round_trips_tcp",
+        "latency_ns_mean",
+        "latency_ns_mean_ci_low",
+        "latency_ns_mean_ci_high",
+        "beyond_ns",
+        "beyond_ns_ci_low",
+        "beyond_ns_ci_high",
+    ];
+    rows[0].extend(HEADER.map(str::to_owned));
+    for over in &round_trips::of(report) {
+        for series in &over.series {
+            let known = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
+            rows.extend(series.points.iter().map(|point| {
+                let about = [
+                    round_trips::rtt_ns(point.link).map(|rtt_ns| rtt_ns.to_string()).unwrap_or_default(),
+                    known(series.total()),
+                    known(series.round_trips.map(|round_trips| round_trips.tcp)),
+                ];
+                let beyond = estimate(series.beyond(point).as_ref());
+                let times = estimate(Some(point.time)).into_iter().chain(beyond);
+                cell_fields(point.cell).into_iter().chain(about).chain(times).collect()
+            }));
+        }
     }
 }
 

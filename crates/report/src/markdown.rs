@@ -7,7 +7,7 @@ use crate::number::{is_certain, ratio, ratio_interval};
 use crate::view::repeat;
 use crate::view::{
     Column, Entry, Part, Section, Statement, StratumView, Table, Tone, advice, caveats, connect_cost, levels,
-    published, verdicts,
+    published, round_trips, verdicts,
 };
 use crate::{names, sentence, view};
 
@@ -33,7 +33,8 @@ pub fn markdown(report: &RunReport<'_>) -> String {
     if let Some(table) = table(&strata) {
         let _ = write!(text, "\n{table}");
     }
-    for Section { heading, table, notes } in connect_cost::sections(report) {
+    let sections = connect_cost::sections(report).into_iter().chain(round_trips::sections(report));
+    for Section { heading, table, notes } in sections {
         let table = table.as_ref().map(grid).unwrap_or_default();
         let _ = write!(text, "\n**{}**\n\n{table}\n{}", escaped(&heading), listed(&notes));
     }

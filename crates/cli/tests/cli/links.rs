@@ -8,7 +8,15 @@ use crate::support::{Session, alone, assert_gone, ciphertoll, is, items, one_doc
 
 const RTT_NS: f64 = 20e6;
 /// Round trips of a connect to MariaDB, TCP's included, by path.
-const ROUND_TRIPS: [(&str, f64); 3] = [("plain", 3.0), ("tls1.3-p256", 4.0), ("tls1.2-p256", 5.0)];
+const ROUND_TRIPS: [(&str, f64); 7] = [
+    ("plain", 3.0),
+    ("tls1.3-p256", 4.0),
+    ("tls1.2-p256", 5.0),
+    ("ssh-aes256-gcm", 2.0),
+    ("openvpn-aes256-gcm", 3.0),
+    ("wireguard", 3.0),
+    ("stunnel", 4.0),
+];
 
 const ASKED: [&str; 10] = [
     "--server",
@@ -36,7 +44,8 @@ fn every_round_trip_takes_its_time() {
     }
     let _machine = alone();
     let place = tempfile::tempdir().expect("a directory");
-    let output = ciphertoll(&["run", "--path", "plain,tls1.3-p256,tls1.2-p256"])
+    let paths = ROUND_TRIPS.map(|(path, _)| path).join(",");
+    let output = ciphertoll(&["run", "--path", &paths])
         .args(ASKED)
         .args(["--json", "-q", "--run-dir", text(place.path())])
         .output()

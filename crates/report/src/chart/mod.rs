@@ -8,6 +8,7 @@ mod forest;
 mod percentiles;
 mod phases;
 mod rates;
+mod round_trips;
 
 use ciphertoll_model::Metric;
 use ciphertoll_stats::assemble::Trials;
@@ -21,6 +22,7 @@ pub(crate) use blocks::ratios_by_block;
 pub(crate) use connect_cost::of_servers as connect_costs;
 pub(crate) use forest::tone_class;
 pub(crate) use rates::{Rates, of_families as rates};
+pub(crate) use round_trips::of_loads as round_trips;
 
 /// A picture, what is needed to read it, and its numbers.
 #[derive(Debug)]
@@ -70,6 +72,8 @@ fn table_of(stratum: &StratumView<'_>, metrics: &[Metric]) -> Table {
         Some(estimate) => Entry::new([quantity(metric, estimate.value), uncertainty(metric, estimate)]),
         None => Entry::absent(),
     };
+    let seen = |metric: &&Metric| stratum.cells().any(|cell| level(cell, **metric).is_some());
+    let metrics: Vec<Metric> = metrics.iter().filter(seen).copied().collect();
     let row = |cell: &CellAnalysis| {
         let entries = metrics.iter().map(|metric| entry(cell, *metric));
         std::iter::once(Entry::new([stratum.row_label(cell)])).chain(entries).collect()

@@ -6,7 +6,7 @@ use super::{Part, flowing, said, section, table};
 use crate::RunReport;
 use crate::chart::{self, Figure, Rates};
 use crate::markup::Element;
-use crate::view::{Section, StratumView, connect_cost, levels};
+use crate::view::{Section, StratumView, connect_cost, levels, round_trips};
 
 pub(super) fn parts(strata: &[StratumView<'_>], trials: &Trials<'_>) -> Vec<Part> {
     let mut rates = chart::rates(strata).into_iter().peekable();
@@ -31,13 +31,28 @@ pub(super) fn connect_costs(report: &RunReport<'_>) -> Option<Part> {
     }
     let name = "What a connect is made of".to_owned();
     let notes = [connect_cost::how_found(report), connect_cost::timed(&times)];
-    // A server each, not one below the other.
-    let columns = Element::new("div").class("figures").children(
-        pictures.into_iter().map(|picture| Element::new("div").class("column").child(figure(picture))),
-    );
-    let body =
-        section(ID, &format!("{name}, by key and version")).child(columns).child(said(&notes, "notes"));
+    let body = section(ID, &format!("{name}, by key and version"))
+        .child(side_by_side(pictures))
+        .child(said(&notes, "notes"));
     Some(Part { id: ID.to_owned(), name, body })
+}
+
+/// What a long link makes of connects, server beside server.
+pub(super) fn round_trips(report: &RunReport<'_>) -> Option<Part> {
+    const ID: &str = "round-trips";
+    let pictures = chart::round_trips(report, &round_trips::of(report));
+    let name = "Time against round trip".to_owned();
+    (!pictures.is_empty()).then(|| Part {
+        id: ID.to_owned(),
+        body: section(ID, &name).child(side_by_side(pictures)),
+        name,
+    })
+}
+
+/// A column each, not one below the other.
+fn side_by_side(pictures: Vec<Figure>) -> Element {
+    let column = |picture: Figure| Element::new("div").class("column").child(figure(picture));
+    Element::new("div").class("figures").children(pictures.into_iter().map(column))
 }
 
 fn of_stratum(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -> Option<Part> {

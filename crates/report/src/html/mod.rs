@@ -55,6 +55,7 @@ fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Elem
     let parts: Vec<Part> = measured::parts(strata, &trials)
         .into_iter()
         .chain(measured::connect_costs(report))
+        .chain(measured::round_trips(report))
         .chain(record::parts(report, strata))
         .collect();
     let contents = parts.iter().map(|part| {

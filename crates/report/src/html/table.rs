@@ -26,6 +26,7 @@ fn grid(table: &Table, caption: &str) -> Element {
             Some(Column { part: Part::Text, .. }) => {
                 lines(Element::new("td").class("prose-cell"), &entry.lines)
             }
+            Some(Column { part: Part::Level, .. }) => level(entry),
             _ => number(entry),
         });
         Element::new("tr").children(entries)
@@ -44,11 +45,22 @@ fn heading(column: &Column) -> Element {
     heading.text(if text.is_empty() { "\u{2013}".to_owned() } else { flowing(&text) })
 }
 
+/// A number and whatever is beside it.
+fn level(entry: &Entry) -> Element {
+    let cell = lines(toned(entry), entry.lines.get(..2).unwrap_or(&entry.lines));
+    let more =
+        entry.lines.iter().skip(2).map(|line| Element::new("span").class("beside").text(flowing(line)));
+    cell.children(more)
+}
+
 /// A number, what is beside it, and the verdict in words.
 fn number(entry: &Entry) -> Element {
+    lines(toned(entry), &entry.lines)
+}
+
+fn toned(entry: &Entry) -> Element {
     let cell = Element::new("td");
-    let cell = if entry.tone == Tone::Neutral { cell } else { cell.class(tone_class(entry.tone)) };
-    lines(cell, &entry.lines)
+    if entry.tone == Tone::Neutral { cell } else { cell.class(tone_class(entry.tone)) }
 }
 
 fn lines(cell: Element, lines: &[String]) -> Element {

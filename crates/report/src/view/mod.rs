@@ -8,6 +8,7 @@ pub(crate) mod negotiated;
 pub(crate) mod phases;
 pub(crate) mod published;
 pub(crate) mod repeat;
+pub(crate) mod round_trips;
 pub(crate) mod verdicts;
 
 use ciphertoll_model::{Cell, Factor, Plan, Skipped, Stratum};
@@ -148,6 +149,7 @@ impl View {
             sections.extend(phases::section(stratum));
         }
         sections.extend(connect_cost::sections(report));
+        sections.extend(round_trips::sections(report));
         sections.extend(published::section(report));
         sections.extend(negotiated::section(&strata));
         sections.extend(caveats::sections(report, &strata));

@@ -242,7 +242,7 @@ fn too_few(smallest_visible_effect: f64, blocks_needed: Option<u32>) -> Verdict 
 }
 
 /// Every cell with plausible levels, no tolls yet.
-fn measured(spec: &Spec, blocks: u32) -> Run {
+pub(crate) fn measured(spec: &Spec, blocks: u32) -> Run {
     let plan = Plan::new(spec, 42).unwrap();
     let cell = |(index, cell): (usize, &ciphertoll_model::Cell)| {
         let stratum =
@@ -365,7 +365,7 @@ pub(crate) fn toll(
 }
 
 /// An interval that is symmetric in the logarithm, as Student t on log-ratios gives it.
-fn estimate(value: f64, share: f64) -> Estimate {
+pub(crate) fn estimate(value: f64, share: f64) -> Estimate {
     Estimate { value, ci_low: value / (1.0 + share), ci_high: value * (1.0 + share) }
 }
 

@@ -8,6 +8,7 @@ mod csv;
 mod document;
 mod fixture;
 mod html;
+mod linked;
 mod markdown;
 mod plan;
 mod schema;

@@ -1,0 +1,323 @@
+//! The time of connects against the round trip of their link, both on logarithmic axes: what is so many round trips is a
+//! straight line of its own, and what is more bends up where links are short.
+
+use ciphertoll_model::{Link, Metric};
+use ciphertoll_stats::Estimate;
+
+use super::Figure;
+use crate::number::{measured, plural};
+use crate::svg::{
+    Anchor, Drawing, Scale, Shape, Swatch, WIDTH, dot, group, line, polyline, text, tooltip, upright,
+    upright_whisker, width_of,
+};
+use crate::view::round_trips::{self, OverLinks, Point, Series, rtt_ns};
+use crate::{RunReport, names};
+
+const HEIGHT: f64 = 320.0;
+const TOP: f64 = 8.0;
+const LEFT: f64 = 44.0;
+/// What a link without a round trip of its own has of the width.
+const STRIP: f64 = 42.0;
+/// From the end of the axis to what is said beside it.
+const MARGIN: f64 = 12.0;
+/// Names beside the lines get at most this much of the width; longer ones stand below.
+const LONGEST_NAME: f64 = 160.0;
+/// Bold letters are wider.
+const BOLD: f64 = 1.09;
+/// From a dot to its name.
+const DOT: f64 = 10.0;
+/// From one line of names to the next.
+const ROW: f64 = 15.0;
+const TIME: Metric = Metric::LatencyNsMean;
+const NS_PER_MS: f64 = 1e6;
+/// So much farther than the outermost links do the axes go, and where there is but one.
+const BEYOND: f64 = 1.3;
+const BEYOND_ONE: f64 = 3.0;
+/// So much is left free below and above.
+const AIR: f64 = 1.1;
+/// Dots of what takes the same number of round trips lie side by side, not on one another.
+const ASIDE: f64 = 4.0;
+
+/// A picture for each load on each server.
+pub(crate) fn of_loads(report: &RunReport<'_>, all: &[OverLinks<'_>]) -> Vec<Figure> {
+    let id = |index: usize| format!("round-trips-{}", index + 1);
+    all.iter().enumerate().map(|(index, over)| figure(report, over, &id(index))).collect()
+}
+
+fn figure(report: &RunReport<'_>, over: &OverLinks<'_>, id: &str) -> Figure {
+    let mut drawing = Drawing::default();
+    drawing.advance(HEIGHT);
+    let place = Place::of(over);
+    axes(&mut drawing, over, &place);
+    let groups = groups(over, &place);
+    for (total, group) in &groups {
+        if let Some(total) = total {
+            drawing.behind(reference(&place, *total));
+        }
+        leader(&mut drawing, &place, group);
+        drawing.mark(text(place.right + MARGIN, group.label_y + 4.0, Anchor::Start, "tick", said(*total)));
+    }
+    for (_, group) in &groups {
+        let middle = (group.members.len() - 1) as f64 / 2.0;
+        for (nth, index) in group.members.iter().enumerate() {
+            drawn(&mut drawing, over, *index, &place, (nth as f64 - middle) * ASIDE);
+        }
+    }
+    drawing.advance(18.0);
+    drawing.lines("round trip of the link, ms; time, ms", "tick");
+    if place.names == Names::Below {
+        drawing.key(over.series.iter().enumerate().map(|(index, series)| swatch(index, series)));
+    } else {
+        for (_, group) in &groups {
+            named(&mut drawing, over, &place, group);
+        }
+    }
+    let (about, server) = (round_trips::title(over.workload), names::server(report, over.server));
+    Figure {
+        picture: drawing.finish(id, &format!("{about}, {server}"), &round_trips::in_words(over)),
+        id: id.to_owned(),
+        heading: format!("{about}, {server}"),
+        reading: reading(over),
+        numbers: round_trips::table(over),
+        notes: round_trips::notes(report, over),
+    }
+}
+
+fn reading(over: &OverLinks<'_>) -> String {
+    let apart = if over.links.iter().any(|link| rtt_ns(*link).is_none()) {
+        " Left of the dashed line: without a long link."
+    } else {
+        ""
+    };
+    format!(
+        "Mean time at {} with its 95 % interval, both axes logarithmic. A thin line is a number of the link's round trips and \
+         nothing else: what lies above it is work.{apart}",
+        over.concurrency()
+    )
+}
+
+/// Where names of series stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Names {
+    Beside,
+    Below,
+}
+
+/// Where things are drawn.
+struct Place {
+    across: Scale,
+    along: Scale,
+    /// Where the links begin that have a round trip.
+    from: f64,
+    right: f64,
+    /// Shortest and longest round trip, as far as lines are drawn, ns.
+    reach_ns: (f64, f64),
+    /// Those without.
+    strip: Vec<Link>,
+    names: Names,
+}
+
+impl Place {
+    fn of(over: &OverLinks<'_>) -> Self {
+        let strip: Vec<Link> = over.links.iter().copied().filter(|link| rtt_ns(*link).is_none()).collect();
+        let rtts = || over.links.iter().filter_map(|link| rtt_ns(*link));
+        let (shortest, farthest) = (rtts().fold(f64::INFINITY, f64::min), rtts().fold(0.0, f64::max));
+        let beyond = if shortest < farthest { BEYOND } else { BEYOND_ONE };
+        let reach_ns = (shortest / beyond, farthest * beyond);
+        let totals = || over.series.iter().filter_map(Series::total).map(f64::from);
+        let times = || over.series.iter().flat_map(|series| series.points.iter().map(|point| point.time));
+        let lowest = totals().map(|total| total * reach_ns.0).chain(times().map(shown_low));
+        let highest = totals().map(|total| total * reach_ns.1).chain(times().map(|time| time.ci_high));
+        let (low, high) = (lowest.fold(f64::INFINITY, f64::min) / AIR, highest.fold(0.0, f64::max) * AIR);
+        let longest =
+            over.series.iter().map(|series| width_of(&series.label) * BOLD + 4.0 + DOT).fold(0.0, f64::max);
+        let names = if longest <= LONGEST_NAME { Names::Beside } else { Names::Below };
+        let said = over.series.iter().map(|series| width_of(&said(series.total()))).fold(0.0, f64::max);
+        let beside = if names == Names::Beside { said.max(longest) } else { said };
+        let (from, right) = (LEFT + 4.0 + STRIP * strip.len() as f64, WIDTH - beside - MARGIN);
+        Self {
+            across: Scale::log(reach_ns, (from, right)),
+            along: Scale::log((low / NS_PER_MS, high / NS_PER_MS), (HEIGHT, TOP)),
+            from,
+            right,
+            reach_ns,
+            strip,
+            names,
+        }
+    }
+
+    fn x(&self, link: Link) -> f64 {
+        match (rtt_ns(link), self.strip.iter().position(|other| *other == link)) {
+            (None, Some(index)) => LEFT + STRIP * (index as f64 + 0.5),
+            (rtt_ns, _) => self.across.at(rtt_ns.unwrap_or_default()),
+        }
+    }
+
+    /// What is no time at all lies on the edge.
+    fn y(&self, ns: f64) -> f64 {
+        self.along.at((ns / NS_PER_MS).max(f64::MIN_POSITIVE))
+    }
+}
+
+/// As far down as an axis goes for an interval: it may reach 0, and a logarithm does not.
+fn shown_low(time: &Estimate) -> f64 {
+    const DEEPEST: f64 = 3.0;
+    time.ci_low.max(time.value / DEEPEST)
+}
+
+fn axes(drawing: &mut Drawing, over: &OverLinks<'_>, place: &Place) {
+    drawing.behind(upright(&place.along, LEFT, place.right, 6, ""));
+    if !place.strip.is_empty() {
+        drawing.behind(line((place.from, TOP), (place.from, HEIGHT), "floor"));
+    }
+    let mut free_from = 0.0;
+    for link in &over.links {
+        let x = place.x(*link);
+        drawing.behind(line((x, TOP), (x, HEIGHT), "grid"));
+        let label = match rtt_ns(*link) {
+            Some(_) => link.to_string().trim_end_matches("ms").to_owned(),
+            None => link.to_string(),
+        };
+        let half = width_of(&label) / 2.0;
+        // What would lie on its neighbour is in the table.
+        if x - half >= free_from {
+            drawing.mark(text(x, HEIGHT + 15.0, Anchor::Middle, "tick", label));
+            free_from = x + half + 2.0;
+        }
+    }
+}
+
+/// So many round trips and nothing else.
+fn reference(place: &Place, total: u32) -> crate::markup::Element {
+    let at = |rtt_ns: f64| (place.across.at(rtt_ns), place.y(f64::from(total) * rtt_ns));
+    line(at(place.reach_ns.0), at(place.reach_ns.1), "thread")
+}
+
+fn said(total: Option<u32>) -> String {
+    total.map_or_else(|| "never counted".to_owned(), |total| plural(u64::from(total), "round trip"))
+}
+
+/// Series of the same number of round trips, and where they are named.
+struct Group {
+    /// Indexes of its series.
+    members: Vec<usize>,
+    /// Where its line ends.
+    end_y: f64,
+    /// Where its own name stands, and those of its series below it.
+    label_y: f64,
+}
+
+/// The highest line first.
+fn groups(over: &OverLinks<'_>, place: &Place) -> Vec<(Option<u32>, Group)> {
+    let mut groups: Vec<(Option<u32>, Group)> = Vec::new();
+    for (index, series) in over.series.iter().enumerate() {
+        let total = series.total();
+        if let Some((_, group)) = groups.iter_mut().find(|(other, _)| *other == total) {
+            group.members.push(index);
+            continue;
+        }
+        let last = series.points.last().map_or(0.0, |point| point.time.value);
+        let end_ns = total.map_or(last, |total| f64::from(total) * place.reach_ns.1);
+        let end_y = place.y(end_ns);
+        groups.push((total, Group { members: vec![index], end_y, label_y: end_y }));
+    }
+    groups.sort_by(|(_, left), (_, right)| left.end_y.total_cmp(&right.end_y));
+    let rows = |group: &Group| match place.names {
+        Names::Beside => 1 + group.members.len(),
+        Names::Below => 1,
+    };
+    let heights: Vec<f64> = groups.iter().map(|(_, group)| rows(group) as f64 * ROW).collect();
+    let ends: Vec<f64> = groups.iter().map(|(_, group)| group.end_y).collect();
+    for ((_, group), label_y) in groups.iter_mut().zip(apart(&ends, &heights)) {
+        group.label_y = label_y;
+    }
+    groups
+}
+
+/// Where blocks of these heights begin that would begin at `places`, which ascend: none on another.
+fn apart(places: &[f64], heights: &[f64]) -> Vec<f64> {
+    let mut moved = places.to_vec();
+    for index in 1..moved.len() {
+        moved[index] = moved[index].max(moved[index - 1] + heights[index - 1]);
+    }
+    // What was pushed out at the bottom pushes back.
+    let mut limit = HEIGHT + ROW;
+    for (place, height) in moved.iter_mut().zip(heights).rev() {
+        *place = place.min(limit - height);
+        limit = *place;
+    }
+    moved
+}
+
+/// From the end of a line to its name.
+fn leader(drawing: &mut Drawing, place: &Place, group: &Group) {
+    let ends = ((place.right, group.end_y), (place.right + MARGIN - 3.0, group.label_y));
+    drawing.behind(line(ends.0, ends.1, "thread"));
+}
+
+fn named(drawing: &mut Drawing, over: &OverLinks<'_>, place: &Place, group: &Group) {
+    for (row, index) in group.members.iter().enumerate() {
+        let y = group.label_y + ROW * (row + 1) as f64;
+        let (shape, colour) = look(*index);
+        drawing.mark(dot(shape, (place.right + MARGIN + 4.0, y), &colour));
+        let label = &over.series[*index].label;
+        let x = place.right + MARGIN + 4.0 + DOT;
+        drawing.mark(text(x, y + 4.0, Anchor::Start, &format!("name {colour}"), label));
+    }
+}
+
+/// A pair that no other of three dozen series has.
+fn look(index: usize) -> (Shape, String) {
+    let all = Shape::ALL.len();
+    (Shape::ALL[index % all], format!("series-{}", (index + index / all) % all + 1))
+}
+
+fn swatch(index: usize, series: &Series<'_>) -> Swatch {
+    let (shape, colour) = look(index);
+    Swatch::drawn(dot(shape, (7.0, 6.0), &colour), &series.label)
+}
+
+fn drawn(drawing: &mut Drawing, over: &OverLinks<'_>, index: usize, place: &Place, aside: f64) {
+    let (shape, colour) = look(index);
+    let (series, count) = (&over.series[index], over.series.len() as f64);
+    // Without a round trip nothing tells them apart but their work, which is often the same.
+    let in_the_strip = (index as f64 - (count - 1.0) / 2.0) * ASIDE.min(STRIP * 0.8 / count);
+    let at = |point: &Point<'_>| (place.x(point.link), place.y(point.time.value));
+    let course: Vec<(f64, f64)> =
+        series.points.iter().filter(|point| rtt_ns(point.link).is_some()).map(at).collect();
+    let mut mark = group("mark")
+        .child(tooltip(series.label.clone()))
+        .child(polyline(&course, &format!("series {colour}")));
+    for point in &series.points {
+        let (x, y) = at(point);
+        let x = x + if rtt_ns(point.link).is_some() { aside } else { in_the_strip };
+        let of = format!("{} over {}: {}", series.label, point.link, measured(TIME, point.time));
+        let (low, high) = (place.y(point.time.ci_low), place.y(point.time.ci_high));
+        mark = mark.child(
+            group("point").child(tooltip(of)).child(upright_whisker(x, low, high, &colour)).child(dot(
+                shape,
+                (x, y),
+                &colour,
+            )),
+        );
+    }
+    drawing.mark(mark);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_names_do_not_meet_and_stay_inside() {
+        assert_eq!(apart(&[20.0, 28.0, 90.0], &[30.0, 45.0, 30.0]), [20.0, 50.0, 95.0]);
+        let below = apart(&[HEIGHT - 5.0, HEIGHT], &[30.0, 30.0]);
+        assert_eq!(below, [HEIGHT + ROW - 60.0, HEIGHT + ROW - 30.0]);
+    }
+
+    #[test]
+    fn no_two_of_many_series_look_alike() {
+        let looks: Vec<(Shape, String)> = (0..36).map(look).collect();
+        assert!(looks.iter().enumerate().all(|(index, look)| !looks[..index].contains(look)));
+    }
+}

@@ -1,0 +1,180 @@
+//! The time of connects against the round trip of the link they went over: how much of it is round trips that the
+//! protocol takes, and what is beyond them.
+
+mod words;
+
+use ciphertoll_model::{
+    Cell, ConnectionUse, Driver, Factor, Link, LinkShape, Metric, Pace, RoundTrips, ServerLevel, Workload,
+    round_trips,
+};
+use ciphertoll_stats::{CellAnalysis, Estimate};
+
+pub(crate) use self::words::{in_words, notes, sections, table};
+use super::phases::level;
+use crate::{RunReport, names};
+
+/// One load on one server over several links, by the fewest clients that made it.
+pub(crate) struct OverLinks<'a> {
+    pub(crate) server: &'a ServerLevel,
+    pub(crate) workload: Workload,
+    /// What it went over, the shortest first.
+    pub(crate) links: Vec<Link>,
+    /// One for each path, and for whatever else its connects differ in.
+    pub(crate) series: Vec<Series<'a>>,
+    /// What series are told apart by.
+    pub(crate) rows: Vec<Factor>,
+    /// Links whose round trip is not one number.
+    left_out: Vec<Link>,
+}
+
+/// The same connect over several links.
+pub(crate) struct Series<'a> {
+    pub(crate) label: String,
+    /// Those of its protocol; none where they were never counted.
+    pub(crate) round_trips: Option<RoundTrips>,
+    /// The shortest link first.
+    pub(crate) points: Vec<Point<'a>>,
+}
+
+/// A mean time over one link.
+pub(crate) struct Point<'a> {
+    pub(crate) cell: &'a CellAnalysis,
+    pub(crate) link: Link,
+    /// ns.
+    pub(crate) time: &'a Estimate,
+}
+
+/// Every server and load with connects over links that a time can be held against.
+pub(crate) fn of<'a>(report: &RunReport<'a>) -> Vec<OverLinks<'a>> {
+    let servers = report.plan.servers().into_iter();
+    let loads = Workload::ALL.into_iter().filter(|load| load.connection_use() == ConnectionUse::PerOperation);
+    let loads: Vec<Workload> = loads.collect();
+    servers
+        .flat_map(|server| loads.iter().map(move |load| (server, *load)))
+        .filter_map(|(server, load)| of_load(report, server, load))
+        .collect()
+}
+
+fn of_load<'a>(report: &RunReport<'a>, server: &'a ServerLevel, workload: Workload) -> Option<OverLinks<'a>> {
+    let RunReport { analysis, .. } = *report;
+    let is_one = |cell: &Cell| {
+        cell.treatment.server == *server
+            && cell.workload == workload
+            && cell.pace == Pace::Closed
+            && cell.treatment.driver == Driver::Native
+    };
+    let all = || analysis.cells.iter().filter(|cell| is_one(&cell.cell));
+    let clients = all().map(|cell| cell.cell.clients).min()?;
+    let all = || all().filter(|cell| cell.cell.clients == clients);
+    let points: Vec<Point<'a>> = all().filter_map(point).collect();
+    let rows = rows(&points);
+    let mut series: Vec<Series<'a>> = Vec::new();
+    for point in points {
+        let label = names::row_label(&point.cell.cell, &rows);
+        match series.iter_mut().find(|series| series.label == label) {
+            Some(series) => series.points.push(point),
+            None => series.push(Series { label, round_trips: None, points: vec![point] }),
+        }
+    }
+    series.retain(|series| series.points.iter().any(|point| rtt_ns(point.link).is_some()));
+    for series in &mut series {
+        series.points.sort_by_key(|point| point.link);
+        series.round_trips = of_series(report, &series.points);
+    }
+    let links = sorted(series.iter().flat_map(|series| series.points.iter().map(|point| point.link)));
+    let left_out = all().map(|cell| cell.cell.treatment.link).filter(|link| !is_plain(*link));
+    let over = OverLinks { server, workload, links, series, rows, left_out: sorted(left_out) };
+    (over.links.len() > 1).then_some(over)
+}
+
+fn point(cell: &CellAnalysis) -> Option<Point<'_>> {
+    let link = cell.cell.treatment.link;
+    let time = level(cell, Metric::LatencyNsMean).filter(|_| is_plain(link))?;
+    Some(Point { cell, link, time })
+}
+
+/// Whether its round trip is one number: not where packets wander, get lost or queue.
+fn is_plain(link: Link) -> bool {
+    match link {
+        Link::Local => true,
+        Link::AsIs => false,
+        Link::Made(shape) => {
+            let least_us = u32::try_from(shape.rtt_ns() / 1_000).unwrap_or(u32::MAX);
+            shape == LinkShape::of_rtt_us(least_us)
+        }
+    }
+}
+
+/// The round trip that was asked for; none where there is nothing to speak of.
+pub(crate) fn rtt_ns(link: Link) -> Option<f64> {
+    let rtt_ns = link.shape()?.rtt_ns();
+    (rtt_ns > 0).then_some(rtt_ns as f64)
+}
+
+fn sorted(links: impl Iterator<Item = Link>) -> Vec<Link> {
+    let mut links: Vec<Link> = links.collect();
+    links.sort_unstable();
+    links.dedup();
+    links
+}
+
+fn rows(points: &[Point<'_>]) -> Vec<Factor> {
+    let cells: Vec<&Cell> = points.iter().map(|point| &point.cell.cell).collect();
+    let varies = |factor: &Factor| match factor {
+        Factor::Path => true,
+        Factor::Link => false,
+        factor => names::differ(&cells, *factor),
+    };
+    Factor::ALL.into_iter().filter(varies).collect()
+}
+
+/// Known where they are for every link, and are the same.
+fn of_series(report: &RunReport<'_>, points: &[Point<'_>]) -> Option<RoundTrips> {
+    let mut all = points.iter().map(|point| of_cell(report, point.cell));
+    let first = all.next()??;
+    all.all(|other| other == Some(first)).then_some(first)
+}
+
+fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Option<RoundTrips> {
+    let mut seen = cell.legs.iter().map(|count| count.leg.hello_retry);
+    let hello_retry = seen.next().flatten();
+    // Some connects waited once more than others.
+    if seen.any(|other| other != hello_retry) {
+        return None;
+    }
+    let server = &cell.cell.treatment.server;
+    let version = report.server_version(&server.short_name()).unwrap_or_default();
+    round_trips::of_operation(&round_trips::Peer { engine: server.engine, version, hello_retry }, &cell.cell)
+}
+
+impl Series<'_> {
+    /// What a mean time has beyond the protocol's round trips, ns, with the interval of the time. The round trip is the one
+    /// that was asked for.
+    pub(crate) fn beyond(&self, point: &Point<'_>) -> Option<Estimate> {
+        let spent_ns = f64::from(self.round_trips?.total()) * rtt_ns(point.link)?;
+        let Estimate { value, ci_low, ci_high } = *point.time;
+        Some(Estimate { value: value - spent_ns, ci_low: ci_low - spent_ns, ci_high: ci_high - spent_ns })
+    }
+
+    /// Its total, where known.
+    pub(crate) fn total(&self) -> Option<u32> {
+        self.round_trips.map(RoundTrips::total)
+    }
+}
+
+impl OverLinks<'_> {
+    /// `1 client`.
+    pub(crate) fn concurrency(&self) -> String {
+        let first = self.series.first().and_then(|series| series.points.first());
+        first.map_or_else(String::new, |point| names::concurrency(&point.cell.cell))
+    }
+}
+
+/// What an operation is, as a heading begins.
+pub(crate) fn title(workload: Workload) -> &'static str {
+    match workload {
+        Workload::Connect => "Connect time against round trip",
+        Workload::FirstQuery => "Time of a first query against round trip",
+        _ => "Time of a connect with a query against round trip",
+    }
+}

@@ -1,0 +1,227 @@
+//! Times and round trips in a table, and what they come to.
+
+use ciphertoll_model::{Event, Factor, Link, Metric, RoundTrips};
+use ciphertoll_stats::Estimate;
+
+use super::{OverLinks, Point, Series, rtt_ns, title};
+use crate::number::{measured, plural, quantity, significant};
+use crate::view::{Column, Entry, Overflow, Part, Section, Statement, Table, Tone};
+use crate::{RunReport, names};
+
+const TIME: Metric = Metric::LatencyNsMean;
+const NS_PER_MS: f64 = 1e6;
+
+/// A table for each server and load.
+pub(crate) fn sections(report: &RunReport<'_>) -> Vec<Section> {
+    let section = |over: &OverLinks<'_>| Section {
+        heading: format!(
+            "{} · {} · mean at {}",
+            title(over.workload),
+            names::server(report, over.server),
+            over.concurrency()
+        ),
+        table: Some(table(over)),
+        notes: notes(report, over),
+    };
+    super::of(report).iter().map(section).collect()
+}
+
+/// A row for each path, a column for each link.
+pub(crate) fn table(over: &OverLinks<'_>) -> Table {
+    let factors: Vec<&str> = over.rows.iter().map(|factor| Factor::label(*factor)).collect();
+    let columns = over.links.iter().map(|link| Column::new(Part::Level, &link.to_string()));
+    let row = |series: &Series<'_>| {
+        let entries = over.links.iter().map(|link| {
+            let point = series.points.iter().find(|point| point.link == *link);
+            point.map_or_else(Entry::absent, |point| entry(series, point))
+        });
+        std::iter::once(Entry::new([series.label.clone()])).chain(entries).collect()
+    };
+    Table {
+        columns: std::iter::once(Column::new(Part::Label, &factors.join(", "))).chain(columns).collect(),
+        rows: over.series.iter().map(row).collect(),
+        overflow: Overflow::SplitParts,
+    }
+}
+
+fn entry(series: &Series<'_>, point: &Point<'_>) -> Entry {
+    let time = measured(TIME, point.time);
+    match (series.total(), series.beyond(point)) {
+        (Some(total), Some(beyond)) => {
+            Entry::new([time, format!("= {}", plural(u64::from(total), "round trip")), signed_ms(&beyond)])
+        }
+        _ => Entry::new([time]),
+    }
+}
+
+/// `+ 1.3 ±0.2 ms`: an uncertainty of one digit, or of two where the first is a 1, and as many decimals as it has.
+fn signed_ms(estimate: &Estimate) -> String {
+    const LEAST_MS: f64 = 0.001;
+    let Estimate { value, ci_low, ci_high } = *estimate;
+    let half_ms = ((ci_high - value).max(value - ci_low) / NS_PER_MS).max(LEAST_MS);
+    let magnitude = half_ms.log10().floor();
+    let digits = if half_ms < 2.0 * 10f64.powf(magnitude) { 2.0 } else { 1.0 };
+    let decimals = (digits - 1.0 - magnitude).clamp(0.0, 3.0) as usize;
+    let sign = if value < 0.0 { '−' } else { '+' };
+    format!("{sign} {:.decimals$} ±{half_ms:.decimals$} ms", value.abs() / NS_PER_MS)
+}
+
+/// What a base connect pays, what is not known, and what is off.
+pub(crate) fn notes(report: &RunReport<'_>, over: &OverLinks<'_>) -> Vec<Statement> {
+    let mut notes: Vec<Statement> = paid(over).map(Statement::neutral).into_iter().collect();
+    notes.extend(surprises(over));
+    let unknown: Vec<String> = over
+        .series
+        .iter()
+        .filter(|series| series.round_trips.is_none())
+        .map(|series| series.label.clone())
+        .collect();
+    if !unknown.is_empty() {
+        let text = format!("How many round trips it takes was never counted: {}.", unknown.join(", "));
+        notes.push(Statement::neutral(text));
+    }
+    notes.extend(found(report, over));
+    if !over.left_out.is_empty() {
+        let links: Vec<String> = over.left_out.iter().map(Link::to_string).collect();
+        let text = format!("Left out, since its round trip is not one number: {}.", links.join(", "));
+        notes.push(Statement::neutral(text));
+    }
+    notes
+}
+
+/// `1 round trip is TCP's own: plain takes 3 in all, tls1.3-p256 and tls1.3-rsa4096 4, tls1.2-p256 5.`
+fn paid(over: &OverLinks<'_>) -> Option<String> {
+    let RoundTrips { tcp, statements, .. } = over.series.iter().find_map(|series| series.round_trips)?;
+    let shared = match (tcp, statements) {
+        (0, _) => "The connection stands already",
+        (_, 0) => "1 round trip is TCP's own",
+        _ => "1 round trip is TCP's own and 1 the query's",
+    };
+    let mut totals: Vec<(u32, Vec<String>)> = Vec::new();
+    for series in &over.series {
+        let Some(total) = series.total() else { continue };
+        match totals.iter_mut().find(|(other, _)| *other == total) {
+            Some((_, labels)) => labels.push(series.label.clone()),
+            None => totals.push((total, vec![series.label.clone()])),
+        }
+    }
+    totals.sort_by_key(|(total, _)| *total);
+    let said = totals.iter().enumerate().map(|(index, (total, labels))| {
+        let verb = match (index, labels.len()) {
+            (0, 1) => " takes",
+            (0, _) => " take",
+            _ => "",
+        };
+        let in_all = if index == 0 { " in all" } else { "" };
+        format!("{}{verb} {total}{in_all}", listed(labels))
+    });
+    let said: Vec<String> = said.collect();
+    Some(format!("{shared}: {}.", said.join(", ")))
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(labels: &[String]) -> String {
+    match labels {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        all => all.concat(),
+    }
+}
+
+/// Times that are a whole round trip off what was counted elsewhere.
+fn surprises(over: &OverLinks<'_>) -> Vec<Statement> {
+    over.series
+        .iter()
+        .flat_map(|series| series.points.iter().filter_map(|point| surprise(series, point)))
+        .collect()
+}
+
+/// What the work takes is seen on the shortest link.
+fn surprise(series: &Series<'_>, point: &Point<'_>) -> Option<Statement> {
+    /// Shorter ones may be lost in work.
+    const SHORTEST_NS: f64 = 10.0 * NS_PER_MS;
+    /// From half of one on, a whole one is nearer than none.
+    const HALF: f64 = 0.5;
+    let rtt_ns = rtt_ns(point.link).filter(|rtt_ns| *rtt_ns >= SHORTEST_NS)?;
+    let beyond = series.beyond(point)?;
+    let shortest = series.points.first().filter(|shortest| shortest.link != point.link)?;
+    let work = series.beyond(shortest).unwrap_or(*shortest.time);
+    let trips = (beyond.value - work.value) / rtt_ns;
+    let (fewest, most) = ((beyond.ci_low - work.ci_high) / rtt_ns, (beyond.ci_high - work.ci_low) / rtt_ns);
+    let is_sure = fewest > HALF || most < -HALF;
+    let (amount, way) = (significant(trips.abs()), if trips > 0.0 { "more" } else { "less" });
+    is_sure.then(|| {
+        let text = format!(
+            "{} over {}: about {amount} round trips {way} than the {} that were counted on such a server.",
+            series.label,
+            point.link,
+            series.total().unwrap_or_default(),
+        );
+        Statement::new(Tone::Caution, text)
+    })
+}
+
+/// What the remainder is, and how far the lines were off what was asked for.
+fn found(report: &RunReport<'_>, over: &OverLinks<'_>) -> Option<Statement> {
+    let off = |link: &Link| {
+        let shape = link.shape()?;
+        let found_ns = report.events.iter().rev().find_map(|stamped| match &stamped.event {
+            Event::LinkMade { link, round_trip_ns_p50, .. } if *link == shape => Some(*round_trip_ns_p50),
+            _ => None,
+        })?;
+        let off_ns = found_ns as f64 - shape.rtt_ns() as f64;
+        let sign = if off_ns < 0.0 { '−' } else { '+' };
+        Some(format!("{link} {sign}{}", quantity(TIME, off_ns.abs())))
+    };
+    let off: Vec<String> = over.links.iter().filter_map(off).collect();
+    let lines = if off.is_empty() {
+        String::new()
+    } else {
+        format!(" in each (medians of connects of their own: {})", off.join(", "))
+    };
+    over.series.iter().any(|series| series.round_trips.is_some()).then(|| {
+        Statement::neutral(format!(
+            "What is beyond the round trips is work on both sides and what the lines are off by{lines}."
+        ))
+    })
+}
+
+/// `plain, 3 round trips: 3.21 ms ±0.5 % over 1ms, …`: a picture in words.
+pub(crate) fn in_words(over: &OverLinks<'_>) -> String {
+    let of_series = |series: &Series<'_>| {
+        let total = series.total().map(|total| format!(", {}", plural(u64::from(total), "round trip")));
+        let over_link = |point: &Point<'_>| format!("{} over {}", measured(TIME, point.time), point.link);
+        let points: Vec<String> = series.points.iter().map(over_link).collect();
+        format!("{}{}: {}", series.label, total.unwrap_or_default(), points.join(", "))
+    };
+    let all: Vec<String> = over.series.iter().map(of_series).collect();
+    format!(
+        "Lines, one for each path, of the mean time over the round trip of the link, beside lines that are so many round \
+         trips and nothing else. {}.",
+        all.join(". ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beyond_has_the_decimals_of_its_uncertainty() {
+        let ms = |value: f64, half: f64| {
+            let ns = |ms: f64| ms * NS_PER_MS;
+            signed_ms(&Estimate { value: ns(value), ci_low: ns(value - half), ci_high: ns(value + half) })
+        };
+        assert_eq!(ms(1.3142, 0.2131), "+ 1.3 ±0.2 ms");
+        assert_eq!(ms(-0.4, 3.04), "− 0 ±3 ms");
+        assert_eq!(ms(12.0, 14.6), "+ 12 ±15 ms");
+        assert_eq!(ms(0.31, 0.15), "+ 0.31 ±0.15 ms");
+        assert_eq!(ms(0.2, 0.000_01), "+ 0.200 ±0.001 ms");
+    }
+
+    #[test]
+    fn labels_are_listed_as_in_a_sentence() {
+        let of =
+            |labels: &[&str]| listed(&labels.iter().map(|label| (*label).to_owned()).collect::<Vec<_>>());
+        assert_eq!([of(&["a"]), of(&["a", "b"]), of(&["a", "b", "c"])], ["a", "a and b", "a, b and c"]);
+    }
+}
