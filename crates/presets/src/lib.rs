@@ -4,9 +4,12 @@
 //! since machines are not.
 
 mod mysql_tls_2013;
+mod mysql_tunnel_2013;
+mod mysql_wan_2013;
 mod table;
+mod wan_modern;
 
-use ciphertoll_model::{Clients, Metric, Path, ServerLevel, Size, Spec, Workload};
+use ciphertoll_model::{Clients, Link, Metric, Path, ServerLevel, Size, Spec, Workload};
 
 /// A published study.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub struct Preset {
     servers: &'static [&'static str],
     /// What was different then and there, one line each.
     pub deviations: &'static [&'static str],
+    /// Why the figures are what they are, one line each.
+    pub explanation: &'static [&'static str],
     spec: fn(&[ServerLevel], Size) -> Spec,
     published: fn() -> Vec<Published>,
 }
@@ -34,6 +39,10 @@ pub struct Published {
     pub clients: Clients,
     /// The path here that is nearest to the one then.
     pub path: Path,
+    /// What lay between.
+    pub link: Link,
+    /// Of which of several builds then, all of which are set beside the same cell.
+    pub of: Option<&'static str>,
     /// What was measured.
     pub metric: Metric,
     /// Encrypted ÷ plain.
@@ -43,7 +52,8 @@ pub struct Published {
 }
 
 /// Every study that can be repeated here.
-pub const PRESETS: &[Preset] = &[mysql_tls_2013::PRESET];
+pub const PRESETS: &[Preset] =
+    &[mysql_tls_2013::PRESET, mysql_tunnel_2013::PRESET, mysql_wan_2013::PRESET, wan_modern::PRESET];
 
 /// The study called `name`.
 pub fn find(name: &str) -> Option<&'static Preset> {
@@ -98,6 +108,7 @@ mod tests {
                     cell.treatment.path == published.path
                         && cell.workload == published.workload
                         && cell.clients == published.clients
+                        && cell.treatment.link == published.link
                 });
                 assert!(measured, "{}: {published:?}", preset.name);
             }

@@ -155,13 +155,19 @@ pub struct FlagDocument {
 }
 
 /// A published ratio to the baseline.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PublishedDocument {
+    /// Of which build then, where there were several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<&'static str>,
     /// The ratio.
     pub value: f64,
     /// Its standard deviation, from those of both parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub standard_deviation: Option<f64>,
+    /// The ratios of the other builds then.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub others: BTreeMap<&'static str, f64>,
 }
 
 /// A ratio to the baseline.
@@ -352,11 +358,19 @@ fn cell_document(report: &RunReport<'_>, costs: &[ServerCosts<'_>], analysed: &C
 }
 
 fn published(report: &RunReport<'_>, cell: &CellAnalysis) -> BTreeMap<Metric, PublishedDocument> {
-    let document = |published: Published| {
-        let Published { metric, ratio: value, ratio_sd: standard_deviation, .. } = published;
-        (metric, PublishedDocument { value, standard_deviation })
-    };
-    published::of_cell(report, cell).into_iter().map(document).collect()
+    let mut documents: BTreeMap<Metric, PublishedDocument> = BTreeMap::new();
+    for Published { metric, of, ratio: value, ratio_sd: standard_deviation, .. } in
+        published::of_cell(report, cell)
+    {
+        match documents.get_mut(&metric) {
+            Some(first) => first.others.extend(of.map(|of| (of, value))),
+            None => {
+                let others = BTreeMap::new();
+                documents.insert(metric, PublishedDocument { of, value, standard_deviation, others });
+            }
+        }
+    }
+    documents
 }
 
 /// Numbers without an interval are left out: JSON has no infinity, and a guess is no measurement.

@@ -1,6 +1,6 @@
 //! A published study beside what was measured here: ratios, since machines are not the same.
 
-use ciphertoll_model::Metric;
+use ciphertoll_model::{Link, Metric};
 use ciphertoll_presets::{Preset, Published};
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
@@ -16,6 +16,13 @@ struct Pair<'a> {
     cell: &'a CellAnalysis,
     published: Published,
     here: Option<&'a Estimate>,
+}
+
+impl Pair<'_> {
+    /// Whether both are of one cell, and of one build then.
+    fn is_beside(&self, other: &Self) -> bool {
+        self.cell.id == other.cell.id && self.published.of == other.published.of
+    }
 }
 
 pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
@@ -45,8 +52,10 @@ pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
 pub(crate) fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Vec<Published> {
     let Some(preset) = ciphertoll_presets::find(&report.plan.name) else { return Vec::new() };
     let is_equal = |published: &Published| {
-        let Published { workload, clients, path, .. } = published;
-        (cell.cell.workload, cell.cell.clients, cell.cell.treatment.path) == (*workload, *clients, *path)
+        let Published { workload, clients, path, link, .. } = published;
+        let treatment = &cell.cell.treatment;
+        (cell.cell.workload, cell.cell.clients, treatment.path, treatment.link)
+            == (*workload, *clients, *path, *link)
     };
     preset.published().into_iter().filter(is_equal).collect()
 }
@@ -70,33 +79,40 @@ fn metrics(pairs: &[Pair<'_>]) -> Vec<Metric> {
     metrics
 }
 
-/// One for each cell, in the plan's order.
+/// One for each cell and each build of then, in the plan's order.
 fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<Vec<Entry>> {
-    let mut cells: Vec<&CellAnalysis> = Vec::new();
+    let mut kinds: Vec<&Pair<'_>> = Vec::new();
     for pair in pairs {
-        if !cells.iter().any(|known| known.id == pair.cell.id) {
-            cells.push(pair.cell);
+        if !kinds.iter().any(|known| known.is_beside(pair)) {
+            kinds.push(pair);
         }
     }
-    let entries = |cell: &CellAnalysis, metric: Metric| {
-        let found = pairs.iter().find(|pair| pair.cell.id == cell.id && pair.published.metric == metric);
+    let entries = |kind: &Pair<'_>, metric: Metric| {
+        let found = pairs.iter().find(|pair| pair.is_beside(kind) && pair.published.metric == metric);
         match found {
             Some(pair) => [then(&pair.published), here(pair.here)],
             None => [Entry::new([String::new()]), Entry::new([String::new()])],
         }
     };
-    let row = |cell: &&CellAnalysis| {
-        let label = Entry::new([name(report, cell)]);
-        std::iter::once(label).chain(metrics.iter().flat_map(|&metric| entries(cell, metric))).collect()
+    let row = |kind: &&Pair<'_>| {
+        let label = Entry::new([name(report, kind)]);
+        std::iter::once(label).chain(metrics.iter().flat_map(|&metric| entries(kind, metric))).collect()
     };
-    cells.iter().map(row).collect()
+    kinds.iter().map(row).collect()
 }
 
-/// `connect at 1 client, rsa2048`, with the server where there are several.
-fn name(report: &RunReport<'_>, cell: &CellAnalysis) -> String {
-    let treatment = &cell.cell.treatment;
-    let key = treatment.path.as_tls().and_then(|tls| tls.key).map_or("", |key| key.label());
-    let name = format!("{}, {key}", names::load(&cell.cell));
+/// `connect at 1 client, rsa2048`, with the server where there are several, the link where there is one, and the build of
+/// then where there were several.
+fn name(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
+    let treatment = &pair.cell.cell.treatment;
+    let path = match treatment.path.as_tls().and_then(|tls| tls.key) {
+        Some(key) => key.label().to_owned(),
+        None => treatment.path.to_string(),
+    };
+    let link = (treatment.link != Link::Local).then(|| treatment.link.to_string());
+    let build = pair.published.of.map(|build| format!("{build} then"));
+    let parts = [names::load(&pair.cell.cell), path].into_iter().chain(link).chain(build);
+    let name = parts.collect::<Vec<_>>().join(", ");
     if report.plan.servers().len() > 1 { format!("{}: {name}", treatment.server.short_name()) } else { name }
 }
 
@@ -115,6 +131,8 @@ fn here(estimate: Option<&Estimate>) -> Entry {
 fn notes(preset: &Preset, pairs: &[Pair<'_>], report: &RunReport<'_>) -> Vec<Statement> {
     let mut notes: Vec<Statement> = disagreement(pairs, report).into_iter().collect();
     notes.push(Statement::neutral(format!("Published by: {}.", preset.source)));
+    let explained = preset.explanation.iter();
+    notes.extend(explained.map(|line| Statement::neutral(format!("Explained: {line}."))));
     notes.extend(preset.deviations.iter().map(|line| Statement::neutral(format!("Deviation: {line}."))));
     notes
 }
@@ -143,7 +161,7 @@ fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Statement>
         "{count} of {} ratios differ from the published ones, most of all {}: the {} was {} × that of plain then and is \
          {} × ({}) here, so that encryption takes {} of it.",
         known.len(),
-        name(report, pair.cell),
+        name(report, pair),
         pair.published.metric.title(),
         significant(pair.published.ratio),
         ratio(here),
