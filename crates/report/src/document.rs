@@ -362,12 +362,11 @@ fn published(report: &RunReport<'_>, cell: &CellAnalysis) -> BTreeMap<Metric, Pu
     for Published { metric, of, ratio: value, ratio_sd: standard_deviation, .. } in
         published::of_cell(report, cell)
     {
-        match documents.get_mut(&metric) {
-            Some(first) => first.others.extend(of.map(|of| (of, value))),
-            None => {
-                let others = BTreeMap::new();
-                documents.insert(metric, PublishedDocument { of, value, standard_deviation, others });
-            }
+        if let Some(first) = documents.get_mut(&metric) {
+            first.others.extend(of.map(|of| (of, value)));
+        } else {
+            let others = BTreeMap::new();
+            documents.insert(metric, PublishedDocument { of, value, standard_deviation, others });
         }
     }
     documents

@@ -87,6 +87,15 @@ impl<'a> RunReport<'a> {
         })
     }
 
+    /// What the program of a tunnel said that it is; none where it did not.
+    fn tunnel_version(&self, path: ciphertoll_model::Path) -> Option<&'a str> {
+        let versions = self.events.iter().rev().filter_map(|stamped| match &stamped.event {
+            Event::TunnelTried { path: tried, version, .. } if *tried == path => Some(version.as_str()),
+            _ => None,
+        });
+        versions.into_iter().find(|version| !version.is_empty())
+    }
+
     /// Whether anything was measured often enough to have an interval.
     fn has_numbers(&self) -> bool {
         self.analysis.cells.iter().any(|cell| cell.metrics.values().any(number::is_certain))

@@ -131,9 +131,9 @@ fn what_was_asked_for_is_what_was_seen() {
 const PUBLISHED: [(&str, f64); 2] = [("connect", 104.0), ("oltp-read-only", 2640.0)];
 
 /// Repeats the study with these arguments beside its name; what is said, and the document.
-fn repeated(arguments: &[&str]) -> (String, Value) {
+fn repeated(study: &str, arguments: &[&str]) -> (String, Value) {
     let place = tempfile::tempdir().expect("a directory");
-    let fixed = ["run", "mysql-tls-2013", "--size", "smoke", "-q", "--run-dir", text(place.path())];
+    let fixed = ["run", study, "--size", "smoke", "-q", "--run-dir", text(place.path())];
     let output = ciphertoll(&[&fixed, arguments].concat()).output().expect("the program starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -158,7 +158,7 @@ fn a_published_study_ends_with_both_columns() {
     if !real_server(Engine::MariaDb) {
         return;
     }
-    let (said, document) = repeated(&[]);
+    let (said, document) = repeated("mysql-tls-2013", &[]);
     for part in
         ["Published and measured: mysql-tls-2013", "0.0104 ×", "MySQL Performance Blog", "Deviation: "]
     {
@@ -185,8 +185,31 @@ fn the_study_of_mysql_is_repeated_on_mysql() {
         return;
     }
     let level = level_here(Engine::MySql);
-    let (said, document) = repeated(&["--server", &level.to_string()]);
+    let (said, document) = repeated("mysql-tls-2013", &["--server", &level.to_string()]);
     assert!(said.contains("MySQL 8") && said.contains("0.0104 ×"), "{said}");
     let expected = PUBLISHED.map(|(workload, ratio)| (workload.to_owned(), ratio));
     assert_eq!(published(&document, &level.short_name()), expected);
+}
+
+#[test]
+fn a_study_of_long_links_finds_the_loss_that_round_trips_make() {
+    let _machine = alone();
+    if !real_server(Engine::MariaDb) || !crate::support::real_link() {
+        return;
+    }
+    let (said, document) = repeated("mysql-wan-2013", &["--server", "mariadb"]);
+    for part in
+        ["Connects lost on mariadb over 44.648ms by rsa1024: 35.2–36.3 % then", "Explained: a plain connect"]
+    {
+        assert!(said.contains(part), "{part} is missing: {said}");
+    }
+    let cells = items(&document, "cells").iter();
+    let beside = cells.filter(|cell| cell["published"]["latency_ns_mean"]["of"] == "mysql-5.6.13");
+    let beside: Vec<&Value> = beside.collect();
+    let [cell] = beside[..] else { panic!("one cell has figures beside it: {document}") };
+    // 100 ÷ (100 − 36.13), and the two round trips in six that make most of it.
+    let published = cell["published"]["latency_ns_mean"]["value"].as_f64().expect("a ratio");
+    assert!((published - 1.5657).abs() < 1e-4, "{published}");
+    let here = cell["toll"]["latency_ns_mean"]["value"].as_f64().expect("a ratio");
+    assert!((1.45..1.8).contains(&here), "{here}: {said}");
 }

@@ -10,25 +10,28 @@ use crate::number::plural;
 const CLIENT: &str = "client";
 
 /// One line: the connections of equal cells under different loads are counted together.
-struct Row {
+struct Row<'a> {
     name: String,
     leg: Leg,
+    /// What the program of a tunnel said that it is.
+    version: Option<&'a str>,
     connections: u64,
 }
 
 pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<Row<'_>> = Vec::new();
     for stratum in strata {
         let context = names::context(stratum.report.plan, stratum.plan, &stratum.rows);
         for cell in stratum.cells() {
             let name =
                 [stratum.row_label(cell)].into_iter().chain(context.clone()).collect::<Vec<_>>().join(", ");
             for LegCount { leg, connections } in &cell.legs {
-                match rows.iter_mut().find(|row| row.name == name && row.leg == *leg) {
-                    Some(row) => row.connections += connections,
-                    None => {
-                        rows.push(Row { name: name.clone(), leg: leg.clone(), connections: *connections });
-                    }
+                if let Some(row) = rows.iter_mut().find(|row| row.name == name && row.leg == *leg) {
+                    row.connections += connections;
+                } else {
+                    let version = stratum.report.tunnel_version(cell.cell.treatment.path);
+                    let (name, leg, connections) = (name.clone(), leg.clone(), *connections);
+                    rows.push(Row { name, leg, version, connections });
                 }
             }
         }
@@ -44,15 +47,16 @@ pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
 }
 
 /// `tls1.3-p256: TLS 1.3, TLS_AES_256_GCM_SHA384, X25519, p256 certificate, full handshake (48 connections)`.
-fn statement(row: &Row) -> Statement {
+fn statement(row: &Row<'_>) -> Statement {
     let Leg { from, to, tls_version, suite, group, key, resumed, chain, hello_retry, .. } = &row.leg;
     if from != CLIENT {
         let parts = [suite, group, key].into_iter().flatten().map(|part| clean(part));
         let version = tls_version.as_deref().map(|version| clean(version).replace("tls", "TLS "));
         let parts: Vec<String> = version.into_iter().chain(parts).collect();
-        let (ends, tunnels) =
-            (format!("{} to {}", clean(from), clean(to)), plural(row.connections, "tunnel"));
-        return Statement::neutral(format!("{}, {ends}: {} ({tunnels})", row.name, parts.join(", ")));
+        let ends = [Some(format!("{} to {}", clean(from), clean(to))), row.version.map(clean)];
+        let ends = ends.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let tunnels = plural(row.connections, "tunnel");
+        return Statement::neutral(format!("{} ({ends}): {} ({tunnels})", row.name, parts.join(", ")));
     }
     let handshake = resumed.map(|resumed| if resumed { "resumed" } else { "full handshake" }.to_owned());
     let parts: Vec<String> = match tls_version {

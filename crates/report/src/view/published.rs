@@ -105,15 +105,24 @@ fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<V
 /// then where there were several.
 fn name(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
     let treatment = &pair.cell.cell.treatment;
-    let path = match treatment.path.as_tls().and_then(|tls| tls.key) {
-        Some(key) => key.label().to_owned(),
-        None => treatment.path.to_string(),
-    };
+    let path = name_of_path(pair);
     let link = (treatment.link != Link::Local).then(|| treatment.link.to_string());
-    let build = pair.published.of.map(|build| format!("{build} then"));
-    let parts = [names::load(&pair.cell.cell), path].into_iter().chain(link).chain(build);
-    let name = parts.collect::<Vec<_>>().join(", ");
+    let build = pair.published.of.map(ToOwned::to_owned);
+    // Where all have the same load, the heading's words are enough.
+    let own = names::load(&pair.cell.cell);
+    let has_others = report.plan.cells.iter().any(|cell| names::load(cell) != own);
+    let load = has_others.then_some(own);
+    let name = load.into_iter().chain([path]).chain(link).chain(build).collect::<Vec<_>>().join(", ");
     if report.plan.servers().len() > 1 { format!("{}: {name}", treatment.server.short_name()) } else { name }
+}
+
+/// By what it differs from the others of then: its key, or all of it.
+fn name_of_path(pair: &Pair<'_>) -> String {
+    let path = pair.cell.cell.treatment.path;
+    match path.as_tls().and_then(|tls| tls.key) {
+        Some(key) => key.label().to_owned(),
+        None => path.to_string(),
+    }
 }
 
 fn then(published: &Published) -> Entry {
@@ -130,6 +139,7 @@ fn here(estimate: Option<&Estimate>) -> Entry {
 
 fn notes(preset: &Preset, pairs: &[Pair<'_>], report: &RunReport<'_>) -> Vec<Statement> {
     let mut notes: Vec<Statement> = disagreement(pairs, report).into_iter().collect();
+    notes.extend(losses(pairs));
     notes.push(Statement::neutral(format!("Published by: {}.", preset.source)));
     let explained = preset.explanation.iter();
     notes.extend(explained.map(|line| Statement::neutral(format!("Explained: {line}."))));
@@ -168,6 +178,35 @@ fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Statement>
         ratio_interval(here),
         if dearer { "more" } else { "less" },
     )))
+}
+
+/// Times of a connect that were published as a loss of connects, as that: one sentence for each cell.
+fn losses(pairs: &[Pair<'_>]) -> Vec<Statement> {
+    let lost = |ratio: f64| (1.0 - 1.0 / ratio) * 100.0;
+    let mut cells: Vec<&Pair<'_>> = Vec::new();
+    for pair in pairs.iter().filter(|pair| pair.published.metric == Metric::LatencyNsMean) {
+        if !cells.iter().any(|known| known.cell.id == pair.cell.id) {
+            cells.push(pair);
+        }
+    }
+    let sentence = |first: &&Pair<'_>| {
+        let here = first.here?;
+        let builds = pairs.iter().filter(|pair| pair.cell.id == first.cell.id);
+        let then: Vec<f64> = builds.map(|pair| lost(pair.published.ratio)).collect();
+        let least = then.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = then.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let treatment = &first.cell.cell.treatment;
+        Some(Statement::neutral(format!(
+            "Connects lost on {} over {} by {}: {least:.1}–{most:.1} % then, {:.1} % ({:.1}–{:.1} %) here.",
+            treatment.server.short_name(),
+            treatment.link,
+            name_of_path(first),
+            lost(here.value),
+            lost(here.ci_low),
+            lost(here.ci_high),
+        )))
+    };
+    cells.iter().filter_map(sentence).collect()
 }
 
 /// Whether what was published lies in the interval, its own deviation counted.

@@ -33,7 +33,12 @@ enum How {
     MayNeed(fn() -> bool),
 }
 
-const EXCEPTIONS: [Exception; 15] = [
+const EXCEPTIONS: [Exception; 16] = [
+    Exception {
+        command: "ciphertoll run mysql-wan-2013 --size small",
+        how: How::Planned,
+        why: "so short a trial is over before a connect is: a test of its own runs it",
+    },
     Exception {
         command: "ciphertoll run --url staging=postgres://app@db.example/shop",
         how: How::Planned,

@@ -39,6 +39,21 @@ pub(crate) fn real_server() -> bool {
     }
 }
 
+/// Whether a long link can be made here. In CI one must be; elsewhere a test says why it is skipped.
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+pub(crate) fn real_link() -> bool {
+    let made =
+        super::ciphertoll(&["lab", "--server", "mariadb", "--link", "0ms", "-q", "--", "true"]).output();
+    let made = made.expect("the program starts");
+    if made.status.success() {
+        return true;
+    }
+    let reason = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(!in_ci(), "in CI nothing is skipped: {reason}");
+    eprintln!("SKIPPED: {reason}");
+    false
+}
+
 /// Whether this is CI, where a skipped test is a failed one.
 pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true")
