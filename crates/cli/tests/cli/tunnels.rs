@@ -1,11 +1,15 @@
 //! Tunnels in a run: ends that are killed or stopped in mid-trial, and that nothing of them stays.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
 use ciphertoll_record::ProcessIdentity;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::support::{Session, alone, assert_gone, in_ci, is};
+use crate::support::{Session, alone, assert_gone, ciphertoll, in_ci, is, real_link, real_server};
 
 /// A path, and what one of its ends is called in the ledger: first the one that is killed, then the one that is stopped.
 const ATTACKS: [(&str, [&str; 2]); 4] = [
@@ -40,10 +44,13 @@ struct Attack {
 
 #[test]
 fn an_end_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
-    if !crate::support::real_server() {
+    if !real_server() {
         return;
     }
     let _machine = alone();
+    if !real_link() {
+        return;
+    }
     let place = tempfile::tempdir().expect("a directory");
     let mut session = Session::start(place.path(), &ASKED);
     session.wait_for("calibration's end", |event| is(event, "block_finished"));
@@ -87,4 +94,48 @@ fn attack(session: &mut Session, here: &[(&str, [&'static str; 2])]) -> Attack {
         session.processes().iter().rfind(|noted| noted.what == end).expect("it is in the ledger").identity;
     kill(Pid::from_raw(process.pid), signal).expect("it runs");
     Attack { block: begun["block"].clone(), cell: begun["cell"].clone(), end, happened }
+}
+
+/// Networks that some process is in, as far as we may look, and the interfaces of our own.
+fn networks() -> (BTreeSet<PathBuf>, BTreeSet<String>) {
+    let processes = fs::read_dir("/proc").expect("processes");
+    let network = |entry: fs::DirEntry| fs::read_link(entry.path().join("ns/net")).ok();
+    let interfaces = fs::read_to_string("/proc/net/dev").expect("interfaces");
+    let name = |line: &str| line.split_once(':').map(|(name, _)| name.trim().to_owned());
+    (processes.flatten().filter_map(network).collect(), interfaces.lines().filter_map(name).collect())
+}
+
+#[test]
+fn neither_a_killed_nor_an_interrupted_run_leaves_anything() {
+    if !real_server() {
+        return;
+    }
+    let _machine = alone();
+    if !real_link() {
+        return;
+    }
+    let before = networks();
+    for signal in [Signal::SIGKILL, Signal::SIGINT] {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut session = Session::start(place.path(), &ASKED);
+        session.wait_for("a trial through WireGuard", |event| {
+            is(event, "trial_started")
+                && event["cell"].as_str().is_some_and(|cell| cell.contains("/wireguard/"))
+        });
+        session.load();
+        let scratch = session.scratch().to_owned();
+        assert!(networks().0.len() > before.0.len(), "there are networks while there is a run");
+        session.signal(signal);
+        let processes = session.identities();
+        session.finish();
+        if signal == Signal::SIGKILL {
+            // The next start sweeps.
+            assert!(real_link());
+        }
+        assert_gone(&processes, &scratch);
+        assert_eq!(networks(), before, "{signal}");
+    }
+    let again = ciphertoll(&["lab", "--server", "mariadb", "-q", "--", "true"]).status();
+    assert!(again.expect("the program starts").success());
+    assert_eq!(networks(), before);
 }
