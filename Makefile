@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages build on one another and measure time: never side by side.
 .NOTPARALLEL:
-.PHONY: help run setup test test-full bench truth compare-truth deny peers
+.PHONY: help run setup test test-full bench bench-links truth compare-truth deny peers
 
 # rustup's default place, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -50,6 +50,11 @@ bench: ## measure ciphertoll beside its peers: sysbench, libmariadb, the bare-lo
 	@scripts/build-peers $(TARGET)/peers
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-peers $(ARGS)
+
+bench-links: ## measure long links: how exact, how fast, at what cost (ARGS='--by tun')
+	@scripts/setup bench
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
+	@$(TARGET)/release/ciphertoll-links $(ARGS)
 
 truth: ## check known answers: the null experiment and the injected delay
 	@scripts/setup bench

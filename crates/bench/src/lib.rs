@@ -1,13 +1,15 @@
 //! Measures ciphertoll itself: its load generator beside its peers ([`comparison`] lists them, [`arm`]
 //! runs one, [`interleave`] all in turn), whether it is light enough ([`goal`]), whether it tells the
 //! same as they do ([`agreement`]), whether a pause of the server shows ([`stall`]); its verdicts
-//! against known truths ([`truth`]); what it says of two runs against what was done to them ([`pairs`]).
+//! against known truths ([`truth`]); what it says of two runs against what was done to them ([`pairs`]); whether long
+//! links are as long as they say ([`links`]).
 
 pub mod agreement;
 pub mod arm;
 pub mod comparison;
 pub mod goal;
 pub mod interleave;
+pub mod links;
 pub mod pairs;
 pub mod real;
 pub mod stall;

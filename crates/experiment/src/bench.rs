@@ -91,6 +91,8 @@ pub struct LinkUse {
     pub dropped: u64,
     /// How late it sent them on: mean.
     pub late_ns_mean: u64,
+    /// CPU time of its process in the window; absent where its clock could not be read.
+    pub cpu_ns: Option<u64>,
 }
 
 /// How many processors each side had to itself.

@@ -19,6 +19,9 @@ const MIN_STEAL_NS: u64 = 30_000_000;
 const MAX_PORTS_IN_TIME_WAIT: f64 = 0.80;
 /// CPU that no role accounts for, beyond this share of the machine's busy time, is flagged.
 const MAX_CPU_ELSEWHERE: f64 = 0.05;
+/// The machine's busy time is counted in ticks of 10 ms: over a long link, where all wait, less than this is the clock's
+/// grain, and more than the share above.
+const MIN_CPU_ELSEWHERE_NS: f64 = 30e6;
 /// Halves of a window may differ by this share, or by what counting alone explains.
 const STEADY_TOLERANCE: f64 = 0.10;
 /// Standard errors of a count's noise that halves may differ by.
@@ -194,7 +197,7 @@ fn finds_its_pages(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(
 
 /// A link that is starved of CPU is longer than its name says.
 fn is_as_long_as_it_should_be(measured: &Measured) -> Result<(), VoidReason> {
-    let Some(LinkUse { rtt_ns, packets, dropped, late_ns_mean }) = measured.link else { return Ok(()) };
+    let Some(LinkUse { rtt_ns, packets, dropped, late_ns_mean, .. }) = measured.link else { return Ok(()) };
     let tolerated_ns = (rtt_ns as f64 * MAX_LATE_SHARE).max(MAX_LATE_NS as f64);
     let message = if packets == 0 {
         "no packet went over it".to_owned()
@@ -283,11 +286,13 @@ fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
     let mut flags = Vec::new();
     flags.extend(unsteady(&measured.load));
     let busy = measured.machine.busy_ns;
+    let link_cpu_ns = measured.link.map_or(Some(0), |link| link.cpu_ns);
     // A server that is not ours has no part in it, or an unknown one.
-    if let (Some(server), None) = (&measured.server, &measured.link) {
-        let roles = measured.load.client_cpu_ns + measured.middle_cpu_ns + server.cpu_ns;
-        let elsewhere = (busy as f64 - roles as f64) / (busy as f64).max(1.0);
-        if busy > 0 && elsewhere.abs() > MAX_CPU_ELSEWHERE {
+    if let (Some(server), Some(link_cpu_ns)) = (&measured.server, link_cpu_ns) {
+        let roles = measured.load.client_cpu_ns + measured.middle_cpu_ns + server.cpu_ns + link_cpu_ns;
+        let elsewhere_ns = busy as f64 - roles as f64;
+        let elsewhere = elsewhere_ns / (busy as f64).max(1.0);
+        if busy > 0 && elsewhere.abs() > MAX_CPU_ELSEWHERE && elsewhere_ns.abs() > MIN_CPU_ELSEWHERE_NS {
             flags.push(Flag::CpuElsewhere { share: elsewhere });
         }
     }

@@ -8,7 +8,9 @@ mod lab_bench;
 pub mod mock;
 mod scheduler;
 
-pub use bench::{Bench, BenchError, Emit, Measured, ProcessorsApart, ServerUse, TrialError, TrialRequest};
+pub use bench::{
+    Bench, BenchError, Emit, LinkUse, Measured, ProcessorsApart, ServerUse, TrialError, TrialRequest,
+};
 pub use gates::judge;
 pub use interrupt::Interrupt;
 pub use lab_bench::{Injection, LabBench};

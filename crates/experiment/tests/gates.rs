@@ -1,7 +1,7 @@
 //! Each gate lets a sound trial pass and voids what it is there for; each flag marks and voids nothing.
 
 use ciphertoll_experiment::mock::MockBench;
-use ciphertoll_experiment::{Bench, Measured, ProcessorsApart, ServerUse, TrialRequest, judge};
+use ciphertoll_experiment::{Bench, LinkUse, Measured, ProcessorsApart, ServerUse, TrialRequest, judge};
 use ciphertoll_model::{
     Arm, Cell, Clients, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, Metric, Path, Plan, ServerKey,
     Size, Spec, TlsVersion, TrialPace, VoidReason, Workload,
@@ -248,6 +248,19 @@ fn cpu_that_no_role_used_is_flagged() {
     measured.machine.busy_ns = measured.machine.busy_ns * 3 / 2;
     let flags = judge(&cell, &measured).expect("only flagged").flags;
     assert!(matches!(flags[..], [Flag::CpuElsewhere { share }] if (0.3..0.4).contains(&share)));
+}
+
+#[test]
+fn a_made_links_cpu_is_accounted_for() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
+    let cpu_ns = measured.machine.busy_ns / 2;
+    measured.machine.busy_ns += cpu_ns;
+    let link = LinkUse { rtt_ns: 45_000_000, packets: 1, dropped: 0, late_ns_mean: 1, cpu_ns: Some(cpu_ns) };
+    for (used_ns, expected) in [(Some(cpu_ns), 0), (Some(0), 1), (None, 0)] {
+        measured.link = Some(LinkUse { cpu_ns: used_ns, ..link });
+        let flags = judge(&cell, &measured).expect("only flagged").flags;
+        assert_eq!(flags.len(), expected, "{used_ns:?}: {flags:?}");
+    }
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! What the tests start: the link's process, and who stands at its ends.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_link::{LINK_COMMAND, join, run_link_process};
+use ciphertoll_model::Namespace;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -15,30 +17,58 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if role == LINK_COMMAND {
         return Ok(run_link_process()?);
     }
-    join(&serde_json::from_str(&next()?)?)?;
+    let namespace: Option<Namespace> = serde_json::from_str(&next()?)?;
+    namespace.as_ref().map_or(Ok(()), join)?;
     let address: SocketAddr = next()?.parse()?;
     match role.as_str() {
         "serve" => serve(address)?,
-        "visit" => visit(address, next()?.parse()?)?,
+        "visit" => times(next()?.parse()?, || connect(address))?,
+        "talk" => times(next()?.parse()?, || talk(address))?,
         _ => return Err("an unknown role".into()),
     }
     Ok(())
 }
 
-/// Listens, says where, and ends with its stdin. The backlog takes whoever comes.
+/// Listens, says where, answers each first word, and ends with its stdin.
 fn serve(address: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     writeln!(io::stdout(), "{}", listener.local_addr()?)?;
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            // Who only connects says nothing, and is gone soon.
+            let _ = answer(stream);
+        }
+    });
     io::stdin().lock().read_line(&mut String::new()).map(drop)
 }
 
-/// Says how long connects take, ns.
-fn visit(address: SocketAddr, count: usize) -> io::Result<()> {
+fn answer(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut word = [0];
+    stream.read_exact(&mut word)?;
+    stream.write_all(&word)
+}
+
+/// Says how long each of so many takes, ns.
+fn times(count: usize, mut exchange: impl FnMut() -> io::Result<TcpStream>) -> io::Result<()> {
     for _ in 0..count {
         let began = Instant::now();
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let stream = exchange()?;
         writeln!(io::stdout(), "{}", began.elapsed().as_nanos())?;
         drop(stream);
     }
     Ok(())
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&address, PATIENCE)
+}
+
+fn talk(address: SocketAddr) -> io::Result<TcpStream> {
+    let mut stream = connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&[1])?;
+    stream.read_exact(&mut [0])?;
+    Ok(stream)
 }

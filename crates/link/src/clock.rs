@@ -1,4 +1,4 @@
-//! The two clocks: one that only goes forward, and the one that the kernel stamps packets by.
+//! The clocks: one that only goes forward, the one that the kernel stamps packets by, and that of a process's CPU time.
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -15,7 +15,12 @@ pub(crate) fn monotonic_of(unix_ns: u64) -> u64 {
     monotonic_ns().saturating_sub(if age_ns > OLDEST_NS { 0 } else { age_ns })
 }
 
-fn now_ns(clock: ClockId) -> u64 {
+/// CPU time of this process, all threads.
+pub(crate) fn process_cpu_ns() -> u64 {
+    now_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+pub(crate) fn now_ns(clock: ClockId) -> u64 {
     // Clocks that every kernel has do not fail.
     clock_gettime(clock).map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }

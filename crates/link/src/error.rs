@@ -2,6 +2,8 @@
 
 use std::io;
 
+use ciphertoll_model::LinkKind;
+
 /// Why there is no link, or none any more.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -21,6 +23,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// It is of a kind that cannot be like that.
+    #[error("a link by {kind} {lacks}")]
+    Unlike {
+        /// The kind.
+        kind: LinkKind,
+        /// What it cannot do.
+        lacks: &'static str,
+    },
     /// It said that it failed.
     #[error("{0}")]
     Failed(String),
@@ -35,6 +45,14 @@ pub enum Error {
 impl Error {
     pub(crate) fn at(step: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::Forbidden { step, source }
+    }
+
+    /// Without what is the same of all of them.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Forbidden { step, source } => format!("{step}: {source}"),
+            other => other.to_string(),
+        }
     }
 
     pub(crate) fn process(doing: &'static str) -> impl Fn(io::Error) -> Self {

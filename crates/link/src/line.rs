@@ -13,8 +13,8 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::prctl::set_timerslack;
 use nix::sys::time::TimeSpec;
 
-use crate::clock::{monotonic_ns, monotonic_of};
-use crate::packet::{PacketSocket, Ring};
+use crate::clock::monotonic_ns;
+use crate::end::{End, Sink, Source};
 use crate::realtime;
 use crate::schedule::{Fate, Schedule};
 
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             packets: 0,
             bytes: 0,
@@ -69,7 +69,7 @@ impl Tally {
 
 impl Line {
     /// Begins to carry between two interfaces, at once until told otherwise.
-    pub(crate) fn start(ends: [PacketSocket; 2]) -> io::Result<Self> {
+    pub(crate) fn start(ends: [End; 2]) -> io::Result<Self> {
         let control = Arc::new(Control {
             shape: Mutex::new((LinkShape::of_rtt_us(0), 0)),
             generation: AtomicU64::new(0),
@@ -78,11 +78,13 @@ impl Line {
         });
         let [one, other] = ends;
         let directions = [(one.try_clone()?, other.try_clone()?), (other, one)];
+        let directions = directions.map(|(from, to)| Ok::<_, io::Error>((Source::of(from)?, Sink::of(to))));
+        // Both before a thread: where one cannot be had, nothing is left behind.
+        let directions = directions.into_iter().collect::<Result<Vec<_>, _>>()?;
         let mut threads = Vec::new();
         for (number, (from, to)) in directions.into_iter().enumerate() {
-            let ring = Ring::of(from)?;
             let control = Arc::clone(&control);
-            let carrier = move || Carrier::new(ring, to, &control, number as u64).run();
+            let carrier = move || Carrier::new(from, to, &control, number as u64).run();
             threads.push(thread::Builder::new().name(format!("line {number}")).spawn(carrier)?);
         }
         Ok(Self { control, threads })
@@ -118,8 +120,8 @@ struct Frame {
 
 /// One direction.
 struct Carrier<'a> {
-    ring: Ring,
-    to: PacketSocket,
+    from: Source,
+    to: Sink,
     control: &'a Control,
     seed: u64,
     generation: u64,
@@ -131,10 +133,10 @@ struct Carrier<'a> {
 }
 
 impl<'a> Carrier<'a> {
-    fn new(ring: Ring, to: PacketSocket, control: &'a Control, seed: u64) -> Self {
+    fn new(from: Source, to: Sink, control: &'a Control, seed: u64) -> Self {
         let schedule = Schedule::new(LinkShape::of_rtt_us(0), 0, seed);
         let (on_the_way, spare) = (VecDeque::new(), Vec::new());
-        Self { ring, to, control, seed, generation: 0, schedule, on_the_way, bytes_on_the_way: 0, spare }
+        Self { from, to, control, seed, generation: 0, schedule, on_the_way, bytes_on_the_way: 0, spare }
     }
 
     fn run(mut self) {
@@ -165,15 +167,14 @@ impl<'a> Carrier<'a> {
             has_worked |= self.send_due();
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clear();
-            let Some(taken) = self.ring.take(&mut bytes) else {
+            let Some(taken) = self.from.take(&mut bytes) else {
                 self.spare.push(bytes);
                 break;
             };
             has_worked = true;
-            let came_ns = monotonic_of(taken.came_unix_ns);
-            match self.schedule.fate(came_ns, taken.bytes) {
-                Fate::Due(due_ns) if self.bytes_on_the_way + taken.bytes <= MOST_BYTES => {
-                    self.bytes_on_the_way += taken.bytes;
+            match self.schedule.fate(taken.came_ns, taken.bytes) {
+                Fate::Due(due_ns) if self.bytes_on_the_way + bytes.len() <= MOST_BYTES => {
+                    self.bytes_on_the_way += bytes.len();
                     self.on_the_way.push_back(Frame { due_ns, bytes });
                 }
                 Fate::Due(_) => {
@@ -185,6 +186,10 @@ impl<'a> Carrier<'a> {
                     self.spare.push(bytes);
                 }
             }
+        }
+        let dropped = self.from.take_dropped();
+        if dropped > 0 {
+            lock(&self.control.carried).dropped += dropped;
         }
         has_worked
     }
@@ -219,11 +224,11 @@ impl<'a> Carrier<'a> {
         }
         let timeout = TimeSpec::new(0, wait_ns.cast_signed());
         // Interrupted or not, what there is to do is looked at anew.
-        let _ = ppoll(&mut [PollFd::new(self.ring.as_fd(), PollFlags::POLLIN)], Some(timeout), None);
+        let _ = ppoll(&mut [PollFd::new(self.from.as_fd(), PollFlags::POLLIN)], Some(timeout), None);
     }
 }
 
 /// A thread that panicked has left whole values behind.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

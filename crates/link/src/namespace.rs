@@ -11,9 +11,11 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
 use crate::Error;
-use crate::netlink::{Neighbours, Netlink, Peer};
+use crate::end::End;
+use crate::netlink::{Delay, Neighbours, Netlink, Peer};
 use crate::packet::PacketSocket;
-use crate::process::{End, Interface};
+use crate::process::{self, Interface};
+use crate::tunnel::Tunnel;
 
 /// The interface at the end of the long link, in both networks.
 const LONG: &str = "wan0";
@@ -24,7 +26,7 @@ const TO_CLIENTS: &str = "clients";
 const TO_SERVERS: &str = "servers";
 /// That of Ethernet: with a longer one, ten segments at once would be all that a connection ever sends, and there
 /// would be no slow start to see.
-const MTU_BYTES: u32 = 1500;
+pub(crate) const MTU_BYTES: u32 = 1500;
 const QUEUE: u32 = 10_000;
 /// The same at both ends: then nobody asks for it, which would be a round trip.
 const HARDWARE_ADDRESS: [u8; 6] = [2, 0, 0, 0, 0x77, 1];
@@ -46,25 +48,34 @@ pub(crate) struct Networks {
     pub(crate) servers: Network,
     middle: Network,
     /// What the line takes from and gives to: clients' side, servers' side.
-    ends: Option<[PacketSocket; 2]>,
+    ends: Option<[End; 2]>,
+}
+
+/// What the long link's ends are joined by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joint {
+    /// Each is one of a pair of interfaces, the other one of which is the line's.
+    Pairs,
+    /// Each is a tunnel device, which the line holds.
+    Tunnels,
+    /// They are a pair, and queues of the kernel's own delay.
+    Queues,
 }
 
 impl Networks {
     /// Makes them. To be called before there is a second thread.
-    pub(crate) fn make() -> Result<Self, Error> {
-        if !geteuid().is_root() {
-            enter_user_namespace()?;
-        }
+    pub(crate) fn make(joint: Joint) -> Result<Self, Error> {
         let [servers, clients, middle] = [Network::make()?, Network::make()?, Network::make()?];
-        for (name, network) in [(TO_CLIENTS, &clients), (TO_SERVERS, &servers)] {
-            let namespace = Some(network.handle.as_fd());
-            let peer = Peer { name: LONG, namespace, hardware_address: Some(HARDWARE_ADDRESS) };
-            middle.netlink.add_veth(name, peer).map_err(Error::at("make a veth pair"))?;
-            let up = middle.netlink.set_up(name, MTU_BYTES, QUEUE, Neighbours::Asked);
-            up.map_err(Error::at("take an interface up"))?;
-        }
-        let open = |name| PacketSocket::open(name).map_err(Error::at("open a packet socket"));
-        let ends = [open(TO_CLIENTS)?, open(TO_SERVERS)?];
+        let ends = match joint {
+            Joint::Pairs => {
+                Some([pair(&middle, TO_CLIENTS, &clients)?, pair(&middle, TO_SERVERS, &servers)?])
+            }
+            Joint::Tunnels => Some([tunnel(&clients)?, tunnel(&servers)?]),
+            Joint::Queues => {
+                join_directly(&clients, &servers)?;
+                None
+            }
+        };
         clients.enter()?;
         let namespace = Some(servers.handle.as_fd());
         let peer = Peer { name: SHORT, namespace, hardware_address: None };
@@ -73,7 +84,7 @@ impl Networks {
         servers.enter()?;
         servers.configure(SERVER)?;
         middle.enter()?;
-        Ok(Self { clients, servers, middle, ends: Some(ends) })
+        Ok(Self { clients, servers, middle, ends })
     }
 
     /// How large a piece TCP may hand to the long link at once.
@@ -94,8 +105,8 @@ impl Networks {
     pub(crate) fn configure(&self, interface: &Interface) -> Result<(), Error> {
         let Interface { end, name, address, mtu_bytes } = interface;
         let network = match end {
-            End::Clients => &self.clients,
-            End::Servers => &self.servers,
+            process::End::Clients => &self.clients,
+            process::End::Servers => &self.servers,
         };
         // Names of interfaces are those of the network that one is in.
         network.enter()?;
@@ -106,8 +117,29 @@ impl Networks {
         up.map_err(Error::at("configure an interface"))
     }
 
+    /// What the queues of both ends do, where the kernel has them.
+    pub(crate) fn set_queues(&self, delay: Delay) -> Result<(), Error> {
+        for network in [&self.clients, &self.servers] {
+            network.enter()?;
+            network.netlink.delay(LONG, delay).map_err(Error::at("have the kernel delay"))?;
+        }
+        self.middle.enter()
+    }
+
+    /// Packets that were sent into the long link, both ways, and those that it had no room for.
+    pub(crate) fn sent(&self) -> Result<Sent, Error> {
+        let mut all = Sent::default();
+        for network in [&self.clients, &self.servers] {
+            network.enter()?;
+            let table = fs::read_to_string("/proc/thread-self/net/dev");
+            let sent = Sent::of(&table.map_err(Error::at("count packets"))?, LONG).unwrap_or_default();
+            all = Sent { packets: all.packets + sent.packets, dropped: all.dropped + sent.dropped };
+        }
+        self.middle.enter().map(|()| all)
+    }
+
     /// The line's ends, once.
-    pub(crate) fn take_ends(&mut self) -> Result<[PacketSocket; 2], Error> {
+    pub(crate) fn take_ends(&mut self) -> Result<[End; 2], Error> {
         self.ends.take().ok_or(Error::Down("it is a line already"))
     }
 }
@@ -147,6 +179,54 @@ impl Network {
     }
 }
 
+/// A pair of interfaces, one of them in `network`; the line's end of it. To be called from the middle.
+fn pair(middle: &Network, name: &str, network: &Network) -> Result<End, Error> {
+    let namespace = Some(network.handle.as_fd());
+    let peer = Peer { name: LONG, namespace, hardware_address: Some(HARDWARE_ADDRESS) };
+    middle.netlink.add_veth(name, peer).map_err(Error::at("make a veth pair"))?;
+    let up = middle.netlink.set_up(name, MTU_BYTES, QUEUE, Neighbours::Asked);
+    up.map_err(Error::at("take an interface up"))?;
+    PacketSocket::open(name).map(End::Packets).map_err(Error::at("open a packet socket"))
+}
+
+/// A tunnel device in `network`; its line's end.
+fn tunnel(network: &Network) -> Result<End, Error> {
+    network.enter()?;
+    Tunnel::open(LONG).map(End::Tunnel).map_err(Error::at("open /dev/net/tun"))
+}
+
+/// One pair of interfaces, an end in each.
+fn join_directly(clients: &Network, servers: &Network) -> Result<(), Error> {
+    clients.enter()?;
+    let namespace = Some(servers.handle.as_fd());
+    let peer = Peer { name: LONG, namespace, hardware_address: Some(HARDWARE_ADDRESS) };
+    clients.netlink.add_veth(LONG, peer).map_err(Error::at("make a veth pair"))?;
+    clients.netlink.set_hardware_address(LONG, HARDWARE_ADDRESS).map_err(Error::at("name an interface"))?;
+    for network in [clients, servers] {
+        network.enter()?;
+        network.netlink.delay(LONG, Delay::default()).map_err(Error::at("have the kernel delay"))?;
+    }
+    Ok(())
+}
+
+/// What an interface was given to send since it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) packets: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Sent {
+    /// As `/proc/net/dev` has it: eight columns of what came, then bytes, packets, errors, drops.
+    fn of(table: &str, name: &str) -> Option<Self> {
+        const PACKETS: usize = 9;
+        const DROPPED: usize = 11;
+        let row = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
+        let column = |at| row.split_whitespace().nth(at)?.parse().ok();
+        Some(Self { packets: column(PACKETS)?, dropped: column(DROPPED)? })
+    }
+}
+
 /// Whether packets go through the link one by one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Segments {
@@ -156,8 +236,12 @@ pub(crate) enum Segments {
     One,
 }
 
-/// Each user to itself: a server may not see itself as root.
-fn enter_user_namespace() -> Result<(), Error> {
+/// Gets what it takes to make networks, once: root has it, others get a user namespace. Each user is mapped to itself,
+/// since a server may not see itself as root.
+pub(crate) fn get_rights() -> Result<(), Error> {
+    if geteuid().is_root() {
+        return Ok(());
+    }
     let (user, group) = (geteuid(), getegid());
     let made = unshare(CloneFlags::CLONE_NEWUSER);
     made.map_err(io::Error::from).map_err(Error::at("make a user namespace"))?;
@@ -176,4 +260,17 @@ pub fn join(namespace: &Namespace) -> io::Result<()> {
     }
     setns(File::open(&namespace.network)?, CloneFlags::CLONE_NEWNET)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_is_found_by_the_interfaces_name() {
+        let table = "Inter-| Receive\n face |bytes\n wan: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n  \
+                     wan0: 1 2 3 4 5 6 7 8 900 17 0 3 0 0 0 0\n";
+        assert_eq!(Sent::of(table, LONG), Some(Sent { packets: 17, dropped: 3 }));
+        assert_eq!(Sent::of(table, SHORT), None);
+    }
 }

@@ -32,6 +32,16 @@ const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 0x1;
 const IFF_NOARP: u32 = 0x80;
 const AF_INET: u8 = 2;
+// linux/rtnetlink.h, linux/pkt_sched.h
+const RTM_NEWQDISC: u16 = 36;
+const NLM_F_REPLACE: u16 = 0x100;
+const TC_H_ROOT: u32 = 0xffff_ffff;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_NETEM_RATE: u16 = 6;
+const TCA_NETEM_LATENCY64: u16 = 10;
+/// Packets that the kernel's own queue holds: 200 ms of single ones at 10 Gbit/s.
+const QUEUED_PACKETS: u32 = 200_000;
 
 /// The first interface of every network namespace.
 const LOOPBACK: u32 = 1;
@@ -51,6 +61,17 @@ pub struct Peer<'a> {
     pub namespace: Option<BorrowedFd<'a>>,
     /// Its hardware address; the kernel's choice, where absent.
     pub hardware_address: Option<[u8; 6]>,
+}
+
+/// What a queue of the kernel's own (tc-netem(8)) does to what is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Delay {
+    /// Each packet leaves so much later, ns.
+    pub latency_ns: u64,
+    /// The share that gets lost, 0 to 1.
+    pub loss: f64,
+    /// As many leave, bits a second; as many as want to, where absent.
+    pub rate_bits_per_s: Option<u64>,
 }
 
 /// Whether neighbours are asked for their hardware addresses.
@@ -114,6 +135,24 @@ impl Netlink {
         self.ask(RTM_NEWLINK, 0, &body)
     }
 
+    /// Gives an interface, while it is down, this hardware address.
+    pub fn set_hardware_address(&self, name: &str, address: [u8; 6]) -> io::Result<()> {
+        let mut body = interface(if_nametoindex(name)?, 0);
+        body.extend(attribute(IFLA_ADDRESS, &address));
+        self.ask(RTM_NEWLINK, 0, &body)
+    }
+
+    /// Has the kernel delay what is sent by an interface. Not found, where it was built without that.
+    pub fn delay(&self, name: &str, delay: Delay) -> io::Result<()> {
+        // `struct tcmsg`: family, interface, handle, parent, info.
+        let mut body = vec![0; 4];
+        body.extend(if_nametoindex(name)?.to_ne_bytes());
+        body.extend([0, TC_H_ROOT, 0].into_iter().flat_map(u32::to_ne_bytes));
+        body.extend(attribute(TCA_KIND, &text("netem")));
+        body.extend(attribute(TCA_OPTIONS, &delay.options()));
+        self.ask(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, &body)
+    }
+
     /// Gives an interface an address of a network of `prefix_bits`.
     pub fn add_address(&self, name: &str, address: Ipv4Addr, prefix_bits: u8) -> io::Result<()> {
         // `struct ifaddrmsg`: family, prefix, flags, scope, interface.
@@ -143,6 +182,24 @@ impl Netlink {
         let mut answer = [0; LONGEST_ANSWER];
         let length = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
         verdict(&answer[..length])
+    }
+}
+
+impl Delay {
+    /// `struct tc_netem_qopt`, and what has grown beyond it.
+    fn options(self) -> Vec<u8> {
+        let loss = (self.loss * f64::from(u32::MAX)) as u32;
+        // Latency in ticks, which the attribute below overrides; limit, loss, gap, duplicates, jitter.
+        let mut options: Vec<u8> =
+            [0, QUEUED_PACKETS, loss, 0, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
+        options.extend(attribute(TCA_NETEM_LATENCY64, &self.latency_ns.to_ne_bytes()));
+        if let Some(bits) = self.rate_bits_per_s {
+            // `struct tc_netem_rate`: bytes a second, what a packet has beside its bytes, no cells.
+            let rate = [(bits / 8).min(u64::from(u32::MAX)) as u32, 0, 0, 0];
+            let bytes: Vec<u8> = rate.into_iter().flat_map(u32::to_ne_bytes).collect();
+            options.extend(attribute(TCA_NETEM_RATE, &bytes));
+        }
+        options
     }
 }
 
@@ -204,6 +261,17 @@ mod tests {
         assert_eq!(u16::from_ne_bytes([bytes[0], bytes[1]]), 10);
         assert_eq!(&bytes[4..10], b"veth0\0");
         assert_eq!(request(RTM_NEWLINK, 0, &interface(LOOPBACK, IFF_UP)).len(), 32);
+    }
+
+    #[test]
+    fn a_delay_is_a_fixed_part_and_attributes() {
+        let plain = Delay { latency_ns: 7, ..Delay::default() }.options();
+        assert_eq!(plain.len(), 24 + 12);
+        assert_eq!(&plain[28..], 7_u64.to_ne_bytes());
+        let all = Delay { latency_ns: 7, loss: 0.5, rate_bits_per_s: Some(8_000) }.options();
+        assert_eq!(all.len(), plain.len() + 20);
+        assert_eq!(&all[8..12], 0x7fff_ffff_u32.to_ne_bytes());
+        assert_eq!(&all[40..44], 1_000_u32.to_ne_bytes());
     }
 
     #[test]

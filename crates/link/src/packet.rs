@@ -17,10 +17,13 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::socket::{MsgFlags, send};
 
+use crate::clock::monotonic_of;
+
 /// Of a `virtio_net_hdr` as `PACKET_VNET_HDR` has it.
-const VNET_HEADER_BYTES: usize = 10;
+pub(crate) const VNET_HEADER_BYTES: usize = 10;
 // linux/if_packet.h
 const PACKET_RX_RING: i32 = 5;
+const PACKET_STATISTICS: i32 = 6;
 const PACKET_VERSION: i32 = 10;
 const PACKET_VNET_HDR: i32 = 15;
 const PACKET_QDISC_BYPASS: i32 = 20;
@@ -28,6 +31,8 @@ const PACKET_IGNORE_OUTGOING: i32 = 23;
 const TPACKET_V2: i32 = 1;
 const TP_STATUS_KERNEL: u32 = 0;
 const TP_STATUS_USER: u32 = 1;
+/// Some did not find room since the kernel was last asked how many.
+const TP_STATUS_LOSING: u32 = 4;
 /// Offsets in a `tpacket2_hdr`.
 const SNAP_LENGTH_AT: usize = 8;
 const MAC_AT: usize = 12;
@@ -51,13 +56,24 @@ pub(crate) struct Ring {
     socket: PacketSocket,
     base: NonNull<c_void>,
     next: usize,
+    dropped: u64,
 }
 
-/// A frame and its header, and how old it is.
+/// What was taken, and when it came.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
+    /// Of the frame; the header before it is none of it.
     pub(crate) bytes: usize,
-    /// By the kernel's stamp.
-    pub(crate) came_unix_ns: u64,
+    /// By the kernel's stamp, on the clock that only goes forward.
+    pub(crate) came_ns: u64,
+}
+
+/// A frame in its slot: where it begins, header included, and how long it is without; when it came.
+#[derive(Debug, PartialEq, Eq)]
+struct Slot {
+    begin: usize,
+    bytes: usize,
+    came_unix_ns: u64,
 }
 
 // SAFETY: the mapping is used by its owner alone and through `&mut self`; which thread that is does not matter to it.
@@ -111,6 +127,27 @@ impl PacketSocket {
         Errno::result(set).map(drop).map_err(io::Error::from)
     }
 
+    /// What did not find room since the kernel was last asked.
+    fn dropped(&self) -> u64 {
+        // `struct tpacket_stats`: packets, drops.
+        let mut statistics = [0_u32; 2];
+        let mut length = size_of_val(&statistics) as libc::socklen_t;
+        // SAFETY: both pointers are to whole values that outlive the call; the kernel writes no more than `length` bytes,
+        // which are the array's own, and any bytes make numbers.
+        #[expect(unsafe_code, reason = "nix does not have this option")]
+        let told = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                PACKET_STATISTICS,
+                (&raw mut statistics).cast(),
+                &raw mut length,
+            )
+        };
+        // Some did not: that much is known.
+        if told == 0 { u64::from(statistics[1]) } else { 1 }
+    }
+
     /// Sends a frame, header first, as [`Ring::take`] gave it.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         send(self.0.as_raw_fd(), frame, MsgFlags::empty()).map(drop).map_err(io::Error::from)
@@ -140,7 +177,7 @@ impl Ring {
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that there is already.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, &socket, 0) }?;
-        Ok(Self { socket, base, next: 0 })
+        Ok(Self { socket, base, next: 0, dropped: 0 })
     }
 
     /// Copies the next frame behind what is in `into`; none where there is none.
@@ -153,28 +190,40 @@ impl Ring {
         // the kernel changes it too, but atomically, as all who share it must.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let status = unsafe { frame.cast::<AtomicU32>().as_ref() };
-        if status.load(Ordering::Acquire) & TP_STATUS_USER == 0 {
+        let seen = status.load(Ordering::Acquire);
+        if seen & TP_STATUS_USER == 0 {
             return None;
+        }
+        if seen & TP_STATUS_LOSING != 0 {
+            self.dropped += self.socket.dropped();
         }
         // SAFETY: while the status is ours the kernel leaves the whole frame alone, and nobody else has it.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let bytes = unsafe { std::slice::from_raw_parts(frame.as_ptr(), FRAME_BYTES) };
-        let taken = read(bytes, into);
+        let taken = read(bytes, into)
+            .map(|slot| Taken { bytes: slot.bytes, came_ns: monotonic_of(slot.came_unix_ns) });
         status.store(TP_STATUS_KERNEL, Ordering::Release);
         self.next = (self.next + 1) % FRAMES;
         taken
     }
 }
 
+impl Ring {
+    /// Frames that did not find room since the last time.
+    pub(crate) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+}
+
 /// Takes a frame out of its slot; none where the kernel's header makes no sense.
-fn read(slot: &[u8], into: &mut Vec<u8>) -> Option<Taken> {
+fn read(slot: &[u8], into: &mut Vec<u8>) -> Option<Slot> {
     let word = |at: usize| slot.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
     let mac = u16::from_ne_bytes(slot.get(MAC_AT..MAC_AT + 2)?.try_into().ok()?);
     let begin = usize::from(mac).checked_sub(VNET_HEADER_BYTES)?;
-    let bytes = word(SNAP_LENGTH_AT)? as usize + VNET_HEADER_BYTES;
-    into.extend_from_slice(slot.get(begin..begin.checked_add(bytes)?)?);
+    let bytes = word(SNAP_LENGTH_AT)? as usize;
+    into.extend_from_slice(slot.get(begin..begin.checked_add(bytes)?.checked_add(VNET_HEADER_BYTES)?)?);
     let came_unix_ns = u64::from(word(SECONDS_AT)?) * 1_000_000_000 + u64::from(word(NANOS_AT)?);
-    Some(Taken { bytes, came_unix_ns })
+    Some(Slot { begin, bytes, came_unix_ns })
 }
 
 impl AsFd for Ring {
@@ -211,8 +260,8 @@ mod tests {
         let mut frame = slot(90, 4);
         frame[80..94].copy_from_slice(b"headerheadDATA");
         let mut out = b"before".to_vec();
-        let taken = read(&frame, &mut out).unwrap();
-        assert_eq!((taken.bytes, taken.came_unix_ns), (14, 7_000_000_009));
+        let slot = read(&frame, &mut out).unwrap();
+        assert_eq!(slot, Slot { begin: 80, bytes: 4, came_unix_ns: 7_000_000_009 });
         assert_eq!(out, b"beforeheaderheadDATA");
     }
 

@@ -1,30 +1,43 @@
 //! The coordinator's end of `__link`.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ciphertoll_model::{LinkShape, Namespace};
+use ciphertoll_model::{LinkKind, LinkShape, Namespace};
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 
-use crate::process::{Answer, CarriedAnswer, Interface, Order, SetAnswer};
-use crate::{Error, LINK_COMMAND};
+use crate::clock::now_ns;
+use crate::made::lack;
+use crate::process::{Answer, CarriedAnswer, Interface, Order, ReadyAnswer, SetAnswer};
+use crate::{BY_ARGUMENT, Error, LINK_COMMAND};
 
 /// Of making networks.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// Of a calibration: dozens of round trips on a bad link.
-const ANSWER_LIMIT: Duration = Duration::from_mins(2);
+/// Of what takes it no time. A machine with too much to do answers late, too.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// How often a wait for an answer looks whether it still can be given.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// A running link. It ends when dropped, and its networks with the last process in them.
 pub struct LinkProcess {
+    talk: Talk,
+    about: ReadyAnswer,
+    /// Ports at the servers' end that were asked for, and where they are found.
+    addresses: Vec<(u16, SocketAddr)>,
+}
+
+/// The process, and what is said to it and by it.
+struct Talk {
     child: Child,
     orders: Option<ChildStdin>,
     answers: Receiver<Result<Answer, Error>>,
-    clients: Namespace,
-    servers: Namespace,
-    congestion_control: String,
+    is_lost: bool,
 }
 
 /// What a link was made like.
@@ -55,67 +68,95 @@ pub struct Carried {
     pub late_ns_p99: u64,
     /// The latest, ns.
     pub late_ns_max: u64,
+    /// CPU time of its process, ns.
+    pub cpu_ns: u64,
 }
 
 impl LinkProcess {
-    /// Starts `program`'s hidden command and waits for the networks. To be called on the coordinator's main thread.
+    /// Starts `program`'s hidden command and waits for the best link that can be made here. To be called on the
+    /// coordinator's main thread.
     pub fn start(program: &Path) -> Result<Self, Error> {
+        Self::start_with(program, None)
+    }
+
+    /// The same with a link of this kind.
+    pub fn start_by(program: &Path, kind: LinkKind) -> Result<Self, Error> {
+        Self::start_with(program, Some(kind))
+    }
+
+    fn start_with(program: &Path, kind: Option<LinkKind>) -> Result<Self, Error> {
         let mut command = Command::new(program);
         command.arg(LINK_COMMAND).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        if let Some(kind) = kind {
+            command.args([BY_ARGUMENT, kind.label()]);
+        }
         let mut child = command.spawn().map_err(Error::process("start it"))?;
         let orders = child.stdin.take();
         let answers = match child.stdout.take() {
             Some(stdout) => read(stdout),
             None => return Err(Error::Down("it has no output")),
         };
-        let nowhere = Namespace { user: None, network: "/".into() };
-        let mut link = Self {
-            child,
-            orders,
-            answers,
-            clients: nowhere.clone(),
-            servers: nowhere,
-            congestion_control: String::new(),
-        };
-        match link.answer(START_LIMIT)? {
-            Answer::Ready { clients, servers, congestion_control } => {
-                (link.clients, link.servers, link.congestion_control) =
-                    (clients, servers, congestion_control);
-                Ok(link)
-            }
+        let mut talk = Talk { child, orders, answers, is_lost: false };
+        match talk.answer(START_LIMIT)? {
+            Answer::Ready(ready) => Ok(Self { talk, about: *ready, addresses: Vec::new() }),
             _ => Err(Error::Down("it did not say that it is ready")),
         }
     }
 
-    /// Where clients of servers behind the link are.
-    pub fn clients(&self) -> &Namespace {
-        &self.clients
+    /// How it is made.
+    pub fn kind(&self) -> LinkKind {
+        self.about.kind
     }
 
-    /// Where servers are, and clients that have no link to them.
-    pub fn servers(&self) -> &Namespace {
-        &self.servers
+    /// Why it is of no better kind, where it is not of the best.
+    pub fn instead(&self) -> Option<&str> {
+        self.about.instead.as_deref()
+    }
+
+    /// Where clients of servers behind the link are; nowhere special, where it has no networks.
+    pub fn clients(&self) -> Option<&Namespace> {
+        self.about.namespaces.as_ref().map(|[clients, _]| clients)
+    }
+
+    /// Where servers are, and clients that have no link to them; nowhere special, where it has no networks.
+    pub fn servers(&self) -> Option<&Namespace> {
+        self.about.namespaces.as_ref().map(|[_, servers]| servers)
+    }
+
+    /// The largest packet that it takes whole, bytes.
+    pub fn mtu_bytes(&self) -> u32 {
+        self.about.mtu_bytes
     }
 
     /// TCP's congestion control at both ends.
     pub fn congestion_control(&self) -> &str {
-        &self.congestion_control
+        &self.about.congestion_control
     }
 
     /// Its process.
     pub fn pid(&self) -> i32 {
-        self.child.id().cast_signed()
+        self.talk.pid()
     }
 
-    /// Whether it is gone.
-    pub fn has_ended(&mut self) -> bool {
-        // One that cannot be asked after is as good as gone.
-        !matches!(self.child.try_wait(), Ok(None))
+    /// CPU time that its process has used, ns; absent where its clock cannot be read.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        clock_getcpuclockid(Pid::from_raw(self.pid())).ok().map(now_ns)
+    }
+
+    /// Whether it is gone, or carries nothing: one that was stopped is as good as gone, and stays so.
+    pub fn is_down(&mut self) -> bool {
+        self.talk.is_down()
+    }
+
+    /// What it cannot be, of what this asks; nothing, where it can be like this.
+    pub fn lacks(&self, shape: LinkShape) -> Option<String> {
+        let kind = self.kind();
+        lack(kind, shape).map(|lacks| Error::Unlike { kind, lacks }.to_string())
     }
 
     /// Makes it like this from now on.
     pub fn set(&mut self, shape: LinkShape) -> Result<Made, Error> {
-        match self.order(&Order::Set(shape))? {
+        match self.talk.order(&Order::Set(shape), limit_of_setting(shape))? {
             Answer::Set(SetAnswer { overhead_ns, round_trip_ns_p50 }) => {
                 Ok(Made { overhead_ns, round_trip_ns_p50 })
             }
@@ -125,7 +166,7 @@ impl LinkProcess {
 
     /// What it has carried since the last time, or since it is as it is.
     pub fn carried(&mut self) -> Result<Carried, Error> {
-        match self.order(&Order::Carried)? {
+        match self.talk.order(&Order::Carried, ANSWER_LIMIT)? {
             Answer::Carried(carried) => Ok(carried.into()),
             _ => Err(Error::Down("it did not say what it has carried")),
         }
@@ -133,28 +174,88 @@ impl LinkProcess {
 
     /// Takes an interface up that somebody at an end has made, and gives it an address.
     pub fn configure(&mut self, interface: Interface) -> Result<(), Error> {
-        match self.order(&Order::Configure(interface))? {
+        match self.talk.order(&Order::Configure(interface), ANSWER_LIMIT)? {
             Answer::Configured => Ok(()),
             _ => Err(Error::Down("it did not say that it has configured an interface")),
         }
     }
 
-    fn order(&mut self, order: &Order) -> Result<Answer, Error> {
+    /// Where its clients find what listens on this port at the servers' end.
+    pub fn address_of(&mut self, port: u16) -> Result<SocketAddr, Error> {
+        if let Some((_, address)) = self.addresses.iter().find(|(known, _)| *known == port) {
+            return Ok(*address);
+        }
+        match self.talk.order(&Order::Address(port), ANSWER_LIMIT)? {
+            Answer::Address(address) => {
+                self.addresses.push((port, address));
+                Ok(address)
+            }
+            _ => Err(Error::Down("it did not say where a port is")),
+        }
+    }
+}
+
+impl Talk {
+    fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    fn is_down(&mut self) -> bool {
+        // One that cannot be asked after is as good as gone.
+        self.is_lost = self.is_lost || !matches!(self.child.try_wait(), Ok(None)) || !runs(self.pid());
+        self.is_lost
+    }
+
+    fn order(&mut self, order: &Order, limit: Duration) -> Result<Answer, Error> {
+        if self.is_down() {
+            return Err(Error::Down("its process has ended, or was stopped"));
+        }
         let mut line = serde_json::to_string(order)?;
         line.push('\n');
         let orders = self.orders.as_mut().ok_or(Error::Down("it takes no orders"))?;
         orders.write_all(line.as_bytes()).map_err(Error::process("tell it what to do"))?;
-        self.answer(ANSWER_LIMIT)
+        let answer = self.answer(limit);
+        // What it still says would be taken for the answer to the next order.
+        self.is_lost = answer.is_err();
+        answer
     }
 
     fn answer(&mut self, limit: Duration) -> Result<Answer, Error> {
-        match self.answers.recv_timeout(limit) {
-            Ok(Ok(Answer::Failed(reason))) => Err(Error::Failed(reason)),
-            Ok(answer) => answer,
-            Err(RecvTimeoutError::Timeout) => Err(Error::Down("it does not answer")),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::Down("its process has ended")),
+        let asked = Instant::now();
+        loop {
+            return match self.answers.recv_timeout(GLANCE) {
+                Ok(Ok(Answer::Failed(reason))) => Err(Error::Failed(reason)),
+                Ok(answer) => answer,
+                Err(RecvTimeoutError::Disconnected) => Err(Error::Down("its process has ended")),
+                Err(RecvTimeoutError::Timeout) if asked.elapsed() > limit => {
+                    Err(Error::Down("it does not answer"))
+                }
+                Err(RecvTimeoutError::Timeout) if !runs(self.pid()) => Err(Error::Down("it was stopped")),
+                Err(RecvTimeoutError::Timeout) => continue,
+            };
         }
     }
+}
+
+/// A calibration takes dozens of round trips; TCP waits for what gets lost by a clock of its own.
+fn limit_of_setting(shape: LinkShape) -> Duration {
+    const ROUND_TRIPS: u32 = 120;
+    const LOST: Duration = Duration::from_mins(2);
+    let round_trips = Duration::from_nanos(shape.rtt_ns() + 2 * shape.jitter_ns()) * ROUND_TRIPS;
+    let lost = if shape.loss() > 0.0 { LOST } else { Duration::ZERO };
+    ANSWER_LIMIT * 8 + round_trips + lost
+}
+
+/// Whether a process is there and not stopped, traced or dead: `proc_pid_stat(5)`. One that ends in this moment runs:
+/// that it has ended is noticed by others.
+fn runs(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| state_runs(&stat))
+}
+
+/// The state's letter is behind the name, which may have any letters, parentheses included.
+fn state_runs(stat: &str) -> bool {
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state.is_some_and(|state| !"TtZXx".contains(state))
 }
 
 fn read(stdout: ChildStdout) -> Receiver<Result<Answer, Error>> {
@@ -184,16 +285,45 @@ impl From<CarriedAnswer> for Carried {
             late_ns_p50,
             late_ns_p99,
             late_ns_max,
+            cpu_ns,
         } = answer;
-        Self { packets, bytes, lost, dropped, late_ns_mean, late_ns_p50, late_ns_p99, late_ns_max }
+        Self { packets, bytes, lost, dropped, late_ns_mean, late_ns_p50, late_ns_p99, late_ns_max, cpu_ns }
     }
 }
 
-impl Drop for LinkProcess {
+impl Drop for Talk {
     fn drop(&mut self) {
         // It ends with its stdin; stopped as it may be, it must not outlive us.
         self.orders = None;
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_process_is_told_from_one_that_waits() {
+        for (stat, expected) in [
+            ("7 (ciphertoll) S 1 7", true),
+            ("7 (ciphertoll) R 1 7", true),
+            ("7 (a) S b) T 1 7", false),
+            ("7 (ciphertoll) t 1 7", false),
+            ("7 (ciphertoll) Z 1 7", false),
+            ("7 (S", false),
+        ] {
+            assert_eq!(state_runs(stat), expected, "{stat}");
+        }
+        assert!(runs(std::process::id().cast_signed()));
+    }
+
+    #[test]
+    fn a_long_link_is_waited_for_longer() {
+        let limit = |level: &str| limit_of_setting(level.parse().unwrap());
+        assert!(limit("1ms") < Duration::from_secs(20));
+        assert!(limit("1s") > Duration::from_secs(64));
+        assert!(limit("1ms+loss=10%") > limit("1ms"));
     }
 }

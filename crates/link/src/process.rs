@@ -1,19 +1,18 @@
 //! `__link`: makes the networks, is the line, does as it is told on stdin, a JSON document a line, and answers on stdout.
 //! It ends with its stdin.
 
+use std::fs;
 use std::io::{self, BufRead, Write};
-use std::net::Ipv4Addr;
-use std::os::fd::AsRawFd;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use ciphertoll_model::{LinkShape, Namespace};
+use ciphertoll_model::{LinkKind, LinkShape, Namespace};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
-use crate::calibrate;
-use crate::line::Line;
-use crate::namespace::{Networks, Segments};
+use crate::clock::process_cpu_ns;
+use crate::made::{Best, Made};
+use crate::{BY_ARGUMENT, Error, LINK_COMMAND};
 
 /// What it is told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,6 +22,8 @@ pub(crate) enum Order {
     Set(LinkShape),
     /// Say what was carried since the last time.
     Carried,
+    /// Say where clients find what listens on this port.
+    Address(u16),
     /// Take an interface up that somebody else has made, and give it an address.
     Configure(Interface),
 }
@@ -54,16 +55,24 @@ pub enum End {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// First of all: the networks are there.
-    Ready {
-        clients: Namespace,
-        servers: Namespace,
-        congestion_control: String,
-    },
+    /// First of all: the link is there.
+    Ready(Box<ReadyAnswer>),
     Set(SetAnswer),
     Carried(CarriedAnswer),
     Configured,
+    Address(SocketAddr),
     Failed(String),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ReadyAnswer {
+    pub(crate) kind: LinkKind,
+    /// Why it is no better one.
+    pub(crate) instead: Option<String>,
+    /// Of clients and of servers, where it has networks of its own.
+    pub(crate) namespaces: Option<[Namespace; 2]>,
+    pub(crate) mtu_bytes: u32,
+    pub(crate) congestion_control: String,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -82,34 +91,57 @@ pub(crate) struct CarriedAnswer {
     pub(crate) late_ns_p50: u64,
     pub(crate) late_ns_p99: u64,
     pub(crate) late_ns_max: u64,
+    pub(crate) cpu_ns: u64,
 }
 
-/// The process's whole life. What fails is said on stdout, so that it is known whose fault it is.
+/// The process's whole life; `--by KIND` behind its command asks for a kind of link. What fails is said on stdout, so that it is known whose fault it is.
 pub fn run_link_process() -> Result<(), Error> {
     // Without its coordinator a link has nobody at its ends.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     let mut stdout = io::stdout().lock();
-    let ended = obey(&mut stdout);
+    let ended = allowed().and_then(|allowed| obey(&allowed, &mut stdout));
     if let Err(error) = &ended {
         say(&mut stdout, &Answer::Failed(error.to_string()))?;
     }
     ended
 }
 
-fn obey(stdout: &mut impl Write) -> Result<(), Error> {
-    let mut networks = Networks::make()?;
-    let congestion_control = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
-    say(stdout, &ready(&networks, congestion_control.unwrap_or_default().trim()))?;
-    let ends = networks.take_ends()?;
-    let line = Line::start(ends).map_err(Error::at("read packets by a ring"))?;
+/// The kinds that may be made, the best first.
+fn allowed() -> Result<Vec<LinkKind>, Error> {
+    let mut rest = std::env::args().skip_while(|argument| argument != LINK_COMMAND).skip(1);
+    match (rest.next().as_deref(), rest.next()) {
+        (None, _) => Ok(LinkKind::ALL.to_vec()),
+        (Some(BY_ARGUMENT), Some(kind)) => {
+            let kind = LinkKind::named(&kind);
+            kind.map(|kind| vec![kind]).ok_or_else(|| Error::Failed("no such kind of link".to_owned()))
+        }
+        _ => Err(Error::Failed("its arguments are not understood".to_owned())),
+    }
+}
+
+fn obey(allowed: &[LinkKind], stdout: &mut impl Write) -> Result<(), Error> {
+    let Best { made, instead } = Best::of(allowed)?;
+    let congestion_control = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    let ready = ReadyAnswer {
+        kind: made.kind(),
+        instead,
+        namespaces: made.namespaces(),
+        mtu_bytes: made.mtu_bytes(),
+        congestion_control: congestion_control.unwrap_or_default().trim().to_owned(),
+    };
+    say(stdout, &Answer::Ready(Box::new(ready)))?;
     let mut known = Vec::new();
+    let mut cpu_ns = process_cpu_ns();
     for order in io::stdin().lock().lines() {
         let order = order.map_err(Error::process("hear what to do"))?;
         let answer = match serde_json::from_str(&order)? {
-            Order::Set(shape) => set(&networks, &line, shape, &mut known)?,
-            Order::Carried => carried(&line),
+            Order::Set(shape) => set(&made, shape, &mut known)?,
+            Order::Carried => carried(&made, &mut cpu_ns),
+            Order::Address(port) => {
+                Answer::Address(made.address_of(port).map_err(Error::process("lead to a port"))?)
+            }
             // Whoever has made the interface has made a mistake; the line goes on.
-            Order::Configure(interface) => match networks.configure(&interface) {
+            Order::Configure(interface) => match made.configure(&interface) {
                 Ok(()) => Answer::Configured,
                 Err(error) => Answer::Failed(error.to_string()),
             },
@@ -119,43 +151,24 @@ fn obey(stdout: &mut impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Other processes find the networks by our handles. A user namespace is ours alone where the networks are in one.
-fn ready(networks: &Networks, congestion_control: &str) -> Answer {
-    let pid = std::process::id();
-    let user = (!nix::unistd::geteuid().is_root()).then(|| format!("/proc/{pid}/ns/user").into());
-    let of = |network: &crate::namespace::Network| Namespace {
-        user: user.clone(),
-        network: format!("/proc/{pid}/fd/{}", network.handle.as_raw_fd()).into(),
-    };
-    Answer::Ready {
-        clients: of(&networks.clients),
-        servers: of(&networks.servers),
-        congestion_control: congestion_control.to_owned(),
-    }
-}
-
 /// What was calibrated once is not calibrated again.
-fn set(
-    networks: &Networks,
-    line: &Line,
-    shape: LinkShape,
-    known: &mut Vec<(LinkShape, SetAnswer)>,
-) -> Result<Answer, Error> {
-    let segments = if shape.needs_single_packets() { Segments::One } else { Segments::Many };
-    networks.set_segments(segments)?;
-    if let Some((_, made)) = known.iter().find(|(before, _)| *before == shape) {
-        line.set(shape, made.overhead_ns);
-        return Ok(Answer::Set(*made));
+fn set(made: &Made, shape: LinkShape, known: &mut Vec<(LinkShape, SetAnswer)>) -> Result<Answer, Error> {
+    if let Some((_, found)) = known.iter().find(|(before, _)| *before == shape) {
+        made.set(shape, found.overhead_ns)?;
+        return Ok(Answer::Set(*found));
     }
-    let (overhead_ns, round_trip) = calibrate::set(networks, line, shape)?;
-    let made = SetAnswer { overhead_ns, round_trip_ns_p50: round_trip.median_ns };
-    known.push((shape, made));
-    Ok(Answer::Set(made))
+    let found = made.calibrate(shape)?;
+    let found = SetAnswer { overhead_ns: found.overhead_ns, round_trip_ns_p50: found.round_trip_ns_p50 };
+    known.push((shape, found));
+    Ok(Answer::Set(found))
 }
 
-fn carried(line: &Line) -> Answer {
-    let tally = line.take();
+/// `cpu_ns`: what was used when this was asked last.
+fn carried(made: &Made, cpu_ns: &mut u64) -> Answer {
+    let tally = made.take();
     let late = |share| tally.late_ns.value_at_quantile(share);
+    let used_ns = process_cpu_ns();
+    let before_ns = std::mem::replace(cpu_ns, used_ns);
     Answer::Carried(CarriedAnswer {
         packets: tally.packets,
         bytes: tally.bytes,
@@ -165,6 +178,7 @@ fn carried(line: &Line) -> Answer {
         late_ns_p50: late(0.5),
         late_ns_p99: late(0.99),
         late_ns_max: tally.late_ns.max(),
+        cpu_ns: used_ns.saturating_sub(before_ns),
     })
 }
 

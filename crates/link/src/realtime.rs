@@ -17,7 +17,7 @@ struct SchedulingAttributes {
 
 /// Asks for it, for the calling thread. Where real time is not allowed, a short slice is asked for (Linux 6.12), which
 /// has the thread run sooner than those with long ones. Where neither is had, the line's lateness says so.
-pub(crate) fn ask_for() {
+pub fn ask_for() {
     const LOW: i32 = 10;
     let parameters = libc::sched_param { sched_priority: LOW };
     // SAFETY: 0 is the calling thread; the pointer is to a whole value that outlives the call, and is only read.

@@ -2,6 +2,7 @@
 //! reports only read them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +87,12 @@ pub enum Event {
         round_trip_ns_p50: u64,
         /// TCP's congestion control at both ends.
         congestion_control: String,
+        /// How it was made. Records from before there was a choice have rings.
+        #[serde(default)]
+        by: LinkKind,
+        /// The largest packet that it takes whole, bytes.
+        #[serde(default = "mtu_of_old_links")]
+        mtu_bytes: u32,
     },
     /// A tunnel was tried before the first block, and it works; from there on, it is set up afresh for each trial.
     TunnelTried {
@@ -306,6 +313,53 @@ pub enum VoidReason {
 
 fn ms(nanos: u64) -> f64 {
     nanos as f64 * 1e-6
+}
+
+/// How a link is made on this machine, the best first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkKind {
+    /// A line of ours between two pairs of interfaces, which it reads by rings of packets.
+    #[default]
+    Ring,
+    /// A line of ours between two tunnel devices.
+    Tun,
+    /// A queue of the kernel's own that delays.
+    Netem,
+    /// A process that clients take for the server; no packet is delayed, but what they say to each other is.
+    Relay,
+}
+
+impl LinkKind {
+    /// All, the best first.
+    pub const ALL: [Self; 4] = [Self::Ring, Self::Tun, Self::Netem, Self::Relay];
+
+    /// Its name among arguments.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::Tun => "tun",
+            Self::Netem => "netem",
+            Self::Relay => "relay",
+        }
+    }
+
+    /// The kind that has this name.
+    pub fn named(label: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.label() == label)
+    }
+}
+
+impl fmt::Display for LinkKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.label())?;
+        formatter.write_str(if *self == Self::Relay { " (approximate)" } else { "" })
+    }
+}
+
+/// That of Ethernet, which links had before their record said so.
+fn mtu_of_old_links() -> u32 {
+    1_500
 }
 
 /// What was decided at a look.

@@ -19,7 +19,7 @@ pub mod trial;
 
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
 pub use environment::{CryptoInstruction, Environment};
-pub use event::{Ending, Event, Flag, LookDecision, Observation, Stamped, VoidReason};
+pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, Stamped, VoidReason};
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, ConnectionUse, Ctx,

@@ -1,5 +1,7 @@
 //! Long links made on this machine: what they do to connects, and that nothing of them stays.
 
+use std::time::{Duration, Instant};
+
 use ciphertoll_record::ProcessIdentity;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -7,6 +9,8 @@ use nix::unistd::Pid;
 use crate::support::{Session, alone, assert_gone, ciphertoll, is, items, one_document, text};
 
 const RTT_NS: f64 = 20e6;
+/// That a link is down is known at once; on however busy a machine, it is by then.
+const NOTICED: Duration = Duration::from_secs(30);
 /// Round trips of a connect to MariaDB, TCP's included, by path.
 const ROUND_TRIPS: [(&str, f64); 7] = [
     ("plain", 3.0),
@@ -67,7 +71,7 @@ fn every_round_trip_takes_its_time() {
 }
 
 #[test]
-fn a_link_that_is_killed_is_made_afresh_and_nothing_stays() {
+fn a_link_that_is_killed_or_stopped_is_made_afresh_and_nothing_stays() {
     if !crate::support::real_server() {
         return;
     }
@@ -77,23 +81,38 @@ fn a_link_that_is_killed_is_made_afresh_and_nothing_stays() {
     let begun = session.wait_for("a trial, or why not", |event| {
         is(event, "trial_started") && event["block"] == 1 || is(event, "finished")
     });
-    let Some(link) = link_of(&mut session) else { return skipped("no link was made here") };
+    let Some(link) = links_of(&mut session).pop() else { return skipped("no link was made here") };
     assert!(is(&begun, "trial_started"));
     session.load();
-    kill(Pid::from_raw(link.pid), Signal::SIGKILL).expect("it runs");
-    session.wait_for("a link afresh", |event| {
-        is(event, "warned")
-            && event["message"].as_str().is_some_and(|message| message.contains("link afresh"))
-    });
+    interrupt(&mut session, &link, Signal::SIGKILL);
+    session.wait_for("another block", |event| is(event, "trial_started") && event["block"] == 2);
+    let another = links_of(&mut session).pop().expect("there is one again");
+    assert_ne!(another.pid, link.pid);
+    session.load();
+    interrupt(&mut session, &another, Signal::SIGSTOP);
     session.wait_for("the end", |event| is(event, "looked"));
     let (processes, scratch) = (session.identities(), session.scratch().to_owned());
     let finished = session.finish();
     assert_gone(&processes, &scratch);
     let voided = finished.named("trial_voided");
-    assert!(voided.iter().any(|event| event["reason"].to_string().contains("link")), "{voided:?}");
+    let of_links = voided.iter().filter(|event| event["reason"].to_string().contains("link"));
+    assert!(of_links.count() >= 2, "{voided:?}");
     assert!(finished.named("trial_finished").len() >= 6, "the run went on: {:?}", finished.told());
 }
 
-fn link_of(session: &mut Session) -> Option<ProcessIdentity> {
-    session.processes().into_iter().find(|noted| noted.what == "link").map(|noted| noted.identity)
+/// Does to a link what it does not survive, and waits for another, which must not take long.
+fn interrupt(session: &mut Session, link: &ProcessIdentity, signal: Signal) {
+    let began = Instant::now();
+    kill(Pid::from_raw(link.pid), signal).expect("it runs");
+    session.wait_for("a link afresh", |event| {
+        is(event, "warned")
+            && event["message"].as_str().is_some_and(|message| message.contains("link afresh"))
+    });
+    assert!(began.elapsed() < NOTICED, "{signal}: {:?}", began.elapsed());
+}
+
+/// All that were made, the last one last.
+fn links_of(session: &mut Session) -> Vec<ProcessIdentity> {
+    let links = session.processes().into_iter().filter(|noted| noted.what == "link");
+    links.map(|noted| noted.identity).collect()
 }

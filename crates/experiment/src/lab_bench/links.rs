@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ciphertoll_lab::Lab;
 use ciphertoll_link::{Error, LinkProcess, Made};
-use ciphertoll_model::{Cell, Event, Link, LinkShape, Namespace, Plan, VoidReason};
+use ciphertoll_model::{Cell, Endpoint, Event, Link, LinkKind, LinkShape, Namespace, Plan, VoidReason};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use super::failure::{fatal, internal};
@@ -19,6 +19,14 @@ pub(super) struct Links {
     shape: Option<LinkShape>,
     /// What was said of already.
     told: Vec<LinkShape>,
+    window: Window,
+}
+
+/// The CPU-time clock of its process at the edges of a trial's window.
+#[derive(Clone, Copy, Default)]
+struct Window {
+    opened_ns: Option<u64>,
+    closed_ns: Option<u64>,
 }
 
 impl Links {
@@ -28,6 +36,7 @@ impl Links {
         plan: &Plan,
         lab: &mut Lab,
         program: &Path,
+        by: Option<LinkKind>,
         emit: &mut Emit<'_>,
     ) -> Result<Self, BenchError> {
         let linked = |cell: &&Cell| cell.treatment.link.shape().is_some();
@@ -35,10 +44,19 @@ impl Links {
             return Ok(Self::default());
         }
         emit(Event::Preparing { what: "making networks and a link between them".to_owned() });
-        match LinkProcess::start(program) {
+        let started =
+            by.map_or_else(|| LinkProcess::start(program), |kind| LinkProcess::start_by(program, kind));
+        match started {
             Ok(process) => {
                 note(lab, &process, program)?;
-                lab.move_servers_to(process.servers().clone());
+                tell_kind(&process, emit);
+                for cell in plan.cells.iter().filter(linked) {
+                    let lacks = cell.treatment.link.shape().and_then(|shape| process.lacks(shape));
+                    if let Some(lacks) = lacks {
+                        skip(cell, &lacks, emit);
+                    }
+                }
+                move_servers(lab, &process);
                 Ok(Self { process: Some(process), ..Self::default() })
             }
             Err(error) => {
@@ -63,8 +81,14 @@ impl Links {
         if !self.told.contains(&shape) {
             self.told.push(shape);
             let Made { overhead_ns, round_trip_ns_p50 } = made;
-            let congestion_control = process.congestion_control().to_owned();
-            emit(Event::LinkMade { link: shape, overhead_ns, round_trip_ns_p50, congestion_control });
+            emit(Event::LinkMade {
+                link: shape,
+                overhead_ns,
+                round_trip_ns_p50,
+                congestion_control: process.congestion_control().to_owned(),
+                by: process.kind(),
+                mtu_bytes: process.mtu_bytes(),
+            });
         }
         Ok(())
     }
@@ -78,11 +102,35 @@ impl Links {
     pub(super) fn namespace_of_clients(&self, link: Link) -> Option<Namespace> {
         let process = self.process.as_ref()?;
         let namespace = if link.shape().is_some() { process.clients() } else { process.servers() };
-        Some(namespace.clone())
+        namespace.cloned()
+    }
+
+    /// Where clients of a cell with this link find what a server listens on.
+    pub(super) fn lead(&mut self, endpoint: Endpoint, link: Link) -> Result<Endpoint, TrialError> {
+        let is_long = link.shape().is_some_and(|shape| shape != LinkShape::of_rtt_us(0));
+        match (&mut self.process, endpoint) {
+            (Some(process), Endpoint::Tcp(address)) if is_long => {
+                process.address_of(address.port()).map(Endpoint::Tcp).map_err(|error| broken(&error))
+            }
+            (_, endpoint) => Ok(endpoint),
+        }
+    }
+
+    pub(super) fn open_window(&mut self) {
+        self.window = Window { opened_ns: self.cpu_ns(), closed_ns: None };
+    }
+
+    pub(super) fn close_window(&mut self) {
+        self.window.closed_ns = self.cpu_ns();
+    }
+
+    fn cpu_ns(&self) -> Option<u64> {
+        self.process.as_ref()?.cpu_ns()
     }
 
     /// What was carried until now belongs to nobody.
     pub(super) fn forget(&mut self, link: Link) -> Result<(), TrialError> {
+        self.window = Window::default();
         self.carried(link).map(drop)
     }
 
@@ -93,27 +141,33 @@ impl Links {
             return Ok(None);
         }
         let carried = process.carried().map_err(|error| broken(&error))?;
+        let Window { opened_ns, closed_ns } = self.window;
         Ok(Some(LinkUse {
             rtt_ns: shape.rtt_ns(),
             packets: carried.packets,
             dropped: carried.dropped,
             late_ns_mean: carried.late_ns_mean,
+            // What was carried was so from before the window until after it; the machine's CPU is that of the window.
+            cpu_ns: closed_ns
+                .zip(opened_ns)
+                .map(|(closed_ns, opened_ns)| closed_ns.saturating_sub(opened_ns)),
         }))
     }
 
     /// Whether it must be made afresh.
     pub(super) fn is_down(&mut self) -> bool {
-        self.process.as_mut().is_some_and(LinkProcess::has_ended)
+        self.process.as_mut().is_some_and(LinkProcess::is_down)
     }
 
     /// A new one in the place of one that is down. Its servers must be started afresh, too: their network is gone.
     pub(super) fn remake(&mut self, lab: &mut Lab, program: &Path) -> Result<(), TrialError> {
-        self.process = None;
         self.shape = None;
-        let process =
-            LinkProcess::start(program).map_err(|error| TrialError::Fatal(internal(error.to_string())))?;
+        // Of the same kind: what was measured over it is to be comparable.
+        let Some(kind) = self.process.take().map(|process| process.kind()) else { return Ok(()) };
+        let process = LinkProcess::start_by(program, kind)
+            .map_err(|error| TrialError::Fatal(internal(error.to_string())))?;
         note(lab, &process, program).map_err(TrialError::Fatal)?;
-        lab.move_servers_to(process.servers().clone());
+        move_servers(lab, &process);
         self.process = Some(process);
         Ok(())
     }
@@ -121,6 +175,23 @@ impl Links {
     /// After the servers have gone.
     pub(super) fn down(&mut self) {
         self.process = None;
+    }
+}
+
+/// What is not the best is worth a line.
+fn tell_kind(process: &LinkProcess, emit: &mut Emit<'_>) {
+    if let Some(reason) = process.instead() {
+        let kind = process.kind();
+        let message = format!(
+            "long links are made by {kind}: no better can be made here: {reason}; `ciphertoll doctor` says what would help"
+        );
+        emit(Event::Warned { message });
+    }
+}
+
+fn move_servers(lab: &mut Lab, process: &LinkProcess) {
+    if let Some(network) = process.servers() {
+        lab.move_servers_to(network.clone());
     }
 }
 

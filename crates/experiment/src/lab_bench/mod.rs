@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use ciphertoll_lab::{Apart, Lab, Passwords, processors_apart};
 use ciphertoll_load::LoadProcess;
-use ciphertoll_model::{Arm, Cell, Environment, Event, Link, Path, Pin, Plan, TrialSpec, VoidReason};
+use ciphertoll_model::{
+    Arm, Cell, Endpoint, Environment, Event, Link, LinkKind, Path, Pin, Plan, TrialSpec, VoidReason,
+};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use self::drivers::Drivers;
@@ -25,11 +27,9 @@ use self::instance::{Ground, Instance, Wanted};
 use self::links::Links;
 use self::observe::{Clocks, observe};
 use self::remotes::{Remotes, stop_where_it_is_full};
-use self::request::{at_url, credentials, here};
+use self::request::{at_url, credentials, endpoint, here};
 use self::tunnels::Tunnels;
-use crate::bench::{
-    Bench, BenchError, Emit, LinkUse, Measured, ProcessorsApart, TrialError, TrialRequest, TunnelUse,
-};
+use crate::bench::{Bench, BenchError, Emit, Measured, ProcessorsApart, TrialError, TrialRequest, TunnelUse};
 use crate::interrupt::Interrupt;
 
 /// The real bench.
@@ -42,6 +42,8 @@ pub struct LabBench {
     lab: Option<Lab>,
     links: Links,
     tunnels: Tunnels,
+    /// How long links are made; the best way there is, where absent.
+    links_by: Option<LinkKind>,
     instances: Vec<Instance>,
     passwords: Passwords,
     remotes: Remotes,
@@ -99,6 +101,7 @@ impl LabBench {
             lab: None,
             links: Links::default(),
             tunnels: Tunnels::default(),
+            links_by: None,
             instances: Vec::new(),
             passwords: Passwords::new(),
             remotes: Remotes::default(),
@@ -118,6 +121,13 @@ impl LabBench {
     #[must_use]
     pub fn with_injection(mut self, injection: Injection) -> Self {
         self.injection = Some(injection);
+        self
+    }
+
+    /// The same with long links that are made in this way and no other.
+    #[must_use]
+    pub fn with_links_by(mut self, kind: LinkKind) -> Self {
+        self.links_by = Some(kind);
         self
     }
 
@@ -141,10 +151,19 @@ impl LabBench {
     /// What a client of `request`'s cell needs, where everything is up: where the server is for it and in which network,
     /// and how it is let in.
     pub fn client(&mut self, request: &TrialRequest<'_>) -> Result<TrialSpec, TrialError> {
-        let server = &self.instance(request.cell)?.server;
-        let spec = here(request, server, Duration::ZERO);
+        let endpoint = self.way_of_clients(request.cell)?;
+        let spec = here(request, &self.instance(request.cell)?.server, endpoint, Duration::ZERO);
         let namespace = self.links.namespace_of_clients(request.cell.treatment.link);
-        Ok(TrialSpec { endpoint: self.tunnels.endpoint().unwrap_or(spec.endpoint), namespace, ..spec })
+        Ok(TrialSpec { namespace, ..spec })
+    }
+
+    /// Where clients of `cell` go: to its tunnel, over its link, or straight to its server.
+    fn way_of_clients(&mut self, cell: &Cell) -> Result<Endpoint, TrialError> {
+        let endpoint = endpoint(cell, &self.instance(cell)?.server);
+        match self.tunnels.endpoint() {
+            Some(tunnel) => Ok(tunnel),
+            None => self.links.lead(endpoint, cell.treatment.link),
+        }
     }
 
     /// A private directory that goes when everything is taken down.
@@ -222,7 +241,7 @@ impl Bench for LabBench {
     fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError> {
         let mut lab = Lab::open(self.program.clone()).map_err(bench_error)?;
         let logs = self.logs_of(&lab)?;
-        self.links = Links::prepare(plan, &mut lab, &self.program, emit)?;
+        self.links = Links::prepare(plan, &mut lab, &self.program, self.links_by, emit)?;
         self.apart = apart(plan.pin, emit);
         self.drivers = Drivers::prepare(plan, &lab.cache().join("drivers"), emit);
         let ground = Ground {
@@ -287,7 +306,10 @@ impl Bench for LabBench {
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
         if let Some(remote) = self.remotes.of(request.cell) {
             let load = self.start_load(request.cell, at_url(request, remote))?;
-            return stop_where_it_is_full(remote, observe(load, &Clocks::of_machine(), &self.interrupt));
+            return stop_where_it_is_full(
+                remote,
+                observe(load, &Clocks::of_machine(), None, &self.interrupt),
+            );
         }
         self.trial_here(request)
     }
@@ -335,15 +357,16 @@ impl LabBench {
         let delay = self.injected_delay(request.cell, request.arm);
         let server = &mut self.instance(request.cell)?.server;
         let misses_before = server.buffer_misses().map_err(|error| control_failed(server, error))?;
-        let (clocks, spec) = (Clocks::of(server), here(request, server, delay));
-        let clocks = clocks.with_middle(self.tunnels.cpu_meters());
-        let spec = TrialSpec { endpoint: self.tunnels.endpoint().unwrap_or(spec.endpoint), ..spec };
+        let clocks = Clocks::of(server).with_middle(self.tunnels.cpu_meters());
         let link = request.cell.treatment.link;
+        let endpoint = self.way_of_clients(request.cell)?;
+        let spec = here(request, &self.instance(request.cell)?.server, endpoint, delay);
         self.links.forget(link)?;
         self.tunnels.forget()?;
         let load = self.start_load(request.cell, spec)?;
-        let measured = observe(load, &clocks, &self.interrupt).map_err(TrialError::from);
-        let carried = if self.links.is_down() { link_is_down() } else { self.links.carried(link) };
+        let measured =
+            observe(load, &clocks, Some(&mut self.links), &self.interrupt).map_err(TrialError::from);
+        let carried = if self.links.is_down() { Err(link_is_down()) } else { self.links.carried(link) };
         let tunnel = self.tunnel_after(&measured);
         let apart = self
             .apart
@@ -373,9 +396,9 @@ impl LabBench {
     }
 }
 
-fn link_is_down() -> Result<Option<LinkUse>, TrialError> {
+fn link_is_down() -> TrialError {
     let message = "it went down in the trial".to_owned();
-    Err(TrialError::Void(VoidReason::Link { message }))
+    TrialError::Void(VoidReason::Link { message })
 }
 
 /// Who gets which processors.

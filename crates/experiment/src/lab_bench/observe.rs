@@ -8,6 +8,8 @@ use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{LoadMessage, TrialResult, VoidReason};
 
 use super::failure::load_failed;
+use super::link_is_down;
+use super::links::Links;
 use crate::bench::{MachineUse, Measured, ServerUse, TrialError};
 use crate::interrupt::Interrupt;
 
@@ -76,10 +78,12 @@ impl From<Unobserved> for TrialError {
     }
 }
 
-/// Waits for the trial, takes the server's and the machine's clocks at both edges of the window.
+/// Waits for the trial, takes the server's, the machine's and the link's clocks at both edges of the window. Where
+/// `links` are given, one that goes down ends the trial: what is said over it would be waited for in vain.
 pub(super) fn observe(
     mut load: LoadProcess,
     clocks: &Clocks,
+    mut links: Option<&mut Links>,
     interrupt: &Interrupt,
 ) -> Result<Measured, Unobserved> {
     let pid = load.pid().cast_signed();
@@ -89,14 +93,19 @@ pub(super) fn observe(
         if interrupt.ending().is_some() {
             return Err(TrialError::Interrupted.into());
         }
+        if links.as_deref_mut().is_some_and(Links::is_down) {
+            return Err(link_is_down().into());
+        }
         match load.next_message(PATIENCE).map_err(Unobserved::of)? {
             None | Some(LoadMessage::Samples { .. }) => {}
             Some(LoadMessage::WindowOpened) => {
                 clocks.memory.map(MemoryPeak::begin);
                 opened = Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok();
+                links.as_deref_mut().map(Links::open_window);
             }
             Some(LoadMessage::WindowClosed) => {
                 window = opened.and_then(|opened| close_window(clocks, &opened, pid));
+                links.as_deref_mut().map(Links::close_window);
             }
             Some(LoadMessage::Finished(result)) => return Ok(measured(*result, window.as_ref())?),
             Some(LoadMessage::Failed { message, .. }) => {

@@ -19,15 +19,24 @@ pub(super) fn credentials(cell: &Cell) -> Credentials {
     Credentials { auth: cell.treatment.auth, client_certificate }
 }
 
-/// A trial on a private server.
-pub(super) fn here(request: &TrialRequest<'_>, server: &Server, injected_delay: Duration) -> TrialSpec {
-    let cell = request.cell;
-    let account = server.account(credentials(cell));
-    let endpoint = match cell.treatment.path {
+/// Where a cell's private server listens for it.
+pub(super) fn endpoint(cell: &Cell, server: &Server) -> Endpoint {
+    match cell.treatment.path {
         Path::Unix => server.unix_endpoint(),
         // Whoever has set a tunnel up knows where it begins.
         Path::Plain | Path::Tls(_) | Path::Tunnel(_) => server.endpoint_over(cell.treatment.link),
-    };
+    }
+}
+
+/// A trial on a private server, which is found at `endpoint`.
+pub(super) fn here(
+    request: &TrialRequest<'_>,
+    server: &Server,
+    endpoint: Endpoint,
+    injected_delay: Duration,
+) -> TrialSpec {
+    let cell = request.cell;
+    let account = server.account(credentials(cell));
     let tls = cell.treatment.path.as_tls().map(|tls| TlsSpec {
         version: tls.version,
         ca_file: Some(server.ca_file()),

@@ -67,7 +67,8 @@ impl Tunnels {
     ) -> Result<(), String> {
         let Some(tunnel) = cell.treatment.path.as_tunnel() else { return Ok(()) };
         let networks = links.process();
-        if tunnel.joins_networks() && networks.is_none() {
+        let has_networks = networks.as_ref().is_some_and(|networks| networks.clients().is_some());
+        if tunnel.joins_networks() && !has_networks {
             return Err(format!("{} joins two networks, and none could be made", tunnel.display_name()));
         }
         let started = self.start(tunnel, cell.treatment.link, ground, server, networks);

@@ -81,7 +81,7 @@ impl Wiring<'_> {
             directory: "/".into(),
             run_as: end.run_as,
             processors: processors.cloned(),
-            namespace: namespace.cloned(),
+            namespace: namespace.flatten().cloned(),
             provisions: end.provisions,
             log: start.logs.join(format!("{}-{}.log", start.tunnel.to_string().replace('+', "-"), end.what)),
         };

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ciphertoll_link::LinkProcess;
-use ciphertoll_model::{Endpoint, Leg, Link, Tunnel};
+use ciphertoll_model::{Endpoint, Leg, Link, LinkShape, Tunnel};
 
 use crate::accounting::CpuMeter;
 use crate::error::Error;
@@ -82,10 +82,10 @@ impl RunningTunnel {
 
     fn up(wiring: &Wiring<'_>, mut start: TunnelStart<'_>) -> Result<Up, Error> {
         match start.tunnel {
-            Tunnel::Ssh(ssh) => ssh::start(wiring, &start, ssh),
+            Tunnel::Ssh(ssh) => ssh::start(wiring, &mut start, ssh),
             Tunnel::OpenVpn(cipher) => openvpn::start(wiring, &start, cipher),
             Tunnel::WireGuard => wireguard::start(wiring, &mut start),
-            Tunnel::Stunnel => stunnel::start(wiring, &start),
+            Tunnel::Stunnel => stunnel::start(wiring, &mut start),
         }
     }
 
@@ -155,13 +155,26 @@ impl Drop for RunningTunnel {
 }
 
 impl TunnelStart<'_> {
-    /// The address of the server's side, as the client's side sees it.
+    /// The address of the server's side, as those at its end of the link know it.
     pub(crate) fn far(&self) -> Ipv4Addr {
+        let apart = self.networks.as_ref().is_some_and(|networks| networks.servers().is_some());
         match self.server.endpoint_over(self.link) {
-            Endpoint::Tcp(SocketAddr::V4(address)) => *address.ip(),
-            Endpoint::Tcp(SocketAddr::V6(_)) | Endpoint::Unix(_) | Endpoint::Host { .. } => {
-                Ipv4Addr::LOCALHOST
+            Endpoint::Tcp(SocketAddr::V4(address)) if apart => *address.ip(),
+            _ => Ipv4Addr::LOCALHOST,
+        }
+    }
+
+    /// Where the client's side finds what listens there on the server's: a relay is a detour.
+    pub(crate) fn reach(&mut self, listens: SocketAddr) -> Result<SocketAddr, Error> {
+        let is_long = self.link.shape().is_some_and(|shape| shape != LinkShape::of_rtt_us(0));
+        match &mut self.networks {
+            Some(networks) if is_long && networks.servers().is_none() => {
+                networks.address_of(listens.port()).map_err(|error| Error::TunnelUnavailable {
+                    tunnel: self.tunnel.to_string(),
+                    reason: error.to_string(),
+                })
             }
+            _ => Ok(listens),
         }
     }
 }

@@ -26,7 +26,7 @@ const KNOWN_HOSTS: &str = "known-hosts";
 const SERVER_CONFIG: &str = "sshd.conf";
 const CLIENT_CONFIG: &str = "ssh.conf";
 
-pub(super) fn start(wiring: &Wiring<'_>, start: &TunnelStart<'_>, ssh: SshTunnel) -> Result<Up, Error> {
+pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>, ssh: SshTunnel) -> Result<Up, Error> {
     let sshd = programs::find(&["sshd"], "openssh-server")?;
     let client = programs::find(&["ssh"], "openssh-client")?;
     make_keys(wiring.place)?;
@@ -40,7 +40,7 @@ pub(super) fn start(wiring: &Wiring<'_>, start: &TunnelStart<'_>, ssh: SshTunnel
         let (server_end, address) = on_a_free_port("sshd", far, |address| {
             let mut server_end = wiring.spawn(start, server_end(wiring.place, &sshd, address))?;
             wait_for_listener(&mut server_end, Protocol::Tcp, address.port())?;
-            Ok((server_end, address))
+            Ok((server_end, start.reach(address)?))
         })?;
         let forward = Forward { user: &user, address, endpoint, to, session: ssh.session };
         let mut client_end = wiring.spawn(start, client_end(wiring.place, &client, &forward))?;

@@ -22,14 +22,15 @@ const VERSION: &str = "TLSv1.3";
 /// OpenSSL's own first choice, and stunnel's: said, so that nothing else can be agreed on.
 const SUITE: &str = "TLS_AES_256_GCM_SHA384";
 
-pub(super) fn start(wiring: &Wiring<'_>, start: &TunnelStart<'_>) -> Result<Up, Error> {
+pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>) -> Result<Up, Error> {
     let program = programs::find(&["stunnel4", "stunnel"], "stunnel4")?;
     write_credentials(wiring)?;
     let began = Instant::now();
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, start.server.port()));
     let (server_end, far) = on_a_free_port("stunnel", IpAddr::from(start.far()), |far| {
         let text = server_text(wiring.place, far, server);
-        Ok((listening(wiring, start, Side::Server, &program, &text, far.port())?, far))
+        let server_end = listening(wiring, start, Side::Server, &program, &text, far.port())?;
+        Ok((server_end, start.reach(far)?))
     })?;
     let (client_end, endpoint) = on_a_free_port("stunnel", Ipv4Addr::LOCALHOST.into(), |endpoint| {
         let text = client_text(wiring.place, endpoint, far);

@@ -10,7 +10,8 @@ use ciphertoll_lab::tunnel::{RunningTunnel, TunnelStart};
 use ciphertoll_lab::{Child, Error, Launch, Provisions, RunAs, Server, Tables};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
-    Auth, Endpoint, Engine, ExitCode, Link, LinkShape, Namespace, Path as NetworkPath, ServerLevel, Tunnel,
+    Auth, Endpoint, Engine, ExitCode, Link, LinkKind, LinkShape, Namespace, Path as NetworkPath, ServerLevel,
+    Tunnel,
 };
 
 use crate::common;
@@ -32,14 +33,14 @@ struct Site {
 impl Site {
     fn make() -> Option<Self> {
         let mut stand = Stand::of(&ServerLevel::of(Engine::MariaDb))?;
-        let mut link = match LinkProcess::start(&common::helper()) {
+        let mut link = match LinkProcess::start_by(&common::helper(), LinkKind::Ring) {
             Ok(link) => link,
             Err(error) => {
                 absent(&error.to_string());
                 return None;
             }
         };
-        stand.lab.move_servers_to(link.servers().clone());
+        stand.lab.move_servers_to(link.servers().expect("a network").clone());
         let mut server = stand.start(&Tables::default(), None).expect("a server");
         server.prepare_auth(Auth::Trust).expect("an account");
         link.set(LinkShape::of_rtt_us(RTT_US)).expect("a link");
@@ -90,7 +91,7 @@ impl Site {
             directory: "/".into(),
             run_as: RunAs::Ourselves,
             processors: None,
-            namespace: Some(self.link.clients().clone()),
+            namespace: self.link.clients().cloned(),
             provisions: Provisions::default(),
             log: log.to_owned(),
         };
@@ -157,7 +158,7 @@ fn what_a_tunnel_carries_cannot_be_seen_on_the_way() {
     let Some(mut site) = Site::make() else { return };
     let log = site.stand.log().with_file_name("client.log");
     // Where there is none, it can: the capture sees what there is to see.
-    let capture = Capture::begin(site.link.clients());
+    let capture = Capture::begin(site.link.clients().expect("a network"));
     let direct = site.server.endpoint_over(Link::Made(LinkShape::of_rtt_us(RTT_US)));
     assert!(site.ask(&direct, &log).contains(MARKER));
     let control = capture.end();
@@ -169,7 +170,7 @@ fn what_a_tunnel_carries_cannot_be_seen_on_the_way() {
             Err(error) => panic!("{tunnel}: {error}"),
         };
         let sent_before = running.sent_bytes().unwrap();
-        let capture = Capture::begin(site.link.clients());
+        let capture = Capture::begin(site.link.clients().expect("a network"));
         assert!(site.ask(&running.endpoint(), &log).contains(MARKER), "{tunnel}");
         let (bytes, seen) = capture.end();
         assert!(bytes > MARKER.len() * 2, "{tunnel}: {bytes} bytes went over the link");
@@ -191,7 +192,7 @@ fn without_encryption_a_tunnel_hides_nothing() {
         Err(error) if unavailable(&error) => return,
         Err(error) => panic!("{error}"),
     };
-    let capture = Capture::begin(site.link.clients());
+    let capture = Capture::begin(site.link.clients().expect("a network"));
     assert!(site.ask(&running.endpoint(), &log).contains(MARKER));
     assert!(capture.end().1, "openvpn-none is what the tunnel alone costs");
     assert_eq!(running.leg().suite.as_deref(), Some("none"));

@@ -1,12 +1,15 @@
-//! A real link: processes at its ends, packets on their way.
+//! A real link of each kind: processes at its ends, packets on their way.
 
 use std::io::{BufRead, BufReader};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ciphertoll_link::{Error, LinkProcess, SERVER};
-use ciphertoll_model::{LinkShape, Namespace};
+use ciphertoll_model::{LinkKind, LinkShape, Namespace};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// The program that Cargo builds beside the tests.
 fn helper() -> PathBuf {
@@ -17,11 +20,18 @@ fn helper() -> PathBuf {
     helper
 }
 
+fn link() -> Option<LinkProcess> {
+    link_by(LinkKind::Ring)
+}
+
 /// A link, or a printed reason to skip.
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
-fn link() -> Option<LinkProcess> {
-    match LinkProcess::start(&helper()) {
-        Ok(link) => Some(link),
+fn link_by(kind: LinkKind) -> Option<LinkProcess> {
+    match LinkProcess::start_by(&helper(), kind) {
+        Ok(link) => {
+            assert_eq!((link.kind(), link.instead()), (kind, None));
+            Some(link)
+        }
         Err(Error::Failed(reason)) => {
             eprintln!("skipped: {reason}");
             None
@@ -33,32 +43,33 @@ fn link() -> Option<LinkProcess> {
 /// Somebody who listens at the servers' end.
 struct Server {
     process: Child,
-    address: String,
+    address: SocketAddr,
 }
 
 impl Server {
     fn at(link: &LinkProcess, address: Ipv4Addr) -> Self {
         let mut process =
-            role("serve", link.servers(), &format!("{address}:0")).spawn().expect("the helper starts");
+            role("serve", link.servers(), SocketAddr::from((address, 0))).spawn().expect("the helper starts");
         let mut said = String::new();
         let stdout = process.stdout.take().expect("it has an output");
         BufReader::new(stdout).read_line(&mut said).expect("it says where it listens");
-        Self { process, address: said.trim().to_owned() }
+        Self { process, address: said.trim().parse().expect("an address") }
     }
 
     /// Sorted times of connects from `from`, ns.
-    fn connects(&self, from: &Namespace, count: usize) -> Vec<u64> {
-        let output =
-            role("visit", from, &self.address).arg(count.to_string()).output().expect("the helper runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let mut times: Vec<u64> = String::from_utf8_lossy(&output.stdout)
-            .lines()
-            .map(|line| line.parse().expect("a time"))
-            .collect();
-        assert_eq!(times.len(), count);
-        times.sort_unstable();
-        times
+    fn connects(&self, from: Option<&Namespace>, count: usize) -> Vec<u64> {
+        times(role("visit", from, self.address), count)
     }
+}
+
+fn times(mut role: Command, count: usize) -> Vec<u64> {
+    let output = role.arg(count.to_string()).output().expect("the helper runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let mut times: Vec<u64> = said.lines().map(|line| line.parse().expect("a time")).collect();
+    assert_eq!(times.len(), count);
+    times.sort_unstable();
+    times
 }
 
 impl Drop for Server {
@@ -68,9 +79,9 @@ impl Drop for Server {
     }
 }
 
-fn role(role: &str, namespace: &Namespace, address: &str) -> Command {
+fn role(role: &str, namespace: Option<&Namespace>, address: SocketAddr) -> Command {
     let mut command = Command::new(helper());
-    command.arg(role).arg(serde_json::to_string(namespace).expect("it is text")).arg(address);
+    command.arg(role).arg(serde_json::to_string(&namespace).expect("it is text")).arg(address.to_string());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -79,34 +90,78 @@ fn shape(level: &str) -> LinkShape {
     level.parse().expect("a link")
 }
 
-#[test]
-fn a_connect_takes_the_round_trip_and_not_much_more() {
-    let Some(mut link) = link() else { return };
+/// No timing test: only what a broken line would never keep, on however busy a machine.
+fn assert_long(times: &[u64], expected_ns: u64, level: &str) {
+    assert!(times[times.len() / 2] >= expected_ns / 10 * 9, "{level}: {times:?}");
+    assert!(times[0] < expected_ns * 3, "{level}: {times:?}");
+}
+
+fn a_connect_takes_the_round_trip_by(kind: LinkKind) {
+    let Some(mut link) = link_by(kind) else { return };
     let server = Server::at(&link, SERVER[0]);
+    assert_eq!(link.address_of(server.address.port()).expect("it tells"), server.address);
     for (level, rtt_ns) in [("10ms", 10_000_000), ("45ms", 45_000_000), ("1ms", 1_000_000)] {
         let made = link.set(shape(level)).expect("it obeys");
         assert!(made.round_trip_ns_p50 >= rtt_ns / 10 * 9, "{level}: {made:?}");
-        let times = server.connects(link.clients(), 9);
-        // No timing test: only what a broken line would never keep, on however busy a machine.
-        assert!(times[4] >= rtt_ns / 10 * 9, "{level}: {times:?}");
-        assert!(times[0] < rtt_ns * 3, "{level}: {times:?}");
+        assert_long(&server.connects(link.clients(), 9), rtt_ns, level);
         let carried = link.carried().expect("it tells");
-        assert!(
-            carried.packets >= 9 * 3 && carried.dropped == 0 && carried.lost == 0,
-            "{level}: {carried:?}"
-        );
+        assert!(carried.packets >= 9 * 3 && carried.dropped == 0 && carried.lost == 0, "{carried:?}");
+        assert!(kind == LinkKind::Netem || carried.cpu_ns > 0, "{level}: {carried:?}");
     }
 }
 
 #[test]
-fn beside_the_long_way_there_is_a_short_one() {
-    let Some(mut link) = link() else { return };
-    link.set(shape("200ms")).expect("it obeys");
-    let server = Server::at(&link, SERVER[1]);
-    assert!(server.connects(link.clients(), 5)[0] < 100_000_000);
-    // At the servers' end there is nothing in between, either.
+fn a_connect_takes_the_round_trip_and_not_much_more() {
+    a_connect_takes_the_round_trip_by(LinkKind::Ring);
+}
+
+#[test]
+fn a_connect_takes_the_round_trip_by_a_tunnel() {
+    a_connect_takes_the_round_trip_by(LinkKind::Tun);
+}
+
+#[test]
+fn a_connect_takes_the_round_trip_by_the_kernels_queue() {
+    a_connect_takes_the_round_trip_by(LinkKind::Netem);
+}
+
+#[test]
+fn a_first_word_takes_two_round_trips_by_a_relay() {
+    let mut link = link_by(LinkKind::Relay).expect("every machine can");
+    assert_eq!((link.clients(), link.servers()), (None, None));
     let server = Server::at(&link, Ipv4Addr::LOCALHOST);
-    assert!(server.connects(link.servers(), 5)[0] < 100_000_000);
+    let relay = link.address_of(server.address.port()).expect("it listens");
+    assert_ne!(relay, server.address);
+    assert_eq!(link.address_of(server.address.port()).expect("it still listens"), relay);
+    for (level, rtt_ns) in [("10ms", 10_000_000), ("45ms", 45_000_000)] {
+        let made = link.set(shape(level)).expect("it obeys");
+        assert!(made.round_trip_ns_p50 >= rtt_ns / 10 * 9, "{level}: {made:?}");
+        assert_long(&times(role("talk", None, relay), 9), 2 * rtt_ns, level);
+        let carried = link.carried().expect("it tells");
+        assert!(carried.packets == 9 * 2 && carried.dropped == 0 && carried.cpu_ns > 0, "{carried:?}");
+    }
+    assert!(link.lacks(shape("1ms+loss=1%")).is_some_and(|lacks| lacks.contains("relay")));
+    assert_eq!(link.lacks(shape("1ms")), None);
+}
+
+#[test]
+fn the_best_that_can_be_made_is_made() {
+    let link = LinkProcess::start(&helper()).expect("a relay at least");
+    assert_eq!(link.instead().is_none(), link.kind() == LinkKind::Ring, "{:?}", link.instead());
+    assert!(link.mtu_bytes() >= 1_500);
+}
+
+#[test]
+fn beside_the_long_way_there_is_a_short_one() {
+    for kind in [LinkKind::Ring, LinkKind::Tun] {
+        let Some(mut link) = link_by(kind) else { continue };
+        link.set(shape("200ms")).expect("it obeys");
+        let server = Server::at(&link, SERVER[1]);
+        assert!(server.connects(link.clients(), 5)[0] < 100_000_000);
+        // At the servers' end there is nothing in between, either.
+        let server = Server::at(&link, Ipv4Addr::LOCALHOST);
+        assert!(server.connects(link.servers(), 5)[0] < 100_000_000);
+    }
 }
 
 #[test]
@@ -120,10 +175,37 @@ fn what_is_lost_is_sent_again_by_tcp() {
 }
 
 #[test]
+fn one_that_is_stopped_is_down_and_stays_so() {
+    let Some(mut link) = link() else { return };
+    assert!(!link.is_down());
+    let process = Pid::from_raw(link.pid());
+    kill(process, Signal::SIGSTOP).expect("it runs");
+    let asked = Instant::now();
+    assert!(matches!(link.carried(), Err(Error::Down(_))));
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    kill(process, Signal::SIGCONT).expect("it is still there");
+    assert!(link.is_down(), "what it says now nobody has asked for");
+}
+
+#[test]
+fn one_that_is_stopped_while_it_is_set_is_not_waited_for() {
+    let Some(mut link) = link() else { return };
+    let process = Pid::from_raw(link.pid());
+    // Its calibration would take a minute.
+    let set = std::thread::spawn(move || (link.set(shape("5s")), link));
+    kill(process, Signal::SIGSTOP).expect("it runs");
+    let (set, mut link) = set.join().expect("it ends");
+    assert!(matches!(set, Err(Error::Down(_))), "{set:?}");
+    assert!(link.is_down());
+}
+
+#[test]
 fn without_its_coordinator_there_is_no_link() {
-    let Some(link) = link() else { return };
-    let process = PathBuf::from(format!("/proc/{}", link.pid()));
-    assert!(process.exists());
-    drop(link);
-    assert!(!process.exists());
+    for kind in LinkKind::ALL {
+        let Some(link) = link_by(kind) else { continue };
+        let process = PathBuf::from(format!("/proc/{}", link.pid()));
+        assert!(process.exists());
+        drop(link);
+        assert!(!process.exists());
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     Arm, CellId, CryptoInstruction, Ending, Environment, Event, Flag, KeyExchangeTime, Leg, LegCount,
-    LookDecision, Metric, Observation, SCHEMA_VERSION, SignatureTime, Skipped, Stamped, VoidReason,
+    LinkKind, LookDecision, Metric, Observation, SCHEMA_VERSION, SignatureTime, Skipped, Stamped, VoidReason,
 };
 
 const GOLDEN: &str = include_str!("../golden/events-v1.jsonl");
@@ -191,6 +191,8 @@ fn link_made() -> Event {
         overhead_ns: 83_000,
         round_trip_ns_p50: 44_612_000,
         congestion_control: "cubic".to_owned(),
+        by: LinkKind::Tun,
+        mtu_bytes: 1_500,
     }
 }
 
@@ -247,6 +249,15 @@ fn lines_are_written_as_version_1_wrote_them() {
     assert_eq!(SCHEMA_VERSION, 1);
     let lines: String = written().iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
     assert_eq!(lines, GOLDEN);
+}
+
+/// Links were made before there was a choice of how, and their records said nothing of packets.
+#[test]
+fn links_of_earlier_records_are_read() {
+    let line = r#"{"at_unix_ms":1,"event":"link_made","link":"5ms","overhead_ns":1,"round_trip_ns_p50":2,"congestion_control":"reno"}"#;
+    let read: Stamped = serde_json::from_str(line).unwrap();
+    let Event::LinkMade { by, mtu_bytes, .. } = read.event else { panic!("{read:?}") };
+    assert_eq!((by, mtu_bytes), (LinkKind::Ring, 1_500));
 }
 
 /// An older reader meets what a newer writer added.

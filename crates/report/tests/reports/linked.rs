@@ -45,6 +45,8 @@ fn over(spec: &str) -> Run {
             overhead_ns: 61_000,
             round_trip_ns_p50: shape.rtt_ns() + 16_000,
             congestion_control: "cubic".to_owned(),
+            by: ciphertoll_model::LinkKind::Ring,
+            mtu_bytes: 1500,
         });
     }
     for cell in &mut run.analysis.cells {

@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("proxy", &["wire", "net"]),
     ("tde", &[]),
     ("tde-preload", &["tde"]),
-    ("bench", &["model", "record", "stats", "lab", "load", "experiment"]),
+    ("bench", &["model", "record", "stats", "link", "lab", "load", "experiment"]),
     ("oracles", &["model", "wire", "net", "lab"]),
     ("tidy", &[]),
 ];
