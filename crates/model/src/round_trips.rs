@@ -98,7 +98,7 @@ fn of_tunnel(engine: Engine, tunnel: Tunnel) -> u32 {
 }
 
 /// Whether a connect waits for TCP's handshake with the server's machine, and not with a tunnel's end on its own.
-fn of_tcp(path: Path) -> u32 {
+pub fn of_tcp(path: Path) -> u32 {
     match path {
         Path::Plain | Path::Unix | Path::Tls(_) => 1,
         Path::Tunnel(tunnel) => u32::from(tunnel.joins_networks()),
