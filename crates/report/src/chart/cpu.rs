@@ -16,6 +16,10 @@ const ROLES: [(Metric, &str, &str); 3] = [
     (Metric::CpuUsPerOpServer, "role-server", "server"),
 ];
 const HEIGHT: f64 = 19.0;
+const REST: &str = "too little of each to be told apart";
+const REST_CLASS: &str = "role-rest";
+/// More of the total than this is told by its parts: else there is a rest.
+const TOLD: f64 = 1.02;
 
 pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let total = Metric::CpuUsPerOpTotal;
@@ -41,7 +45,13 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
     drawing.advance(16.0);
     let seen = ROLES.iter().filter(|(metric, ..)| stratum.cells().any(|cell| level(cell, *metric).is_some()));
-    drawing.key(seen.map(|&(_, class, name)| Swatch::filled(class, name)));
+    let has_rest = |cell: &CellAnalysis| {
+        let parts = ROLES.iter().filter_map(|role| level(cell, role.0)).map(|part| part.value);
+        let spent: f64 = parts.sum();
+        level(cell, total).is_some_and(|total| total.value > spent * TOLD)
+    };
+    let rest = stratum.cells().any(has_rest).then(|| Swatch::filled(REST_CLASS, REST));
+    drawing.key(seen.map(|&(_, class, name)| Swatch::filled(class, name)).chain(rest));
     let heading = "CPU per operation".to_owned();
     let description = format!(
         "Stacked bars, one for each path, of the processor time of client, server and who is between them. Totals: {}.",
@@ -72,5 +82,16 @@ fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit:
             part = part.child(text(left + 6.0, top + 13.5, Anchor::Start, "inside", name));
         }
         drawing.mark(part);
+    }
+    // A role whose time is too little to be told is in the total all the same.
+    if let Some(total) = level(cell, Metric::CpuUsPerOpTotal).filter(|total| total.value > spent * TOLD) {
+        let (left, right) = (axis.at(spent / unit.0), axis.at(total.value / unit.0));
+        drawing.mark(group("mark").child(tooltip(REST.to_owned())).child(rect(
+            left,
+            top,
+            (right - left - 1.5).max(0.8),
+            HEIGHT,
+            REST_CLASS,
+        )));
     }
 }

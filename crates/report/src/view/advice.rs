@@ -148,7 +148,7 @@ impl Candidate {
 fn why(best: &Candidate, peers: &[&Candidate], older: &[&Candidate]) -> String {
     let newest = subject::protocol(best.version);
     if peers.is_empty() && older.is_empty() {
-        return "The only encrypted path that this run can judge.".to_owned();
+        return "The only TLS path that this run can judge.".to_owned();
     }
     let beaten = |others: &[&Candidate]| others.iter().any(|other| other.is_cheaper_somewhere(best));
     let among_peers = match peers {

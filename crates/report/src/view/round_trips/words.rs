@@ -92,10 +92,16 @@ pub(crate) fn notes(report: &RunReport<'_>, over: &OverLinks<'_>) -> Vec<Stateme
 /// `1 round trip is TCP's own: plain takes 3 in all, tls1.3-p256 and tls1.3-rsa4096 4, tls1.2-p256 5.`
 fn paid(over: &OverLinks<'_>) -> Option<String> {
     let RoundTrips { tcp, statements, .. } = over.series.iter().find_map(|series| series.round_trips)?;
-    let shared = match (tcp, statements) {
-        (0, _) => "The connection stands already",
-        (_, 0) => "1 round trip is TCP's own",
-        _ => "1 round trip is TCP's own and 1 the query's",
+    // Through a tunnel that takes a port further, TCP goes no further than to its end on this machine.
+    let shorter = over.series.iter().filter_map(|series| series.round_trips).any(|trips| trips.tcp != tcp);
+    let shared = match (tcp, statements, shorter) {
+        (0, _, false) => "The connection stands already",
+        (_, 0, false) => "1 round trip is TCP's own",
+        (_, 0, true) => "1 round trip is TCP's own, but for tunnels that begin on this machine",
+        (_, _, false) => "1 round trip is TCP's own and 1 the query's",
+        (_, _, true) => {
+            "1 round trip is TCP's own, but for tunnels that begin on this machine, and 1 the query's"
+        }
     };
     let mut totals: Vec<(u32, Vec<String>)> = Vec::new();
     for series in &over.series {
