@@ -76,8 +76,19 @@ pub struct TunnelUse {
     pub leg: Leg,
     /// How long it took to set up, before the trial.
     pub set_up_ns: u64,
+    /// Whose CPU time it took.
+    pub cpu: TunnelCpu,
     /// Bytes that its client's end has sent in the dark, in the trial.
     pub sent_bytes: u64,
+}
+
+/// Whose CPU time a tunnel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunnelCpu {
+    /// Its processes': it is known.
+    OfEnds,
+    /// The kernel's, which tells nobody how much of it.
+    OfTheKernel,
 }
 
 /// What a made link has carried, both ways.

@@ -8,7 +8,7 @@ use ciphertoll_model::{
     Observation, Resumption, ServerKey, Suite, TlsLibrary, TlsPath, TlsVersion, TrialResult, VoidReason,
 };
 
-use crate::bench::{LinkUse, Measured, ServerUse, TunnelUse};
+use crate::bench::{LinkUse, Measured, ServerUse, TunnelCpu, TunnelUse};
 
 /// Steal beyond this share of the CPU time spent voids the trial.
 const MAX_STEAL: f64 = 0.03;
@@ -282,13 +282,19 @@ fn legs(measured: &Measured) -> Vec<LegCount> {
     measured.load.legs.iter().cloned().chain(tunnel).collect()
 }
 
+/// Whether the CPU time between client and server is known: a tunnel of the kernel's own takes it from nobody that can be
+/// asked.
+fn knows_middle(measured: &Measured) -> bool {
+    measured.tunnel.as_ref().is_none_or(|used| used.cpu == TunnelCpu::OfEnds)
+}
+
 fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
     let mut flags = Vec::new();
     flags.extend(unsteady(&measured.load));
     let busy = measured.machine.busy_ns;
     let link_cpu_ns = measured.link.map_or(Some(0), |link| link.cpu_ns);
     // A server that is not ours has no part in it, or an unknown one.
-    if let (Some(server), Some(link_cpu_ns)) = (&measured.server, link_cpu_ns) {
+    if let (Some(server), Some(link_cpu_ns), true) = (&measured.server, link_cpu_ns, knows_middle(measured)) {
         let roles = measured.load.client_cpu_ns + measured.middle_cpu_ns + server.cpu_ns + link_cpu_ns;
         let elsewhere_ns = busy as f64 - roles as f64;
         let elsewhere = elsewhere_ns / (busy as f64).max(1.0);
@@ -329,16 +335,14 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
     if let Some(statements) = load.statements {
         metrics.insert(Metric::StatementsPerS, statements as f64 / (load.window_ns as f64 * 1e-9));
     }
-    let here = server.as_ref().map(|server| {
-        [
-            (Metric::CpuUsPerOpServer, server.cpu_ns),
-            (Metric::CpuUsPerOpTotal, load.client_cpu_ns + measured.middle_cpu_ns + server.cpu_ns),
-        ]
+    let here = server.as_ref().map(|server| (Metric::CpuUsPerOpServer, server.cpu_ns));
+    let total = here.filter(|_| knows_middle(measured)).map(|(_, server_cpu_ns)| {
+        (Metric::CpuUsPerOpTotal, load.client_cpu_ns + measured.middle_cpu_ns + server_cpu_ns)
     });
     let client = (Metric::CpuUsPerOpClient, load.client_cpu_ns);
     let middle = measured.tunnel.as_ref().map(|_| (Metric::CpuUsPerOpMiddle, measured.middle_cpu_ns));
     metrics.extend(measured.tunnel.as_ref().map(|used| (Metric::SetUpNs, used.set_up_ns as f64)));
-    for (metric, used_ns) in here.into_iter().flatten().chain([client]).chain(middle) {
+    for (metric, used_ns) in here.into_iter().chain(total).chain([client]).chain(middle) {
         if used_ns >= MIN_CPU_NS {
             metrics.insert(metric, used_ns as f64 * 1e-3 / operations);
         }

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::bench::{
-    Bench, BenchError, Emit, MachineUse, Measured, ServerUse, TrialError, TrialRequest, TunnelUse,
+    Bench, BenchError, Emit, MachineUse, Measured, ServerUse, TrialError, TrialRequest, TunnelCpu, TunnelUse,
 };
 
 /// Mean time of a plain operation on the mock's machine.
@@ -204,7 +204,12 @@ fn tunnel_use(tunnel: Tunnel, operations: u64) -> TunnelUse {
     const SET_UP_NS: u64 = 200_000_000;
     const BYTES_PER_OPERATION: u64 = 400;
     let leg = Leg { suite: tunnel.cipher().map(str::to_owned), ..Leg::default() };
-    TunnelUse { leg, set_up_ns: SET_UP_NS, sent_bytes: operations * BYTES_PER_OPERATION }
+    TunnelUse {
+        leg,
+        set_up_ns: SET_UP_NS,
+        cpu: TunnelCpu::OfEnds,
+        sent_bytes: operations * BYTES_PER_OPERATION,
+    }
 }
 
 /// Exactly what the cell's level says, so that the gates let it pass.

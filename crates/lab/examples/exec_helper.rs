@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => eprintln!("{error}"),
         },
-        [LINK_COMMAND] => match run_link_process() {
+        [LINK_COMMAND, ..] => match run_link_process() {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => eprintln!("{error}"),
         },

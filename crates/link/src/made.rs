@@ -14,7 +14,7 @@ use crate::calibrate::{self, Found};
 use crate::line::{Line, Tally};
 use crate::namespace::{Joint, MTU_BYTES, Network, Networks, SERVER, Segments, Sent, get_rights};
 use crate::netlink::Delay;
-use crate::process::Interface;
+use crate::process::{self, Interface};
 use crate::relay::Relay;
 
 /// What a link of a kind that was not made by us must be like before it is believed.
@@ -125,6 +125,18 @@ impl Made {
     pub(crate) fn configure(&self, interface: &Interface) -> Result<(), Error> {
         let networks = self.networks().ok_or(Error::Down("it has no networks"))?;
         networks.configure(interface)
+    }
+
+    /// Makes an interface at an end, of a kind that needs to be told nothing.
+    pub(crate) fn make_interface(&self, end: process::End, name: &str, kind: &str) -> Result<(), Error> {
+        let networks = self.networks().ok_or(Error::Down("it has no networks"))?;
+        networks.at(end, |netlink| netlink.add_plain(name, kind)).map_err(Error::at("make an interface"))
+    }
+
+    /// Removes one.
+    pub(crate) fn remove_interface(&self, end: process::End, name: &str) -> Result<(), Error> {
+        let networks = self.networks().ok_or(Error::Down("it has no networks"))?;
+        networks.at(end, |netlink| netlink.remove(name)).map_err(Error::at("remove an interface"))
     }
 
     /// Where clients find what listens on this port at the servers' end.

@@ -101,20 +101,30 @@ impl Networks {
         self.middle.enter()
     }
 
-    /// Takes up what somebody at an end has made there.
-    pub(crate) fn configure(&self, interface: &Interface) -> Result<(), Error> {
-        let Interface { end, name, address, mtu_bytes } = interface;
+    /// Does something to the interfaces of an end. Their names are those of the network that one is in.
+    pub(crate) fn at(
+        &self,
+        end: process::End,
+        act: impl FnOnce(&Netlink) -> io::Result<()>,
+    ) -> io::Result<()> {
         let network = match end {
             process::End::Clients => &self.clients,
             process::End::Servers => &self.servers,
         };
-        // Names of interfaces are those of the network that one is in.
-        network.enter()?;
-        let given = network.netlink.add_address(name, *address, PREFIX_BITS);
-        let up =
-            given.and_then(|()| network.netlink.set_up(name, *mtu_bytes, QUEUE, Neighbours::TakenForGranted));
-        self.middle.enter()?;
-        up.map_err(Error::at("configure an interface"))
+        network.enter().map_err(io::Error::other)?;
+        let acted = act(&network.netlink);
+        self.middle.enter().map_err(io::Error::other)?;
+        acted
+    }
+
+    /// Takes up what somebody at an end has made there.
+    pub(crate) fn configure(&self, interface: &Interface) -> Result<(), Error> {
+        let Interface { end, name, address, mtu_bytes } = interface;
+        let configured = self.at(*end, |netlink| {
+            netlink.add_address(name, *address, PREFIX_BITS)?;
+            netlink.set_up(name, *mtu_bytes, QUEUE, Neighbours::TakenForGranted)
+        });
+        configured.map_err(Error::at("configure an interface"))
     }
 
     /// What the queues of both ends do, where the kernel has them.

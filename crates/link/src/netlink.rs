@@ -12,6 +12,7 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType
 // linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h, linux/veth.h, linux/if.h
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
 const RTM_NEWADDR: u16 = 20;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
@@ -114,6 +115,11 @@ impl Netlink {
     /// Makes an interface of a kind that needs to be told nothing.
     pub fn add_plain(&self, name: &str, kind: &str) -> io::Result<()> {
         self.add(name, kind, &[])
+    }
+
+    /// Removes an interface.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        self.ask(RTM_DELLINK, 0, &interface(if_nametoindex(name)?, 0))
     }
 
     /// Takes an interface up, with packets of at most `mtu_bytes` and room for `queue` of them.

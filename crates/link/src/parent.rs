@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 use crate::clock::now_ns;
 use crate::made::lack;
-use crate::process::{Answer, CarriedAnswer, Interface, Order, ReadyAnswer, SetAnswer};
+use crate::process::{Answer, CarriedAnswer, End, Interface, Order, ReadyAnswer, SetAnswer};
 use crate::{BY_ARGUMENT, Error, LINK_COMMAND};
 
 /// Of making networks.
@@ -174,9 +174,23 @@ impl LinkProcess {
 
     /// Takes an interface up that somebody at an end has made, and gives it an address.
     pub fn configure(&mut self, interface: Interface) -> Result<(), Error> {
-        match self.talk.order(&Order::Configure(interface), ANSWER_LIMIT)? {
+        self.act(&Order::Configure(interface))
+    }
+
+    /// Makes an interface at an end, of a kind that the kernel has: `wireguard`.
+    pub fn make_interface(&mut self, end: End, name: &str, kind: &str) -> Result<(), Error> {
+        self.act(&Order::Make { end, name: name.to_owned(), kind: kind.to_owned() })
+    }
+
+    /// Removes an interface at an end.
+    pub fn remove_interface(&mut self, end: End, name: &str) -> Result<(), Error> {
+        self.act(&Order::Remove { end, name: name.to_owned() })
+    }
+
+    fn act(&mut self, order: &Order) -> Result<(), Error> {
+        match self.talk.order(order, ANSWER_LIMIT)? {
             Answer::Configured => Ok(()),
-            _ => Err(Error::Down("it did not say that it has configured an interface")),
+            _ => Err(Error::Down("it did not say that it has obeyed")),
         }
     }
 
@@ -216,7 +230,7 @@ impl Talk {
         orders.write_all(line.as_bytes()).map_err(Error::process("tell it what to do"))?;
         let answer = self.answer(limit);
         // What it still says would be taken for the answer to the next order.
-        self.is_lost = answer.is_err();
+        self.is_lost = matches!(&answer, Err(error) if !matches!(error, Error::Failed(_)));
         answer
     }
 

@@ -26,6 +26,10 @@ pub(crate) enum Order {
     Address(u16),
     /// Take an interface up that somebody else has made, and give it an address.
     Configure(Interface),
+    /// Make an interface of a kind that the kernel has.
+    Make { end: End, name: String, kind: String },
+    /// Remove it.
+    Remove { end: End, name: String },
 }
 
 /// An interface that somebody at an end of the link has made.
@@ -141,10 +145,9 @@ fn obey(allowed: &[LinkKind], stdout: &mut impl Write) -> Result<(), Error> {
                 Answer::Address(made.address_of(port).map_err(Error::process("lead to a port"))?)
             }
             // Whoever has made the interface has made a mistake; the line goes on.
-            Order::Configure(interface) => match made.configure(&interface) {
-                Ok(()) => Answer::Configured,
-                Err(error) => Answer::Failed(error.to_string()),
-            },
+            Order::Configure(interface) => done(made.configure(&interface)),
+            Order::Make { end, name, kind } => done(made.make_interface(end, &name, &kind)),
+            Order::Remove { end, name } => done(made.remove_interface(end, &name)),
         };
         say(stdout, &answer)?;
     }
@@ -180,6 +183,13 @@ fn carried(made: &Made, cpu_ns: &mut u64) -> Answer {
         late_ns_max: tally.late_ns.max(),
         cpu_ns: used_ns.saturating_sub(before_ns),
     })
+}
+
+fn done(outcome: Result<(), Error>) -> Answer {
+    match outcome {
+        Ok(()) => Answer::Configured,
+        Err(error) => Answer::Failed(error.to_string()),
+    }
 }
 
 fn say(stdout: &mut impl Write, answer: &Answer) -> Result<(), Error> {

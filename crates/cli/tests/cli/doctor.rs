@@ -218,5 +218,5 @@ fn every_command_has_a_man_page_without_warnings() {
     }
     let unknown = answer(&["man", "rum"], Path::new("/"));
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
-    assert!(unknown.one_line().contains("run, presets, resume"), "{unknown:?}");
+    assert!(unknown.one_line().contains("run, presets, lab, resume"), "{unknown:?}");
 }

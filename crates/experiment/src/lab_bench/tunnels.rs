@@ -12,7 +12,7 @@ use ciphertoll_model::{Cell, Endpoint, Event, Link, Plan, Tunnel, VoidReason};
 
 use super::instance::{Instance, skip};
 use super::links::Links;
-use crate::bench::{Emit, TrialError, TunnelUse};
+use crate::bench::{Emit, TrialError, TunnelCpu, TunnelUse};
 
 /// The tunnel that is up, if one is.
 #[derive(Default)]
@@ -123,7 +123,7 @@ impl Tunnels {
 
     /// What the CPU time of its ends is read from.
     pub(super) fn cpu_meters(&self) -> Vec<CpuMeter> {
-        self.up.as_ref().map(RunningTunnel::cpu_meters).unwrap_or_default()
+        self.up.as_ref().and_then(RunningTunnel::cpu_meters).unwrap_or_default()
     }
 
     /// What was sent until now belongs to nobody.
@@ -141,6 +141,7 @@ impl Tunnels {
         Ok(Some(TunnelUse {
             leg: up.leg().clone(),
             set_up_ns: up.set_up().as_nanos() as u64,
+            cpu: if up.cpu_meters().is_some() { TunnelCpu::OfEnds } else { TunnelCpu::OfTheKernel },
             sent_bytes: sent_bytes.saturating_sub(self.sent_bytes_before),
         }))
     }

@@ -51,20 +51,32 @@ pub struct TunnelStart<'a> {
 /// A tunnel that is up. Ended, and its files removed, when dropped.
 pub struct RunningTunnel {
     /// The client's end, then the server's.
-    ends: [Child; 2],
+    ends: Vec<Child>,
     endpoint: SocketAddr,
     leg: Leg,
     traffic: Traffic,
+    cpu: Cpu,
     set_up: Duration,
     place: PathBuf,
 }
 
+/// Whose CPU time a tunnel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cpu {
+    /// Its processes'.
+    OfEnds,
+    /// The kernel's, which tells nobody how much of it.
+    OfTheKernel,
+}
+
 /// Both ends as a kind has started them, and where clients go.
 pub(crate) struct Up {
-    pub(crate) ends: [Child; 2],
+    /// The client's, then the server's.
+    pub(crate) ends: Vec<Child>,
     pub(crate) endpoint: SocketAddr,
     pub(crate) leg: Leg,
     pub(crate) traffic: Traffic,
+    pub(crate) cpu: Cpu,
     /// Since when it was being set up: keys and files were there.
     pub(crate) began: Instant,
 }
@@ -75,12 +87,17 @@ impl RunningTunnel {
     pub fn start(lab: &Lab, start: TunnelStart<'_>) -> Result<Self, Error> {
         let place = lab.scratch.make_directory(start.name, PRIVATE_DIRECTORY)?;
         let up = Self::up(&Wiring { lab, place: &place }, start);
-        let Up { ends, endpoint, leg, traffic, began } =
+        let Up { ends, endpoint, leg, traffic, cpu, began } =
             up.inspect_err(|_| drop(fs::remove_dir_all(&place)))?;
-        Ok(Self { ends, endpoint, leg, traffic, set_up: began.elapsed(), place })
+        Ok(Self { ends, endpoint, leg, traffic, cpu, set_up: began.elapsed(), place })
     }
 
     fn up(wiring: &Wiring<'_>, mut start: TunnelStart<'_>) -> Result<Up, Error> {
+        if start.tunnel.joins_networks()
+            && let Some(networks) = &mut start.networks
+        {
+            wireguard::clear(networks);
+        }
         match start.tunnel {
             Tunnel::Ssh(ssh) => ssh::start(wiring, &mut start, ssh),
             Tunnel::OpenVpn(cipher) => openvpn::start(wiring, &start, cipher),
@@ -117,9 +134,10 @@ impl RunningTunnel {
         self.set_up
     }
 
-    /// What the CPU time of its ends is read from.
-    pub fn cpu_meters(&self) -> Vec<CpuMeter> {
-        self.ends.iter().map(|end| CpuMeter::of_tree(end.pid())).collect()
+    /// What the CPU time of its ends is read from; none where the kernel does their work.
+    pub fn cpu_meters(&self) -> Option<Vec<CpuMeter>> {
+        let meters = || self.ends.iter().map(|end| CpuMeter::of_tree(end.pid())).collect();
+        (self.cpu == Cpu::OfEnds).then(meters)
     }
 
     /// Bytes that its client's end has sent in the dark so far.
@@ -138,8 +156,8 @@ impl RunningTunnel {
     }
 
     /// Processes of its ends: the client's, the server's.
-    pub fn pids(&self) -> [i32; 2] {
-        self.ends.each_ref().map(Child::pid)
+    pub fn pids(&self) -> Vec<i32> {
+        self.ends.iter().map(Child::pid).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use ciphertoll_model::{Leg, OpenVpnCipher, ServerKey};
 
 use super::end::{Protocol, on_a_free_port, wait_for_listener, wait_until};
-use super::{End, Side, Traffic, TunnelStart, Up, VPN, Wiring};
+use super::{Cpu, End, Side, Traffic, TunnelStart, Up, VPN, Wiring};
 use crate::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
 use crate::error::Error;
 use crate::exec::{Provisions, Rights};
@@ -36,13 +36,13 @@ pub(super) fn start(
         Ok((server_end, far))
     })?;
     let end = end(Side::Client, &program, client_arguments(&client_keys, far), cipher);
-    let mut ends = [wiring.spawn(start, end)?, server_end];
+    let mut ends = vec![wiring.spawn(start, end)?, server_end];
     for end in &mut ends {
         wait_until(end, "it was not through with its key exchange", |end| Ok(end.said().contains(READY)))?;
     }
     let leg = leg(&ends[0].said());
     let endpoint = SocketAddr::from((VPN[1], start.server.port()));
-    Ok(Up { ends, endpoint, leg, traffic: Traffic::Interface(INTERFACE), began })
+    Ok(Up { ends, endpoint, leg, traffic: Traffic::Interface(INTERFACE), cpu: Cpu::OfEnds, began })
 }
 
 /// Directories with what the client needs and what the server needs.

@@ -11,7 +11,7 @@ use ciphertoll_model::{Leg, SshSession, SshTunnel};
 use nix::unistd::{User, geteuid};
 
 use super::end::{Protocol, on_a_free_port, wait_for_listener};
-use super::{End, Side, Traffic, TunnelStart, Up, Wiring};
+use super::{Cpu, End, Side, Traffic, TunnelStart, Up, Wiring};
 use crate::error::{Context, Error};
 use crate::exec::{Provisions, Rights, Stdin};
 use crate::files::{self, PRIVATE_FILE};
@@ -46,7 +46,14 @@ pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>, ssh: SshTu
         let mut client_end = wiring.spawn(start, client_end(wiring.place, &client, &forward))?;
         wait_for_listener(&mut client_end, Protocol::Tcp, endpoint.port())?;
         let leg = leg(&client_end.said());
-        Ok(Up { ends: [client_end, server_end], endpoint, leg, traffic: Traffic::Written, began })
+        Ok(Up {
+            ends: vec![client_end, server_end],
+            endpoint,
+            leg,
+            traffic: Traffic::Written,
+            cpu: Cpu::OfEnds,
+            began,
+        })
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use ciphertoll_model::{Leg, ServerKey};
 
 use super::end::{Protocol, on_a_free_port, wait_for_listener};
-use super::{End, Side, Traffic, TunnelStart, Up, Wiring};
+use super::{Cpu, End, Side, Traffic, TunnelStart, Up, Wiring};
 use crate::config::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 use crate::error::Error;
 use crate::exec::Provisions;
@@ -45,7 +45,14 @@ pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>) -> Result<
         library: Some("stunnel".to_owned()),
         ..Leg::default()
     };
-    Ok(Up { ends: [client_end, server_end], endpoint, leg, traffic: Traffic::Written, began })
+    Ok(Up {
+        ends: vec![client_end, server_end],
+        endpoint,
+        leg,
+        traffic: Traffic::Written,
+        cpu: Cpu::OfEnds,
+        began,
+    })
 }
 
 fn write_credentials(wiring: &Wiring<'_>) -> Result<(), Error> {

@@ -299,9 +299,8 @@ fn in_short(error: LevelError) -> LevelError {
     match error {
         LevelError::UnknownName { factor, text, nearest, .. } => {
             let keys = ServerKey::ALL.map(ServerKey::label).join(", ");
-            let versions = TlsVersion::ALL.map(TlsVersion::label);
-            let known = ["plain", "unix"].into_iter().chain(versions).map(ToOwned::to_owned);
-            let tls = format!("tls1.x-KEY with KEY one of {keys}");
+            let known = ["plain", "unix"].into_iter().map(ToOwned::to_owned);
+            let tls = format!("tls1.x[-KEY] with KEY one of {keys}");
             let tunnels = ["ssh-CIPHER", "openvpn-CIPHER", "wireguard", "stunnel"].map(ToOwned::to_owned);
             let known = known.chain([tls]).chain(tunnels).collect();
             LevelError::UnknownName { factor, text, nearest, known }

@@ -9,7 +9,7 @@ pub enum Tunnel {
     Ssh(SshTunnel),
     /// `OpenVPN`, in user space, over UDP.
     OpenVpn(OpenVpnCipher),
-    /// `WireGuard`: the kernel's, else `wireguard-go`.
+    /// `WireGuard`: the kernel's where `wg` can set it up, else `wireguard-go`.
     WireGuard,
     /// TLS 1.3 by a process at each end, which takes a local port further.
     Stunnel,

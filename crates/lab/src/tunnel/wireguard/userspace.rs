@@ -1,4 +1,4 @@
-//! `WireGuard` in user space: `wireguard-go` at each end, told what to do by its own protocol (the cross-platform
+//! In user space: `wireguard-go` at each end, told what to do by its own protocol (the cross-platform
 //! userspace interface, `wireguard.com/xplatform`).
 
 use std::fmt::Write as _;
@@ -8,26 +8,17 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ciphertoll_link::{End as LinkEnd, Interface, LinkProcess};
-use ciphertoll_model::Leg;
-use openssl::pkey::{PKey, Private};
-
-use super::end::{on_a_free_port, wait_until};
-use super::{End, Side, Traffic, TunnelStart, Up, VPN, Wiring};
+use super::super::end::{on_a_free_port, wait_until};
+use super::super::{Cpu, End, Side, Traffic, TunnelStart, Up, VPN, Wiring};
+use super::{INTERFACE, KEEPALIVE_S, Key, configure, leg_of, unavailable};
 use crate::error::{Context, Error};
 use crate::exec::{Provisions, Rights};
-use crate::hex::hex;
 use crate::programs;
 use crate::spawn::Child;
 use crate::user::RunAs;
 
-const INTERFACE: &str = "wg0";
-/// A packet of 1500 bytes less IPv6, UDP and `WireGuard`'s own headers: what `wg-quick` chooses.
-const MTU_BYTES: u32 = 1420;
 /// What is asked of the network: the tunnel's alone, and no more addresses than its two.
 const PREFIX_BITS: u8 = 32;
-/// Has the client begin its key exchange at once and not with the first packet, s.
-const KEEPALIVE_S: u16 = 25;
 /// The longest answer that is read.
 const MOST_LINES: usize = 64;
 
@@ -53,7 +44,14 @@ pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>) -> Result<
     })?;
     let endpoint = SocketAddr::from((VPN[1], start.server.port()));
     let traffic = Traffic::Interface(INTERFACE);
-    Ok(Up { ends: [client_end, server_end], endpoint, leg: leg(), traffic, began })
+    Ok(Up {
+        ends: vec![client_end, server_end],
+        endpoint,
+        leg: leg_of("wireguard-go"),
+        traffic,
+        cpu: Cpu::OfEnds,
+        began,
+    })
 }
 
 fn end<'a>(side: Side, what: &'static str, program: &'a Path) -> End<'a> {
@@ -74,35 +72,6 @@ fn control_socket(end: &Child) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root/run/wireguard/{INTERFACE}.sock", end.pid()))
 }
 
-/// Addresses are for those to give who made the networks.
-fn configure(networks: Option<&mut LinkProcess>) -> Result<(), Error> {
-    let unavailable = |reason: String| Error::TunnelUnavailable { tunnel: "WireGuard".to_owned(), reason };
-    let networks =
-        networks.ok_or_else(|| unavailable("it joins two networks, and there is one".to_owned()))?;
-    for (end, address) in [LinkEnd::Clients, LinkEnd::Servers].into_iter().zip(VPN) {
-        let interface = Interface { end, name: INTERFACE.to_owned(), address, mtu_bytes: MTU_BYTES };
-        networks.configure(interface).map_err(|error| unavailable(error.to_string()))?;
-    }
-    Ok(())
-}
-
-/// A key pair of Curve25519.
-struct Key(PKey<Private>);
-
-impl Key {
-    fn generate() -> Result<Self, Error> {
-        Ok(Self(PKey::generate_x25519()?))
-    }
-
-    fn private(&self) -> Result<String, Error> {
-        Ok(hex(&self.0.raw_private_key()?))
-    }
-
-    fn public(&self) -> Result<String, Error> {
-        Ok(hex(&self.0.raw_public_key()?))
-    }
-}
-
 /// Who is at the other end.
 struct Peer<'a> {
     key: &'a Key,
@@ -113,12 +82,13 @@ struct Peer<'a> {
 
 /// The order to be one end. It holds a private key: for the socket only.
 fn set(own: &Key, port: Option<u16>, peer: &Peer<'_>) -> Result<String, Error> {
-    let mut text = format!("set=1\nprivate_key={}\n", own.private()?);
+    let mut text = format!("set=1\nprivate_key={}\n", own.private_hex()?);
     // Writing to a string cannot fail.
     if let Some(port) = port {
         let _ = writeln!(text, "listen_port={port}");
     }
-    let _ = write!(text, "public_key={}\nallowed_ip={}/{PREFIX_BITS}\n", peer.key.public()?, peer.address);
+    let _ =
+        write!(text, "public_key={}\nallowed_ip={}/{PREFIX_BITS}\n", peer.key.public_hex()?, peer.address);
     if let Some(endpoint) = peer.endpoint {
         let _ = write!(text, "endpoint={endpoint}\npersistent_keepalive_interval={KEEPALIVE_S}\n");
     }
@@ -134,10 +104,7 @@ fn tell(end: &Child, order: &str) -> Result<String, Error> {
         return Ok(answer);
     }
     let reason = answer.lines().find(|line| line.starts_with("errno=")).unwrap_or("no answer");
-    Err(Error::TunnelUnavailable {
-        tunnel: "WireGuard".to_owned(),
-        reason: format!("wireguard-go refuses its settings ({reason})"),
-    })
+    Err(unavailable(format!("wireguard-go refuses its settings ({reason})")))
 }
 
 fn ask(path: &Path, order: &str) -> std::io::Result<String> {
@@ -161,18 +128,6 @@ fn has_shaken_hands(answer: &str) -> bool {
     moments.filter(|(name, _)| of.contains(name)).any(|(_, value)| value != "0")
 }
 
-/// It has one suite (wireguard.com/protocol).
-fn leg() -> Leg {
-    Leg {
-        from: "wireguard-go".to_owned(),
-        to: "wireguard-go".to_owned(),
-        suite: Some("ChaCha20-Poly1305".to_owned()),
-        group: Some("x25519".to_owned()),
-        library: Some("wireguard-go".to_owned()),
-        ..Leg::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,8 +144,11 @@ mod tests {
         let [own, peer] = [Key::generate().unwrap(), Key::generate().unwrap()];
         let endpoint = Some("10.77.0.2:4711".parse().unwrap());
         let text = set(&own, None, &Peer { key: &peer, address: VPN[1], endpoint }).unwrap();
-        assert!(text.contains(&own.private().unwrap()) && text.contains(&peer.public().unwrap()), "{text}");
-        assert!(!text.contains(&peer.private().unwrap()), "{text}");
+        assert!(
+            text.contains(&own.private_hex().unwrap()) && text.contains(&peer.public_hex().unwrap()),
+            "{text}"
+        );
+        assert!(!text.contains(&peer.private_hex().unwrap()), "{text}");
         assert!(text.contains("\nendpoint=10.77.0.2:4711\n") && text.ends_with("\n\n"), "{text}");
     }
 }
