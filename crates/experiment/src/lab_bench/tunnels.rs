@@ -75,7 +75,7 @@ impl Tunnels {
         let running = started.map_err(|error| error.to_string())?;
         emit(Event::TunnelTried {
             path: cell.treatment.path,
-            version: RunningTunnel::version(ground.lab, tunnel),
+            version: running.version(ground.lab, tunnel),
             leg: running.leg().clone(),
             elapsed_ms: running.set_up().as_millis() as u64,
         });

@@ -112,7 +112,10 @@ impl RunningTunnel {
     }
 
     /// What the program of its client's end says that it is; empty where it does not.
-    pub fn version(lab: &Lab, tunnel: Tunnel) -> String {
+    pub fn version(&self, lab: &Lab, tunnel: Tunnel) -> String {
+        if self.cpu == Cpu::OfTheKernel {
+            return "the kernel's own".to_owned();
+        }
         let (program, argument) = match tunnel {
             Tunnel::Ssh(_) => ("ssh", "-V"),
             Tunnel::OpenVpn(_) => ("openvpn", "--version"),
