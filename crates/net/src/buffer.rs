@@ -22,6 +22,11 @@ impl Buffer {
         self.start == self.end
     }
 
+    /// Whether there is storage, used or not.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.storage.is_empty()
+    }
+
     pub(crate) fn consume(&mut self, bytes: usize) {
         self.start += bytes;
         debug_assert!(self.start <= self.end, "consumed more than was there");

@@ -1,8 +1,10 @@
 //! A socket, with or without TLS in it, and whole buffers around it.
 
 use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream as StdUnixStream;
 
 use ciphertoll_wire::session::Response;
+use mio::net::UnixStream;
 
 use crate::buffer::Buffer;
 use crate::socket::Socket;
@@ -17,7 +19,13 @@ pub struct Channel {
     outgoing: Vec<u8>,
     /// Bytes of the outgoing buffer (the session's, where there is one) that are sent already.
     sent: usize,
+    /// What became of the last send.
+    flushed: Sent,
 }
+
+/// A buffer that many channels use in turn, so that one that waits for its peer holds none.
+#[derive(Default)]
+pub struct Spare(Buffer);
 
 /// What a receive brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +51,25 @@ pub enum Sent {
 
 impl Channel {
     pub(crate) fn new(socket: Socket) -> Self {
-        Self { socket, session: None, incoming: Buffer::default(), outgoing: Vec::new(), sent: 0 }
+        Self::over(socket)
+    }
+
+    /// A channel over a socket that is connected already, without TLS.
+    pub fn over(socket: Socket) -> Self {
+        Self {
+            socket,
+            session: None,
+            incoming: Buffer::default(),
+            outgoing: Vec::new(),
+            sent: 0,
+            flushed: Sent::All,
+        }
+    }
+
+    /// A channel over a unix socket that is connected already.
+    pub fn from_unix(stream: StdUnixStream) -> Result<Self, Error> {
+        stream.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
+        Ok(Self::over(Socket::Unix(UnixStream::from_std(stream))))
     }
 
     /// Reads once from the socket and decrypts what came.
@@ -90,20 +116,86 @@ impl Channel {
     }
 
     /// Input and output at once, for machines that read one and write the other.
-    pub(crate) fn buffers(&mut self) -> (&[u8], &mut Vec<u8>) {
+    pub fn buffers(&mut self) -> (&[u8], &mut Vec<u8>) {
         (self.incoming.unread(), &mut self.outgoing)
     }
 
     /// Encrypts and sends what is in the output.
     pub fn send(&mut self) -> Result<Sent, Error> {
-        let Some(session) = &mut self.session else {
-            return flush(&mut self.socket, &mut self.outgoing, &mut self.sent);
+        self.flushed = match &mut self.session {
+            None => flush(&mut self.socket, &mut self.outgoing, &mut self.sent)?,
+            Some(session) => {
+                if !self.outgoing.is_empty() {
+                    session.encrypt(&self.outgoing)?;
+                    self.outgoing.clear();
+                }
+                flush(&mut self.socket, session.outgoing(), &mut self.sent)?
+            }
         };
-        if !self.outgoing.is_empty() {
-            session.encrypt(&self.outgoing)?;
-            self.outgoing.clear();
+        Ok(self.flushed)
+    }
+
+    /// Whether the socket was full when something was last sent, and what it did not take waits here.
+    pub fn is_blocked(&self) -> bool {
+        self.flushed == Sent::Blocked
+    }
+
+    /// Receives once and decrypts. Input that was not consumed stays in front.
+    pub fn receive_input(&mut self) -> Result<Received, Error> {
+        let received = self.receive()?;
+        match received {
+            Received::Drained | Received::MoreLikely => self.decrypt()?,
+            Received::WouldBlock | Received::Closed => {}
         }
-        flush(&mut self.socket, session.outgoing(), &mut self.sent)
+        Ok(received)
+    }
+
+    /// Sends the first `bytes` of this channel's input to the other side of `to`, behind what waits there, and marks
+    /// them as understood. They are copied only where they are encrypted, or where the socket is full.
+    pub fn pass_to(&mut self, to: &mut Self, bytes: usize) -> Result<Sent, Error> {
+        let input = &self.incoming.unread()[..bytes];
+        let sent = to.send_with(input);
+        self.incoming.consume(bytes);
+        sent
+    }
+
+    fn send_with(&mut self, bytes: &[u8]) -> Result<Sent, Error> {
+        if !self.outgoing.is_empty() || self.is_blocked() {
+            self.outgoing.extend_from_slice(bytes);
+            return self.send();
+        }
+        if let Some(session) = &mut self.session {
+            session.encrypt(bytes)?;
+            return self.send();
+        }
+        let mut left = bytes;
+        while !left.is_empty() {
+            match self.socket.write(left) {
+                Ok(written) => left = &left[written..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.outgoing.extend_from_slice(left);
+                    self.flushed = Sent::Blocked;
+                    return Ok(Sent::Blocked);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Socket { doing: "cannot send", source }),
+            }
+        }
+        Ok(Sent::All)
+    }
+
+    /// Takes `spare` for the input, if that holds nothing.
+    pub fn borrow(&mut self, spare: &mut Spare) {
+        if self.incoming.is_empty() {
+            std::mem::swap(&mut self.incoming, &mut spare.0);
+        }
+    }
+
+    /// Gives a buffer back that is empty again.
+    pub fn give_back(&mut self, spare: &mut Spare) {
+        if self.incoming.is_empty() && !spare.0.has_room() {
+            std::mem::swap(&mut self.incoming, &mut spare.0);
+        }
     }
 
     /// Sends what is in the output and, over TLS, a goodbye; then closes without waiting.

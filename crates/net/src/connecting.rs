@@ -101,16 +101,33 @@ impl Dialer {
                 connect_tcp(resolved.first, self.transport, None)?
             }
         };
-        Ok(self.begin(connect, stopwatch))
+        Ok(self.begin(connect, Connect::new(&self.login), stopwatch))
+    }
+
+    /// Begins a connect to an address (to no name, which would block) in which `machine` speaks for the login, of a
+    /// connection that may be idle for long: a peer that is no more is noticed (`SO_KEEPALIVE`).
+    pub fn dial_as(&self, machine: Connect) -> Result<Connecting, Error> {
+        let stopwatch = Stopwatch::start();
+        let connect = match &self.address {
+            Address::Tcp(address) => connect_tcp(*address, self.transport, None)?,
+            Address::Unix(path) => connect_unix(path, self.transport)?,
+            Address::Host { name, .. } => {
+                let reason = "it is to be looked up before".to_owned();
+                return Err(Error::Unresolved { name: name.clone(), reason });
+            }
+        };
+        connect.0.keep_alive()?;
+        Ok(self.begin(connect, machine, stopwatch))
     }
 
     /// Begins a connect to this address, wherever else the dialer's leads to.
     pub(crate) fn dial_to(&self, address: SocketAddr) -> Result<Connecting, Error> {
         let stopwatch = Stopwatch::start();
-        Ok(self.begin(connect_tcp(address, self.transport, None)?, stopwatch))
+        let connect = connect_tcp(address, self.transport, None)?;
+        Ok(self.begin(connect, Connect::new(&self.login), stopwatch))
     }
 
-    fn begin(&self, connect: (Socket, Connection), mut stopwatch: Stopwatch) -> Connecting {
+    fn begin(&self, connect: (Socket, Connection), machine: Connect, mut stopwatch: Stopwatch) -> Connecting {
         debug_assert_eq!(self.tls.is_some(), self.login.uses_tls());
         let (socket, connection) = connect;
         let stage = match connection {
@@ -123,7 +140,7 @@ impl Dialer {
         Connecting {
             channel: Channel::new(socket),
             login: self.login.clone(),
-            machine: Box::new(Connect::new(&self.login)),
+            machine: Box::new(machine),
             tls: self.tls.clone(),
             context: None,
             offered: None,
@@ -156,7 +173,10 @@ impl Connecting {
             self.stage = Stage::Protocol;
             // In PostgreSQL the client speaks first: nothing would come that waited for it. In MySQL this asks for the
             // greeting.
-            self.digest()?;
+            // A request to cancel is all that there is to say.
+            if let Advance::Finished = self.digest()? {
+                return self.finish();
+            }
         }
         self.channel.send()?;
         if readiness == Readiness::Writable {

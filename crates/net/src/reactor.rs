@@ -9,7 +9,7 @@ use mio::{Events, Interest, Poll, Token};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use crate::{Channel, Error};
+use crate::{Channel, Error, Listener};
 
 /// Events taken per wait; more wait for the next.
 const EVENTS: usize = 512;
@@ -50,6 +50,15 @@ pub enum Readiness {
     ReadableToEnd,
 }
 
+/// What a channel is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// Bytes, or their end.
+    Reading,
+    /// Room to send, too.
+    Both,
+}
+
 impl Reactor {
     /// A reactor that knows no channel.
     pub fn new() -> Result<Self, Error> {
@@ -63,6 +72,35 @@ impl Reactor {
             .registry()
             .register(channel.socket.source(), Token(key), Interest::READABLE | Interest::WRITABLE)
             .map_err(Error::socket("cannot watch a socket"))
+    }
+
+    /// Watches `channel` for what comes, and not for room to send: on unix sockets each read of the peer's would tell of
+    /// that. [`Self::watch`] adds it where it is waited for.
+    pub fn register_reading(&self, channel: &mut Channel, key: usize) -> Result<(), Error> {
+        self.poll
+            .registry()
+            .register(channel.socket.source(), Token(key), Interest::READABLE)
+            .map_err(Error::socket("cannot watch a socket"))
+    }
+
+    /// Changes what a registered channel is watched for. What is the case already is told of again.
+    pub fn watch(&self, channel: &mut Channel, key: usize, watch: Watch) -> Result<(), Error> {
+        let interest = match watch {
+            Watch::Reading => Interest::READABLE,
+            Watch::Both => Interest::READABLE | Interest::WRITABLE,
+        };
+        self.poll
+            .registry()
+            .reregister(channel.socket.source(), Token(key), interest)
+            .map_err(Error::socket("cannot watch a socket"))
+    }
+
+    /// Watches a listener for connections; a wait tells of the first one of several only.
+    pub fn register_listener(&self, listener: &mut Listener, key: usize) -> Result<(), Error> {
+        self.poll
+            .registry()
+            .register(listener.source(), Token(key), Interest::READABLE)
+            .map_err(Error::socket("cannot watch a listener"))
     }
 
     /// Has a wait end at `at`, to the microsecond, if no channel ends it sooner; in place of what was

@@ -96,6 +96,16 @@ impl Socket {
         error.map_or(Ok(()), Err)
     }
 
+    /// Has the system ask a silent peer whether it is still there, as libpq does.
+    pub(crate) fn keep_alive(&self) -> Result<(), Error> {
+        match self {
+            Self::Tcp(stream) => SockRef::from(stream).set_keepalive(true),
+            // A peer on this machine cannot vanish unseen.
+            Self::Unix(_) => Ok(()),
+        }
+        .map_err(Error::socket("cannot set SO_KEEPALIVE"))
+    }
+
     pub(crate) fn source(&mut self) -> &mut dyn Source {
         match self {
             Self::Tcp(stream) => stream,

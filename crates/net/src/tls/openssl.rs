@@ -43,13 +43,27 @@ pub(super) struct Session {
 
 impl Context {
     pub(super) fn build(settings: &Settings) -> Result<Self, Error> {
+        Ok(Self::of(Self::builder(settings)?, settings))
+    }
+
+    /// The same with a range of versions and of groups, the favourite first.
+    pub(super) fn negotiating(
+        settings: &Settings,
+        oldest: Version,
+        groups: &[NamedGroup],
+    ) -> Result<Self, Error> {
+        let mut builder = Self::builder(settings)?;
+        builder.set_min_proto_version(Some(protocol(oldest))).map_err(settings_error)?;
+        let groups = groups.iter().map(|group| group_name(*group)).collect::<Result<Vec<_>, _>>()?.join(":");
+        builder
+            .set_groups_list(&groups)
+            .map_err(|_| Error::TlsSettings(format!("this OpenSSL has not all of the groups {groups}")))?;
+        Ok(Self::of(builder, settings))
+    }
+
+    fn builder(settings: &Settings) -> Result<SslContextBuilder, Error> {
         let mut builder = SslContextBuilder::new(SslMethod::tls_client()).map_err(settings_error)?;
-        let version = match settings.version {
-            Version::Tls10 => SslVersion::TLS1,
-            Version::Tls11 => SslVersion::TLS1_1,
-            Version::Tls12 => SslVersion::TLS1_2,
-            Version::Tls13 => SslVersion::TLS1_3,
-        };
+        let version = protocol(settings.version);
         builder.set_min_proto_version(Some(version)).map_err(settings_error)?;
         builder.set_max_proto_version(Some(version)).map_err(settings_error)?;
         offer(&mut builder, settings)?;
@@ -63,6 +77,10 @@ impl Context {
         if let Some(identity) = &settings.identity {
             load_identity(&mut builder, identity)?;
         }
+        Ok(builder)
+    }
+
+    fn of(mut builder: SslContextBuilder, settings: &Settings) -> Self {
         let (keep, way) = match &settings.resumption {
             Resumption::Never => (Keep::Nothing, Way::Any),
             Resumption::WithinContext(way) => (Keep::Here, *way),
@@ -71,12 +89,12 @@ impl Context {
         if way == Way::SessionId {
             builder.set_options(SslOptions::NO_TICKET);
         }
-        Ok(Self {
+        Self {
             inner: ciphertoll_resumption::Context::build(builder, &keep),
             peer: settings.peer.clone(),
             verification: settings.verification,
             version: settings.version,
-        })
+        }
     }
 
     pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
@@ -226,6 +244,15 @@ impl Session {
             Some(reason) => Error::Tls(format!("{reason} (offered {})", self.version.label())),
             None => Error::Tls(error.to_string()),
         }
+    }
+}
+
+fn protocol(version: Version) -> SslVersion {
+    match version {
+        Version::Tls10 => SslVersion::TLS1,
+        Version::Tls11 => SslVersion::TLS1_1,
+        Version::Tls12 => SslVersion::TLS1_2,
+        Version::Tls13 => SslVersion::TLS1_3,
     }
 }
 

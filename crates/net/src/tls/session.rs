@@ -2,7 +2,9 @@
 
 use std::io::{self, Read};
 
-use super::{Library, Negotiated, Settings, openssl, rustls};
+use ciphertoll_wire::tls::NamedGroup;
+
+use super::{Library, Negotiated, Settings, Version, openssl, rustls};
 use crate::Error;
 use crate::buffer::Buffer;
 
@@ -52,6 +54,12 @@ impl Context {
             Library::OpenSsl => Inner::OpenSsl(openssl::Context::build(settings)?),
             Library::Rustls => Inner::Rustls(rustls::Context::build(settings)?),
         }))
+    }
+
+    /// Builds a context that offers every version from `oldest` to that of the settings, and these groups, the first of
+    /// which is sent a key for: what users want, and nobody who measures. OpenSSL only.
+    pub fn negotiating(settings: &Settings, oldest: Version, groups: &[NamedGroup]) -> Result<Self, Error> {
+        Ok(Self(Inner::OpenSsl(openssl::Context::negotiating(settings, oldest, groups)?)))
     }
 
     /// Why no context could offer this, if so: the library has no such suite or group.

@@ -10,13 +10,15 @@ use super::{
     md5::StoredPassword,
     message,
 };
-use crate::scram::{Binding, ClientFinal, ClientFirst, Mechanism};
+use crate::scram::{Binding, ClientFinal, ClientFirst, KeyCache, Mechanism};
 
 /// More than any list of mechanisms has; what is longer is cut.
 const MAX_NAME_CHARACTERS: usize = 128;
 
 pub(super) struct Authenticator {
     login: Arc<Login>,
+    /// Where keys are kept for other connects of the same password.
+    keys: Option<Arc<KeyCache>>,
     certificate_hash: Option<Vec<u8>>,
     state: State,
 }
@@ -33,8 +35,8 @@ enum State {
 }
 
 impl Authenticator {
-    pub(super) fn new(login: Arc<Login>) -> Self {
-        Self { login, certificate_hash: None, state: State::Unasked }
+    pub(super) fn new(login: Arc<Login>, keys: Option<Arc<KeyCache>>) -> Self {
+        Self { login, keys, certificate_hash: None, state: State::Unasked }
     }
 
     pub(super) fn bind_channel(&mut self, certificate_hash: &[u8]) {
@@ -61,7 +63,11 @@ impl Authenticator {
                 return Err(Error::UnsupportedAuth { method: Authentication::name_of_other(*code) });
             }
             (Authentication::SaslContinue(challenge), State::AwaitChallenge(first, bound)) => {
-                let last = first.answer(self.login.password.expose(), challenge)?;
+                let password = self.login.password.expose();
+                let last = match &self.keys {
+                    Some(keys) => first.answer_cached(password, keys, challenge)?,
+                    None => first.answer(password, challenge)?,
+                };
                 message::write(out, kind::PASSWORD, |out| {
                     out.extend_from_slice(last.message());
                     Ok(())

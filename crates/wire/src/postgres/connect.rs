@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use super::{
-    CancelKey, Error, TransactionStatus,
+    CancelKey, Error, Parameters, TransactionStatus,
     authentication::Authentication,
     authenticator::Authenticator,
     codec::{Reader, printable},
     kind,
     message::{self, MAX_LOGIN_PAYLOAD_BYTES, Message},
+    parameters::parse_parameter_status,
     report::Report,
-    startup::{PROTOCOL_3_0, encode_startup, encode_tls_request},
+    startup::{PROTOCOL_3_0, encode_cancel_request, encode_startup, encode_tls_request},
 };
-use crate::{Phase, Secret, Step};
+use crate::{Phase, Secret, Step, scram::KeyCache};
 
 /// More than any server's version has; what is longer is cut.
 const MAX_VERSION_CHARACTERS: usize = 128;
@@ -119,14 +120,27 @@ pub struct ServerInfo {
     pub cancel_key: CancelKey,
     /// What it asked for to believe who the client is.
     pub auth: AuthMethod,
+    /// Everything that it said of its settings, to a [`Connect::pooled`]; else nothing.
+    pub parameters: Parameters,
 }
 
 /// One login, from the client's side.
 pub struct Connect {
     login: Arc<Login>,
+    purpose: Purpose,
     authenticator: Authenticator,
     state: State,
     server: Option<ServerInfo>,
+}
+
+/// What a connection is for.
+enum Purpose {
+    /// To be used by the one who makes it.
+    Use,
+    /// To be handed to others, who bring settings of their own.
+    Pool,
+    /// To have a command on another connection cancelled.
+    Cancel { process_id: u32, key: CancelKey },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,8 +158,24 @@ enum State {
 impl Connect {
     /// A login that has sent no byte yet.
     pub fn new(login: Arc<Login>) -> Self {
-        let authenticator = Authenticator::new(Arc::clone(&login));
-        Self { login, authenticator, state: State::Begin, server: None }
+        Self::of(login, Purpose::Use, None)
+    }
+
+    /// The login of a connection that others will use: it sets nothing, not even its own name, so that a reset brings
+    /// the server's defaults back, and keeps what the server says of its settings. SCRAM keys are kept in `keys`.
+    pub fn pooled(login: Arc<Login>, keys: Arc<KeyCache>) -> Self {
+        Self::of(login, Purpose::Pool, Some(keys))
+    }
+
+    /// In place of a login: a request to cancel what another connection does, encrypted as the login says. It is done
+    /// when the request is in `out`; the server closes the connection when it has done its part.
+    pub fn cancelling(login: Arc<Login>, process_id: u32, key: CancelKey) -> Self {
+        Self::of(login, Purpose::Cancel { process_id, key }, None)
+    }
+
+    fn of(login: Arc<Login>, purpose: Purpose, keys: Option<Arc<KeyCache>>) -> Self {
+        let authenticator = Authenticator::new(Arc::clone(&login), keys);
+        Self { login, purpose, authenticator, state: State::Begin, server: None }
     }
 
     /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. The client speaks
@@ -240,11 +270,18 @@ impl Connect {
         }
         let user = ("user", self.login.user.as_str());
         let client = [("client_encoding", "UTF8"), ("application_name", APPLICATION_NAME)];
-        match &self.login.database {
-            Some(database) => {
-                encode_startup(out, &[user, ("database", database.as_str()), client[0], client[1]])?;
+        let database = self.login.database.as_ref().map(|database| ("database", database.as_str()));
+        match (&self.purpose, database) {
+            (Purpose::Use, Some(database)) => encode_startup(out, &[user, database, client[0], client[1]])?,
+            (Purpose::Use, None) => encode_startup(out, &[user, client[0], client[1]])?,
+            (Purpose::Pool, Some(database)) => encode_startup(out, &[user, database])?,
+            (Purpose::Pool, None) => encode_startup(out, &[user])?,
+            (Purpose::Cancel { process_id, key }, _) => {
+                encode_cancel_request(out, *process_id, key);
+                self.server = Some(unknown_server(AuthMethod::None));
+                self.state = State::Ready;
+                return Ok(Step::Done);
             }
-            None => encode_startup(out, &[user, client[0], client[1]])?,
         }
         self.state = State::AwaitAuth;
         self.await_auth(input, out)
@@ -276,7 +313,7 @@ impl Connect {
     fn await_ready(&mut self, input: &mut &[u8]) -> Result<Step, Error> {
         while let Some(Message { kind, payload }) = message::take(input, MAX_LOGIN_PAYLOAD_BYTES)? {
             match (kind, &mut self.server) {
-                (kind::PARAMETER_STATUS, Some(server)) => take_parameter(server, payload)?,
+                (kind::PARAMETER_STATUS, Some(server)) => take_parameter(server, &self.purpose, payload)?,
                 (kind::BACKEND_KEY_DATA, Some(server)) => take_key(server, payload)?,
                 (kind::READY_FOR_QUERY, _) => {
                     TransactionStatus::parse(payload)?;
@@ -309,7 +346,13 @@ fn check(login: &Login) -> Result<(), Error> {
 }
 
 fn unknown_server(auth: AuthMethod) -> ServerInfo {
-    ServerInfo { version: String::new(), process_id: 0, cancel_key: CancelKey::none(), auth }
+    ServerInfo {
+        version: String::new(),
+        process_id: 0,
+        cancel_key: CancelKey::none(),
+        auth,
+        parameters: Parameters::default(),
+    }
 }
 
 /// `NegotiateProtocolVersion`: what was asked for is the oldest version there is and has no options.
@@ -326,14 +369,15 @@ fn check_version(payload: &[u8]) -> Result<(), Error> {
     reader.end()
 }
 
-fn take_parameter(server: &mut ServerInfo, payload: &[u8]) -> Result<(), Error> {
-    let mut reader = Reader::new(payload, "ParameterStatus");
-    let (name, value) = (reader.nul_terminated()?, reader.nul_terminated()?);
-    reader.end()?;
+fn take_parameter(server: &mut ServerInfo, purpose: &Purpose, payload: &[u8]) -> Result<(), Error> {
+    let (name, value) = parse_parameter_status(payload)?;
     if name == b"server_version" {
         server.version = printable(value, MAX_VERSION_CHARACTERS);
     }
-    Ok(())
+    match purpose {
+        Purpose::Pool => server.parameters.set(name, value),
+        Purpose::Use | Purpose::Cancel { .. } => Ok(()),
+    }
 }
 
 fn take_key(server: &mut ServerInfo, payload: &[u8]) -> Result<(), Error> {

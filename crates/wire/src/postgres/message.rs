@@ -11,7 +11,7 @@ pub const MAX_GATHERED_PAYLOAD_BYTES: usize = 0x100_0000;
 
 /// The length of a length, which counts itself.
 pub(super) const LENGTH_BYTES: usize = 4;
-const HEADER_BYTES: usize = 1 + LENGTH_BYTES;
+pub(super) const HEADER_BYTES: usize = 1 + LENGTH_BYTES;
 
 /// A whole message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

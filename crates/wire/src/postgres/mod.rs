@@ -3,7 +3,7 @@
 //! - [`Connect`] is the client's login, from the first byte to the first `ReadyForQuery`.
 //! - [`command`] has the encoders of commands; [`ResponseReader`], [`RowsReader`], [`PrepareReader`], [`CopyInReader`]
 //!   and [`CopyOutReader`] read answers.
-//! - [`server`] has what the other role needs.
+//! - [`server`] has what the other role needs; [`relay`] and [`errand`] what one between the two needs.
 //!
 //! Chapters and message names in comments are those of the PostgreSQL documentation, "Frontend/Backend Protocol".
 
@@ -13,10 +13,13 @@ pub mod column;
 pub mod command;
 pub mod connect;
 pub mod copy;
+pub mod errand;
 pub mod error;
 pub mod md5;
 pub mod message;
+pub mod parameters;
 pub mod prepare;
+pub mod relay;
 pub mod report;
 pub mod response;
 pub mod rows;
@@ -38,6 +41,7 @@ pub use connect::{
 };
 pub use copy::{CopyInReader, CopyOutReader, CopyStart};
 pub use error::Error;
+pub use parameters::Parameters;
 pub use prepare::{PrepareReader, Prepared};
 pub use report::{Notice, Severity};
 pub use response::{ResponseReader, Summary};

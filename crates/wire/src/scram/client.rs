@@ -3,7 +3,7 @@
 use zeroize::Zeroizing;
 
 use super::{
-    Binding, Error, MAX_ITERATIONS,
+    Binding, Error, KeyCache, MAX_ITERATIONS,
     keys::{self, Key, Keys},
     message::{Attributes, base64, escape},
 };
@@ -60,6 +60,24 @@ impl ClientFirst {
     /// Answers the server's first message. This derives keys from the password: about 0.2 µs for each iteration, 1 ms
     /// for as many as servers ask for.
     pub fn answer(self, password: &[u8], server_first: &[u8]) -> Result<ClientFinal, Error> {
+        self.answer_with(server_first, |salt, iterations| Keys::derive(password, salt, iterations))
+    }
+
+    /// The same with keys that are kept: nothing is derived where salt and iterations are those of the time before.
+    pub fn answer_cached(
+        self,
+        password: &[u8],
+        cache: &KeyCache,
+        server_first: &[u8],
+    ) -> Result<ClientFinal, Error> {
+        self.answer_with(server_first, |salt, iterations| cache.keys(password, salt, iterations))
+    }
+
+    fn answer_with(
+        self,
+        server_first: &[u8],
+        keys_of: impl FnOnce(&[u8], u32) -> Result<Keys, Error>,
+    ) -> Result<ClientFinal, Error> {
         let mut attributes = Attributes::new(server_first, "first message")?;
         let whole = attributes.rest();
         let nonce = attributes.nonce()?;
@@ -75,7 +93,7 @@ impl ClientFirst {
             return Err(Error::IterationsTooMany { iterations });
         }
         let iterations = iterations as u32;
-        let keys = Keys::derive(password, &salt, iterations)?;
+        let keys = keys_of(&salt, iterations)?;
         let without_proof = format!("c={},r={nonce}", base64(&self.channel));
         let bare = &self.message[self.header_bytes..];
         let auth_message = format!("{bare},{whole},{without_proof}");

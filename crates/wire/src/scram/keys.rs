@@ -12,6 +12,7 @@ pub(super) const KEY_BYTES: usize = 32;
 pub(super) type Key = [u8; KEY_BYTES];
 
 /// What is derived from a password for one salt and number of iterations.
+#[derive(Clone)]
 pub(super) struct Keys {
     client: Zeroizing<Key>,
     server: Zeroizing<Key>,

@@ -9,12 +9,14 @@
 //! where that cannot be done, and here it is never done: a password whose NFKC form differs from what was typed (a
 //! ligature, a letter and its accent apart) logs in only where the server's verifier was made from the same bytes.
 
+mod cache;
 mod client;
 mod keys;
 mod message;
 mod server;
 mod verifier;
 
+pub use cache::KeyCache;
 pub use client::{ClientFinal, ClientFirst};
 pub use server::ServerFirst;
 pub use verifier::Verifier;

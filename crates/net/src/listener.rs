@@ -1,0 +1,189 @@
+//! The other end of a connect: a socket that others come to, and who they are.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+
+use mio::event::Source;
+use mio::net::{TcpListener, UnixListener};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::stat::{Mode, umask};
+use socket2::SockRef;
+
+use crate::socket::Socket;
+use crate::{Channel, Error};
+
+/// A socket that accepts without waiting. A unix socket's file is removed when it is dropped.
+pub struct Listener {
+    inner: Inner,
+    file: Option<PathBuf>,
+}
+
+enum Inner {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Who has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A process of this machine, by unix socket.
+    Process {
+        /// Its user, as the kernel says.
+        uid: u32,
+        /// The process that connected.
+        pid: i32,
+    },
+    /// Somebody at an address.
+    Address(SocketAddr),
+}
+
+impl Listener {
+    /// Listens on a unix socket whose file has the permissions `mode`. A file that a dead listener has left is replaced,
+    /// and no other.
+    pub fn unix(path: &Path, mode: u32) -> Result<Self, Error> {
+        remove_dead(path)?;
+        // The file must never have been open to others, not even for a moment.
+        let before = umask(Mode::from_bits_truncate(!mode & 0o777));
+        let bound = UnixListener::bind(path);
+        umask(before);
+        let listener = bound.map_err(Error::socket("cannot listen on the unix socket"))?;
+        Ok(Self { inner: Inner::Unix(listener), file: Some(path.to_owned()) })
+    }
+
+    /// Listens on an address; port 0 for any.
+    pub fn tcp(address: SocketAddr) -> Result<Self, Error> {
+        let listener = TcpListener::bind(address).map_err(Error::socket("cannot listen on the address"))?;
+        // Those that are accepted inherit it, which spares them a call.
+        SockRef::from(&listener).set_tcp_nodelay(true).map_err(Error::socket("cannot set TCP_NODELAY"))?;
+        Ok(Self { inner: Inner::Tcp(listener), file: None })
+    }
+
+    /// Where it listens; none for a unix socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.inner {
+            Inner::Tcp(listener) => listener.local_addr().ok(),
+            Inner::Unix(_) => None,
+        }
+    }
+
+    /// Takes the next one who has come; none where nobody has. Where the machine is out of files ([`Error::fault`]), they
+    /// wait, and no edge will tell of them again.
+    pub fn accept(&mut self) -> Result<Option<(Channel, Peer)>, Error> {
+        loop {
+            let accepted = match &mut self.inner {
+                Inner::Tcp(listener) => {
+                    listener.accept().map(|(stream, address)| (Socket::Tcp(stream), Some(address)))
+                }
+                Inner::Unix(listener) => listener.accept().map(|(stream, _)| (Socket::Unix(stream), None)),
+            };
+            match accepted {
+                Ok((socket, Some(address))) => {
+                    return Ok(Some((Channel::over(socket), Peer::Address(address))));
+                }
+                Ok((socket, None)) => {
+                    let peer = peer_process(&socket)?;
+                    return Ok(Some((Channel::over(socket), peer)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // It has gone again, or a signal came.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
+                    ) => {}
+                Err(source) => return Err(Error::Socket { doing: "cannot accept", source }),
+            }
+        }
+    }
+
+    pub(crate) fn source(&mut self) -> &mut dyn Source {
+        match &mut self.inner {
+            Inner::Tcp(listener) => listener,
+            Inner::Unix(listener) => listener,
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            // Whoever listens next replaces what is left.
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+fn peer_process(socket: &Socket) -> Result<Peer, Error> {
+    let credentials = match socket {
+        Socket::Unix(stream) => nix::sys::socket::getsockopt(stream, PeerCredentials),
+        Socket::Tcp(stream) => nix::sys::socket::getsockopt(stream, PeerCredentials),
+    };
+    let credentials = credentials
+        .map_err(|errno| Error::Socket { doing: "cannot ask who has come", source: errno.into() })?;
+    Ok(Peer::Process { uid: credentials.uid(), pid: credentials.pid() })
+}
+
+/// Nobody answers at a socket whose listener is dead.
+fn remove_dead(path: &Path) -> Result<(), Error> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let taken = |reason: &str| Error::Socket {
+        doing: "cannot listen on the unix socket",
+        source: io::Error::new(io::ErrorKind::AddrInUse, reason.to_owned()),
+    };
+    if !found.file_type().is_socket() {
+        return Err(taken("a file of that name is there, and it is no socket"));
+    }
+    match StdUnixStream::connect(path) {
+        Ok(_) => Err(taken("somebody listens there already")),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(Error::socket("cannot remove the socket of a dead listener"))
+        }
+        Err(source) => Err(Error::Socket { doing: "cannot see who listens on the unix socket", source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_unix_listener_knows_who_has_come() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let mut listener = Listener::unix(&path, 0o600).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(listener.accept().unwrap().is_none());
+        let mut client = StdUnixStream::connect(&path).unwrap();
+        client.write_all(b"hello").unwrap();
+        let (mut channel, peer) = listener.accept().unwrap().unwrap();
+        let uid = nix::unistd::getuid().as_raw();
+        assert!(matches!(peer, Peer::Process { uid: found, .. } if found == uid), "{peer:?}");
+        channel.receive_input().unwrap();
+        assert_eq!(channel.input(), b"hello");
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_a_dead_listeners_file_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let living = Listener::unix(&path, 0o600).unwrap();
+        assert!(Listener::unix(&path, 0o600).is_err());
+        drop(living);
+        // The standard library's leaves its file.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        drop(Listener::unix(&path, 0o600).unwrap());
+        fs::write(&path, "not a socket").unwrap();
+        assert!(Listener::unix(&path, 0o600).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"not a socket");
+    }
+}

@@ -1,0 +1,135 @@
+//! Requests to cancel: the right command of the right client, or none.
+//!
+//! A server connection is not reset, let alone handed on, while a request to cancel is on its way to it: when the server
+//! has closed the request's connection it has sent its signal, and a signal that finds no command is forgotten.
+
+use ciphertoll_net::{Connected, Error, Progress, Readiness, Received};
+
+use super::{Cancel, ClientStage, Duty, Kind, Proxy, Reuse, Server, ServerStage, key_of};
+use crate::log::Level;
+use crate::slab::Id;
+
+/// Requests on their way at a time; further ones are dropped, as anybody may send them.
+const MAX_CANCELS: usize = 64;
+
+impl Proxy {
+    /// A client wants the command of the one to end that was told these.
+    pub(super) fn cancel_wanted(&mut self, requester: Id, process_id: u32, key: &[u8]) {
+        let Some(server_id) = self.target_of(process_id, key) else {
+            // As servers do: nothing is said to who guesses.
+            return self.client_gone(requester, "asked to cancel nobody's command");
+        };
+        let Some(backend) = self.backend(server_id) else { return };
+        let (process_id, key) = (backend.process_id, backend.cancel_key.clone());
+        let begun = self.upstream.cancel(process_id, key).and_then(|mut connecting| {
+            let id = self.cancels.insert(Cancel {
+                connecting: None,
+                channel: None,
+                server: server_id,
+                requester,
+                until: self.now + self.limits.reset,
+            });
+            match self.reactor.register(connecting.channel(), key_of(Kind::Cancel, id.index)) {
+                Ok(()) => Ok((id, connecting)),
+                Err(error) => {
+                    self.cancels.remove(id);
+                    Err(error)
+                }
+            }
+        });
+        match begun {
+            Ok((id, connecting)) => {
+                if let Some(cancel) = self.cancels.get_mut(id) {
+                    cancel.connecting = Some(connecting);
+                }
+                if let Some(server) = self.servers.get_mut(server_id) {
+                    server.cancels += 1;
+                }
+                if let Some(client) = self.clients.get_mut(requester) {
+                    client.stage = ClientStage::Cancelling;
+                }
+            }
+            Err(error) => {
+                self.cancel_failed(&error);
+                self.client_gone(requester, "asked to cancel");
+            }
+        }
+    }
+
+    /// The connection of the client that was told these, if it has one and they are right.
+    fn target_of(&self, process_id: u32, key: &[u8]) -> Option<Id> {
+        if self.cancels.len() >= MAX_CANCELS {
+            return None;
+        }
+        let client = self.clients.get(*self.by_process.get(&process_id)?)?;
+        let is_right = key.len() == client.secret.len() && openssl::memcmp::eq(key, &client.secret);
+        match client.stage {
+            ClientStage::Attached(server) if is_right => Some(server),
+            _ => None,
+        }
+    }
+
+    pub(super) fn cancel_ready(&mut self, id: Id, readiness: Readiness) {
+        let Some(cancel) = self.cancels.get_mut(id) else { return };
+        if let Some(connecting) = cancel.connecting.take() {
+            match connecting.advance(readiness) {
+                Ok(Progress::Pending(pending)) => {
+                    cancel.connecting = Some(pending);
+                    return;
+                }
+                Ok(Progress::Done(Connected { mut channel, .. })) => {
+                    if let Err(error) = channel.send() {
+                        self.cancel_failed(&error);
+                        return self.cancel_done(id);
+                    }
+                    cancel.channel = Some(channel);
+                }
+                Err(error) => {
+                    self.cancel_failed(&error);
+                    return self.cancel_done(id);
+                }
+            }
+        }
+        // Until the server closes: it has nothing to say.
+        while let Some(channel) = self.cancels.get_mut(id).and_then(|cancel| cancel.channel.as_mut()) {
+            match channel.receive_input() {
+                Ok(Received::WouldBlock) => return,
+                Ok(Received::Drained | Received::MoreLikely) => {
+                    let bytes = channel.input().len();
+                    channel.consume(bytes);
+                }
+                Ok(Received::Closed) => return self.cancel_done(id),
+                Err(_) => {
+                    self.condemn_target_of(id);
+                    return self.cancel_done(id);
+                }
+            }
+        }
+    }
+
+    /// Nobody knows whether a request will still hit: its connection is not for others any more.
+    pub(super) fn condemn_target_of(&mut self, id: Id) {
+        if let Some(server) = self.cancels.get(id).map(|cancel| cancel.server)
+            && let Some(server) = self.servers.get_mut(server)
+        {
+            server.reuse = Reuse::Never;
+        }
+    }
+
+    /// A request has reached its server, or never will.
+    pub(super) fn cancel_done(&mut self, id: Id) {
+        let Some(cancel) = self.cancels.remove(id) else { return };
+        self.client_gone(cancel.requester, "has asked to cancel");
+        let Some(server) = self.servers.get_mut(cancel.server) else { return };
+        server.cancels = server.cancels.saturating_sub(1);
+        if let Server { cancels: 0, stage: ServerStage::Up(backend), .. } = server
+            && let Duty::Awaiting { leaving, .. } = backend.duty
+        {
+            self.make_fresh(cancel.server, leaving);
+        }
+    }
+
+    fn cancel_failed(&self, error: &Error) {
+        self.log.event(Level::Warn, "cancel-failed", &[("server", &self.server), ("reason", error)]);
+    }
+}

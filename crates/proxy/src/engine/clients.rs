@@ -1,0 +1,192 @@
+//! Clients: their start-up, their place in the queue, and their end.
+
+use std::sync::Arc;
+
+use ciphertoll_net::{Readiness, Received, Sent, Watch};
+
+use super::{Client, ClientStage, Kind, Proxy, Turn, key_of};
+use crate::front::FrontStep;
+use crate::log::Level;
+use crate::pool::{Asked, PoolKey};
+use crate::refusal::Refusal;
+use crate::slab::Id;
+use crate::wanted::Wanted;
+
+impl Proxy {
+    pub(super) fn client_ready(&mut self, id: Id, readiness: Readiness) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.flow.ended |= readiness == Readiness::ReadableToEnd;
+        match &client.stage {
+            ClientStage::Front(_) => self.step_front(id),
+            ClientStage::Queued { .. } if client.flow.ended => self.client_gone(id, "left the queue"),
+            ClientStage::Queued { .. } => client.flow.unread = true,
+            ClientStage::Attached(server) => {
+                let server = *server;
+                if client.channel.is_blocked() && !self.flush_client(id) {
+                    return;
+                }
+                if self.is_unread(server) {
+                    self.pump_down(server);
+                }
+                if readiness != Readiness::Writable {
+                    self.pump_up(id);
+                }
+            }
+            ClientStage::Cancelling => {}
+            ClientStage::Flushing => {
+                if client.flow.ended || !matches!(client.channel.send(), Ok(Sent::Blocked)) {
+                    self.clients.remove(id);
+                }
+            }
+        }
+    }
+
+    /// Sends what waits for a client; whether the client is still there.
+    fn flush_client(&mut self, id: Id) -> bool {
+        let Some(client) = self.clients.get_mut(id) else { return false };
+        if client.channel.send().is_err() {
+            self.client_gone(id, "went away");
+            return false;
+        }
+        self.watch_client(id);
+        true
+    }
+
+    /// Has a client watched for room to send where that is waited for, and only there.
+    pub(super) fn watch_client(&mut self, id: Id) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let blocked = client.channel.is_blocked();
+        if blocked == client.flow.watched {
+            return;
+        }
+        client.flow.watched = blocked;
+        let watch = if blocked { Watch::Both } else { Watch::Reading };
+        if self.reactor.watch(&mut client.channel, key_of(Kind::Client, id.index), watch).is_err() {
+            self.client_gone(id, "cannot be watched");
+        }
+    }
+
+    fn step_front(&mut self, id: Id) {
+        loop {
+            let Some(client) = self.clients.get_mut(id) else { return };
+            let Client { channel, stage, .. } = client;
+            let ClientStage::Front(front) = stage else { return };
+            channel.borrow(&mut self.spare);
+            let received = match channel.receive_input() {
+                Ok(Received::Closed) | Err(_) => return self.client_gone(id, "left before it logged in"),
+                Ok(received) => received,
+            };
+            let (mut input, out) = channel.buffers();
+            let before = input.len();
+            let step = front.step(&mut input, out);
+            let consumed = before - input.len();
+            channel.consume(consumed);
+            channel.give_back(&mut self.spare);
+            let sent = if channel.output().is_empty() { Ok(Sent::All) } else { channel.send() };
+            let ended = client.flow.ended;
+            match (step, sent) {
+                // Nobody who means well fills a socket with requests for encryption.
+                (_, Err(_) | Ok(Sent::Blocked)) => return self.client_gone(id, "does not take answers"),
+                (FrontStep::NeedInput, _) if received == Received::MoreLikely => {}
+                (FrontStep::NeedInput, _) if received == Received::Drained && ended => {}
+                (FrontStep::NeedInput, _) => return,
+                (FrontStep::Login(wanted), _) => return self.login(id, wanted),
+                (FrontStep::Cancel { process_id, key }, _) => {
+                    return self.cancel_wanted(id, process_id, &key);
+                }
+                (FrontStep::Refuse(refusal), _) => return self.refuse(id, &refusal),
+                (FrontStep::HangUp(reason), _) => return self.client_gone(id, reason),
+            }
+        }
+    }
+
+    /// A client is known: it gets a connection, or waits for one.
+    fn login(&mut self, id: Id, wanted: Wanted) {
+        if let Some(refusal) = self.cannot_serve(&wanted) {
+            return self.refuse(id, &refusal);
+        }
+        let database = wanted.database.as_ref().unwrap_or(&self.key.database);
+        let key = if *database == self.key.database {
+            Arc::clone(&self.key)
+        } else {
+            Arc::new(PoolKey { user: self.key.user.clone(), database: database.clone() })
+        };
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.since = self.now;
+        client.stage = ClientStage::Queued { key: Arc::clone(&key), wanted };
+        match self.pool.ask(&key, id) {
+            Asked::Take(server) => self.attach(id, server),
+            asked => self.open_as(&key, asked),
+        }
+    }
+
+    fn cannot_serve(&self, wanted: &Wanted) -> Option<Refusal> {
+        if self.drain.is_some() {
+            return Some(Refusal::new(Refusal::STOPPING, "the proxy is shutting down"));
+        }
+        if self.clients.len() > self.limits.clients {
+            let message = format!("the proxy has {} clients already", self.limits.clients);
+            return Some(Refusal::new(Refusal::FULL, message));
+        }
+        if wanted.user != self.key.user {
+            let (own, other) = (&self.key.user, &wanted.user);
+            let message = format!("this proxy logs in as \"{own}\" only, and not as \"{other}\"");
+            return Some(Refusal::new(Refusal::WHO, message));
+        }
+        None
+    }
+
+    /// Tells a client why it cannot go on, and lets it go.
+    pub(super) fn refuse(&mut self, id: Id, refusal: &Refusal) {
+        let state = String::from_utf8_lossy(&refusal.sqlstate).into_owned();
+        let fields: [(&str, &dyn std::fmt::Display); 3] =
+            [("client", &id.index), ("sqlstate", &state), ("reason", &refusal.message)];
+        self.log.event(Level::Info, "refused", &fields);
+        let Some(client) = self.clients.get_mut(id) else { return };
+        refusal.write(client.channel.output());
+        self.let_go(id);
+    }
+
+    /// Ends a client when it has taken what there is for it.
+    pub(super) fn let_go(&mut self, id: Id) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if !matches!(client.channel.send(), Ok(Sent::Blocked)) {
+            return self.client_gone(id, "was let go");
+        }
+        client.since = self.now;
+        let stage = std::mem::replace(&mut client.stage, ClientStage::Flushing);
+        let process_id = std::mem::take(&mut client.process_id);
+        self.by_process.remove(&process_id);
+        self.watch_client(id);
+        self.unlink(id, stage);
+    }
+
+    /// A client is no more.
+    pub(super) fn client_gone(&mut self, id: Id, how: &str) {
+        let Some(client) = self.clients.remove(id) else { return };
+        self.log.event(Level::Debug, "client-gone", &[("client", &id.index), ("how", &how)]);
+        if client.process_id != 0 {
+            self.by_process.remove(&client.process_id);
+        }
+        // Dropped first, so that its descriptor is free for the next.
+        let Client { channel, stage, .. } = client;
+        drop(channel);
+        self.unlink(id, stage);
+    }
+
+    /// Whoever had to do with a client has not any more.
+    fn unlink(&mut self, id: Id, stage: ClientStage) {
+        match stage {
+            ClientStage::Queued { key, .. } => self.pool.forget(&key, id),
+            ClientStage::Attached(server) => self.client_has_left(server),
+            ClientStage::Front(_) | ClientStage::Cancelling | ClientStage::Flushing => {}
+        }
+    }
+
+    /// Has a client served again if it has said something before its time.
+    pub(super) fn catch_up(&mut self, id: Id) {
+        if self.clients.get(id).is_some_and(|client| client.flow.unread || client.flow.ended) {
+            self.again.push(Turn::Up(id));
+        }
+    }
+}

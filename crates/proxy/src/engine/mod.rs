@@ -1,0 +1,443 @@
+//! Moves the bytes: one thread, one readiness loop. What is decided is decided in the state machines; here is who is
+//! connected to whom, and what becomes of the others when one of them breaks.
+
+mod attach;
+mod cancel;
+mod clients;
+mod pump;
+mod servers;
+mod ticks;
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder};
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ciphertoll_net::{Channel, Connecting, Fault, Listener, Peer, Reactor, Readiness, Received, Spare};
+use ciphertoll_wire::postgres::errand::Errand;
+use ciphertoll_wire::postgres::{CancelKey, Parameters};
+
+use crate::front::{Admission, Front, Gate};
+use crate::log::{Level, Log};
+use crate::pool::{Pool, PoolKey};
+use crate::session::Session;
+use crate::settings::{Limits, Listen, Settings, StartError};
+use crate::slab::{Id, Slab};
+use crate::upstream::Upstream;
+use crate::wanted::Wanted;
+
+/// How often limits of time are looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// Clients that are let in before others are served.
+const ACCEPTS: usize = 64;
+/// Of a key, the bits that say what its number is one of.
+const KIND_BITS: u32 = 2;
+const LISTENER: usize = 0;
+const SIGNALS: usize = 1;
+
+/// A proxy that listens.
+pub struct Proxy {
+    limits: Limits,
+    server: String,
+    /// What most clients ask for.
+    key: Arc<PoolKey>,
+    log: Log,
+    reactor: Reactor,
+    listener: Option<Listener>,
+    signals: Channel,
+    door: Door,
+    upstream: Upstream,
+    pool: Pool<Id, Id>,
+    clients: Slab<Client>,
+    servers: Slab<Server>,
+    cancels: Slab<Cancel>,
+    /// Clients by what they were told as their process.
+    by_process: HashMap<u32, Id>,
+    /// Random bytes that nobody has been given.
+    random: Vec<u8>,
+    spare: Spare,
+    /// Those that have more to say than one turn takes.
+    again: Vec<Turn>,
+    ready: Vec<(usize, Readiness)>,
+    /// Clients wait for connections that could be opened now.
+    wanting: bool,
+    /// Clients may be waiting outside of whom no edge will tell.
+    accept_again: bool,
+    now: Instant,
+    next_tick: Instant,
+    drain: Option<Drain>,
+}
+
+/// Who is let in.
+enum Door {
+    Uids(Vec<u32>),
+    Password(Arc<Gate>),
+}
+
+struct Client {
+    channel: Channel,
+    stage: ClientStage,
+    since: Instant,
+    flow: Flow,
+    process_id: u32,
+    secret: [u8; 4],
+}
+
+enum ClientStage {
+    Front(Front),
+    Queued {
+        key: Arc<PoolKey>,
+        wanted: Wanted,
+    },
+    Attached(Id),
+    /// Waits for its cancel request to be done.
+    Cancelling,
+    /// Is to be closed when it has taken what it was told last.
+    Flushing,
+}
+
+struct Server {
+    key: Arc<PoolKey>,
+    born: Instant,
+    /// Requests to cancel that are on their way to it.
+    cancels: u32,
+    reuse: Reuse,
+    stage: ServerStage,
+}
+
+/// Whether another client may have a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reuse {
+    Allowed,
+    /// A request to cancel was lost on its way to it: nobody knows whom it would hit.
+    Never,
+}
+
+enum ServerStage {
+    /// None while it is moved through a call.
+    Connecting {
+        connecting: Option<Box<Connecting>>,
+        until: Instant,
+    },
+    Up(Box<Backend>),
+}
+
+struct Backend {
+    channel: Channel,
+    parameters: Parameters,
+    process_id: u32,
+    cancel_key: CancelKey,
+    flow: Flow,
+    duty: Duty,
+}
+
+/// What a server connection does.
+enum Duty {
+    Idle {
+        since: Instant,
+        errand: Errand,
+    },
+    Session {
+        client: Id,
+        session: Session,
+    },
+    /// Its client has left, and a request to cancel is on its way: it must not hit the next one.
+    Awaiting {
+        until: Instant,
+        leaving: crate::session::Leaving,
+    },
+    Resetting {
+        errand: Errand,
+        until: Instant,
+    },
+}
+
+struct Cancel {
+    connecting: Option<Connecting>,
+    /// The request is sent, and the server's close is waited for.
+    channel: Option<Channel>,
+    server: Id,
+    requester: Id,
+    until: Instant,
+}
+
+/// What is known of a channel beyond its bytes.
+#[derive(Clone, Copy, Default)]
+struct Flow {
+    /// An edge told of bytes that were not read, as there was nowhere to put them.
+    unread: bool,
+    /// The end will come, and no edge will tell of it again.
+    ended: bool,
+    /// It is watched for room to send.
+    watched: bool,
+}
+
+/// Who is to be served again without an edge.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Accept,
+    Up(Id),
+    Down(Id),
+}
+
+struct Drain {
+    until: Instant,
+    cut_off: usize,
+}
+
+/// How a proxy has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every client had left.
+    Drained,
+    /// So many clients were cut off.
+    CutOff(usize),
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Client,
+    Server,
+    Cancel,
+    Fixed,
+}
+
+fn key_of(kind: Kind, index: usize) -> usize {
+    index << KIND_BITS | kind as usize
+}
+
+fn kind_of(key: usize) -> usize {
+    key & ((1 << KIND_BITS) - 1)
+}
+
+impl Proxy {
+    /// Listens. Whatever is written to the other end of `signals` stops it: the first byte with time for clients to
+    /// leave, the second one at once.
+    pub fn start(settings: Settings, log: Log, signals: UnixStream) -> Result<Self, StartError> {
+        let Settings { listen, server, password, allowed_uids, limits } = settings;
+        let host = |what: &str| {
+            let what = what.to_owned();
+            move |source| StartError::Host { what, source }
+        };
+        let (door, mut listener) = match &listen {
+            Listen::Unix(path) => {
+                let others = allowed_uids.iter().any(|uid| *uid != nix::unistd::geteuid().as_raw());
+                make_directory(path, others)?;
+                // Who may come is for the kernel to say where only we may, and for peer credentials otherwise.
+                let mode = if others { 0o666 } else { 0o600 };
+                let listener = Listener::unix(path, mode);
+                (Door::Uids(allowed_uids), listener.map_err(host(&format!("unix:{}", path.display())))?)
+            }
+            Listen::Tcp(address) => {
+                if password.expose().is_empty() {
+                    return Err(StartError::NoPassword);
+                }
+                let gate = Gate::new(&server.user, &password)?;
+                let listener = Listener::tcp(*address).map_err(host(&format!("tcp:{address}")))?;
+                (Door::Password(Arc::new(gate)), listener)
+            }
+        };
+        let reactor = Reactor::new().map_err(host("readiness loop"))?;
+        reactor.register_listener(&mut listener, key_of(Kind::Fixed, LISTENER)).map_err(host("listener"))?;
+        let mut signals = Channel::from_unix(signals).map_err(host("signals"))?;
+        reactor.register_reading(&mut signals, key_of(Kind::Fixed, SIGNALS)).map_err(host("signals"))?;
+        let upstream = Upstream::new(&server, password).map_err(StartError::Tls)?;
+        let now = Instant::now();
+        Ok(Self {
+            pool: Pool::new(limits.server_connections),
+            limits,
+            server: server.place.to_string(),
+            key: Arc::new(PoolKey { user: server.user, database: server.database }),
+            log,
+            reactor,
+            listener: Some(listener),
+            signals,
+            door,
+            upstream,
+            clients: Slab::default(),
+            servers: Slab::default(),
+            cancels: Slab::default(),
+            by_process: HashMap::new(),
+            random: Vec::new(),
+            spare: Spare::default(),
+            again: Vec::new(),
+            ready: Vec::new(),
+            wanting: false,
+            accept_again: false,
+            now,
+            next_tick: now,
+            drain: None,
+        })
+    }
+
+    /// Where it listens, if by TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().and_then(Listener::address)
+    }
+
+    /// Serves until it is stopped.
+    pub fn run(mut self) -> Result<Ended, ciphertoll_net::Error> {
+        loop {
+            if self.clients.len() == 0
+                && let Some(cut_off) = self.drain.as_ref().map(|drain| drain.cut_off)
+            {
+                for server in self.servers.ids() {
+                    self.close_server(server, "the proxy is stopping");
+                }
+                return Ok(if cut_off == 0 { Ended::Drained } else { Ended::CutOff(cut_off) });
+            }
+            self.turn()?;
+        }
+    }
+
+    fn turn(&mut self) -> Result<(), ciphertoll_net::Error> {
+        let timeout = if self.again.is_empty() {
+            self.next_tick.saturating_duration_since(Instant::now())
+        } else {
+            Duration::ZERO
+        };
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.extend(self.reactor.wait(timeout)?.map(|ready| (ready.key, ready.readiness)));
+        self.now = Instant::now();
+        // Servers first: a connection that has ended must not be given to a client that came in the same moment.
+        for servers in [true, false] {
+            for (key, readiness) in &ready {
+                if (kind_of(*key) == Kind::Server as usize) == servers {
+                    self.ready(*key, *readiness);
+                }
+            }
+        }
+        ready.clear();
+        self.ready = ready;
+        for turn in std::mem::take(&mut self.again) {
+            match turn {
+                Turn::Accept => self.accept(),
+                Turn::Up(client) => self.pump_up(client),
+                Turn::Down(server) => self.pump_down(server),
+            }
+        }
+        if std::mem::take(&mut self.wanting) {
+            self.relieve();
+        }
+        if self.now >= self.next_tick {
+            self.tick();
+            self.next_tick = self.now + TICK;
+        }
+        self.clients.settle();
+        self.servers.settle();
+        self.cancels.settle();
+        Ok(())
+    }
+
+    fn ready(&mut self, key: usize, readiness: Readiness) {
+        let index = key >> KIND_BITS;
+        match kind_of(key) {
+            kind if kind == Kind::Client as usize => {
+                if let Some(id) = self.clients.at(index) {
+                    self.client_ready(id, readiness);
+                }
+            }
+            kind if kind == Kind::Server as usize => {
+                if let Some(id) = self.servers.at(index) {
+                    self.server_ready(id, readiness);
+                }
+            }
+            kind if kind == Kind::Cancel as usize => {
+                if let Some(id) = self.cancels.at(index) {
+                    self.cancel_ready(id, readiness);
+                }
+            }
+            _ if index == LISTENER => self.accept(),
+            _ => self.signalled(),
+        }
+    }
+
+    /// Lets clients in.
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = &mut self.listener else { return };
+            match listener.accept() {
+                Ok(None) => return,
+                Ok(Some((channel, peer))) => self.admit(channel, peer),
+                Err(error) => {
+                    let is_ours = error.fault() == Fault::Host;
+                    self.log.event(Level::Warn, "accept-failed", &[("reason", &error)]);
+                    // Of those that wait no edge will tell: the next tick looks again.
+                    if is_ours {
+                        self.accept_again = true;
+                        return;
+                    }
+                }
+            }
+        }
+        self.again.push(Turn::Accept);
+    }
+
+    fn admit(&mut self, channel: Channel, peer: Peer) {
+        // Some more than may log in are let in to be told so; beyond that, those who only come and say nothing would
+        // take the files that others need.
+        if self.clients.len() >= self.limits.clients.saturating_mul(2) {
+            return;
+        }
+        let admission = match (&self.door, peer) {
+            (Door::Password(gate), _) => Admission::Password(Arc::clone(gate)),
+            (Door::Uids(uids), Peer::Process { uid, .. }) if uids.contains(&uid) => Admission::Granted,
+            (Door::Uids(_), Peer::Process { uid, .. }) => Admission::Denied { uid },
+            // Nobody comes to a unix socket from an address.
+            (Door::Uids(_), Peer::Address(_)) => return,
+        };
+        let id = self.clients.insert(Client {
+            channel,
+            stage: ClientStage::Front(Front::new(admission)),
+            since: self.now,
+            flow: Flow::default(),
+            process_id: 0,
+            secret: [0; 4],
+        });
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let registered = self.reactor.register_reading(&mut client.channel, key_of(Kind::Client, id.index));
+        if let Err(error) = registered {
+            self.log.event(Level::Warn, "accept-failed", &[("reason", &error)]);
+            self.clients.remove(id);
+        }
+    }
+
+    /// Somebody wants it to end.
+    fn signalled(&mut self) {
+        let received = self.signals.receive_input();
+        let signals = self.signals.input().len();
+        self.signals.consume(signals);
+        if signals == 0 && !matches!(received, Ok(Received::Closed)) {
+            return;
+        }
+        let wait = if signals > 1 || self.drain.is_some() { Duration::ZERO } else { self.limits.drain };
+        let clients = self.clients.len();
+        let open = self.pool.open();
+        let seconds = wait.as_secs_f64();
+        let fields: [(&str, &dyn std::fmt::Display); 3] =
+            [("clients", &clients), ("server_connections", &open), ("wait_s", &seconds)];
+        self.log.event(Level::Info, "stopping", &fields);
+        let cut_off = self.drain.as_ref().map_or(0, |drain| drain.cut_off);
+        self.drain = Some(Drain { until: self.now + wait, cut_off });
+        self.listener = None;
+        self.refuse_newcomers();
+        self.tick();
+    }
+}
+
+/// Makes the directory of the socket, if it is missing, for us or, where others may come, to be passed through.
+fn make_directory(socket: &Path, others: bool) -> Result<(), StartError> {
+    let Some(directory) = socket.parent() else { return Ok(()) };
+    let mode = if others { 0o711 } else { 0o700 };
+    match DirBuilder::new().mode(mode).create(directory) {
+        Err(source) if fs::metadata(directory).is_err() => {
+            Err(StartError::Directory { path: directory.to_owned(), source })
+        }
+        // It is made, or was there.
+        _ => Ok(()),
+    }
+}

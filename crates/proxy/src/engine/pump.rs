@@ -1,0 +1,181 @@
+//! Bytes from one side to the other, without more of either than one read in memory.
+
+use ciphertoll_net::{Channel, Error, Received, Spare};
+use ciphertoll_wire::postgres;
+use ciphertoll_wire::postgres::relay::Goodbye;
+
+use super::{Backend, Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
+use crate::refusal::Refusal;
+use crate::session::{News, Start};
+use crate::slab::Id;
+
+/// Reads that one side gets before others are served.
+const READS: usize = 16;
+
+/// What has become of a client's bytes.
+enum Up {
+    /// All that was there has been passed on, or has to wait for the server.
+    Waits,
+    /// There is more.
+    More,
+    Left,
+    Violated(postgres::Error),
+    ServerLost(Error),
+}
+
+/// What has become of a server's bytes.
+enum Down {
+    Waits,
+    More,
+    ClientLost,
+    ServerLost(Option<Error>),
+    Broken(postgres::Error),
+    Begins,
+    Refused(postgres::Error),
+}
+
+impl Proxy {
+    /// Passes on what a client says.
+    pub(super) fn pump_up(&mut self, id: Id) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let ClientStage::Attached(server_id) = client.stage else { return };
+        let server = self.servers.get_mut(server_id);
+        let Some(Server { stage: ServerStage::Up(backend), .. }) = server else { return };
+        let outcome = up(client, backend, &mut self.spare);
+        self.watch_server(server_id);
+        match outcome {
+            Up::Waits => {}
+            Up::More => self.again.push(Turn::Up(id)),
+            Up::Left => self.client_gone(id, "left"),
+            Up::Violated(error) => self.refuse(id, &Refusal::new(Refusal::PROTOCOL, error.to_string())),
+            Up::ServerLost(error) => self.server_lost_up(server_id, &error),
+        }
+    }
+
+    /// The server takes no more: but it may have said why.
+    fn server_lost_up(&mut self, id: Id, error: &Error) {
+        self.pump_down(id);
+        if self.backend(id).is_some() {
+            self.server_lost(id, Some(error));
+        }
+    }
+
+    /// Passes on what a server says to a client, or reads it where there is none.
+    pub(super) fn pump_down(&mut self, id: Id) {
+        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(id) else { return };
+        let Duty::Session { client: client_id, .. } = backend.duty else { return self.read_own(id) };
+        let Some(client) = self.clients.get_mut(client_id) else { return };
+        let outcome = down(client, backend, &mut self.spare);
+        self.watch_client(client_id);
+        match outcome {
+            Down::Waits => {}
+            Down::More => self.again.push(Turn::Down(id)),
+            Down::ClientLost => self.client_gone(client_id, "went away"),
+            Down::ServerLost(error) => self.server_lost(id, error.as_ref()),
+            Down::Broken(error) => self.server_lost(id, Some(&Error::Protocol(error.into()))),
+            Down::Begins => {
+                self.greet(client_id, id);
+                self.again.push(Turn::Down(id));
+            }
+            Down::Refused(error) => self.refuse(client_id, &why_refused(&error)),
+        }
+    }
+}
+
+fn up(client: &mut Client, backend: &mut Backend, spare: &mut Spare) -> Up {
+    client.channel.borrow(spare);
+    let outcome = up_reads(client, backend);
+    if let Up::Left = outcome {
+        // Its goodbye, and whatever it may have said after that.
+        let bytes = client.channel.input().len();
+        client.channel.consume(bytes);
+    }
+    client.channel.give_back(spare);
+    outcome
+}
+
+fn up_reads(client: &mut Client, backend: &mut Backend) -> Up {
+    let Duty::Session { session, .. } = &mut backend.duty else { return Up::Waits };
+    for _ in 0..READS {
+        if backend.channel.is_blocked() || session.start() == Start::WhenSet {
+            client.flow.unread = true;
+            return Up::Waits;
+        }
+        client.flow.unread = false;
+        let Ok(received) = client.channel.receive_input() else { return Up::Left };
+        let taken = match session.from_client(client.channel.input()) {
+            Ok(taken) => taken,
+            Err(error) => return Up::Violated(error),
+        };
+        if let Err(error) = pass(&mut client.channel, &mut backend.channel, taken.pass_bytes) {
+            return Up::ServerLost(error);
+        }
+        if taken.goodbye == Goodbye::Said || received == Received::Closed {
+            return Up::Left;
+        }
+        match received {
+            Received::MoreLikely => {}
+            Received::Drained if client.flow.ended => {}
+            Received::Drained | Received::WouldBlock | Received::Closed => return Up::Waits,
+        }
+    }
+    Up::More
+}
+
+fn down(client: &mut Client, backend: &mut Backend, spare: &mut Spare) -> Down {
+    backend.channel.borrow(spare);
+    let outcome = down_reads(client, backend);
+    backend.channel.give_back(spare);
+    outcome
+}
+
+fn down_reads(client: &mut Client, backend: &mut Backend) -> Down {
+    let Backend { channel, parameters, flow, duty, .. } = backend;
+    let Duty::Session { session, .. } = duty else { return Down::Waits };
+    for _ in 0..READS {
+        if client.channel.is_blocked() {
+            flow.unread = true;
+            return Down::Waits;
+        }
+        flow.unread = false;
+        let received = match channel.receive_input() {
+            Ok(received) => received,
+            Err(Error::Closed) => return Down::ServerLost(None),
+            Err(error) => return Down::ServerLost(Some(error)),
+        };
+        let taken = match session.from_server(channel.input(), parameters) {
+            Ok(taken) => taken,
+            Err(error) => return Down::Broken(error),
+        };
+        channel.consume(taken.skip_bytes);
+        match taken.news {
+            News::None => {}
+            // Nothing of the session's own can have come behind: the client has not been told that it may begin.
+            News::Begins => return Down::Begins,
+            News::Refused(error) => return Down::Refused(error),
+        }
+        if pass(channel, &mut client.channel, taken.pass_bytes).is_err() {
+            return Down::ClientLost;
+        }
+        match received {
+            Received::Closed => return Down::ServerLost(None),
+            Received::MoreLikely => {}
+            Received::Drained if flow.ended => {}
+            Received::Drained | Received::WouldBlock => return Down::Waits,
+        }
+    }
+    Down::More
+}
+
+fn pass(from: &mut Channel, to: &mut Channel, bytes: usize) -> Result<(), Error> {
+    if bytes == 0 { Ok(()) } else { from.pass_to(to, bytes).map(|_| ()) }
+}
+
+fn why_refused(error: &postgres::Error) -> Refusal {
+    if let postgres::Error::Server { sqlstate, message, .. } = error
+        && let Ok(sqlstate) = <[u8; 5]>::try_from(sqlstate.as_bytes())
+    {
+        return Refusal::new(sqlstate, message.clone());
+    }
+    Refusal::new(Refusal::PARAMETER, error.to_string())
+}

@@ -1,0 +1,315 @@
+//! Server connections: from their opening over sessions and resets to their end.
+
+use std::sync::Arc;
+
+use ciphertoll_net::{Connected, Error, Progress, Readiness, Received, Watch};
+use ciphertoll_wire::postgres::command::encode_terminate;
+use ciphertoll_wire::postgres::errand::Errand;
+use ciphertoll_wire::postgres::{self, Response, TransactionStatus};
+use ciphertoll_wire::session::{self, ServerInfo};
+
+use super::{Backend, Duty, Flow, Kind, Proxy, Reuse, Server, ServerStage, Turn, key_of};
+use crate::log::Level;
+use crate::pool::PoolKey;
+use crate::refusal::Refusal;
+use crate::session::Leaving;
+use crate::slab::Id;
+
+impl Proxy {
+    pub(super) fn open_server(&mut self, key: &Arc<PoolKey>) {
+        let mut connecting = match self.upstream.open(&key.database) {
+            Ok(connecting) => connecting,
+            Err(error) => return self.open_failed(key, None, &error),
+        };
+        let id = self.servers.insert(Server {
+            key: Arc::clone(key),
+            born: self.now,
+            cancels: 0,
+            reuse: Reuse::Allowed,
+            stage: ServerStage::Connecting { connecting: None, until: self.now + self.limits.connect },
+        });
+        if let Err(error) = self.reactor.register(connecting.channel(), key_of(Kind::Server, id.index)) {
+            return self.open_failed(key, Some(id), &error);
+        }
+        if let Some(Server { stage: ServerStage::Connecting { connecting: place, .. }, .. }) =
+            self.servers.get_mut(id)
+        {
+            *place = Some(Box::new(connecting));
+        }
+    }
+
+    pub(super) fn server_ready(&mut self, id: Id, readiness: Readiness) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        match &mut server.stage {
+            ServerStage::Connecting { connecting, .. } => {
+                let Some(begun) = connecting.take() else { return };
+                match begun.advance(readiness) {
+                    Ok(Progress::Pending(pending)) => *connecting = Some(Box::new(pending)),
+                    Ok(Progress::Done(connected)) => self.opened(id, connected),
+                    Err(error) => {
+                        let key = Arc::clone(&server.key);
+                        self.open_failed(&key, Some(id), &error);
+                    }
+                }
+            }
+            ServerStage::Up(backend) => {
+                backend.flow.ended |= readiness == Readiness::ReadableToEnd;
+                if backend.channel.is_blocked() {
+                    if let Err(error) = backend.channel.send() {
+                        return self.server_lost(id, Some(&error));
+                    }
+                    self.watch_server(id);
+                    self.unblock_client_of(id);
+                }
+                if readiness != Readiness::Writable {
+                    self.pump_down(id);
+                }
+            }
+        }
+    }
+
+    /// The server takes bytes again: its client may have more.
+    fn unblock_client_of(&mut self, id: Id) {
+        if let Some(backend) = self.backend(id)
+            && let Duty::Session { client, .. } = backend.duty
+            && !backend.channel.is_blocked()
+            && self.clients.get(client).is_some_and(|client| client.flow.unread)
+        {
+            self.pump_up(client);
+        }
+    }
+
+    fn opened(&mut self, id: Id, connected: Connected) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let key = Arc::clone(&server.key);
+        let Connected { mut channel, server: info, .. } = connected;
+        let ServerInfo::Postgres(info) = info else { return };
+        let watch = self.reactor.watch(&mut channel, key_of(Kind::Server, id.index), Watch::Reading);
+        if let Err(error) = watch {
+            return self.open_failed(&key, Some(id), &error);
+        }
+        let negotiated = channel.negotiated();
+        let tls = negotiated.as_ref().map_or("none", |negotiated| negotiated.version);
+        let group = negotiated.as_ref().and_then(|negotiated| negotiated.group.as_deref()).unwrap_or("none");
+        let auth = info.auth.label();
+        let fields: [(&str, &dyn std::fmt::Display); 6] = [
+            ("server_connection", &id.index),
+            ("database", &key.database),
+            ("server_version", &info.version),
+            ("tls", &tls),
+            ("group", &group),
+            ("auth", &auth),
+        ];
+        self.log.event(Level::Info, "server-connected", &fields);
+        // It is not old before anybody has had it, however long the login took.
+        server.born = self.now;
+        server.stage = ServerStage::Up(Box::new(Backend {
+            channel,
+            parameters: info.parameters,
+            process_id: info.process_id,
+            cancel_key: info.cancel_key,
+            // What came behind the login is looked at, too.
+            flow: Flow { unread: true, ..Flow::default() },
+            duty: Duty::Idle { since: self.now, errand: Errand::nothing() },
+        }));
+        self.pool.opened(&key);
+        self.hand_over(id);
+    }
+
+    /// A connection could not be opened: the client that has waited longest is told.
+    pub(super) fn open_failed(&mut self, key: &Arc<PoolKey>, id: Option<Id>, error: &Error) {
+        if let Some(id) = id {
+            self.servers.remove(id);
+        }
+        self.upstream.failed();
+        self.pool.opened(key);
+        let may_wait = error.is_too_many_connections() && self.pool.has_open(key);
+        let fields: [(&str, &dyn std::fmt::Display); 3] =
+            [("server", &self.server), ("database", &key.database), ("reason", error)];
+        self.log.event(Level::Warn, "connect-failed", &fields);
+        // Those that there are will be given back.
+        if !may_wait {
+            if let Some(client) = self.pool.first_waiting(key) {
+                self.refuse(client, &why_not_opened(error));
+            }
+            self.wanting = true;
+        }
+        self.pool.closed(key, id);
+    }
+
+    pub(super) fn backend(&mut self, id: Id) -> Option<&mut Backend> {
+        match &mut self.servers.get_mut(id)?.stage {
+            ServerStage::Up(backend) => Some(backend),
+            ServerStage::Connecting { .. } => None,
+        }
+    }
+
+    pub(super) fn is_unread(&mut self, id: Id) -> bool {
+        self.backend(id).is_some_and(|backend| backend.flow.unread)
+    }
+
+    /// Has a connection watched for room to send where that is waited for, and only there.
+    pub(super) fn watch_server(&mut self, id: Id) {
+        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(id) else { return };
+        let blocked = backend.channel.is_blocked();
+        if blocked == backend.flow.watched {
+            return;
+        }
+        backend.flow.watched = blocked;
+        let watch = if blocked { Watch::Both } else { Watch::Reading };
+        let watched = self.reactor.watch(&mut backend.channel, key_of(Kind::Server, id.index), watch);
+        if let Err(error) = watched {
+            self.server_lost(id, Some(&error));
+        }
+    }
+
+    /// The client of a connection has left.
+    pub(super) fn client_has_left(&mut self, id: Id) {
+        let until = self.now + self.limits.reset;
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerStage::Up(backend) = &mut server.stage else { return };
+        let idle = Duty::Idle { since: self.now, errand: Errand::nothing() };
+        let Duty::Session { session, .. } = std::mem::replace(&mut backend.duty, idle) else { return };
+        match session.leave(&mut backend.parameters) {
+            Ok(Leaving::Close(reason)) => self.close_server(id, reason),
+            Ok(leaving) if server.cancels > 0 => backend.duty = Duty::Awaiting { until, leaving },
+            Ok(leaving) => self.make_fresh(id, leaving),
+            Err(error) => self.close_server(id, &error.to_string()),
+        }
+    }
+
+    /// Brings a connection back to where the next client may have it.
+    pub(super) fn make_fresh(&mut self, id: Id, leaving: Leaving) {
+        let until = self.now + self.limits.reset;
+        let Some(backend) = self.backend(id) else { return };
+        let reset = match leaving {
+            Leaving::Untouched => {
+                backend.channel.output().clear();
+                return self.hand_over(id);
+            }
+            Leaving::Reset(transaction) => Errand::reset(transaction, backend.channel.output()),
+            Leaving::Close(reason) => return self.close_server(id, reason),
+        };
+        match (reset, backend.channel.send()) {
+            (Ok(errand), Ok(_)) => {
+                backend.duty = Duty::Resetting { errand, until };
+                if backend.flow.unread {
+                    self.again.push(Turn::Down(id));
+                }
+                self.watch_server(id);
+            }
+            (Err(error), _) => self.close_server(id, &error.to_string()),
+            (_, Err(error)) => self.server_lost(id, Some(&error)),
+        }
+    }
+
+    /// A connection awaits commands: the next client has it, or it waits for one.
+    pub(super) fn hand_over(&mut self, id: Id) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if self.drain.is_some() {
+            return self.close_server(id, "the proxy is stopping");
+        }
+        if server.reuse == Reuse::Never {
+            return self.close_server(id, "a request to cancel may still be on its way");
+        }
+        if self.now.duration_since(server.born) > self.limits.age {
+            return self.close_server(id, "it is old");
+        }
+        let key = Arc::clone(&server.key);
+        let ServerStage::Up(backend) = &mut server.stage else { return };
+        backend.duty = Duty::Idle { since: self.now, errand: Errand::nothing() };
+        if backend.flow.unread || backend.flow.ended {
+            self.again.push(Turn::Down(id));
+        }
+        match self.pool.give_back(&key, id) {
+            Some(client) => self.attach(client, id),
+            // Others may wait for a place that this one has.
+            None => self.wanting = true,
+        }
+    }
+
+    /// Reads what a connection says that no client has.
+    pub(super) fn read_own(&mut self, id: Id) {
+        loop {
+            let Some(server) = self.servers.get_mut(id) else { return };
+            let ServerStage::Up(backend) = &mut server.stage else { return };
+            let errand = match &mut backend.duty {
+                Duty::Idle { errand, .. } | Duty::Resetting { errand, .. } => errand,
+                Duty::Awaiting { .. } => {
+                    backend.flow.unread = true;
+                    return;
+                }
+                Duty::Session { .. } => return,
+            };
+            backend.flow.unread = false;
+            let received = match backend.channel.receive_input() {
+                Ok(Received::Closed) => return self.server_lost(id, None),
+                Ok(received) => received,
+                Err(error) => return self.server_lost(id, Some(&error)),
+            };
+            let mut input = backend.channel.input();
+            let before = input.len();
+            let answer = errand.step(&mut input, &mut backend.parameters);
+            let consumed = before - input.len();
+            backend.channel.consume(consumed);
+            match answer {
+                Ok(Response::Done(TransactionStatus::Idle)) => return self.hand_over(id),
+                Ok(Response::Done(_)) => return self.close_server(id, "the reset left a transaction open"),
+                Ok(Response::NeedInput) => {}
+                Err(error) => return self.server_lost(id, Some(&Error::Protocol(error.into()))),
+            }
+            match received {
+                Received::MoreLikely => {}
+                Received::Drained if backend.flow.ended => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// A connection has ended, or is of no more use: its client is told.
+    pub(super) fn server_lost(&mut self, id: Id, error: Option<&Error>) {
+        let Some(server) = self.servers.remove(id) else { return };
+        let reason = error.map_or_else(|| "the server closed the connection".to_owned(), ToString::to_string);
+        let fields: [(&str, &dyn std::fmt::Display); 2] =
+            [("server_connection", &id.index), ("reason", &reason)];
+        self.log.event(Level::Warn, "server-lost", &fields);
+        if let ServerStage::Up(backend) = server.stage
+            && let Duty::Session { client, session } = backend.duty
+        {
+            if session.wants_a_reason() {
+                let message = format!("the connection to the server was lost: {reason}");
+                self.refuse(client, &Refusal::new(Refusal::LOST, message));
+            } else {
+                self.let_go(client);
+            }
+        }
+        self.pool.closed(&server.key, Some(id));
+        self.wanting = true;
+    }
+
+    /// Closes a connection that no client has.
+    pub(super) fn close_server(&mut self, id: Id, reason: &str) {
+        let Some(server) = self.servers.remove(id) else { return };
+        let fields: [(&str, &dyn std::fmt::Display); 2] =
+            [("server_connection", &id.index), ("reason", &reason)];
+        self.log.event(Level::Info, "server-closed", &fields);
+        if let ServerStage::Up(mut backend) = server.stage {
+            encode_terminate(backend.channel.output());
+            // The server will notice in any case.
+            let _ = backend.channel.close();
+        }
+        self.pool.closed(&server.key, Some(id));
+        self.wanting = true;
+    }
+}
+
+/// What a client is told, in the server's own words where it has said something.
+fn why_not_opened(error: &Error) -> Refusal {
+    if let Error::Protocol(session::Error::Postgres(postgres::Error::Server { sqlstate, message, .. })) =
+        error
+        && let Ok(sqlstate) = <[u8; 5]>::try_from(sqlstate.as_bytes())
+    {
+        return Refusal::new(sqlstate, message.clone());
+    }
+    Refusal::new(Refusal::NO_SERVER, format!("the proxy cannot connect to the server: {error}"))
+}

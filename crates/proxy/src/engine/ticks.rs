@@ -1,0 +1,133 @@
+//! Limits of time, looked at a few times a second: none of them is so short that this would show.
+
+use std::sync::Arc;
+
+use ciphertoll_net::Error;
+
+use super::{ClientStage, Duty, Proxy, ServerStage};
+use crate::refusal::Refusal;
+use crate::slab::Id;
+
+/// What a server connection has come to.
+enum Due {
+    No,
+    Close(&'static str),
+    NotOpened,
+}
+
+impl Proxy {
+    pub(super) fn tick(&mut self) {
+        for id in self.clients.ids() {
+            self.tick_client(id);
+        }
+        for id in self.servers.ids() {
+            match self.due(id) {
+                Due::No => {}
+                Due::Close(reason) => self.close_server(id, reason),
+                Due::NotOpened => {
+                    let seconds = self.limits.connect.as_secs();
+                    if let Some(server) = self.servers.get(id) {
+                        let key = Arc::clone(&server.key);
+                        self.open_failed(&key, Some(id), &Error::TimedOut { seconds });
+                    }
+                }
+            }
+        }
+        for id in self.cancels.ids() {
+            if self.cancels.get(id).is_some_and(|cancel| self.now >= cancel.until) {
+                self.condemn_target_of(id);
+                self.cancel_done(id);
+            }
+        }
+        if std::mem::take(&mut self.accept_again) {
+            self.accept();
+        }
+        self.cut_off();
+    }
+
+    fn tick_client(&mut self, id: Id) {
+        let Some(client) = self.clients.get(id) else { return };
+        let waited = self.now.duration_since(client.since);
+        match client.stage {
+            ClientStage::Front(_) if waited >= self.limits.login => {
+                self.client_gone(id, "did not log in in time");
+            }
+            ClientStage::Queued { .. } if waited >= self.limits.queue => {
+                let seconds = self.limits.queue.as_secs_f64();
+                let message = format!("no server connection became free within {seconds} s");
+                self.refuse(id, &Refusal::new(Refusal::FULL, message));
+            }
+            ClientStage::Flushing if waited >= self.limits.reset => self.client_gone(id, "did not listen"),
+            _ => {}
+        }
+    }
+
+    fn due(&self, id: Id) -> Due {
+        let Some(server) = self.servers.get(id) else { return Due::No };
+        match &server.stage {
+            ServerStage::Connecting { until, .. } if self.now >= *until => Due::NotOpened,
+            ServerStage::Connecting { .. } => Due::No,
+            ServerStage::Up(backend) => match &backend.duty {
+                Duty::Idle { .. } if self.drain.is_some() => Due::Close("the proxy is stopping"),
+                Duty::Idle { since, .. } if self.now.duration_since(*since) >= self.limits.idle => {
+                    Due::Close("nobody needs it")
+                }
+                Duty::Resetting { until, .. } if self.now >= *until => Due::Close("it was not reset in time"),
+                Duty::Awaiting { until, .. } if self.now >= *until => {
+                    Due::Close("a request to cancel is still on its way")
+                }
+                _ => Due::No,
+            },
+        }
+    }
+
+    /// Those that have not said who they are, or wait, are told that it ends.
+    pub(super) fn refuse_newcomers(&mut self) {
+        for id in self.clients.ids() {
+            let waits = |client: &super::Client| {
+                matches!(client.stage, ClientStage::Front(_) | ClientStage::Queued { .. })
+            };
+            if self.clients.get(id).is_some_and(waits) {
+                self.refuse(id, &stopping());
+            }
+        }
+    }
+
+    /// Ends sessions that have had their time.
+    fn cut_off(&mut self) {
+        let Some(drain) = &self.drain else { return };
+        if self.now < drain.until {
+            return;
+        }
+        let mut count = 0;
+        for id in self.clients.ids() {
+            if self.clients.get(id).is_some_and(|client| matches!(client.stage, ClientStage::Attached(_))) {
+                count += 1;
+                self.end_session(id);
+            } else {
+                self.client_gone(id, "was cut off");
+            }
+        }
+        if let Some(drain) = &mut self.drain {
+            drain.cut_off += count;
+        }
+    }
+
+    /// Between two answers a client can be told; in the middle of one it would take it for a part of that.
+    fn end_session(&mut self, id: Id) {
+        let Some(client) = self.clients.get(id) else { return };
+        let ClientStage::Attached(server) = client.stage else { return };
+        let may_speak = self.backend(server).is_some_and(
+            |backend| matches!(&backend.duty, Duty::Session { session, .. } if session.wants_a_reason()),
+        );
+        if may_speak {
+            self.refuse(id, &stopping());
+        }
+        // Whoever has not taken it by now never will.
+        self.client_gone(id, "was cut off");
+    }
+}
+
+fn stopping() -> Refusal {
+    Refusal::new(Refusal::STOPPING, "the proxy is shutting down")
+}

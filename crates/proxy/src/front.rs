@@ -1,0 +1,241 @@
+//! A client's start-up, from its first byte until it is known who it is and what it wants.
+
+use std::sync::Arc;
+
+use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
+use ciphertoll_wire::postgres::server::{
+    Authentication, Frontend, Startup, StartupMessage, TlsAnswer, read_frontend, read_startup,
+    write_authentication, write_negotiate_protocol_version, write_tls_answer,
+};
+use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
+use ciphertoll_wire::scram::{self, Binding, Mechanism, ServerFirst, Verifier};
+use ciphertoll_wire::{Secret, postgres};
+
+use crate::refusal::Refusal;
+use crate::wanted::Wanted;
+
+/// As drivers expect it of anything that does not come by unix socket.
+const ITERATIONS: u32 = 4096;
+const SALT_BYTES: usize = 16;
+/// One for TLS and one for GSSAPI's encryption.
+const MAX_REQUESTS: u8 = 2;
+
+/// What a client must do to be let in.
+#[derive(Clone)]
+pub enum Admission {
+    /// Nothing: the kernel has said who it is.
+    Granted,
+    /// Nothing helps: the kernel has said who it is.
+    Denied {
+        /// Its user.
+        uid: u32,
+    },
+    /// Prove that it knows the password.
+    Password(Arc<Gate>),
+}
+
+/// Judges proofs.
+pub struct Gate {
+    user: String,
+    verifier: Verifier,
+    /// For users that are not there: it has the same salt and costs the same, and no password fits.
+    decoy: Verifier,
+}
+
+/// A client's start-up, stepped with its bytes.
+pub struct Front {
+    admission: Admission,
+    stage: Stage,
+}
+
+enum Stage {
+    Startup { requests: u8 },
+    AwaitScram { wanted: Wanted },
+    AwaitProof { wanted: Wanted, first: ServerFirst },
+    Over,
+}
+
+/// What a step has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum FrontStep {
+    /// The client must go on.
+    NeedInput,
+    /// The client is in, and shall have a session. It has not been told so.
+    Login(Wanted),
+    /// The client wants the command of another one to end.
+    Cancel {
+        /// What the other one was told as its process.
+        process_id: u32,
+        /// What the other one was told as its key.
+        key: Vec<u8>,
+    },
+    /// The client is not let in.
+    Refuse(Refusal),
+    /// The client does not speak the protocol, and would not understand a refusal.
+    HangUp(&'static str),
+}
+
+impl Gate {
+    /// Lets in those who know the password of `user`.
+    pub fn new(user: &str, password: &Secret) -> Result<Self, scram::Error> {
+        let random = |bytes: &mut [u8]| {
+            openssl::rand::rand_bytes(bytes).map_err(|_| scram::Error::Crypto { operation: "random bytes" })
+        };
+        let (mut salt, mut nobodys) = ([0; SALT_BYTES], [0; SALT_BYTES]);
+        random(&mut salt)?;
+        random(&mut nobodys)?;
+        Ok(Self {
+            user: user.to_owned(),
+            verifier: Verifier::with_salt(password.expose(), ITERATIONS, &salt)?,
+            decoy: Verifier::with_salt(&nobodys, ITERATIONS, &salt)?,
+        })
+    }
+
+    fn verifier_of(&self, user: &str) -> &Verifier {
+        if user == self.user { &self.verifier } else { &self.decoy }
+    }
+}
+
+impl Front {
+    /// A client that has said nothing yet.
+    pub fn new(admission: Admission) -> Self {
+        Self { admission, stage: Stage::Startup { requests: 0 } }
+    }
+
+    /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. After anything but
+    /// [`FrontStep::NeedInput`] it is over.
+    pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> FrontStep {
+        loop {
+            let step = match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Startup { requests } => self.startup(requests, input, out),
+                Stage::AwaitScram { wanted } => self.scram(wanted, input, out),
+                Stage::AwaitProof { wanted, first } => Some(self.proof(wanted, first, input, out)),
+                Stage::Over => Some(FrontStep::HangUp("the start-up is over")),
+            };
+            if let Some(step) = step {
+                return step;
+            }
+        }
+    }
+
+    fn startup(&mut self, requests: u8, input: &mut &[u8], out: &mut Vec<u8>) -> Option<FrontStep> {
+        match read_startup(input) {
+            Ok(None) => {
+                self.stage = Stage::Startup { requests };
+                Some(FrontStep::NeedInput)
+            }
+            Ok(Some(Startup::TlsRequest | Startup::GssEncRequest)) => {
+                if requests >= MAX_REQUESTS {
+                    return Some(FrontStep::HangUp("it asks for encryption again and again"));
+                }
+                write_tls_answer(out, TlsAnswer::No);
+                self.stage = Stage::Startup { requests: requests + 1 };
+                None
+            }
+            Ok(Some(Startup::DirectTls)) => {
+                Some(FrontStep::HangUp("it began with TLS, of which there is none"))
+            }
+            Ok(Some(Startup::Cancel { process_id, key })) => {
+                Some(FrontStep::Cancel { process_id, key: key.to_vec() })
+            }
+            Ok(Some(Startup::Login(message))) => self.login(&message, out),
+            Err(error) => Some(FrontStep::Refuse(Refusal::new(Refusal::PROTOCOL, error.to_string()))),
+        }
+    }
+
+    fn login(&mut self, message: &StartupMessage<'_>, out: &mut Vec<u8>) -> Option<FrontStep> {
+        if let Admission::Denied { uid } = self.admission {
+            let message = format!("the user with id {uid} may not use this proxy (--allow-uid)");
+            return Some(FrontStep::Refuse(Refusal::new(Refusal::WHO, message)));
+        }
+        let wanted = match Wanted::read(message) {
+            Ok(wanted) => wanted,
+            Err(refusal) => return Some(FrontStep::Refuse(refusal)),
+        };
+        let names = message.parameters().map(|(name, _)| name);
+        let unknown: Vec<&[u8]> = names.filter(|name| name.starts_with(b"_pq_.")).collect();
+        if message.version > PROTOCOL_3_0 || !unknown.is_empty() {
+            // Only more than a gigabyte of options could not be written.
+            let _ = write_negotiate_protocol_version(out, PROTOCOL_3_0, &unknown);
+        }
+        match self.admission {
+            Admission::Granted | Admission::Denied { .. } => Some(FrontStep::Login(wanted)),
+            Admission::Password(_) => {
+                let mechanisms = vec![Mechanism::Sha256.name().as_bytes()];
+                let _ = write_authentication(out, &Authentication::Sasl { mechanisms });
+                self.stage = Stage::AwaitScram { wanted };
+                None
+            }
+        }
+    }
+
+    fn scram(&mut self, wanted: Wanted, input: &mut &[u8], out: &mut Vec<u8>) -> Option<FrontStep> {
+        let Admission::Password(gate) = &self.admission else { return Some(FrontStep::NeedInput) };
+        let answer = match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES) {
+            Ok(None) => {
+                self.stage = Stage::AwaitScram { wanted };
+                return Some(FrontStep::NeedInput);
+            }
+            Ok(Some(Frontend::Auth(answer))) => answer,
+            Ok(Some(_)) => return Some(out_of_order()),
+            Err(error) => return Some(broken(&error)),
+        };
+        let verifier = gate.verifier_of(&wanted.user);
+        let first = match answer.sasl_initial() {
+            Ok((name, Some(first))) if Mechanism::from_name(name) == Some(Mechanism::Sha256) => {
+                ServerFirst::answer(verifier, Mechanism::Sha256, Binding::None, first)
+            }
+            Ok(_) => return Some(out_of_order()),
+            Err(error) => return Some(broken(&error)),
+        };
+        match first {
+            Ok(first) => {
+                let _ = write_authentication(out, &Authentication::SaslContinue(first.message()));
+                self.stage = Stage::AwaitProof { wanted, first };
+                None
+            }
+            Err(_) => Some(wrong_password(&wanted.user)),
+        }
+    }
+
+    fn proof(
+        &mut self,
+        wanted: Wanted,
+        first: ServerFirst,
+        input: &mut &[u8],
+        out: &mut Vec<u8>,
+    ) -> FrontStep {
+        match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES) {
+            Ok(None) => {
+                self.stage = Stage::AwaitProof { wanted, first };
+                FrontStep::NeedInput
+            }
+            Ok(Some(Frontend::Auth(answer))) => match first.judge(answer.sasl()) {
+                Ok(last) => {
+                    let _ = write_authentication(out, &Authentication::SaslFinal(&last));
+                    FrontStep::Login(wanted)
+                }
+                Err(_) => wrong_password(&wanted.user),
+            },
+            Ok(Some(_)) => out_of_order(),
+            Err(error) => broken(&error),
+        }
+    }
+}
+
+/// In the server's words, whatever was wrong.
+fn wrong_password(user: &str) -> FrontStep {
+    let message = format!("password authentication failed for user \"{user}\"");
+    FrontStep::Refuse(Refusal::new(Refusal::PASSWORD, message))
+}
+
+fn out_of_order() -> FrontStep {
+    FrontStep::Refuse(Refusal::new(Refusal::PROTOCOL, "an answer to the password request was expected"))
+}
+
+fn broken(error: &postgres::Error) -> FrontStep {
+    FrontStep::Refuse(Refusal::new(Refusal::PROTOCOL, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+use std::sync::Arc;
+
+use ciphertoll_wire::postgres::startup::{encode_cancel_request, encode_startup, encode_tls_request};
+use ciphertoll_wire::postgres::{CancelKey, ChannelBinding, Connect, Encryption, Error, Login};
+use ciphertoll_wire::{Phase, Step};
+
+use super::*;
+
+fn startup(parameters: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_startup(&mut bytes, parameters).unwrap();
+    bytes
+}
+
+fn step(front: &mut Front, mut input: &[u8], out: &mut Vec<u8>) -> FrontStep {
+    front.step(&mut input, out)
+}
+
+#[test]
+fn a_login_is_the_same_in_one_piece_and_byte_by_byte() {
+    let mut bytes = Vec::new();
+    encode_tls_request(&mut bytes);
+    let login = startup(&[("user", "app"), ("database", "shop")]);
+    for cut in 0..=login.len() {
+        let mut front = Front::new(Admission::Granted);
+        let mut out = Vec::new();
+        assert_eq!(step(&mut front, &bytes, &mut out), FrontStep::NeedInput);
+        assert_eq!(out, b"N");
+        if cut < login.len() {
+            assert_eq!(step(&mut front, &login[..cut], &mut out), FrontStep::NeedInput, "{cut}");
+        }
+        let FrontStep::Login(wanted) = step(&mut front, &login, &mut out) else { panic!("no login") };
+        assert_eq!((wanted.user.as_str(), wanted.database.as_deref()), ("app", Some("shop")));
+        // Nothing is said before there is a session to be had.
+        assert_eq!(out, b"N");
+    }
+}
+
+#[test]
+fn who_may_not_come_in_is_told_after_its_first_message() {
+    let mut front = Front::new(Admission::Denied { uid: 4242 });
+    let mut out = Vec::new();
+    assert_eq!(step(&mut front, b"", &mut out), FrontStep::NeedInput);
+    let FrontStep::Refuse(refusal) = step(&mut front, &startup(&[("user", "app")]), &mut out) else {
+        panic!("it was let in")
+    };
+    assert_eq!(refusal.sqlstate, Refusal::WHO);
+    assert!(refusal.message.contains("4242"));
+}
+
+#[test]
+fn a_cancel_request_needs_nobodys_leave() {
+    let mut bytes = Vec::new();
+    encode_cancel_request(&mut bytes, 7, &CancelKey::new(vec![1, 2, 3, 4]).unwrap());
+    let cancel = step(&mut Front::new(Admission::Granted), &bytes, &mut Vec::new());
+    assert_eq!(cancel, FrontStep::Cancel { process_id: 7, key: vec![1, 2, 3, 4] });
+}
+
+#[test]
+fn garbage_ends_it() {
+    let mut tls = Vec::new();
+    encode_tls_request(&mut tls);
+    for bytes in [&b"\0\0\0\x03\0\0\0\0"[..], b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff\0\0\0\0"] {
+        let step = step(&mut Front::new(Admission::Granted), bytes, &mut Vec::new());
+        assert!(matches!(step, FrontStep::Refuse(_)), "{step:?}");
+    }
+    let again = tls.repeat(3);
+    for bytes in [&b"\x16\x03\x01"[..], &again] {
+        let step = step(&mut Front::new(Admission::Granted), bytes, &mut Vec::new());
+        assert!(matches!(step, FrontStep::HangUp(_)), "{step:?}");
+    }
+}
+
+#[test]
+fn newer_protocols_are_talked_down() {
+    let mut bytes = startup(&[("user", "app"), ("_pq_.x", "1")]);
+    bytes[7] = 2;
+    let mut out = Vec::new();
+    let step = step(&mut Front::new(Admission::Granted), &bytes, &mut out);
+    assert!(matches!(step, FrontStep::Login(_)), "{step:?}");
+    assert_eq!(out, b"v\0\0\0\x13\0\x03\0\0\0\0\0\x01_pq_.x\0");
+}
+
+/// Our own client against the gate: how it ends for both.
+fn log_in(gate: &Arc<Gate>, user: &str, password: &[u8]) -> (FrontStep, Result<(), Error>) {
+    let login = Login {
+        user: user.to_owned(),
+        password: Secret::new(password.to_vec()),
+        database: None,
+        encryption: Encryption::Plain,
+        channel_binding: ChannelBinding::Disabled,
+    };
+    let mut client = Connect::new(Arc::new(login));
+    let mut front = Front::new(Admission::Password(Arc::clone(gate)));
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    let outcome = loop {
+        if let Err(error) = client.step(&mut &down[..], &mut up) {
+            break (FrontStep::NeedInput, Err(error));
+        }
+        down.clear();
+        match front.step(&mut &up[..], &mut down) {
+            FrontStep::NeedInput => up.clear(),
+            step => break (step, Ok(())),
+        }
+    };
+    let (step, Ok(())) = outcome else { return outcome };
+    match &step {
+        FrontStep::Login(_) => write_authentication(&mut down, &Authentication::Ok).unwrap(),
+        FrontStep::Refuse(refusal) => refusal.write(&mut down),
+        _ => {}
+    }
+    let answer = client.step(&mut &down[..], &mut up);
+    (step, answer.map(|step| assert_eq!(step, Step::Phase(Phase::Auth))))
+}
+
+#[test]
+fn a_password_is_proved_and_neither_users_nor_passwords_can_be_guessed_apart() {
+    let gate = Arc::new(Gate::new("app", &Secret::new(b"secret".to_vec())).unwrap());
+    let (step, answer) = log_in(&gate, "app", b"secret");
+    assert!(matches!(step, FrontStep::Login(wanted) if wanted.user == "app"));
+    assert_eq!(answer, Ok(()));
+    for (user, password) in [("app", &b"wrong"[..]), ("nobody", b"secret")] {
+        let (step, answer) = log_in(&gate, user, password);
+        let FrontStep::Refuse(refusal) = step else { panic!("{step:?}") };
+        assert_eq!(refusal.sqlstate, Refusal::PASSWORD);
+        assert_eq!(refusal.message, format!("password authentication failed for user \"{user}\""));
+        assert!(matches!(answer, Err(Error::Server { .. })), "{answer:?}");
+    }
+    assert_eq!(gate.verifier_of("app").iterations(), gate.verifier_of("nobody").iterations());
+}

@@ -1,0 +1,49 @@
+//! What a client is told that is not let in, or not let go on.
+
+use ciphertoll_wire::postgres::Severity;
+use ciphertoll_wire::postgres::server::{Report, write_error};
+
+/// A reason, with its SQL state ("PostgreSQL Error Codes").
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The SQL state.
+    pub sqlstate: [u8; 5],
+    /// One sentence.
+    pub message: String,
+}
+
+impl Refusal {
+    /// `protocol_violation`.
+    pub const PROTOCOL: [u8; 5] = *b"08P01";
+    /// `sqlclient_unable_to_establish_sqlconnection`.
+    pub const NO_SERVER: [u8; 5] = *b"08001";
+    /// `connection_failure`.
+    pub const LOST: [u8; 5] = *b"08006";
+    /// `feature_not_supported`.
+    pub const UNSUPPORTED: [u8; 5] = *b"0A000";
+    /// `invalid_parameter_value`.
+    pub const PARAMETER: [u8; 5] = *b"22023";
+    /// `invalid_authorization_specification`.
+    pub const WHO: [u8; 5] = *b"28000";
+    /// `invalid_password`.
+    pub const PASSWORD: [u8; 5] = *b"28P01";
+    /// `too_many_connections`.
+    pub const FULL: [u8; 5] = *b"53300";
+    /// `admin_shutdown`.
+    pub const STOPPING: [u8; 5] = *b"57P01";
+
+    /// A refusal with this state.
+    pub fn new(sqlstate: [u8; 5], message: impl Into<String>) -> Self {
+        Self { sqlstate, message: message.into() }
+    }
+
+    /// Appends the message that says it; the connection ends after it.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        // A NUL would end the text for its reader.
+        let message = self.message.replace('\0', "?");
+        let report =
+            Report { severity: Severity::Fatal, sqlstate: self.sqlstate, message: message.as_bytes() };
+        // Only a message of a gigabyte could not be written.
+        let _ = write_error(out, &report);
+    }
+}

@@ -1,0 +1,251 @@
+use ciphertoll_wire::postgres::command::{
+    encode_copy_data, encode_copy_done, encode_query, encode_sync, encode_terminate,
+};
+use ciphertoll_wire::postgres::relay::Goodbye;
+use ciphertoll_wire::postgres::server::{
+    Report, Startup, read_startup, write_command_complete, write_copy_in_response, write_data_row,
+    write_error, write_notice, write_parameter_status, write_ready_for_query,
+};
+use ciphertoll_wire::postgres::startup::encode_startup;
+use ciphertoll_wire::postgres::{CopyStart, Format};
+
+use super::*;
+
+fn wanted(settings: &[(&str, &str)]) -> Wanted {
+    let mut bytes = Vec::new();
+    encode_startup(&mut bytes, &[&[("user", "app")], settings].concat()).unwrap();
+    match read_startup(&mut &bytes[..]).unwrap() {
+        Some(Startup::Login(message)) => Wanted::read(&message).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn parameters() -> Parameters {
+    let mut parameters = Parameters::default();
+    for (name, value) in [("application_name", ""), ("client_encoding", "UTF8"), ("TimeZone", "UTC")] {
+        parameters.set(name.as_bytes(), value.as_bytes()).unwrap();
+    }
+    parameters
+}
+
+fn plain() -> Session {
+    Session::begin(&wanted(&[]), &mut parameters(), &mut Vec::new()).unwrap()
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out
+}
+
+fn query() -> Vec<u8> {
+    written(|out| encode_query(out, "SELECT 1").unwrap())
+}
+
+fn ready(status: TransactionStatus) -> Vec<u8> {
+    written(|out| write_ready_for_query(out, status))
+}
+
+fn answer(status: TransactionStatus) -> Vec<u8> {
+    let mut out = written(|out| {
+        write_data_row(out, &[Some(b"1")]).unwrap();
+        write_parameter_status(out, b"TimeZone", b"Europe/Vienna").unwrap();
+        write_command_complete(out, b"SELECT 1").unwrap();
+    });
+    out.extend(ready(status));
+    out
+}
+
+/// Feeds one side in pieces of `piece` bytes, as a socket might, and returns what was passed on.
+fn feed(bytes: &[u8], piece: usize, mut step: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
+    let (mut passed, mut held) = (Vec::new(), Vec::new());
+    for piece in bytes.chunks(piece) {
+        held.extend_from_slice(piece);
+        let bytes = step(&held);
+        passed.extend(held.drain(..bytes));
+    }
+    passed
+}
+
+#[test]
+fn bytes_pass_unchanged_however_they_are_cut() {
+    let up: Vec<u8> = [query(), written(encode_sync), query()].concat();
+    let statuses = [TransactionStatus::Idle, TransactionStatus::Failed, TransactionStatus::InTransaction];
+    let down: Vec<u8> = statuses.into_iter().flat_map(answer).collect();
+    for piece in 1..=down.len() {
+        let (mut session, mut known) = (plain(), parameters());
+        let passed = feed(&up, piece, |held| session.from_client(held).unwrap().pass_bytes);
+        assert_eq!(passed, up, "{piece}");
+        assert!(matches!(session.relay.rest(), Rest::Unknown(_)));
+        let passed = feed(&down, piece, |held| {
+            let taken = session.from_server(held, &mut known).unwrap();
+            assert_eq!((taken.skip_bytes, taken.news), (0, News::None));
+            taken.pass_bytes
+        });
+        assert_eq!(passed, down, "{piece}");
+        assert_eq!(known.get(b"timezone"), Some(&b"Europe/Vienna"[..]));
+        let leaving = session.leave(&mut known).unwrap();
+        assert_eq!(leaving, Leaving::Reset(TransactionStatus::InTransaction), "{piece}");
+    }
+}
+
+#[test]
+fn a_goodbye_is_not_passed_on() {
+    let bytes = [query(), written(encode_terminate), b"whatever".to_vec()].concat();
+    let taken = plain().from_client(&bytes).unwrap();
+    assert_eq!((taken.pass_bytes, taken.goodbye), (query().len(), Goodbye::Said));
+}
+
+#[test]
+fn unknown_messages_and_impossible_lengths_end_it() {
+    for bytes in [
+        &b"?\0\0\0\x04"[..],
+        b"p\0\0\0\x08pw\0\0",
+        b"Q\0\0\0\x03",
+        b"Q\xff\xff\xff\xff",
+        b"Q\x7f\xff\xff\xff",
+        b"\0\0\0\0\0\0",
+    ] {
+        assert!(plain().from_client(bytes).is_err(), "{bytes:?}");
+    }
+    for bytes in [
+        &b"?\0\0\0\x04"[..],
+        b"R\0\0\0\x08\0\0\0\0",
+        b"K\0\0\0\x0c\0\0\0\0\0\0\0\0",
+        b"W\0\0\0\x07\0\0\0",
+        b"Z\0\0\0\x05?",
+        b"Z\0\0\0\x06II",
+        b"S\0\x01\0\x05",
+        b"D\0\0\0\0",
+        b"D\x7f\xff\xff\xff",
+    ] {
+        assert!(plain().from_server(bytes, &mut parameters()).is_err(), "{bytes:?}");
+    }
+}
+
+/// What is left behind after these.
+fn left(up: &[u8], down: &[u8], up_later: &[u8], down_later: &[u8]) -> Leaving {
+    let (mut session, mut known) = (plain(), parameters());
+    for (up, down) in [(up, down), (up_later, down_later)] {
+        session.from_client(up).unwrap();
+        session.from_server(down, &mut known).unwrap();
+    }
+    session.leave(&mut known).unwrap()
+}
+
+#[test]
+fn only_what_is_known_is_kept() {
+    let idle = TransactionStatus::Idle;
+    assert_eq!(left(b"", b"", b"", b""), Leaving::Untouched);
+    assert_eq!(left(&query(), &answer(idle), b"", b""), Leaving::Reset(idle));
+    let unknown = |up: &[u8], down: &[u8]| matches!(left(up, down, b"", b""), Leaving::Close(_));
+    assert!(unknown(&query(), b""));
+    assert!(unknown(&query(), &answer(idle)[..9]));
+    assert!(unknown(&query()[..8], b""));
+    assert!(unknown(&query().repeat(2), &answer(idle)));
+    // More answers than were asked for.
+    assert!(unknown(&query(), &answer(idle).repeat(2)));
+    // Without a `Sync` nobody knows when it ends.
+    assert!(unknown(b"H\0\0\0\x04", b""));
+}
+
+#[test]
+fn a_copy_is_known_when_it_has_ended() {
+    let idle = TransactionStatus::Idle;
+    let start = CopyStart { format: Format::Text, columns: 1 };
+    let begins = written(|out| write_copy_in_response(out, &start).unwrap());
+    let data = written(|out| encode_copy_data(out, b"1\n").unwrap());
+    let done = written(encode_copy_done);
+    let ends = [written(|out| write_command_complete(out, b"COPY 1").unwrap()), ready(idle)].concat();
+    // By a simple query, and by `Execute` and a `Sync` that the server ignores.
+    let execute = [&b"E\0\0\0\x09\0\0\0\0\0"[..], &written(encode_sync)].concat();
+    let synced = [data.clone(), done.clone(), written(encode_sync)].concat();
+    for (up, later) in [(query(), [data.clone(), done].concat()), (execute, synced)] {
+        assert_eq!(left(&up, &begins, &later, &ends), Leaving::Reset(idle));
+        assert!(matches!(left(&up, &begins, &data, b""), Leaving::Close(_)));
+        assert!(matches!(left(&up, &begins, &later, b""), Leaving::Close(_)));
+    }
+}
+
+#[test]
+fn a_name_waits_for_the_clients_first_word_and_its_answer_is_nobodys() {
+    let (mut known, mut to_server) = (parameters(), Vec::new());
+    let mut session =
+        Session::begin(&wanted(&[("application_name", "psql")]), &mut known, &mut to_server).unwrap();
+    assert_eq!(session.start(), Start::Now);
+    assert_eq!(known.get(b"application_name"), Some(&b"psql"[..]));
+    assert!(!to_server.is_empty());
+    session.from_client(&query()).unwrap();
+    let own = [
+        &b"1\0\0\0\x042\0\0\0\x04"[..],
+        &written(|out| write_data_row(out, &[Some(b"psql")]).unwrap()),
+        &written(|out| write_command_complete(out, b"SELECT 1").unwrap()),
+        b"3\0\0\0\x04",
+        &written(|out| write_parameter_status(out, b"application_name", b"psql").unwrap()),
+        &ready(TransactionStatus::Idle),
+    ]
+    .concat();
+    let clients = answer(TransactionStatus::Idle);
+    let both = [own.clone(), clients.clone()].concat();
+    for piece in 1..both.len() {
+        let mut session =
+            Session::begin(&wanted(&[("application_name", "psql")]), &mut parameters(), &mut Vec::new())
+                .unwrap();
+        session.from_client(&query()).unwrap();
+        let (mut held, mut passed) = (Vec::new(), Vec::new());
+        for piece in both.chunks(piece) {
+            held.extend_from_slice(piece);
+            let taken = session.from_server(&held, &mut known).unwrap();
+            assert_eq!(taken.news, News::None);
+            held.drain(..taken.skip_bytes);
+            passed.extend(held.drain(..taken.pass_bytes));
+        }
+        assert_eq!(passed, clients, "{piece}");
+        assert_eq!(session.leave(&mut known).unwrap(), Leaving::Reset(TransactionStatus::Idle));
+    }
+}
+
+#[test]
+fn a_client_that_says_nothing_leaves_nothing_behind() {
+    let mut known = parameters();
+    let session =
+        Session::begin(&wanted(&[("application_name", "psql")]), &mut known, &mut Vec::new()).unwrap();
+    assert_eq!(session.leave(&mut known).unwrap(), Leaving::Untouched);
+    assert_eq!(known, parameters());
+}
+
+#[test]
+fn settings_that_can_be_wrong_are_made_before_the_client_begins() {
+    let mut known = parameters();
+    let wanted = wanted(&[("TimeZone", "Nowhere"), ("client_encoding", "UTF8")]);
+    let begin = |known: &mut Parameters| Session::begin(&wanted, known, &mut Vec::new()).unwrap();
+    let mut session = begin(&mut known);
+    assert_eq!(session.start(), Start::WhenSet);
+    let taken = session.from_server(&ready(TransactionStatus::Idle), &mut known).unwrap();
+    assert_eq!((taken.skip_bytes, taken.news), (6, News::Begins));
+    assert_eq!(session.leave(&mut known).unwrap(), Leaving::Reset(TransactionStatus::Idle));
+
+    let mut session = begin(&mut known);
+    let report = Report { severity: Severity::Error, sqlstate: *b"22023", message: b"no such zone" };
+    let mut no = written(|out| write_error(out, &report).unwrap());
+    no.extend(ready(TransactionStatus::Idle));
+    let taken = session.from_server(&no, &mut known).unwrap();
+    assert!(matches!(taken.news, News::Refused(Error::Server { .. })), "{taken:?}");
+    assert_eq!((taken.skip_bytes, taken.pass_bytes), (no.len(), 0));
+    assert_eq!(session.leave(&mut known).unwrap(), Leaving::Reset(TransactionStatus::Idle));
+}
+
+#[test]
+fn who_is_between_answers_can_be_told_more() {
+    let (mut session, mut known) = (plain(), parameters());
+    let report = Report { severity: Severity::Notice, sqlstate: *b"00000", message: b"by the way" };
+    let notice = written(|out| write_notice(out, &report).unwrap());
+    assert!(session.wants_a_reason());
+    session.from_server(&notice[..notice.len() - 1], &mut known).unwrap();
+    assert!(!session.wants_a_reason());
+    session.from_server(&notice[notice.len() - 1..], &mut known).unwrap();
+    assert!(session.wants_a_reason());
+    let report = Report { severity: Severity::Fatal, sqlstate: *b"57P01", message: b"bye" };
+    session.from_server(&written(|out| write_error(out, &report).unwrap()), &mut known).unwrap();
+    assert!(!session.wants_a_reason());
+}

@@ -1,0 +1,173 @@
+//! The way to the server: its addresses, its TLS and its password, and connects begun with them.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ciphertoll_net::tls::{Context, Library, PeerName, Resumption, Settings, Strength, Version};
+use ciphertoll_net::{Address, Connecting, ContextSource, Dialer, Error, Transport};
+use ciphertoll_wire::postgres::{self, CancelKey, ChannelBinding, Connect};
+use ciphertoll_wire::scram::KeyCache;
+use ciphertoll_wire::tls::NamedGroup;
+use ciphertoll_wire::{Secret, session};
+
+use crate::url::{Encryption, Place, ServerUrl};
+
+/// What a key is sent for comes first: the one group that every server has had for long, and that is fast everywhere.
+const GROUPS: [NamedGroup; 4] = [NamedGroup::P256, NamedGroup::X25519, NamedGroup::P384, NamedGroup::P521];
+/// A name is looked up again when a connection is opened and this has passed.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// A server, as connections to it are opened.
+pub struct Upstream {
+    url: ServerUrl,
+    password: Secret,
+    /// So that no password is hashed for each connection.
+    keys: Arc<KeyCache>,
+    context: Option<Context>,
+    addresses: Addresses,
+}
+
+/// Where the server is.
+enum Addresses {
+    Known(Address),
+    Named(Named),
+}
+
+/// A name, looked up on a thread of its own: a resolver may take seconds, and clients are not to wait for it.
+struct Named {
+    found: Arc<Mutex<Vec<SocketAddr>>>,
+    nudge: Sender<()>,
+    asked: Instant,
+    /// Which address is next.
+    turn: usize,
+    name: String,
+}
+
+impl Upstream {
+    /// Reads authorities and certificates, and looks the name up. That this fails is no error: it is tried again.
+    pub fn new(url: &ServerUrl, password: Secret) -> Result<Self, Error> {
+        let context = context(url)?;
+        let addresses = match &url.place {
+            Place::Socket(path) => Addresses::Known(Address::Unix(path.clone())),
+            Place::Host { host, port } => match host.parse() {
+                Ok(ip) => Addresses::Known(Address::Tcp(SocketAddr::new(ip, *port))),
+                Err(_) => Addresses::Named(Named::look_up(host, *port)),
+            },
+        };
+        Ok(Self { url: url.clone(), password, keys: Arc::new(KeyCache::new()), context, addresses })
+    }
+
+    /// Begins a connect that ends logged in to this database.
+    pub fn open(&mut self, database: &str) -> Result<Connecting, Error> {
+        let login = self.login(Some(database.to_owned()));
+        let machine = Connect::pooled(Arc::clone(&login), Arc::clone(&self.keys));
+        self.dial(login, machine)
+    }
+
+    /// Begins a connect that asks for the end of what another connection does.
+    pub fn cancel(&mut self, process_id: u32, key: CancelKey) -> Result<Connecting, Error> {
+        let login = self.login(None);
+        let machine = Connect::cancelling(Arc::clone(&login), process_id, key);
+        self.dial(login, machine)
+    }
+
+    /// A connect has failed: the next one is tried elsewhere, if there is more than one place.
+    pub fn failed(&mut self) {
+        if let Addresses::Named(named) = &mut self.addresses {
+            named.turn = named.turn.wrapping_add(1);
+        }
+    }
+
+    fn dial(&mut self, login: Arc<postgres::Login>, machine: Connect) -> Result<Connecting, Error> {
+        let dialer = Dialer {
+            address: self.addresses.next()?,
+            login: session::Login::Postgres(login),
+            tls: self.context.clone().map(ContextSource::Shared),
+            transport: Transport::NonBlocking,
+        };
+        dialer.dial_as(session::Connect::Postgres(machine))
+    }
+
+    fn login(&self, database: Option<String>) -> Arc<postgres::Login> {
+        let encrypted = self.context.is_some();
+        Arc::new(postgres::Login {
+            user: self.url.user.clone(),
+            password: self.password.clone(),
+            database,
+            encryption: if encrypted { postgres::Encryption::Tls } else { postgres::Encryption::Plain },
+            channel_binding: if encrypted { ChannelBinding::Preferred } else { ChannelBinding::Disabled },
+        })
+    }
+}
+
+fn context(url: &ServerUrl) -> Result<Option<Context>, Error> {
+    let Encryption::Tls { verification, anchors, identity } = &url.encryption else { return Ok(None) };
+    let host = match &url.place {
+        Place::Host { host, .. } => host.as_str(),
+        Place::Socket(_) => "",
+    };
+    let settings = Settings {
+        library: Library::OpenSsl,
+        version: Version::Tls13,
+        verification: *verification,
+        anchors: anchors.clone(),
+        peer: PeerName::from(host),
+        suite: None,
+        group: None,
+        strength: Strength::Default,
+        resumption: Resumption::Never,
+        identity: identity.clone(),
+    };
+    Context::negotiating(&settings, Version::Tls12, &GROUPS).map(Some)
+}
+
+impl Addresses {
+    fn next(&mut self) -> Result<Address, Error> {
+        match self {
+            Self::Known(address) => Ok(address.clone()),
+            Self::Named(named) => named.next().map(Address::Tcp),
+        }
+    }
+}
+
+impl Named {
+    fn look_up(name: &str, port: u16) -> Self {
+        let found = Arc::new(Mutex::new(resolve(name, port).unwrap_or_default()));
+        let (nudge, nudges) = mpsc::channel();
+        let (shared, wanted) = (Arc::clone(&found), name.to_owned());
+        // Ends with the sender.
+        thread::spawn(move || {
+            while nudges.recv().is_ok() {
+                // Old addresses are better than none.
+                if let Ok(newer) = resolve(&wanted, port)
+                    && !newer.is_empty()
+                {
+                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = newer;
+                }
+            }
+        });
+        Self { found, nudge, asked: Instant::now(), turn: 0, name: name.to_owned() }
+    }
+
+    fn next(&mut self) -> Result<SocketAddr, Error> {
+        if self.asked.elapsed() > FRESH {
+            self.asked = Instant::now();
+            // The thread is there as long as we are.
+            let _ = self.nudge.send(());
+        }
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.is_empty() {
+            let reason = "it has no address; it is looked up again every few seconds".to_owned();
+            return Err(Error::Unresolved { name: self.name.clone(), reason });
+        }
+        Ok(found[self.turn % found.len()])
+    }
+}
+
+fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok((name, port).to_socket_addrs()?.collect())
+}

@@ -1,0 +1,180 @@
+//! What happens when somebody breaks: clients that vanish or lie, and a server that goes away and comes back.
+
+use std::io::{Read, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Case;
+use crate::cases::one;
+use crate::site::{LONG, Proxy, Raw, Site};
+
+pub(crate) const CASES: [Case; 7] = [
+    ("garbage from a client ends that client only", garbage),
+    ("a client that does not read stops nobody", deaf),
+    ("clients that vanish at any byte", vanish),
+    ("a server process that is killed is told of", killed),
+    ("a server that does not verify is not spoken to", unverified),
+    ("a server whose processes are killed under load", killed_under_load),
+    ("a server that goes away and comes back", restarted),
+];
+
+fn garbage(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mut bystander = proxy.client();
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\xff\xff\xff\xff\xff", b"\0\0\0\x04"] {
+        let mut raw = proxy.raw_silent();
+        raw.send(bytes);
+        assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("08P01"));
+    }
+    for bytes in [&b"?\0\0\0\x04"[..], b"Q\0\0\0\0", b"Q\xff\xff\xff\xff", b"p\0\0\0\x05x"] {
+        let mut raw = proxy.raw(&[]);
+        raw.answer();
+        raw.send(bytes);
+        assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("08P01"), "{bytes:?}");
+    }
+    assert_eq!(one(&mut bystander, "SELECT 1"), "1");
+}
+
+fn deaf(site: &mut Site) {
+    const BYTES: usize = 32 << 20;
+    let proxy = site.proxy(&[]);
+    let mut raw = proxy.raw(&[]);
+    raw.answer();
+    raw.query(&format!("SELECT repeat('x', {BYTES})"));
+    // Others are served while it does not read.
+    for _ in 0..50 {
+        assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    }
+    let answer = raw.answer();
+    let row = answer.iter().find(|(kind, _)| *kind == b'D').expect("a row");
+    assert_eq!(row.1.len(), BYTES + 6);
+    // And the other way: more than anybody buffers, sent before a byte of the answers is read.
+    let mut sender = raw.stream.try_clone().expect("another handle");
+    let writer = thread::spawn(move || {
+        let sql = format!("SELECT '{}'", "y".repeat(1 << 20));
+        let mut bytes = Vec::new();
+        ciphertoll_wire::postgres::command::encode_query(&mut bytes, &sql).expect("a query");
+        (0..16).try_for_each(|_| sender.write_all(&bytes))
+    });
+    for _ in 0..16 {
+        let answer = raw.answer();
+        let row = answer.iter().find(|(kind, _)| *kind == b'D').expect("a row");
+        assert_eq!(row.1.len(), (1 << 20) + 6);
+    }
+    writer.join().expect("no panic").expect("all is taken");
+}
+
+fn vanish(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "2"]);
+    let mut whole = Vec::new();
+    let user = site.server().user();
+    let database = site.server().database();
+    ciphertoll_wire::postgres::startup::encode_startup(&mut whole, &[("user", user), ("database", database)])
+        .expect("a start-up");
+    ciphertoll_wire::postgres::command::encode_query(&mut whole, "SELECT 1").expect("a query");
+    for cut in 0..=whole.len() {
+        let mut raw = proxy.raw_silent();
+        raw.send(&whole[..cut]);
+    }
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}
+
+fn killed(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mut raw = proxy.raw(&[]);
+    raw.answer();
+    let mut other = proxy.client();
+    raw.query("SELECT pg_backend_pid()");
+    let answer = raw.answer();
+    let row = answer.iter().find(|(kind, _)| *kind == b'D').expect("a row");
+    let process = String::from_utf8_lossy(&row.1[6..]).into_owned();
+    assert_eq!(one(&mut other, &format!("SELECT pg_terminate_backend({process})")), "t");
+    // In the server's own words, and then the end.
+    assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
+    // One that is idle is replaced without anybody's noticing.
+    let idle = one(&mut proxy.client(), "SELECT pg_backend_pid()");
+    assert_eq!(one(&mut other, &format!("SELECT pg_terminate_backend({idle})")), "t");
+    while one(&mut other, &format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {idle}")) != "0" {}
+    assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), idle);
+}
+
+fn killed_under_load(site: &mut Site) {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 100;
+    let proxy = site.proxy(&["--pool-size", "4"]);
+    let mut control = site.control();
+    let (mut answered, mut lost) = (0, 0);
+    thread::scope(|scope| {
+        let proxy: &Proxy = &proxy;
+        let lanes: Vec<_> = (0..CLIENTS)
+            .map(|lane| {
+                scope.spawn(move || {
+                    (0..ROUNDS)
+                        .map(|round| {
+                            let nonce = format!("{lane}-{round}");
+                            let sql = format!("SELECT '{nonce}'");
+                            match proxy.try_client().and_then(|mut client| client.query(&sql)) {
+                                // None to the wrong client, and none that is not whole.
+                                Ok(rows) => {
+                                    assert_eq!(rows, [[Some(nonce.into_bytes())]]);
+                                    true
+                                }
+                                Err(_) => false,
+                            }
+                        })
+                        .filter(|answered| *answered)
+                        .count()
+                })
+            })
+            .collect();
+        while lanes.iter().any(|lane| !lane.is_finished()) {
+            let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                        WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
+            control.query(kill).expect("the control role is no client");
+            thread::sleep(Duration::from_millis(20));
+        }
+        for lane in lanes {
+            let count = lane.join().expect("no wrong answer");
+            answered += count;
+            lost += ROUNDS - count;
+        }
+    });
+    assert!(answered > 0, "{lost} lost");
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}
+
+fn unverified(site: &mut Site) {
+    // Nobody whom the whole world trusts has signed it.
+    let ca = site.server().ca_file().display().to_string();
+    let url = site.url("").replace(&ca, "system");
+    let directory = tempfile::tempdir().expect("a directory");
+    let listen = format!("unix:{}/.s.PGSQL.6432", directory.path().display());
+    let proxy = site.proxy_at(&listen, &url, directory.path().to_owned(), 6432, &[]);
+    let answer = proxy.raw(&[]).answer();
+    assert_eq!(Raw::error_state(&answer).as_deref(), Some("08001"));
+    let told = answer.iter().any(|(_, text)| String::from_utf8_lossy(text).contains("does not verify"));
+    assert!(told, "{answer:?}");
+}
+
+fn restarted(site: &mut Site) {
+    let mut proxy = site.proxy(&[]);
+    let (mut standing, mut idle) = (proxy.raw(&[]), proxy.raw(&[]));
+    standing.answer();
+    idle.answer();
+    drop(idle);
+    // The whole server starts anew when one of its processes crashes.
+    let mut control = site.control();
+    let crash = "COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'";
+    assert!(control.query(crash).is_err());
+    // In the server's own words (crash_shutdown), and then the end.
+    let mut rest = Vec::new();
+    standing.stream.read_to_end(&mut rest).expect("the end");
+    assert!(String::from_utf8_lossy(&rest).contains("57P02"), "{rest:?}");
+    proxy.await_line("event=server-lost");
+    let until = Instant::now() + LONG;
+    // While it recovers it says so, and clients are told; then all is as before.
+    while let Err(error) = proxy.try_client().and_then(|mut client| client.query("SELECT 1")) {
+        assert!(Instant::now() < until, "{error}");
+    }
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}

@@ -1,0 +1,82 @@
+//! What one client leaves behind, the next one must not find.
+
+use crate::Case;
+use crate::cases::one;
+use crate::site::{Proxy, Site};
+
+pub(crate) const CASES: [Case; 3] = [
+    ("no state passes to the next client", state),
+    ("a transaction that was left open is undone", transactions),
+    ("what a client leaves half done closes the connection", half_done),
+];
+
+/// The process that serves the next client.
+fn backend(proxy: &Proxy) -> String {
+    one(&mut proxy.client(), "SELECT pg_backend_pid()")
+}
+
+fn state(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let before = backend(&proxy);
+    let left_and_looked_for = [
+        ("SET statement_timeout = 12345", "SHOW statement_timeout", "0"),
+        ("SET TimeZone = 'Asia/Tokyo'", "SELECT current_setting('TimeZone') = 'Asia/Tokyo'", "f"),
+        ("SET application_name = 'leak'", "SELECT current_setting('application_name') = 'leak'", "f"),
+        ("SET client_encoding = 'LATIN1'", "SHOW client_encoding", "UTF8"),
+        ("SET my.setting = 'leak'", "SELECT coalesce(current_setting('my.setting', true), '') = 'leak'", "f"),
+        ("CREATE TEMP TABLE leak (n int)", "SELECT to_regclass('pg_temp.leak') IS NULL", "t"),
+        ("PREPARE leak AS SELECT 1", "SELECT count(*) FROM pg_prepared_statements", "0"),
+        (
+            "DECLARE leak CURSOR WITH HOLD FOR SELECT 1",
+            "SELECT count(*) FROM pg_cursors WHERE name = 'leak'",
+            "0",
+        ),
+        ("LISTEN leak", "SELECT count(*) FROM pg_listening_channels()", "0"),
+        ("SELECT pg_advisory_lock(4711)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", "0"),
+        ("SELECT setseed(0.5)", "SELECT 1", "1"),
+    ];
+    for (left, look, clean) in left_and_looked_for {
+        proxy.client().query(left).unwrap_or_else(|error| panic!("{left}: {error}"));
+        let mut next = proxy.client();
+        assert_eq!(one(&mut next, look), clean, "after {left}");
+        assert_eq!(one(&mut next, "SELECT pg_backend_pid()"), before, "after {left}: another connection");
+    }
+}
+
+fn transactions(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let before = backend(&proxy);
+    proxy.client().query("DROP TABLE IF EXISTS kept").expect("no table");
+    let mut client = proxy.client();
+    client.query("BEGIN").expect("a transaction");
+    client.query("CREATE TABLE kept (n int)").expect("a table");
+    drop(client);
+    assert_eq!(one(&mut proxy.client(), "SELECT to_regclass('kept') IS NULL"), "t");
+    let mut client = proxy.client();
+    client.query("BEGIN").expect("a transaction");
+    client.query("SELECT 1/0").expect_err("an error");
+    drop(client);
+    assert_eq!(backend(&proxy), before);
+}
+
+fn half_done(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let leavings: [fn(&mut crate::site::Raw); 3] = [
+        |raw| raw.query("SELECT pg_sleep(0.2)"),
+        |raw| {
+            raw.query("CREATE TEMP TABLE t (n int); COPY t FROM STDIN");
+            while !matches!(raw.message(), Ok((b'G', _))) {}
+            raw.send(b"d\0\0\0\x061\n");
+        },
+        |raw| raw.send(b"Q\0\0\0\xffSELECT"),
+    ];
+    for leave in leavings {
+        let before = backend(&proxy);
+        let mut raw = proxy.raw(&[]);
+        raw.answer();
+        leave(&mut raw);
+        drop(raw);
+        proxy.await_line("event=server-closed");
+        assert_ne!(backend(&proxy), before);
+    }
+}

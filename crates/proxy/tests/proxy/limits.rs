@@ -1,0 +1,149 @@
+//! Who is let in, how many, and for how long.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+
+use crate::Case;
+use crate::cases::one;
+use crate::site::{Raw, Site};
+
+pub(crate) const CASES: [Case; 8] = [
+    ("clients wait for a connection, and not for ever", queue),
+    ("connections that are old or idle are closed", old_and_idle),
+    ("too many clients are refused", too_many),
+    ("a database that is not to be had is refused in the server's words", other_databases),
+    ("by TCP one must know the password", tcp),
+    ("only our own processes come by the unix socket", own_processes),
+    ("a stop waits for clients, up to a limit", stops),
+    ("what cannot work is refused at the start", refused_at_start),
+];
+
+fn queue(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.5"]);
+    let mut first = proxy.client();
+    let Err(error) = proxy.try_client() else { panic!("there was a second connection") };
+    assert!(error.is_too_many_connections(), "{error}");
+    assert!(error.to_string().contains("no server connection became free within 0.5 s"), "{error}");
+    assert_eq!(one(&mut first, "SELECT 1"), "1");
+    // One that waits is served when the first one leaves.
+    let mut waiting = proxy.raw(&[]);
+    drop(first);
+    assert_eq!(waiting.answer().last().map(|(kind, _)| *kind), Some(b'Z'));
+}
+
+fn old_and_idle(site: &mut Site) {
+    let mut proxy = site.proxy(&["--idle-time", "0.3"]);
+    let before = one(&mut proxy.client(), "SELECT pg_backend_pid()");
+    proxy.await_line("nobody needs it");
+    assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), before);
+    let mut proxy = site.proxy(&["--max-age", "0"]);
+    let before = one(&mut proxy.client(), "SELECT pg_backend_pid()");
+    proxy.await_line("it is old");
+    assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), before);
+}
+
+fn too_many(site: &mut Site) {
+    let proxy = site.proxy(&["--max-clients", "2"]);
+    let clients = [proxy.client(), proxy.client()];
+    assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
+    drop(clients);
+}
+
+fn other_databases(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    // The idle connection to the first database makes room.
+    let answer = proxy.raw(&[("database", "no_such_database")]).answer();
+    let state = Raw::error_state(&answer);
+    assert!(matches!(state.as_deref(), Some("3D000" | "28000")), "{answer:?}");
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}
+
+fn tcp(site: &mut Site) {
+    let proxy = site.proxy_at("tcp:127.0.0.1:0", &site.url(""), PathBuf::new(), 0, &[]);
+    let mut client = proxy.tcp_client(site.password()).expect("the right password");
+    assert_eq!(one(&mut client, "SELECT 42"), "42");
+    let Err(error) = proxy.tcp_client(b"wrong".to_vec()) else { panic!("a wrong password was taken") };
+    assert!(error.to_string().contains("28P01"), "{error}");
+}
+
+fn own_processes(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mode =
+        |path: &std::path::Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!((mode(&proxy.directory), mode(&proxy.socket())), (0o700, 0o600));
+    let proxy = site.proxy(&["--allow-uid", "64000"]);
+    assert_eq!((mode(&proxy.directory), mode(&proxy.socket())), (0o711, 0o666));
+    assert_eq!(proxy.sql(&["SELECT 1"]), "1");
+    if !nix::unistd::geteuid().is_root() {
+        return crate::say("only root can come as somebody else: that half is skipped");
+    }
+    for (uid, is_let_in) in [("64000", true), ("64001", false)] {
+        let psql = proxy.psql(&["-c", "SELECT 1"]);
+        let output = Command::new("setpriv")
+            .args(["--reuid", uid, "--clear-groups", "psql"])
+            .args(psql.get_args())
+            .output()
+            .expect("setpriv runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), is_let_in, "{stderr}");
+        assert_eq!(stderr.contains("the user with id 64001 may not use this proxy"), !is_let_in, "{stderr}");
+    }
+    let other = Command::new("psql")
+        .args(proxy.psql(&["-U", "somebody", "-c", "SELECT 1"]).get_args())
+        .output()
+        .expect("psql runs");
+    assert!(String::from_utf8_lossy(&other.stderr).contains("and not as \"somebody\""));
+}
+
+fn stops(site: &mut Site) {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut proxy = site.proxy(&[]);
+        let mut client = proxy.client();
+        proxy.signal(signal);
+        proxy.await_line("event=stopping");
+        assert!(proxy.try_client().is_err(), "it still listens");
+        assert!(!proxy.socket().exists());
+        assert_eq!(one(&mut client, "SELECT 1"), "1");
+        drop(client);
+        assert_eq!(proxy.wait().code(), Some(0));
+    }
+    let mut proxy = site.proxy(&["--drain-time", "0.3"]);
+    let mut raw = proxy.raw(&[]);
+    raw.answer();
+    proxy.signal(Signal::SIGTERM);
+    assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
+    assert_eq!(proxy.wait().code(), Some(6));
+    // A second signal does not wait.
+    let mut proxy = site.proxy(&[]);
+    let mut raw = proxy.raw(&[]);
+    raw.answer();
+    proxy.signal(Signal::SIGTERM);
+    proxy.await_line("event=stopping");
+    proxy.signal(Signal::SIGTERM);
+    assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
+    assert_eq!(proxy.wait().code(), Some(6));
+}
+
+fn refused_at_start(site: &mut Site) {
+    let url = site.url("");
+    let with_password = url.replace('@', ":hunter2@");
+    for (listen, url, code, reason) in [
+        ("unix:/tmp/x", with_password.as_str(), 2, "password"),
+        ("unix:/tmp/x", "mysql://a@h", 2, "mysql"),
+        ("tcp:0.0.0.0:1", &url, 2, "not loopback"),
+        ("unix:/tmp/x", "postgres://a@h/?sslrootcert=/nowhere/ca.pem", 2, "/nowhere/ca.pem"),
+        ("unix:/nowhere/at/all/s", &url, 9, "/nowhere/at/all"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
+            .args(["--listen", listen, "--server", url])
+            .output()
+            .expect("it runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(reason) && !stderr.contains("hunter2"), "{stderr}");
+    }
+}

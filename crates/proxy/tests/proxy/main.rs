@@ -1,0 +1,56 @@
+//! The proxy as a process in front of a real PostgreSQL, over TLS: what clients see, what the next client sees, and what
+//! happens when somebody breaks.
+//!
+//! The server is started once, on the main thread, with which it ends. Each case has a proxy of its own.
+
+mod cases;
+mod faults;
+mod leaks;
+mod limits;
+mod site;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use crate::site::Site;
+
+/// What it is called, and what is done; it panics where it fails.
+type Case = (&'static str, fn(&mut Site));
+
+fn main() -> ExitCode {
+    let Some(filter) = filter(std::env::args().skip(1)) else { return ExitCode::SUCCESS };
+    let cases = [&cases::CASES[..], &leaks::CASES[..], &limits::CASES[..], &faults::CASES[..]].concat();
+    let cases: Vec<Case> = cases.into_iter().filter(|(name, _)| name.contains(&filter)).collect();
+    if cases.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    let Some(mut site) = Site::open() else { return ExitCode::SUCCESS };
+    let mut failed = Vec::new();
+    for (name, case) in &cases {
+        let passed = catch_unwind(AssertUnwindSafe(|| case(&mut site))).is_ok();
+        say(&format!("{name} ... {}", if passed { "ok" } else { "FAILED" }));
+        if !passed {
+            failed.push(*name);
+        }
+    }
+    say(&format!("{} cases, {} failed: {}", cases.len(), failed.len(), failed.join("; ")));
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What a case's name must have in it; none where nothing is to be run. Cargo passes on what it tells every test binary.
+fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
+    let mut filter = String::new();
+    for argument in arguments {
+        match argument.as_str() {
+            "--ignored" | "--list" => return None,
+            option if option.starts_with('-') => {}
+            _ => filter = argument,
+        }
+    }
+    Some(filter)
+}
+
+#[expect(clippy::print_stderr, reason = "what a test harness is for; stdout stays empty, as everywhere")]
+pub(crate) fn say(line: &str) {
+    eprintln!("{line}");
+}

@@ -1,0 +1,126 @@
+//! Commands that one between client and server runs on its own account, and their answers, which nobody is passed: the
+//! settings that a client comes with, and the reset when it has left.
+
+use super::{
+    Error, Parameters, Response, TransactionStatus,
+    column::Format,
+    command::{
+        Param, encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync,
+    },
+    kind,
+    message::{self, MAX_LOGIN_PAYLOAD_BYTES, Message},
+    parameters::parse_parameter_status,
+    report::Report,
+};
+
+const SET: &str = "SELECT pg_catalog.set_config($1, $2, false)";
+const TEXT_OID: u32 = 25;
+
+/// Reads the answers to what was sent on one's own account.
+#[derive(Debug)]
+pub struct Errand {
+    kind: Kind,
+    /// `ReadyForQuery`s that are to come.
+    left: u32,
+    refusal: Option<Error>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Nothing,
+    Reset,
+    Settings,
+}
+
+impl Errand {
+    /// Appends what brings a session back to its beginning; it must have been left with all answered.
+    pub fn reset(transaction: TransactionStatus, out: &mut Vec<u8>) -> Result<Self, Error> {
+        let left = match transaction {
+            TransactionStatus::Idle => 1,
+            TransactionStatus::InTransaction | TransactionStatus::Failed => {
+                encode_query(out, "ROLLBACK")?;
+                2
+            }
+        };
+        encode_query(out, "DISCARD ALL")?;
+        Ok(Self { kind: Kind::Reset, left, refusal: None })
+    }
+
+    /// Appends what gives settings these values for the rest of the session, all or none. Names and values are no part
+    /// of the statement, so that nothing need be quoted, whatever the encoding. The encoding itself should come last.
+    pub fn settings<'a>(
+        settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+        out: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        encode_parse(out, "", SET, &[TEXT_OID, TEXT_OID])?;
+        for (name, value) in settings {
+            let params = [Param::Text(name.as_bytes()), Param::Text(value.as_bytes())];
+            encode_bind(out, "", "", &params, Format::Text)?;
+            encode_execute(out, "", 0)?;
+        }
+        // Nothing of it is to be found by who uses the session.
+        encode_close_statement(out, "")?;
+        encode_sync(out);
+        Ok(Self { kind: Kind::Settings, left: 1, refusal: None })
+    }
+
+    /// Nothing is asked; what a server says unasked may come.
+    pub fn nothing() -> Self {
+        Self { kind: Kind::Nothing, left: 0, refusal: None }
+    }
+
+    /// Takes whole messages from the front of `input`; where the session stands, once all is answered. The server's
+    /// refusal is returned only then, so that the connection awaits the next command. After any other error it is of no
+    /// more use. Of [`Self::nothing`] there is no end.
+    pub fn step(
+        &mut self,
+        input: &mut &[u8],
+        parameters: &mut Parameters,
+    ) -> Result<Response<TransactionStatus>, Error> {
+        while let Some(Message { kind, payload }) = message::take(input, MAX_LOGIN_PAYLOAD_BYTES)? {
+            match kind {
+                kind::PARAMETER_STATUS => {
+                    let (name, value) = parse_parameter_status(payload)?;
+                    parameters.set(name, value)?;
+                }
+                // What is told to a session that nobody has.
+                kind::NOTICE_RESPONSE | kind::NOTIFICATION_RESPONSE => {}
+                kind::ERROR_RESPONSE => {
+                    let report = Report::parse(payload)?;
+                    if report.severity.ends_session() || self.kind == Kind::Nothing {
+                        return Err(report.into());
+                    }
+                    self.refusal.get_or_insert(report.into());
+                }
+                kind::READY_FOR_QUERY if self.left > 0 => {
+                    self.left -= 1;
+                    let transaction = TransactionStatus::parse(payload)?;
+                    if self.left == 0 {
+                        return self.refusal.take().map_or(Ok(Response::Done(transaction)), Err);
+                    }
+                }
+                kind if self.expects(kind) => {}
+                _ => {
+                    let reason = "a message that does not belong there";
+                    return Err(Error::Protocol { message: "answer to the proxy", reason });
+                }
+            }
+        }
+        Ok(Response::NeedInput)
+    }
+
+    fn expects(&self, kind: u8) -> bool {
+        match (self.kind, kind) {
+            (Kind::Reset, kind::COMMAND_COMPLETE) => true,
+            (Kind::Settings, kind) => matches!(
+                kind,
+                kind::PARSE_COMPLETE
+                    | kind::BIND_COMPLETE
+                    | kind::DATA_ROW
+                    | kind::COMMAND_COMPLETE
+                    | kind::CLOSE_COMPLETE
+            ),
+            _ => false,
+        }
+    }
+}

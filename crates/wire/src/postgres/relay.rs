@@ -1,0 +1,262 @@
+//! What one between a client and a server must know of what passes: where messages begin and end, which answers the
+//! server still owes, and whether the session is where another could take it over. Payloads are not looked at, but for
+//! those of `ReadyForQuery` and `ParameterStatus`.
+
+use super::{
+    Error, Parameters, TransactionStatus, kind,
+    message::{self, Header, MAX_LOGIN_PAYLOAD_BYTES, MAX_SENT_PAYLOAD_BYTES},
+    parameters::parse_parameter_status,
+};
+
+/// `FunctionCall`, and the server's answer to it.
+const FUNCTION_CALL: u8 = b'F';
+const FUNCTION_CALL_RESPONSE: u8 = b'V';
+
+/// One session between a client and a server, both logged in.
+#[derive(Debug, Default)]
+pub struct Relay {
+    up: Frames,
+    down: Frames,
+    /// `ReadyForQuery`s that are still to come, for `Query`s and for `Sync`s.
+    queries: u32,
+    syncs: u32,
+    /// Messages were sent that only a `Sync` will end.
+    unsynced: bool,
+    copy_in: CopyIn,
+    doubt: Option<&'static str>,
+    transaction: TransactionStatus,
+    last: Last,
+}
+
+/// What of a client's bytes may be passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FromClient {
+    /// So many of them, from the front. Less than a message's header may be left.
+    pub pass_bytes: usize,
+    /// Whether a goodbye follows them.
+    pub goodbye: Goodbye,
+}
+
+/// Whether a client has said that it leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goodbye {
+    /// It stays.
+    None,
+    /// It has; nothing it may send after that is looked at.
+    Said,
+}
+
+/// What a session leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// All is answered, and the server awaits commands.
+    Clean(TransactionStatus),
+    /// Nobody can say what the server will send next, for this reason.
+    Unknown(&'static str),
+}
+
+/// Where the current message ends, in one direction.
+#[derive(Debug, Default)]
+struct Frames {
+    left_bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum CopyIn {
+    #[default]
+    None,
+    /// The server waits for data, and ignores every `Sync`.
+    Sending,
+    /// The client has sent all.
+    Sent,
+}
+
+/// The kind of the server's last message, as far as it matters to one who has to say goodbye in its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Last {
+    #[default]
+    Other,
+    Error,
+}
+
+impl Frames {
+    /// Goes over what is there of the current message; whether it ends in `input`.
+    #[inline]
+    fn skip(&mut self, input: &[u8], at: &mut usize) -> bool {
+        let bytes = self.left_bytes.min(input.len() - *at);
+        *at += bytes;
+        self.left_bytes -= bytes;
+        self.left_bytes == 0
+    }
+
+    /// Begins the message with this header.
+    #[inline]
+    fn begin(&mut self, header: Header, at: &mut usize) {
+        *at += message::HEADER_BYTES;
+        self.left_bytes = header.payload_bytes;
+    }
+}
+
+/// The header at the front, where it is all there and its length is one that can be.
+#[inline]
+fn header(input: &[u8]) -> Result<Option<Header>, Error> {
+    let header = message::peek(input)?;
+    match header {
+        Some(Header { payload_bytes, .. }) if payload_bytes > MAX_SENT_PAYLOAD_BYTES => {
+            Err(Error::MessageTooLarge { length: payload_bytes, limit: MAX_SENT_PAYLOAD_BYTES })
+        }
+        _ => Ok(header),
+    }
+}
+
+impl Relay {
+    /// A session in which nothing has been said.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Looks at the next bytes from the client: those that were not passed on before, and newer ones.
+    pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
+        let mut at = 0;
+        let goodbye = loop {
+            if !self.up.skip(input, &mut at) {
+                break Goodbye::None;
+            }
+            let Some(header) = header(&input[at..])? else { break Goodbye::None };
+            if header.kind == kind::TERMINATE {
+                break Goodbye::Said;
+            }
+            self.command(header.kind)?;
+            self.up.begin(header, &mut at);
+        };
+        Ok(FromClient { pass_bytes: at, goodbye })
+    }
+
+    #[inline]
+    fn command(&mut self, kind: u8) -> Result<(), Error> {
+        match kind {
+            kind::QUERY | FUNCTION_CALL => self.queries = self.queries.saturating_add(1),
+            kind::SYNC => {
+                self.unsynced = false;
+                self.syncs = self.syncs.saturating_add(1);
+            }
+            kind::PARSE | kind::BIND | kind::DESCRIBE | kind::EXECUTE | kind::CLOSE | kind::FLUSH => {
+                self.unsynced = true;
+            }
+            kind::COPY_DATA => {}
+            kind::COPY_DONE | kind::COPY_FAIL => {
+                if self.copy_in == CopyIn::Sending {
+                    self.copy_in = CopyIn::Sent;
+                    // The server has ignored those that came while it waited for data.
+                    self.syncs = 0;
+                }
+            }
+            _ => {
+                let reason = "an unknown kind of message";
+                return Err(Error::Protocol { message: "command", reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the next bytes from the server: those that were not passed on before, and newer ones. So many of them
+    /// may be passed on; less than a header may be left, or a short message. Settings are kept in `parameters`.
+    pub fn from_server(&mut self, input: &[u8], parameters: &mut Parameters) -> Result<usize, Error> {
+        let mut at = 0;
+        loop {
+            if !self.down.skip(input, &mut at) {
+                return Ok(at);
+            }
+            let Some(header) = header(&input[at..])? else { return Ok(at) };
+            if matches!(header.kind, kind::READY_FOR_QUERY | kind::PARAMETER_STATUS) {
+                let mut rest = &input[at..];
+                let Some(payload) = message::take_payload(&mut rest, header, MAX_LOGIN_PAYLOAD_BYTES)? else {
+                    return Ok(at);
+                };
+                self.said(header.kind, payload, parameters)?;
+            } else {
+                self.answer(header.kind)?;
+            }
+            self.down.begin(header, &mut at);
+        }
+    }
+
+    fn said(&mut self, kind: u8, payload: &[u8], parameters: &mut Parameters) -> Result<(), Error> {
+        if kind == kind::PARAMETER_STATUS {
+            let (name, value) = parse_parameter_status(payload)?;
+            return parameters.set(name, value);
+        }
+        self.transaction = TransactionStatus::parse(payload)?;
+        self.copy_in = CopyIn::None;
+        self.last = Last::Other;
+        match (&mut self.queries, &mut self.syncs) {
+            (0, 0) => self.doubt = Some("the server has said more than it was asked"),
+            (0, syncs) => *syncs -= 1,
+            (queries, _) => *queries -= 1,
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn answer(&mut self, kind: u8) -> Result<(), Error> {
+        self.last = Last::Other;
+        match kind {
+            kind::DATA_ROW
+            | kind::ROW_DESCRIPTION
+            | kind::COMMAND_COMPLETE
+            | kind::EMPTY_QUERY_RESPONSE
+            | kind::PARSE_COMPLETE
+            | kind::BIND_COMPLETE
+            | kind::CLOSE_COMPLETE
+            | kind::PARAMETER_DESCRIPTION
+            | kind::NO_DATA
+            | kind::PORTAL_SUSPENDED
+            | kind::NOTICE_RESPONSE
+            | kind::NOTIFICATION_RESPONSE
+            | kind::COPY_DATA
+            | kind::COPY_DONE
+            | kind::COPY_OUT_RESPONSE
+            | FUNCTION_CALL_RESPONSE => {}
+            kind::ERROR_RESPONSE => {
+                self.last = Last::Error;
+                if self.copy_in == CopyIn::Sending {
+                    // It waits for data no more: a `Sync` counts again.
+                    self.copy_in = CopyIn::Sent;
+                }
+            }
+            kind::COPY_IN_RESPONSE => self.copy_in = CopyIn::Sending,
+            _ => {
+                let reason = "a message that does not belong there";
+                return Err(Error::Protocol { message: "answer", reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the session stands, as a client leaves it.
+    pub fn rest(&self) -> Rest {
+        if let Some(doubt) = self.doubt {
+            return Rest::Unknown(doubt);
+        }
+        if self.up.left_bytes > 0 {
+            return Rest::Unknown("the client left in the middle of a message");
+        }
+        if self.copy_in != CopyIn::None {
+            return Rest::Unknown("the client left in the middle of a COPY");
+        }
+        if self.queries > 0 || self.syncs > 0 || self.unsynced || self.down.left_bytes > 0 {
+            return Rest::Unknown("the client left before all was answered");
+        }
+        Rest::Clean(self.transaction)
+    }
+
+    /// Whether a message of one's own could be put behind what was passed on to the client.
+    pub fn between_answers(&self) -> bool {
+        self.down.left_bytes == 0
+    }
+
+    /// Whether the server's last message was an error: if it closes the connection now, it has said why.
+    pub fn error_was_last(&self) -> bool {
+        self.last == Last::Error
+    }
+}

@@ -1,0 +1,66 @@
+//! Logins of one between clients and servers: they set nothing, remember what the server says, and hash once.
+
+use std::sync::Arc;
+
+use ciphertoll_wire::{
+    Secret, Step,
+    postgres::{
+        CancelKey, ChannelBinding, Connect, Encryption, Login,
+        errand::Errand,
+        server::{Startup, read_startup},
+    },
+    scram::KeyCache,
+};
+
+use crate::fake_server::{FakeServer, PASSWORD, USER, join, scram};
+
+fn login() -> Arc<Login> {
+    Arc::new(Login {
+        user: USER.to_owned(),
+        password: Secret::new(PASSWORD.as_bytes().to_vec()),
+        database: Some("shop".to_owned()),
+        encryption: Encryption::Plain,
+        channel_binding: ChannelBinding::Disabled,
+    })
+}
+
+#[test]
+fn a_pooled_login_sets_nothing_and_keeps_what_it_is_told() {
+    let (keys, auth) = (Arc::new(KeyCache::new()), scram());
+    for _ in 0..2 {
+        let mut client = Connect::pooled(login(), Arc::clone(&keys));
+        let mut server = FakeServer::new(auth.clone());
+        let (end, _) = join(&mut client, &mut server, usize::MAX);
+        assert_eq!(end, Ok(()));
+        let expected = [("user", USER), ("database", "shop")];
+        assert_eq!(server.startup, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let parameters = &client.server().unwrap().parameters;
+        assert_eq!(parameters.get(b"SERVER_VERSION"), Some(client.server().unwrap().version.as_bytes()));
+    }
+    // Everybody else keeps nothing.
+    let mut client = Connect::new(login());
+    assert_eq!(join(&mut client, &mut FakeServer::new(auth), usize::MAX).0, Ok(()));
+    assert_eq!(client.server().unwrap().parameters.iter().count(), 0);
+}
+
+#[test]
+fn a_request_to_cancel_is_all_that_is_said() {
+    let key = CancelKey::new(vec![9, 8, 7, 6]).unwrap();
+    let mut client = Connect::cancelling(login(), 77, key);
+    let mut out = Vec::new();
+    assert_eq!(client.step(&mut &b""[..], &mut out), Ok(Step::Done));
+    let mut input = &out[..];
+    let request = read_startup(&mut input).unwrap();
+    assert_eq!(request, Some(Startup::Cancel { process_id: 77, key: &[9, 8, 7, 6] }));
+    assert!(input.is_empty());
+}
+
+#[test]
+fn settings_are_no_part_of_a_statement() {
+    let mut out = Vec::new();
+    Errand::settings([("application_name", "'; DROP TABLE t; --")], &mut out).unwrap();
+    let text = String::from_utf8_lossy(&out);
+    let (parse, bind) = text.split_at(text.find("B\0").unwrap());
+    assert!(parse.contains("set_config($1, $2, false)") && !parse.contains("DROP"), "{parse:?}");
+    assert!(bind.contains("'; DROP TABLE t; --"));
+}
