@@ -265,7 +265,7 @@ Examples:
       MariaDB's own client, 45 ms from a server that it encrypts to
   ciphertoll lab --server postgres --path ssh-aes256-gcm --link 20ms -- psql -c 'SELECT 1'
       psql through an SSH tunnel that spans 20 ms
-  ciphertoll lab --server postgres --workload tpcb-like --scale 100000 -- pgbench --client 4 --time 5
+  ciphertoll lab --server postgres --workload tpcb-like --scale 100000 -- pgbench --client=4 --time=5
       a tool, on tables of its own kind
   ciphertoll lab --server mariadb --link 100ms -- bash -c 'time mariadb -e \"SELECT 1\"'
       what a shell says of it; a script of yours reads the variables below in the same way
