@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn only_roles_for_clients_may_come_by_tcp() {
         let rules = access_rules();
-        assert_eq!(rules.lines().count(), 1 + 3 * 4 + 4 * 3);
+        assert_eq!(rules.lines().count(), 4 + CLIENT_NETWORKS.len() * (4 + 3));
         let by_tcp: Vec<&str> = rules.lines().filter(|rule| rule.starts_with("host")).collect();
         let from = |rule: &str| CLIENT_NETWORKS.iter().any(|network| rule.contains(network));
         assert!(by_tcp.iter().all(|rule| rule.contains("toll_") && from(rule)), "{rules}");
