@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::{Engine, ExitCode, ServerLevel, ServerUrl, UrlPlace};
 use ciphertoll_wire::Secret;
+use ciphertoll_wire::postgres::password_file::{self, Entry};
 use console::Term;
 
 use crate::failure::Failure;
@@ -93,36 +94,13 @@ fn read_private(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// The first line `host:port:database:user:password` that fits; `*` fits all, and a backslash takes the next
-/// character as it is (`PostgreSQL`'s documentation, "The Password File").
 fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
     let (host, port) = match &url.place {
-        UrlPlace::Host { host, port } => (host.clone(), port.to_string()),
-        UrlPlace::Socket(_) => ("localhost".to_owned(), "*".to_owned()),
+        UrlPlace::Host { host, port } => (host.as_str(), Some(*port)),
+        UrlPlace::Socket(_) => ("localhost", None),
     };
     let database = url.database.as_ref().unwrap_or(&url.user);
-    let wanted = [&host, &port, database, &url.user];
-    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
-        let fields = pgpass_fields(line);
-        let (password, asked) = fields.split_last()?;
-        let fits = |(field, value): (&String, &&String)| field == "*" || **value == "*" || field == *value;
-        (asked.len() == wanted.len() && asked.iter().zip(&wanted).all(fits)).then(|| password.clone())
-    })
-}
-
-fn pgpass_fields(line: &str) -> Vec<String> {
-    const FIELDS: usize = 5;
-    let mut fields = vec![String::new()];
-    let mut characters = line.chars();
-    while let Some(character) = characters.next() {
-        let last = fields.len() - 1;
-        match character {
-            ':' if fields.len() < FIELDS => fields.push(String::new()),
-            '\\' => fields[last].extend(characters.next()),
-            other => fields[last].push(other),
-        }
-    }
-    fields
+    password_file::find_password(text, &Entry { host, port, database, user: &url.user })
 }
 
 /// `password` of the groups `client` and `client-mariadb`; the last one counts.

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use ciphertoll_wire::Secret;
+use ciphertoll_wire::postgres::password_file::{self, Entry};
 
 use crate::url::{Place, ServerUrl};
 
@@ -47,35 +48,12 @@ pub fn find_password(url: &ServerUrl) -> Result<Option<Secret>, PasswordError> {
     Ok(from_pgpass(&text, url).map(|password| Secret::new(password.into_bytes())))
 }
 
-/// The first line `host:port:database:user:password` that fits; `*` fits all, and a backslash takes the next
-/// character as it is (PostgreSQL's documentation, "The Password File").
 fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
     let (host, port) = match &url.place {
-        Place::Host { host, port } => (host.as_str(), port.to_string()),
-        Place::Socket(_) => ("localhost", "*".to_owned()),
+        Place::Host { host, port } => (host.as_str(), Some(*port)),
+        Place::Socket(_) => ("localhost", None),
     };
-    let wanted = [host, &port, &url.database, &url.user];
-    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
-        let fields = fields(line);
-        let (password, asked) = fields.split_last()?;
-        let fits = |(field, value): (&String, &&str)| field == "*" || *value == "*" || field == value;
-        (asked.len() == wanted.len() && asked.iter().zip(&wanted).all(fits)).then(|| password.clone())
-    })
-}
-
-fn fields(line: &str) -> Vec<String> {
-    const FIELDS: usize = 5;
-    let mut fields = vec![String::new()];
-    let mut characters = line.chars();
-    while let Some(character) = characters.next() {
-        let last = fields.len() - 1;
-        match character {
-            ':' if fields.len() < FIELDS => fields.push(String::new()),
-            '\\' => fields[last].extend(characters.next()),
-            other => fields[last].push(other),
-        }
-    }
-    fields
+    password_file::find_password(text, &Entry { host, port, database: &url.database, user: &url.user })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod error;
 pub mod md5;
 pub mod message;
 pub mod parameters;
+pub mod password_file;
 pub mod prepare;
 pub mod relay;
 pub mod report;

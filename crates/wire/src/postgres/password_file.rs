@@ -1,0 +1,61 @@
+//! The file that `PostgreSQL`'s clients read passwords from (libpq, "The Password File").
+
+/// Whose password is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// As it is connected to; `localhost` for a unix socket.
+    pub host: &'a str,
+    /// None where any will do: a unix socket's.
+    pub port: Option<u16>,
+    /// The database.
+    pub database: &'a str,
+    /// Who logs in.
+    pub user: &'a str,
+}
+
+/// The password of the first line `host:port:database:user:password` that fits; `*` fits all, and a backslash takes the
+/// next character as it is.
+pub fn find_password(text: &str, wanted: &Entry<'_>) -> Option<String> {
+    let port = wanted.port.map(|port| port.to_string());
+    let wanted = [Some(wanted.host), port.as_deref(), Some(wanted.database), Some(wanted.user)];
+    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let fields = fields(line);
+        let (password, asked) = fields.split_last()?;
+        let fits = |(field, value): (&String, Option<&str>)| {
+            field == "*" || value.is_none_or(|value| field == value)
+        };
+        (asked.len() == wanted.len() && asked.iter().zip(wanted).all(fits)).then(|| password.clone())
+    })
+}
+
+fn fields(line: &str) -> Vec<String> {
+    const FIELDS: usize = 5;
+    let mut fields = vec![String::new()];
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        let last = fields.len() - 1;
+        match character {
+            ':' if fields.len() < FIELDS => fields.push(String::new()),
+            '\\' => fields[last].extend(characters.next()),
+            other => fields[last].push(other),
+        }
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_fits_has_the_password() {
+        let text =
+            "# a comment\nother:5432:shop:app:no\ndb.example:*:shop:app:pa\\:ss\\\\word:more\n*:*:*:*:all\n";
+        let of = |host| Entry { host, port: Some(5432), database: "shop", user: "app" };
+        assert_eq!(find_password(text, &of("db.example")).as_deref(), Some("pa:ss\\word:more"));
+        assert_eq!(find_password(text, &of("else")).as_deref(), Some("all"));
+        assert_eq!(find_password("db.example:5432:shop:app", &of("db.example")), None);
+        let socket = Entry { port: None, ..of("localhost") };
+        assert_eq!(find_password("localhost:5432:shop:app:x", &socket).as_deref(), Some("x"));
+    }
+}
