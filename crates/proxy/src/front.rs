@@ -11,6 +11,7 @@ use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::scram::{self, Binding, Mechanism, ServerFirst, Verifier};
 use ciphertoll_wire::{Secret, postgres};
 
+use crate::dialect::FrontStep;
 use crate::refusal::Refusal;
 use crate::wanted::Wanted;
 
@@ -27,8 +28,8 @@ pub enum Admission {
     Granted,
     /// Nothing helps: the kernel has said who it is.
     Denied {
-        /// Its user.
-        uid: u32,
+        /// Its user, if the kernel has said that.
+        uid: Option<u32>,
     },
     /// Prove that it knows the password.
     Password(Arc<Gate>),
@@ -53,26 +54,6 @@ enum Stage {
     AwaitScram { wanted: Wanted },
     AwaitProof { wanted: Wanted, first: ServerFirst },
     Over,
-}
-
-/// What a step has come to.
-#[derive(Debug, PartialEq, Eq)]
-pub enum FrontStep {
-    /// The client must go on.
-    NeedInput,
-    /// The client is in, and shall have a session. It has not been told so.
-    Login(Wanted),
-    /// The client wants the command of another one to end.
-    Cancel {
-        /// What the other one was told as its process.
-        process_id: u32,
-        /// What the other one was told as its key.
-        key: Vec<u8>,
-    },
-    /// The client is not let in.
-    Refuse(Refusal),
-    /// The client does not speak the protocol, and would not understand a refusal.
-    HangUp(&'static str),
 }
 
 impl Gate {
@@ -104,7 +85,7 @@ impl Front {
 
     /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. After anything but
     /// [`FrontStep::NeedInput`] it is over.
-    pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> FrontStep {
+    pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> FrontStep<Wanted> {
         loop {
             let step = match std::mem::replace(&mut self.stage, Stage::Over) {
                 Stage::Startup { requests } => self.startup(requests, input, out),
@@ -118,7 +99,7 @@ impl Front {
         }
     }
 
-    fn startup(&mut self, requests: u8, input: &mut &[u8], out: &mut Vec<u8>) -> Option<FrontStep> {
+    fn startup(&mut self, requests: u8, input: &mut &[u8], out: &mut Vec<u8>) -> Option<FrontStep<Wanted>> {
         match read_startup(input) {
             Ok(None) => {
                 self.stage = Stage::Startup { requests };
@@ -143,9 +124,11 @@ impl Front {
         }
     }
 
-    fn login(&mut self, message: &StartupMessage<'_>, out: &mut Vec<u8>) -> Option<FrontStep> {
+    fn login(&mut self, message: &StartupMessage<'_>, out: &mut Vec<u8>) -> Option<FrontStep<Wanted>> {
         if let Admission::Denied { uid } = self.admission {
-            let message = format!("the user with id {uid} may not use this proxy (--allow-uid)");
+            let who =
+                uid.map_or_else(|| "whoever comes here".to_owned(), |uid| format!("the user with id {uid}"));
+            let message = format!("{who} may not use this proxy (--allow-uid)");
             return Some(FrontStep::Refuse(Refusal::new(Refusal::WHO, message)));
         }
         let wanted = match Wanted::read(message) {
@@ -169,7 +152,7 @@ impl Front {
         }
     }
 
-    fn scram(&mut self, wanted: Wanted, input: &mut &[u8], out: &mut Vec<u8>) -> Option<FrontStep> {
+    fn scram(&mut self, wanted: Wanted, input: &mut &[u8], out: &mut Vec<u8>) -> Option<FrontStep<Wanted>> {
         let Admission::Password(gate) = &self.admission else { return Some(FrontStep::NeedInput) };
         let answer = match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES) {
             Ok(None) => {
@@ -204,7 +187,7 @@ impl Front {
         first: ServerFirst,
         input: &mut &[u8],
         out: &mut Vec<u8>,
-    ) -> FrontStep {
+    ) -> FrontStep<Wanted> {
         match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES) {
             Ok(None) => {
                 self.stage = Stage::AwaitProof { wanted, first };
@@ -224,16 +207,16 @@ impl Front {
 }
 
 /// In the server's words, whatever was wrong.
-fn wrong_password(user: &str) -> FrontStep {
+fn wrong_password(user: &str) -> FrontStep<Wanted> {
     let message = format!("password authentication failed for user \"{user}\"");
     FrontStep::Refuse(Refusal::new(Refusal::PASSWORD, message))
 }
 
-fn out_of_order() -> FrontStep {
+fn out_of_order() -> FrontStep<Wanted> {
     FrontStep::Refuse(Refusal::new(Refusal::PROTOCOL, "an answer to the password request was expected"))
 }
 
-fn broken(error: &postgres::Error) -> FrontStep {
+fn broken(error: &postgres::Error) -> FrontStep<Wanted> {
     FrontStep::Refuse(Refusal::new(Refusal::PROTOCOL, error.to_string()))
 }
 

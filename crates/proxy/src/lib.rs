@@ -8,11 +8,14 @@
 //!   machines that are stepped with bytes or events and do no I/O.
 //! - [`Proxy`] moves the bytes between them, on one thread with one readiness loop.
 
+mod dialect;
 mod engine;
+mod facts;
 mod front;
 mod log;
 mod password;
 mod pool;
+mod postgres;
 mod refusal;
 mod session;
 mod settings;
@@ -21,13 +24,16 @@ mod upstream;
 mod url;
 mod wanted;
 
+pub use dialect::{Dialect, Pooling};
 pub use engine::{Ended, Proxy};
-pub use front::{Admission, Front, FrontStep, Gate};
+pub use facts::Facts;
+pub use front::{Admission, Front, Gate};
 pub use log::{Level, Log};
 pub use password::{PasswordError, find_password};
-pub use pool::{Asked, Pool, PoolKey};
+pub use pool::{Asked, Pool};
+pub use postgres::Postgres;
 pub use refusal::Refusal;
-pub use session::{FromServer, Leaving, News, Session, Start};
+pub use session::Session;
 pub use settings::{Limits, Listen, ListenError, Settings, StartError};
 pub use upstream::Upstream;
 pub use url::{Encryption, Place, ServerUrl, UrlError};

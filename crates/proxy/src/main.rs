@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    Encryption, Ended, Level, Limits, Listen, ListenError, Log, Proxy, ServerUrl, Settings, StartError,
-    find_password,
+    Encryption, Ended, Level, Limits, Listen, ListenError, Log, Pooling, Postgres, Proxy, ServerUrl,
+    Settings, StartError, find_password,
 };
 use ciphertoll_wire::Secret;
 use clap::error::ErrorKind;
@@ -37,6 +37,9 @@ struct Arguments {
     // Parsed later: clap would show a wrong value, which may have a password in it.
     #[arg(long, value_name = "URL")]
     server: String,
+    /// How long a client has a server connection
+    #[arg(long, value_name = "MODE", default_value = "session")]
+    mode: Mode,
     /// A user, beside our own, whose processes may come by the unix socket (a number; may be repeated)
     #[arg(long, value_name = "UID")]
     allow_uid: Vec<u32>,
@@ -62,6 +65,14 @@ struct Arguments {
     /// What is logged, on stderr
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: LogLevel,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Mode {
+    /// Until it leaves
+    Session,
+    /// Until its transaction ends: more clients than connections
+    Transaction,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -108,7 +119,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(arguments: Arguments, server: ServerUrl, log: Log) -> Result<Proxy, StartError> {
+fn start(arguments: Arguments, server: ServerUrl, log: Log) -> Result<Proxy<Postgres>, StartError> {
     let password = find_password(&server)?.unwrap_or_else(|| Secret::new(Vec::new()));
     let mut allowed_uids = arguments.allow_uid;
     allowed_uids.push(geteuid().as_raw());
@@ -127,6 +138,10 @@ fn start(arguments: Arguments, server: ServerUrl, log: Log) -> Result<Proxy, Sta
         server,
         password,
         allowed_uids,
+        pooling: match arguments.mode {
+            Mode::Session => Pooling::Session,
+            Mode::Transaction => Pooling::Transaction,
+        },
         limits: Limits {
             server_connections: arguments.pool_size,
             clients: arguments.max_clients,

@@ -2,28 +2,24 @@
 //! can share one behind a lock.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::hash::Hash;
 
-/// What connections have in common that clients can take from one another.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PoolKey {
-    /// The role.
-    pub user: String,
-    /// The database.
-    pub database: String,
-}
-
-/// Connections of one server, `S` being their numbers and `C` those of clients.
-pub struct Pool<S, C> {
+/// Connections of one server: `K` is what those have in common that clients can take from one another, `S` their numbers and
+/// `C` those of clients.
+pub struct Pool<K, S, C> {
     limit: usize,
     /// Connections that there are, also those that are being opened or reset.
     open: usize,
-    shelves: HashMap<Arc<PoolKey>, Shelf<S, C>>,
+    shelves: HashMap<K, Shelf<S, C>>,
 }
 
 struct Shelf<S, C> {
     /// The one used last is used next: the others grow old and are closed.
     idle: Vec<S>,
+    /// As a client has left them, who may come back to them: the first has waited for that longest.
+    kept: Vec<S>,
+    /// Taken from there for those that wait, and not given back yet.
+    stolen: usize,
     waiting: VecDeque<C>,
     opening: usize,
     open: usize,
@@ -36,7 +32,9 @@ pub enum Asked<S> {
     Take(S),
     /// It waits, and a connection is to be opened.
     Open,
-    /// It waits, and this idle connection of others is to be closed, so that one can be opened.
+    /// It waits, and this connection, kept for another client, is to be reset and given back.
+    Steal(S),
+    /// It waits, and this connection of others, idle or kept, is to be closed, so that one can be opened.
     Evict(S),
     /// It waits.
     Wait,
@@ -44,19 +42,19 @@ pub enum Asked<S> {
 
 impl<S, C> Default for Shelf<S, C> {
     fn default() -> Self {
-        Self { idle: Vec::new(), waiting: VecDeque::new(), opening: 0, open: 0 }
+        Self { idle: Vec::new(), kept: Vec::new(), stolen: 0, waiting: VecDeque::new(), opening: 0, open: 0 }
     }
 }
 
-impl<S: Copy + PartialEq, C: Copy + PartialEq> Pool<S, C> {
+impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, C> {
     /// A pool of at most `limit` connections, over all keys.
     pub fn new(limit: usize) -> Self {
         Self { limit, open: 0, shelves: HashMap::new() }
     }
 
     /// A client wants a connection.
-    pub fn ask(&mut self, key: &Arc<PoolKey>, client: C) -> Asked<S> {
-        let own = self.shelves.entry(Arc::clone(key)).or_default();
+    pub fn ask(&mut self, key: &K, client: C) -> Asked<S> {
+        let own = self.shelves.entry(key.clone()).or_default();
         if let Some(server) = own.idle.pop() {
             return Asked::Take(server);
         }
@@ -65,9 +63,9 @@ impl<S: Copy + PartialEq, C: Copy + PartialEq> Pool<S, C> {
     }
 
     /// What is to be done for those that wait: [`Asked::Open`] counts as begun.
-    pub fn refill(&mut self, key: &Arc<PoolKey>) -> Asked<S> {
+    pub fn refill(&mut self, key: &K) -> Asked<S> {
         let Some(own) = self.shelves.get_mut(key) else { return Asked::Wait };
-        if own.opening >= own.waiting.len() {
+        if own.opening + own.stolen >= own.waiting.len() {
             return Asked::Wait;
         }
         if self.open < self.limit {
@@ -76,23 +74,26 @@ impl<S: Copy + PartialEq, C: Copy + PartialEq> Pool<S, C> {
             own.open += 1;
             return Asked::Open;
         }
-        let idle = self.shelves.values_mut().find_map(|own| {
-            // The oldest of that shelf.
-            (!own.idle.is_empty()).then(|| own.idle.remove(0))
-        });
+        if let Some(kept) = oldest(&mut own.kept) {
+            own.stolen += 1;
+            return Asked::Steal(kept);
+        }
+        let others = self.shelves.values_mut();
+        let idle = others.into_iter().find_map(|own| oldest(&mut own.idle).or_else(|| oldest(&mut own.kept)));
         idle.map_or(Asked::Wait, Asked::Evict)
     }
 
     /// A connection is there that was being opened. Then it must be [given back](Self::give_back).
-    pub fn opened(&mut self, key: &Arc<PoolKey>) {
+    pub fn opened(&mut self, key: &K) {
         if let Some(own) = self.shelves.get_mut(key) {
             own.opening = own.opening.saturating_sub(1);
         }
     }
 
     /// A connection awaits a client: the one that has waited longest and has it now, if any waits.
-    pub fn give_back(&mut self, key: &Arc<PoolKey>, server: S) -> Option<C> {
-        let own = self.shelves.entry(Arc::clone(key)).or_default();
+    pub fn give_back(&mut self, key: &K, server: S) -> Option<C> {
+        let own = self.shelves.entry(key.clone()).or_default();
+        own.stolen = own.stolen.saturating_sub(1);
         let client = own.waiting.pop_front();
         if client.is_none() {
             own.idle.push(server);
@@ -100,19 +101,38 @@ impl<S: Copy + PartialEq, C: Copy + PartialEq> Pool<S, C> {
         client
     }
 
+    /// Whether clients wait for connections of this key.
+    pub fn is_waited_for(&self, key: &K) -> bool {
+        self.shelves.get(key).is_some_and(|own| !own.waiting.is_empty())
+    }
+
+    /// A connection is kept as its client has left it.
+    pub fn keep(&mut self, key: &K, server: S) {
+        self.shelves.entry(key.clone()).or_default().kept.push(server);
+    }
+
+    /// A kept connection is kept no more; it must be given back, or is its client's again.
+    pub fn unkeep(&mut self, key: &K, server: S) {
+        if let Some(own) = self.shelves.get_mut(key) {
+            own.kept.retain(|kept| *kept != server);
+        }
+    }
+
     /// A connection is no more, whoever had it; it has no number if it was never there. Others may be opened: see [`Self::refill`], for its key and those that
     /// [`Self::in_want`] names.
-    pub fn closed(&mut self, key: &Arc<PoolKey>, server: Option<S>) {
+    pub fn closed(&mut self, key: &K, server: Option<S>) {
         self.open = self.open.saturating_sub(1);
         if let Some(own) = self.shelves.get_mut(key) {
             own.open = own.open.saturating_sub(1);
+            own.stolen = own.stolen.saturating_sub(1);
             own.idle.retain(|idle| Some(*idle) != server);
+            own.kept.retain(|kept| Some(*kept) != server);
         }
         self.tidy(key);
     }
 
     /// A client waits no more.
-    pub fn forget(&mut self, key: &Arc<PoolKey>, client: C) {
+    pub fn forget(&mut self, key: &K, client: C) {
         if let Some(own) = self.shelves.get_mut(key) {
             own.waiting.retain(|waiting| *waiting != client);
         }
@@ -120,19 +140,19 @@ impl<S: Copy + PartialEq, C: Copy + PartialEq> Pool<S, C> {
     }
 
     /// The client that has waited longest, which waits no more.
-    pub fn first_waiting(&mut self, key: &Arc<PoolKey>) -> Option<C> {
+    pub fn first_waiting(&mut self, key: &K) -> Option<C> {
         self.shelves.get_mut(key)?.waiting.pop_front()
     }
 
     /// Whether there are connections of this key, those that are being opened left out: somebody will give one back.
-    pub fn has_open(&self, key: &Arc<PoolKey>) -> bool {
+    pub fn has_open(&self, key: &K) -> bool {
         self.shelves.get(key).is_some_and(|own| own.open > own.opening)
     }
 
     /// A key whose clients wait for more connections than are being opened, if there is one.
-    pub fn in_want(&self) -> Option<Arc<PoolKey>> {
-        let mut wanting = self.shelves.iter().filter(|(_, own)| own.opening < own.waiting.len());
-        wanting.next().map(|(key, _)| Arc::clone(key))
+    pub fn in_want(&self) -> Option<K> {
+        let mut wanting = self.shelves.iter().filter(|(_, own)| own.opening + own.stolen < own.waiting.len());
+        wanting.next().map(|(key, _)| key.clone())
     }
 
     /// Connections that there are.
@@ -141,7 +161,7 @@ impl<S: Copy + PartialEq, C: Copy + PartialEq> Pool<S, C> {
     }
 
     /// Databases' names are clients' to make up: what nobody uses is not remembered.
-    fn tidy(&mut self, key: &Arc<PoolKey>) {
+    fn tidy(&mut self, key: &K) {
         let unused = |own: &Shelf<S, C>| own.open == 0 && own.waiting.is_empty();
         if self.shelves.get(key).is_some_and(unused) {
             self.shelves.remove(key);
@@ -149,17 +169,17 @@ impl<S: Copy + PartialEq, C: Copy + PartialEq> Pool<S, C> {
     }
 }
 
+fn oldest<S>(servers: &mut Vec<S>) -> Option<S> {
+    (!servers.is_empty()).then(|| servers.remove(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn key(database: &str) -> Arc<PoolKey> {
-        Arc::new(PoolKey { user: "app".to_owned(), database: database.to_owned() })
-    }
-
     #[test]
     fn a_connection_goes_from_one_client_to_the_next() {
-        let (mut pool, shop) = (Pool::new(1), key("shop"));
+        let (mut pool, shop) = (Pool::new(1), "shop");
         assert_eq!(pool.ask(&shop, 'a'), Asked::Open);
         assert_eq!(pool.ask(&shop, 'b'), Asked::Wait);
         pool.opened(&shop);
@@ -174,13 +194,13 @@ mod tests {
 
     #[test]
     fn who_waits_gets_the_place_of_one_that_broke() {
-        let (mut pool, shop) = (Pool::new(1), key("shop"));
+        let (mut pool, shop) = (Pool::new(1), "shop");
         assert_eq!(pool.ask(&shop, 'a'), Asked::Open);
         pool.opened(&shop);
         assert_eq!(pool.give_back(&shop, 1), Some('a'));
         assert_eq!(pool.ask(&shop, 'b'), Asked::Wait);
         pool.closed(&shop, Some(1));
-        assert_eq!(pool.in_want(), Some(Arc::clone(&shop)));
+        assert_eq!(pool.in_want(), Some(shop));
         assert_eq!(pool.refill(&shop), Asked::Open);
         assert_eq!((pool.in_want(), pool.refill(&shop)), (None, Asked::Wait));
         // It could not be opened: its client is told, and nothing of the database is remembered.
@@ -191,9 +211,29 @@ mod tests {
     }
 
     #[test]
+    fn a_kept_connection_is_taken_when_there_may_be_no_more() {
+        let (mut pool, shop) = (Pool::new(1), "shop");
+        assert_eq!(pool.ask(&shop, 'a'), Asked::Open);
+        pool.opened(&shop);
+        assert_eq!(pool.give_back(&shop, 1), Some('a'));
+        pool.keep(&shop, 1);
+        assert_eq!(pool.ask(&shop, 'b'), Asked::Steal(1));
+        // It is on its way: nothing more is done for those that wait.
+        assert_eq!((pool.ask(&shop, 'c'), pool.in_want()), (Asked::Wait, Some(shop)));
+        assert_eq!(pool.give_back(&shop, 1), Some('b'));
+        assert!(pool.is_waited_for(&shop));
+        pool.keep(&shop, 1);
+        pool.unkeep(&shop, 1);
+        assert_eq!(pool.give_back(&shop, 1), Some('c'));
+        // One that is kept does not stay in the way of other databases.
+        pool.keep(&shop, 1);
+        assert_eq!(pool.ask(&"till", 'd'), Asked::Evict(1));
+    }
+
+    #[test]
     fn idle_connections_of_others_make_room() {
         let mut pool = Pool::new(2);
-        let (shop, till) = (key("shop"), key("till"));
+        let (shop, till) = ("shop", "till");
         for (client, server) in [('a', 1), ('b', 2)] {
             assert_eq!(pool.ask(&shop, client), Asked::Open);
             pool.opened(&shop);

@@ -1,7 +1,9 @@
 //! What a client is told that is not let in, or not let go on.
 
-use ciphertoll_wire::postgres::Severity;
+use ciphertoll_net::Error;
 use ciphertoll_wire::postgres::server::{Report, write_error};
+use ciphertoll_wire::postgres::{self, Severity};
+use ciphertoll_wire::session;
 
 /// A reason, with its SQL state ("PostgreSQL Error Codes").
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,29 @@ impl Refusal {
     /// A refusal with this state.
     pub fn new(sqlstate: [u8; 5], message: impl Into<String>) -> Self {
         Self { sqlstate, message: message.into() }
+    }
+
+    /// A server's refusal in its own words; none where it has not refused.
+    pub fn of_server(error: &session::Error) -> Option<Self> {
+        match error {
+            session::Error::Postgres(postgres::Error::Server { sqlstate, message, .. }) => {
+                Some(Self::new(<[u8; 5]>::try_from(sqlstate.as_bytes()).ok()?, message.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Why a connection could not be opened.
+    pub fn not_opened(error: &Error) -> Self {
+        let said = if let Error::Protocol(error) = error { Self::of_server(error) } else { None };
+        said.unwrap_or_else(|| {
+            Self::new(Self::NO_SERVER, format!("the proxy cannot connect to the server: {error}"))
+        })
+    }
+
+    /// Why a client's settings were not made.
+    pub fn not_set(error: &session::Error) -> Self {
+        Self::of_server(error).unwrap_or_else(|| Self::new(Self::PARAMETER, error.to_string()))
     }
 
     /// Appends the message that says it; the connection ends after it.

@@ -1,130 +1,263 @@
 //! One client on one server connection: what is said between the two, and what must be said before and after.
 
-use ciphertoll_wire::postgres::errand::Errand;
-use ciphertoll_wire::postgres::relay::{FromClient, Relay, Rest};
-use ciphertoll_wire::postgres::{Error, Parameters, Response, Severity, TransactionStatus};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
+use ciphertoll_wire::Response;
+use ciphertoll_wire::postgres::effects::{Discards, Effects};
+use ciphertoll_wire::postgres::errand::Errand;
+use ciphertoll_wire::postgres::follow::Follow;
+use ciphertoll_wire::postgres::relay::{Relay, Rest};
+use ciphertoll_wire::postgres::{Error, Parameters, Severity, TransactionStatus};
+
+use crate::dialect::{FromClient, FromServer, Leaving, News, Parted, Place, Start, Then};
+use crate::facts::Facts;
 use crate::wanted::{Wanted, cannot_fail};
 
-/// A client's session on a server connection that was idle and reset.
+/// A client's session on a server connection, all of it or as much as one transaction.
 #[derive(Debug)]
 pub struct Session {
     relay: Relay,
-    /// The client's settings, whose answers are still to come.
-    errand: Option<Errand>,
+    errand: Option<(Purpose, Errand)>,
     /// The server was sent something that a reset must undo.
     touched: bool,
     /// What a setting was before one was put in front of whatever the client says first.
     before: Option<(String, Vec<u8>)>,
-    start: Start,
+    /// What goes with the client where sessions are parted.
+    shared: Option<Box<Shared>>,
 }
 
-/// When a client is told that it may begin.
+/// What is asked of the server for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// At once. What was written for the server may wait for what the client says first.
-    Now,
-    /// When the server has taken the client's settings. What was written for it must be sent.
-    WhenSet,
+enum Purpose {
+    /// Its settings, in front of whatever it says first.
+    Early,
+    /// Its settings, before it may say anything.
+    Settings,
+    /// What it has set, after which it may say something again.
+    Values,
 }
 
-/// What to do with the bytes of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FromServer {
-    /// So many from the front are nobody's.
-    pub skip_bytes: usize,
-    /// So many behind those are the client's.
-    pub pass_bytes: usize,
-    /// What the client is to be told before those.
-    pub news: News,
+/// A session that may go on elsewhere.
+#[derive(Debug)]
+struct Shared {
+    wanted: Wanted,
+    place: Place,
+    follow: Follow,
+    pin: Pin,
+    /// Settings that the server does not report, and that may have been made.
+    unknown: Vec<Vec<u8>>,
+    /// What was known of those that it does report, see [`Parameters::changes`].
+    changes: u64,
+    /// Whether the server has reported any since the session began.
+    news: NewsOfSettings,
+    /// Whether the client has said anything here.
+    spoken: Spoken,
 }
 
-/// What has become of a client's settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// Nothing new.
+/// Whether a session must stay where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pin {
     None,
-    /// The server has taken them, and the client may begin.
-    Begins,
-    /// The server does not take them.
-    Refused(Error),
+    Found(&'static str),
+    /// Whoever needs to know has been told.
+    Said,
 }
 
-/// What is to be done with a server connection whose client has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
-    /// Nothing: the server has not heard of that client. What was written for it is to be dropped.
-    Untouched,
-    /// A reset.
-    Reset(TransactionStatus),
-    /// It must be closed, as nobody knows what the server will say next.
-    Close(&'static str),
+enum NewsOfSettings {
+    None,
+    Some,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spoken {
+    Nothing,
+    Something,
+}
+
+/// Settings that are reported, and that nobody can set.
+const FIXED: [&str; 6] = [
+    "server_version",
+    "server_encoding",
+    "is_superuser",
+    "session_authorization",
+    "integer_datetimes",
+    "in_hot_standby",
+];
 
 impl Session {
-    /// Begins a session. What gives it the client's settings is appended to `to_server`, which must be empty; the
-    /// settings that are sure to be taken are in `parameters` then.
-    pub fn begin(
-        wanted: &Wanted,
-        parameters: &mut Parameters,
-        to_server: &mut Vec<u8>,
-    ) -> Result<Self, Error> {
-        let differing = wanted.differing(parameters);
+    /// Begins a session of its own connection. What gives it the client's settings is appended to `to_server`, which
+    /// must be empty; the settings that are sure to be taken are in `facts` then.
+    pub fn begin(wanted: &Wanted, facts: &mut Facts, to_server: &mut Vec<u8>) -> Result<Self, Error> {
         let mut session =
-            Self { relay: Relay::new(), errand: None, touched: false, before: None, start: Start::Now };
-        if differing.is_empty() {
-            return Ok(session);
-        }
-        match differing.as_slice() {
-            [(name, value)] if cannot_fail(name, value, parameters) => {
-                let before = parameters.get(name.as_bytes()).unwrap_or_default().to_vec();
+            Self { relay: Relay::new(), errand: None, touched: false, before: None, shared: None };
+        let differing = wanted.differing(&facts.parameters);
+        let purpose = match differing.as_slice() {
+            [] => return Ok(session),
+            [(name, value)] if cannot_fail(name, value, &facts.parameters) => {
+                let before = facts.parameters.get(name.as_bytes()).unwrap_or_default().to_vec();
                 session.before = Some(((*name).to_owned(), before));
-                parameters.set(name.as_bytes(), value.as_bytes())?;
+                facts.parameters.set(name.as_bytes(), value.as_bytes())?;
+                Purpose::Early
             }
             _ => {
-                session.start = Start::WhenSet;
                 session.touched = true;
+                Purpose::Settings
             }
-        }
-        session.errand = Some(Errand::settings(differing, to_server)?);
+        };
+        session.errand = Some((purpose, Errand::settings(differing, to_server)?));
         Ok(session)
     }
 
-    /// When the client is told that it may begin.
+    /// Begins one that is parted after each transaction, on a connection that was reset or has been the client's own
+    /// since.
+    pub fn share(
+        wanted: Wanted,
+        place: Place,
+        facts: &mut Facts,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self, Box<NotBegun>> {
+        let begun = match place {
+            Place::Fresh => Self::begin(&wanted, facts, to_server),
+            Place::Own => {
+                Ok(Self { relay: Relay::new(), errand: None, touched: true, before: None, shared: None })
+            }
+        };
+        let mut session = match begun {
+            Ok(session) => session,
+            Err(error) => return Err(Box::new(NotBegun { wanted, error })),
+        };
+        session.shared = Some(Box::new(Shared {
+            wanted,
+            follow: Follow::default(),
+            place,
+            pin: Pin::None,
+            unknown: Vec::new(),
+            changes: facts.parameters.changes(),
+            news: NewsOfSettings::None,
+            spoken: Spoken::Nothing,
+        }));
+        Ok(session)
+    }
+
+    /// When the client is told that it may begin, or go on.
     pub fn start(&self) -> Start {
-        self.start
+        match self.errand {
+            None | Some((Purpose::Early, _)) => Start::Now,
+            Some(_) => Start::WhenSet,
+        }
     }
 
     /// Looks at the client's next bytes, those that were not passed on before and newer ones. An error is the client's.
-    pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
-        let taken = self.relay.from_client(input)?;
-        self.touched |= taken.pass_bytes > 0;
-        Ok(taken)
+    pub fn from_client(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromClient, Error> {
+        let (mut look, mut insert) = (input, Vec::new());
+        if let Some(shared) = &mut self.shared {
+            let until =
+                shared.follow.from_client(input, &mut shared.wanted.statements, &mut facts.prepared)?;
+            (look, insert) = (&input[..until.bytes], until.insert);
+            if !look.is_empty() {
+                shared.spoken = Spoken::Something;
+            }
+        }
+        let taken = self.relay.from_client(look)?;
+        self.touched |= taken.pass_bytes > 0 || !insert.is_empty();
+        Ok(FromClient { pass_bytes: taken.pass_bytes, insert, goodbye: taken.goodbye })
     }
 
     /// Looks at the server's next bytes, those that were neither skipped nor passed on before and newer ones. What it
-    /// says of its settings is kept in `parameters`. After an error the connection is of no more use.
-    pub fn from_server(&mut self, input: &[u8], parameters: &mut Parameters) -> Result<FromServer, Error> {
+    /// says of its settings is kept in `facts`. After an error the connection is of no more use.
+    pub fn from_server(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromServer, Error> {
         let mut rest = input;
-        let mut news = News::None;
-        if let Some(errand) = &mut self.errand {
-            match errand.step(&mut rest, parameters) {
-                Ok(Response::NeedInput) => {
-                    return Ok(FromServer { skip_bytes: input.len() - rest.len(), pass_bytes: 0, news });
-                }
-                Ok(Response::Done(_)) if self.start == Start::WhenSet => news = News::Begins,
-                Ok(Response::Done(_)) => {}
-                Err(error) if self.start == Start::WhenSet && awaits_commands(&error) => {
-                    news = News::Refused(error);
-                }
-                Err(error) => return Err(error),
-            }
-            self.errand = None;
-            self.start = Start::Now;
-        }
+        let news = self.errand(&mut rest, facts)?;
         let skip_bytes = input.len() - rest.len();
-        let pass_bytes = self.relay.from_server(rest, parameters)?;
-        Ok(FromServer { skip_bytes, pass_bytes, news })
+        let mut taken = FromServer { skip_bytes, news, ..FromServer::default() };
+        if self.errand.is_some() || matches!(taken.news, News::Refused(_)) {
+            return Ok(taken);
+        }
+        let mut look = rest;
+        if let Some(shared) = &mut self.shared {
+            let answers =
+                shared.follow.from_server(rest, &mut shared.wanted.statements, &mut facts.prepared)?;
+            look = &rest[..answers.bytes];
+            taken.drop_bytes = answers.skip_bytes;
+        }
+        taken.pass_bytes = self.relay.from_server(look, &mut facts.parameters)?;
+        if taken.drop_bytes == 0 {
+            taken.then = self.rests(facts);
+        }
+        Ok(taken)
+    }
+
+    /// Reads the answers to what was asked for the client, if there is something.
+    fn errand(&mut self, rest: &mut &[u8], facts: &mut Facts) -> Result<News, Error> {
+        let Some((purpose, errand)) = &mut self.errand else { return Ok(News::None) };
+        let news = match (errand.step(rest, &mut facts.parameters), *purpose) {
+            (Ok(Response::NeedInput), _) => return Ok(News::None),
+            (Ok(Response::Done(_)), Purpose::Early) => News::None,
+            (Ok(Response::Done(_)), Purpose::Settings) => News::Begins,
+            (Ok(Response::Done(_)), Purpose::Values) => {
+                let values = errand.take_values();
+                if let Some(shared) = &mut self.shared {
+                    shared.learn(values);
+                }
+                News::Begins
+            }
+            (Err(error), Purpose::Settings) if awaits_commands(&error) => News::Refused(error.into()),
+            (Err(error), _) => return Err(error),
+        };
+        facts.prepared.forget_unnamed();
+        self.errand = None;
+        Ok(news)
+    }
+
+    /// What can be done with the connection when all is answered.
+    fn rests(&mut self, facts: &Facts) -> Then {
+        let Some(shared) = &mut self.shared else { return Then::GoesOn };
+        let is_clean = self.relay.rest() == Rest::Clean(TransactionStatus::Idle);
+        if !is_clean || self.errand.is_some() || shared.spoken == Spoken::Nothing {
+            return Then::GoesOn;
+        }
+        let effects = shared.follow.settle();
+        if !effects.is_none() {
+            shared.take_over(effects, facts);
+        }
+        if shared.changes != facts.parameters.changes() {
+            shared.acquire(facts);
+        }
+        match shared.pin {
+            Pin::Found(reason) => {
+                shared.pin = Pin::Said;
+                Then::Pinned(reason)
+            }
+            Pin::Said => Then::GoesOn,
+            Pin::None if !shared.unknown.is_empty() => Then::Asks,
+            Pin::None => Then::Rests,
+        }
+    }
+
+    /// Asks for the values of settings that the server does not report.
+    pub fn ask(&mut self, to_server: &mut Vec<u8>) -> Result<(), Error> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let errand = Errand::values(shared.unknown.iter().map(Vec::as_slice), to_server)?;
+        self.errand = Some((Purpose::Values, errand));
+        Ok(())
+    }
+
+    /// Whether the session can be parted before the client has said anything.
+    pub fn can_be_parted(&self) -> bool {
+        self.shared.is_some() && self.start() == Start::Now
+    }
+
+    /// Ends a session that rests.
+    pub fn part(mut self, facts: &mut Facts) -> Result<Parted<Wanted, TransactionStatus>, Error> {
+        let wanted = self.shared.take().map(|shared| {
+            let mut wanted = shared.wanted;
+            if shared.place == Place::Fresh || shared.news == NewsOfSettings::Some {
+                wanted.told = digest(&facts.parameters);
+            }
+            wanted
+        });
+        Ok(Parted { wanted, leaving: self.leave(facts)? })
     }
 
     /// Whether the client can be told more of what has become of the server.
@@ -132,11 +265,11 @@ impl Session {
         self.relay.between_answers() && !self.relay.error_was_last()
     }
 
-    /// What is left behind. `parameters` are as before, where the server has not heard of the client.
-    pub fn leave(self, parameters: &mut Parameters) -> Result<Leaving, Error> {
+    /// What is left behind. `facts` are as before, where the server has not heard of the client.
+    pub fn leave(self, facts: &mut Facts) -> Result<Leaving<TransactionStatus>, Error> {
         if !self.touched {
             if let Some((name, value)) = &self.before {
-                parameters.set(name.as_bytes(), value)?;
+                facts.parameters.set(name.as_bytes(), value)?;
             }
             // Nothing was sent, but the server may have begun to say something unasked.
             return Ok(match self.relay.rest() {
@@ -152,6 +285,75 @@ impl Session {
             Rest::Unknown(reason) => Leaving::Close(reason),
         })
     }
+
+    /// The settings whose newest values the client has not been told, if it has been elsewhere.
+    pub fn untold<'a>(&self, facts: &'a Facts) -> Option<&'a Parameters> {
+        let shared = self.shared.as_ref().filter(|shared| shared.place == Place::Fresh)?;
+        let told = shared.wanted.told;
+        (told != digest(&facts.parameters)).then_some(&facts.parameters)
+    }
+}
+
+impl Shared {
+    fn pins(&mut self, reason: &'static str) {
+        if self.pin == Pin::None {
+            self.pin = Pin::Found(reason);
+        }
+    }
+
+    /// A transaction has had these effects.
+    fn take_over(&mut self, effects: Effects, facts: &Facts) {
+        if effects.discards == Discards::All {
+            self.wanted.give_up();
+            self.unknown.clear();
+            self.pin = Pin::None;
+        }
+        if let Some(reason) = effects.pin {
+            self.pins(reason);
+        }
+        let reported = |name: &[u8]| facts.parameters.get(name).is_some();
+        self.unknown.extend(effects.settings.into_iter().filter(|name| !reported(name)));
+    }
+
+    /// The server has reported new values of settings.
+    fn acquire(&mut self, facts: &Facts) {
+        self.changes = facts.parameters.changes();
+        self.news = NewsOfSettings::Some;
+        for (name, value) in facts.parameters.iter() {
+            let is_fixed = FIXED.iter().any(|fixed| name.eq_ignore_ascii_case(fixed.as_bytes()));
+            let wanted = std::str::from_utf8(name).ok().and_then(|name| self.wanted.value(name));
+            let wanted = wanted.map(str::as_bytes).or_else(|| facts.base.get(name));
+            if !is_fixed && wanted != Some(value) && self.wanted.acquire(name, value).is_err() {
+                self.pins("a setting that cannot be made elsewhere");
+            }
+        }
+    }
+
+    /// The server has said what was asked.
+    fn learn(&mut self, values: Vec<Option<Vec<u8>>>) {
+        for (name, value) in std::mem::take(&mut self.unknown).iter().zip(values) {
+            let Some(value) = value else { continue };
+            if self.wanted.acquire(name, &value).is_err() {
+                self.pins("a setting that cannot be made elsewhere");
+            }
+        }
+    }
+}
+
+/// A session that cannot be begun, and who wanted it.
+#[derive(Debug)]
+pub struct NotBegun {
+    /// The client.
+    pub wanted: Wanted,
+    /// Why not.
+    pub error: Error,
+}
+
+/// Tells whether two connections have the same settings.
+fn digest(parameters: &Parameters) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parameters.iter().for_each(|pair| pair.hash(&mut hasher));
+    hasher.finish()
 }
 
 /// Whether the server has only said no.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ciphertoll_wire::Secret;
 
+use crate::dialect::Pooling;
 use crate::password::PasswordError;
 use crate::url::ServerUrl;
 
@@ -20,6 +21,8 @@ pub struct Settings {
     pub password: Secret,
     /// Whose processes may come to a unix socket.
     pub allowed_uids: Vec<u32>,
+    /// How long a client has a server connection.
+    pub pooling: Pooling,
     /// How much and how long.
     pub limits: Limits,
 }

@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::tls::{Context, Library, PeerName, Resumption, Settings, Strength, Version};
 use ciphertoll_net::{Address, Connecting, ContextSource, Dialer, Error, Transport};
-use ciphertoll_wire::postgres::{self, CancelKey, ChannelBinding, Connect};
-use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::tls::NamedGroup;
-use ciphertoll_wire::{Secret, session};
 
+use crate::dialect::Dialing;
 use crate::url::{Encryption, Place, ServerUrl};
 
 /// What a key is sent for comes first: the one group that every server has had for long, and that is fast everywhere.
@@ -23,10 +21,6 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// A server, as connections to it are opened.
 pub struct Upstream {
-    url: ServerUrl,
-    password: Secret,
-    /// So that no password is hashed for each connection.
-    keys: Arc<KeyCache>,
     context: Option<Context>,
     addresses: Addresses,
 }
@@ -49,7 +43,7 @@ struct Named {
 
 impl Upstream {
     /// Reads authorities and certificates, and looks the name up. That this fails is no error: it is tried again.
-    pub fn new(url: &ServerUrl, password: Secret) -> Result<Self, Error> {
+    pub fn new(url: &ServerUrl) -> Result<Self, Error> {
         let context = context(url)?;
         let addresses = match &url.place {
             Place::Socket(path) => Addresses::Known(Address::Unix(path.clone())),
@@ -58,21 +52,23 @@ impl Upstream {
                 Err(_) => Addresses::Named(Named::look_up(host, *port)),
             },
         };
-        Ok(Self { url: url.clone(), password, keys: Arc::new(KeyCache::new()), context, addresses })
+        Ok(Self { context, addresses })
     }
 
-    /// Begins a connect that ends logged in to this database.
-    pub fn open(&mut self, database: &str) -> Result<Connecting, Error> {
-        let login = self.login(Some(database.to_owned()));
-        let machine = Connect::pooled(Arc::clone(&login), Arc::clone(&self.keys));
-        self.dial(login, machine)
+    /// Whether nothing is said to the server in plaintext.
+    pub fn is_encrypted(&self) -> bool {
+        self.context.is_some()
     }
 
-    /// Begins a connect that asks for the end of what another connection does.
-    pub fn cancel(&mut self, process_id: u32, key: CancelKey) -> Result<Connecting, Error> {
-        let login = self.login(None);
-        let machine = Connect::cancelling(Arc::clone(&login), process_id, key);
-        self.dial(login, machine)
+    /// Begins a connect.
+    pub fn open(&mut self, dialing: Dialing) -> Result<Connecting, Error> {
+        let dialer = Dialer {
+            address: self.addresses.next()?,
+            login: dialing.login,
+            tls: self.context.clone().map(ContextSource::Shared),
+            transport: Transport::NonBlocking,
+        };
+        dialer.dial_as(dialing.machine)
     }
 
     /// A connect has failed: the next one is tried elsewhere, if there is more than one place.
@@ -80,27 +76,6 @@ impl Upstream {
         if let Addresses::Named(named) = &mut self.addresses {
             named.turn = named.turn.wrapping_add(1);
         }
-    }
-
-    fn dial(&mut self, login: Arc<postgres::Login>, machine: Connect) -> Result<Connecting, Error> {
-        let dialer = Dialer {
-            address: self.addresses.next()?,
-            login: session::Login::Postgres(login),
-            tls: self.context.clone().map(ContextSource::Shared),
-            transport: Transport::NonBlocking,
-        };
-        dialer.dial_as(session::Connect::Postgres(machine))
-    }
-
-    fn login(&self, database: Option<String>) -> Arc<postgres::Login> {
-        let encrypted = self.context.is_some();
-        Arc::new(postgres::Login {
-            user: self.url.user.clone(),
-            password: self.password.clone(),
-            database,
-            encryption: if encrypted { postgres::Encryption::Tls } else { postgres::Encryption::Plain },
-            channel_binding: if encrypted { ChannelBinding::Preferred } else { ChannelBinding::Disabled },
-        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a client asks for in its first message.
 
 use ciphertoll_wire::postgres::Parameters;
+use ciphertoll_wire::postgres::follow::Statements;
 use ciphertoll_wire::postgres::server::StartupMessage;
 
 use crate::refusal::Refusal;
@@ -9,6 +10,8 @@ use crate::refusal::Refusal;
 const NAME: &str = "application_name";
 /// What a server keeps of a name, less one: longer ones are cut.
 const MAX_NAME_BYTES: usize = 63;
+/// Settings that a session may have set; more are state that is kept where it is.
+const MAX_ACQUIRED: usize = 64;
 /// The setting that says how all others are written.
 const ENCODING: &str = "client_encoding";
 
@@ -21,6 +24,12 @@ pub struct Wanted {
     pub database: Option<String>,
     /// Names and values; the encoding last.
     settings: Vec<(String, String)>,
+    /// What the session has set since, which counts more.
+    acquired: Vec<(String, String)>,
+    /// What the session has prepared.
+    pub(crate) statements: Statements,
+    /// What the client was last told of its session's settings: a digest.
+    pub(crate) told: u64,
 }
 
 impl Wanted {
@@ -42,16 +51,58 @@ impl Wanted {
         let user = user.filter(|user| !user.is_empty());
         let user = user.ok_or_else(|| Refusal::new(Refusal::WHO, "no user was named"))?;
         settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
-        Ok(Self { user, database: database.filter(|name| !name.is_empty()), settings })
+        let database = database.filter(|name| !name.is_empty());
+        let (acquired, statements) = (Vec::new(), Statements::default());
+        Ok(Self { user, database, settings, acquired, statements, told: 0 })
     }
 
-    /// The settings that differ from those of a session.
+    /// The settings that differ from those of a session; the encoding last.
     pub(crate) fn differing<'a>(&'a self, parameters: &Parameters) -> Vec<(&'a str, &'a str)> {
         let differs = |(name, value): &&(String, String)| {
             parameters.get(name.as_bytes()).is_none_or(|known| known != value.as_bytes())
         };
-        self.settings.iter().filter(differs).map(|(name, value)| (name.as_str(), value.as_str())).collect()
+        let is_older = |(name, _): &&(String, String)| find(&self.acquired, name).is_none();
+        let mut differing: Vec<_> =
+            self.settings.iter().filter(is_older).chain(&self.acquired).filter(differs).collect();
+        if !self.acquired.is_empty() {
+            differing.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
+        }
+        differing.into_iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
+
+    /// The session has set something, which shall be so wherever it goes on.
+    pub(crate) fn acquire(&mut self, name: &[u8], value: &[u8]) -> Result<(), Unportable> {
+        // What others read before the encoding is set must be the same in all.
+        let text = |bytes: &[u8]| {
+            let text = String::from_utf8(bytes.to_vec()).ok().filter(|text| text.is_ascii());
+            text.ok_or(Unportable)
+        };
+        let (name, value) = (text(name)?, text(value)?);
+        self.acquired.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
+        if find(&self.settings, &name) != Some(value.as_str()) {
+            self.acquired.push((name, value));
+        }
+        if self.acquired.len() > MAX_ACQUIRED { Err(Unportable) } else { Ok(()) }
+    }
+
+    /// The value that a setting should have.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        find(&self.acquired, name).or_else(|| find(&self.settings, name))
+    }
+
+    /// The session has given up what it had.
+    pub(crate) fn give_up(&mut self) {
+        self.acquired.clear();
+    }
+}
+
+/// A setting that cannot be made elsewhere as it is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unportable;
+
+fn find<'a>(settings: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let found = settings.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.as_str())
 }
 
 /// Whether a server is sure to take this setting, and as it is.

@@ -44,6 +44,7 @@
 
 pub mod mysql;
 pub mod postgres;
+pub mod relay;
 pub mod scram;
 pub mod secret;
 pub mod session;

@@ -1,18 +1,10 @@
 //! A client and a server connection find each other.
 
-use std::sync::Arc;
-
-use ciphertoll_wire::postgres::server::{
-    Authentication, write_authentication, write_backend_key_data, write_parameter_status,
-    write_ready_for_query,
-};
-use ciphertoll_wire::postgres::{CancelKey, Error, Parameters, TransactionStatus};
-
-use super::{Client, ClientStage, Duty, Proxy, Server, ServerStage};
+use super::{Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
+use crate::dialect::{Dialect, Place, Session, Start, Ticket, Wanted};
 use crate::log::Level;
-use crate::pool::{Asked, PoolKey};
+use crate::pool::Asked;
 use crate::refusal::Refusal;
-use crate::session::{Session, Start};
 use crate::slab::Id;
 
 /// A process number and a secret.
@@ -20,28 +12,36 @@ const CANCEL_KEY_BYTES: usize = 8;
 /// For so many clients that nobody notices what drawing them costs.
 const RANDOM_BYTES: usize = 64 * CANCEL_KEY_BYTES;
 
-impl Proxy {
+impl<D: Dialect> Proxy<D> {
     /// Gives a server connection that awaits commands to a client that waits.
     pub(super) fn attach(&mut self, client_id: Id, server_id: Id) {
         let server = self.servers.get_mut(server_id);
         let Some(Server { stage: ServerStage::Up(backend), .. }) = server else { return };
-        let Some(Client { stage, .. }) = self.clients.get_mut(client_id) else {
-            return self.hand_over(server_id);
+        let Some(client) = self.clients.get_mut(client_id) else { return self.hand_over(server_id) };
+        let wanted = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
+            ClientStage::Queued { wanted, .. } => wanted,
+            other => {
+                client.stage = other;
+                return self.hand_over(server_id);
+            }
         };
-        let ClientStage::Queued { wanted, .. } = stage else { return self.hand_over(server_id) };
-        let session = match Session::begin(wanted, &mut backend.parameters, backend.channel.output()) {
+        let to_server = backend.channel.output();
+        let session = match self.dialect.begin(wanted, Place::Fresh, &mut backend.facts, to_server) {
             Ok(session) => session,
-            Err(error) => {
-                backend.channel.output().clear();
-                self.refuse(client_id, &Refusal::new(Refusal::PARAMETER, error.to_string()));
+            Err((wanted, error)) => {
+                to_server.clear();
+                let refusal = Refusal::not_set(&error);
+                wanted.refuse(&refusal, client.channel.output());
+                self.refused(client_id, &refusal);
                 return self.hand_over(server_id);
             }
         };
         let start = session.start();
-        *stage = ClientStage::Attached(server_id);
+        client.stage = ClientStage::Attached(server_id);
+        client.home = Some(server_id);
         backend.duty = Duty::Session { client: client_id, session };
         match start {
-            Start::Now => self.greet(client_id, server_id),
+            Start::Now => self.welcome(client_id, server_id),
             Start::WhenSet => {
                 if let Err(error) = backend.channel.send() {
                     self.server_lost(server_id, Some(&error));
@@ -52,19 +52,31 @@ impl Proxy {
         }
     }
 
-    /// Tells a client that it is in.
-    pub(super) fn greet(&mut self, client_id: Id, server_id: Id) {
-        let Some((process_id, secret)) = self.new_cancel_key() else {
+    /// Tells a client that it is in, or may go on.
+    pub(super) fn welcome(&mut self, client_id: Id, server_id: Id) {
+        let Some(Client { channel, ticket: Some(_), .. }) = self.clients.get_mut(client_id) else {
+            return self.greet(client_id, server_id);
+        };
+        if let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get(server_id)
+            && let Duty::Session { session, .. } = &backend.duty
+            && session.greet_again(&backend.facts, channel.output()).is_err()
+        {
+            return self.client_gone(client_id, "cannot be told of its settings");
+        }
+        self.again.push(Turn::Up(client_id));
+    }
+
+    fn greet(&mut self, client_id: Id, server_id: Id) {
+        let Some(ticket) = self.new_ticket() else {
             return self.refuse(client_id, &Refusal::new(*b"XX000", "OpenSSL has no random bytes"));
         };
         let server = self.servers.get(server_id);
         let Some(Server { stage: ServerStage::Up(backend), .. }) = server else { return };
         let Some(client) = self.clients.get_mut(client_id) else { return };
-        client.process_id = process_id;
-        client.secret = secret;
-        self.by_process.insert(process_id, client_id);
-        let out = client.channel.output();
-        let greeted = write_greeting(out, &backend.parameters, process_id, secret);
+        let Duty::Session { session, .. } = &backend.duty else { return };
+        client.ticket = Some(ticket);
+        self.by_process.insert(ticket.process_id, client_id);
+        let greeted = session.greet(&backend.facts, ticket, client.channel.output());
         if greeted.is_err() || client.channel.send().is_err() {
             return self.client_gone(client_id, "went away");
         }
@@ -75,10 +87,11 @@ impl Proxy {
             &[("client", &client_id.index), ("server_connection", &server_id.index)],
         );
         self.catch_up(client_id);
+        self.part_early(client_id, server_id);
     }
 
     /// What a client must show to cancel; no two clients are told the same process.
-    fn new_cancel_key(&mut self) -> Option<(u32, [u8; 4])> {
+    fn new_ticket(&mut self) -> Option<Ticket> {
         loop {
             if self.random.is_empty() {
                 // Many at once: each draw costs OpenSSL a system call.
@@ -89,13 +102,13 @@ impl Proxy {
             // Some drivers take it for a signed number, and some for the lack of one if it is 0.
             let process_id = u32::from_be_bytes(*drawn.first_chunk()?) >> 1;
             if process_id != 0 && !self.by_process.contains_key(&process_id) {
-                return Some((process_id, *drawn.last_chunk()?));
+                return Some(Ticket { process_id, secret: *drawn.last_chunk()? });
             }
         }
     }
 
     /// Does what the pool has said for those that wait.
-    pub(super) fn open_as(&mut self, key: &Arc<PoolKey>, mut asked: Asked<Id>) {
+    pub(super) fn open_as(&mut self, key: &D::Key, mut asked: Asked<Id>) {
         loop {
             match asked {
                 Asked::Open => return self.open_server(key),
@@ -103,6 +116,7 @@ impl Proxy {
                     self.close_server(server, "makes room for another database");
                     asked = self.pool.refill(key);
                 }
+                Asked::Steal(server) => return self.take_away(server),
                 Asked::Take(_) | Asked::Wait => return,
             }
         }
@@ -117,21 +131,4 @@ impl Proxy {
             }
         }
     }
-}
-
-fn write_greeting(
-    out: &mut Vec<u8>,
-    parameters: &Parameters,
-    process_id: u32,
-    secret: [u8; 4],
-) -> Result<(), Error> {
-    write_authentication(out, &Authentication::Ok)?;
-    for (name, value) in parameters.iter() {
-        write_parameter_status(out, name, value)?;
-    }
-    if let Some(key) = CancelKey::new(secret.to_vec()) {
-        write_backend_key_data(out, process_id, &key)?;
-    }
-    write_ready_for_query(out, TransactionStatus::Idle);
-    Ok(())
 }

@@ -6,22 +6,30 @@
 use ciphertoll_net::{Connected, Error, Progress, Readiness, Received};
 
 use super::{Cancel, ClientStage, Duty, Kind, Proxy, Reuse, Server, ServerStage, key_of};
+use crate::dialect::Dialect;
 use crate::log::Level;
 use crate::slab::Id;
 
 /// Requests on their way at a time; further ones are dropped, as anybody may send them.
 const MAX_CANCELS: usize = 64;
 
-impl Proxy {
+impl<D: Dialect> Proxy<D> {
     /// A client wants the command of the one to end that was told these.
     pub(super) fn cancel_wanted(&mut self, requester: Id, process_id: u32, key: &[u8]) {
+        if let Some(waiting) = self.waiting_of(process_id, key) {
+            let how =
+                if self.cancel_waiting(waiting) { "has cancelled what waited" } else { "came too soon" };
+            return self.client_gone(requester, how);
+        }
         let Some(server_id) = self.target_of(process_id, key) else {
             // As servers do: nothing is said to who guesses.
             return self.client_gone(requester, "asked to cancel nobody's command");
         };
-        let Some(backend) = self.backend(server_id) else { return };
-        let (process_id, key) = (backend.process_id, backend.cancel_key.clone());
-        let begun = self.upstream.cancel(process_id, key).and_then(|mut connecting| {
+        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get(server_id) else {
+            return;
+        };
+        let Some(dialing) = self.dialect.cancel(&backend.facts) else { return };
+        let begun = self.upstream.open(dialing).and_then(|mut connecting| {
             let id = self.cancels.insert(Cancel {
                 connecting: None,
                 channel: None,
@@ -61,12 +69,22 @@ impl Proxy {
         if self.cancels.len() >= MAX_CANCELS {
             return None;
         }
-        let client = self.clients.get(*self.by_process.get(&process_id)?)?;
-        let is_right = key.len() == client.secret.len() && openssl::memcmp::eq(key, &client.secret);
-        match client.stage {
-            ClientStage::Attached(server) if is_right => Some(server),
+        match self.clients.get(self.client_of(process_id, key)?)?.stage {
+            ClientStage::Attached(server) => Some(server),
             _ => None,
         }
+    }
+
+    /// The client that was told these, if its command waits for a connection.
+    fn waiting_of(&self, process_id: u32, key: &[u8]) -> Option<Id> {
+        let id = self.client_of(process_id, key)?;
+        matches!(self.clients.get(id)?.stage, ClientStage::Queued { .. }).then_some(id)
+    }
+
+    fn client_of(&self, process_id: u32, key: &[u8]) -> Option<Id> {
+        let id = *self.by_process.get(&process_id)?;
+        let secret = self.clients.get(id)?.ticket?.secret;
+        (key.len() == secret.len() && openssl::memcmp::eq(key, &secret)).then_some(id)
     }
 
     pub(super) fn cancel_ready(&mut self, id: Id, readiness: Readiness) {

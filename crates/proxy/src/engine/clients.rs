@@ -1,18 +1,15 @@
 //! Clients: their start-up, their place in the queue, and their end.
 
-use std::sync::Arc;
-
 use ciphertoll_net::{Readiness, Received, Sent, Watch};
 
-use super::{Client, ClientStage, Kind, Proxy, Turn, key_of};
-use crate::front::FrontStep;
+use super::{Client, ClientStage, Duty, Kind, Proxy, Server, ServerStage, Turn, key_of};
+use crate::dialect::{Dialect, Front, FrontStep, Session, Wanted};
 use crate::log::Level;
-use crate::pool::{Asked, PoolKey};
+use crate::pool::Asked;
 use crate::refusal::Refusal;
 use crate::slab::Id;
-use crate::wanted::Wanted;
 
-impl Proxy {
+impl<D: Dialect> Proxy<D> {
     pub(super) fn client_ready(&mut self, id: Id, readiness: Readiness) {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.flow.ended |= readiness == Readiness::ReadableToEnd;
@@ -31,6 +28,12 @@ impl Proxy {
                 if readiness != Readiness::Writable {
                     self.pump_up(id);
                 }
+            }
+            ClientStage::Parked { .. } => {
+                if client.channel.is_blocked() && !self.flush_client(id) {
+                    return;
+                }
+                self.resume(id);
             }
             ClientStage::Cancelling => {}
             ClientStage::Flushing => {
@@ -101,26 +104,30 @@ impl Proxy {
     }
 
     /// A client is known: it gets a connection, or waits for one.
-    fn login(&mut self, id: Id, wanted: Wanted) {
-        if let Some(refusal) = self.cannot_serve(&wanted) {
-            return self.refuse(id, &refusal);
-        }
-        let database = wanted.database.as_ref().unwrap_or(&self.key.database);
-        let key = if *database == self.key.database {
-            Arc::clone(&self.key)
-        } else {
-            Arc::new(PoolKey { user: self.key.user.clone(), database: database.clone() })
-        };
+    fn login(&mut self, id: Id, wanted: D::Wanted) {
+        let granted = self.cannot_serve().map_or_else(|| self.dialect.key(&wanted), Err);
         let Some(client) = self.clients.get_mut(id) else { return };
         client.since = self.now;
-        client.stage = ClientStage::Queued { key: Arc::clone(&key), wanted };
-        match self.pool.ask(&key, id) {
+        let key = match granted {
+            Ok(key) => key,
+            Err(refusal) => {
+                wanted.refuse(&refusal, client.channel.output());
+                return self.refused(id, &refusal);
+            }
+        };
+        client.stage = ClientStage::Queued { key: key.clone(), wanted };
+        self.ask(id, &key);
+    }
+
+    /// A client that waits gets a connection, if there is one.
+    pub(super) fn ask(&mut self, id: Id, key: &D::Key) {
+        match self.pool.ask(key, id) {
             Asked::Take(server) => self.attach(id, server),
-            asked => self.open_as(&key, asked),
+            asked => self.open_as(key, asked),
         }
     }
 
-    fn cannot_serve(&self, wanted: &Wanted) -> Option<Refusal> {
+    fn cannot_serve(&self) -> Option<Refusal> {
         if self.drain.is_some() {
             return Some(Refusal::new(Refusal::STOPPING, "the proxy is shutting down"));
         }
@@ -128,22 +135,35 @@ impl Proxy {
             let message = format!("the proxy has {} clients already", self.limits.clients);
             return Some(Refusal::new(Refusal::FULL, message));
         }
-        if wanted.user != self.key.user {
-            let (own, other) = (&self.key.user, &wanted.user);
-            let message = format!("this proxy logs in as \"{own}\" only, and not as \"{other}\"");
-            return Some(Refusal::new(Refusal::WHO, message));
-        }
         None
     }
 
     /// Tells a client why it cannot go on, and lets it go.
     pub(super) fn refuse(&mut self, id: Id, refusal: &Refusal) {
+        let Some(Client { channel, stage, .. }) = self.clients.get_mut(id) else { return };
+        match stage {
+            ClientStage::Front(front) => front.refuse(refusal, channel.output()),
+            ClientStage::Queued { wanted, .. } | ClientStage::Parked { wanted, .. } => {
+                wanted.refuse(refusal, channel.output());
+            }
+            ClientStage::Attached(server) => {
+                if let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(*server)
+                    && let Duty::Session { session, .. } = &backend.duty
+                {
+                    session.refuse(refusal, channel.output());
+                }
+            }
+            ClientStage::Cancelling | ClientStage::Flushing => {}
+        }
+        self.refused(id, refusal);
+    }
+
+    /// Lets a client go that has been told why.
+    pub(super) fn refused(&mut self, id: Id, refusal: &Refusal) {
         let state = String::from_utf8_lossy(&refusal.sqlstate).into_owned();
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("client", &id.index), ("sqlstate", &state), ("reason", &refusal.message)];
         self.log.event(Level::Info, "refused", &fields);
-        let Some(client) = self.clients.get_mut(id) else { return };
-        refusal.write(client.channel.output());
         self.let_go(id);
     }
 
@@ -154,32 +174,40 @@ impl Proxy {
             return self.client_gone(id, "was let go");
         }
         client.since = self.now;
+        let home = client.home;
         let stage = std::mem::replace(&mut client.stage, ClientStage::Flushing);
-        let process_id = std::mem::take(&mut client.process_id);
-        self.by_process.remove(&process_id);
+        if let Some(ticket) = client.ticket.take() {
+            self.by_process.remove(&ticket.process_id);
+        }
         self.watch_client(id);
-        self.unlink(id, stage);
+        self.unlink(id, stage, home);
     }
 
     /// A client is no more.
     pub(super) fn client_gone(&mut self, id: Id, how: &str) {
         let Some(client) = self.clients.remove(id) else { return };
         self.log.event(Level::Debug, "client-gone", &[("client", &id.index), ("how", &how)]);
-        if client.process_id != 0 {
-            self.by_process.remove(&client.process_id);
+        if let Some(ticket) = client.ticket {
+            self.by_process.remove(&ticket.process_id);
         }
         // Dropped first, so that its descriptor is free for the next.
-        let Client { channel, stage, .. } = client;
+        let Client { channel, stage, home, .. } = client;
         drop(channel);
-        self.unlink(id, stage);
+        self.unlink(id, stage, home);
     }
 
     /// Whoever had to do with a client has not any more.
-    fn unlink(&mut self, id: Id, stage: ClientStage) {
+    fn unlink(&mut self, id: Id, stage: ClientStage<D>, home: Option<Id>) {
         match stage {
             ClientStage::Queued { key, .. } => self.pool.forget(&key, id),
             ClientStage::Attached(server) => self.client_has_left(server),
-            ClientStage::Front(_) | ClientStage::Cancelling | ClientStage::Flushing => {}
+            ClientStage::Front(_)
+            | ClientStage::Parked { .. }
+            | ClientStage::Cancelling
+            | ClientStage::Flushing => {}
+        }
+        if let Some(home) = home {
+            self.client_comes_no_more(id, home);
         }
     }
 

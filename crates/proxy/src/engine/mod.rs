@@ -4,6 +4,7 @@
 mod attach;
 mod cancel;
 mod clients;
+mod park;
 mod pump;
 mod servers;
 mod ticks;
@@ -14,21 +15,18 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Connecting, Fault, Listener, Peer, Reactor, Readiness, Received, Spare};
-use ciphertoll_wire::postgres::errand::Errand;
-use ciphertoll_wire::postgres::{CancelKey, Parameters};
 
-use crate::front::{Admission, Front, Gate};
+use crate::dialect::{Admission, Dialect, Leaving, Pooling, Ticket};
+use crate::front::Gate;
 use crate::log::{Level, Log};
-use crate::pool::{Pool, PoolKey};
-use crate::session::Session;
+use crate::pool::Pool;
+use crate::postgres::Postgres;
 use crate::settings::{Limits, Listen, Settings, StartError};
 use crate::slab::{Id, Slab};
 use crate::upstream::Upstream;
-use crate::wanted::Wanted;
 
 /// How often limits of time are looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -39,21 +37,21 @@ const KIND_BITS: u32 = 2;
 const LISTENER: usize = 0;
 const SIGNALS: usize = 1;
 
-/// A proxy that listens.
-pub struct Proxy {
+/// A proxy that listens, for clients and a server of one protocol.
+pub struct Proxy<D: Dialect> {
+    dialect: D,
+    pooling: Pooling,
     limits: Limits,
     server: String,
-    /// What most clients ask for.
-    key: Arc<PoolKey>,
     log: Log,
     reactor: Reactor,
     listener: Option<Listener>,
     signals: Channel,
     door: Door,
     upstream: Upstream,
-    pool: Pool<Id, Id>,
-    clients: Slab<Client>,
-    servers: Slab<Server>,
+    pool: Pool<D::Key, Id, Id>,
+    clients: Slab<Client<D>>,
+    servers: Slab<Server<D>>,
     cancels: Slab<Cancel>,
     /// Clients by what they were told as their process.
     by_process: HashMap<u32, Id>,
@@ -74,39 +72,48 @@ pub struct Proxy {
 
 /// Who is let in.
 enum Door {
+    /// Processes of these users.
     Uids(Vec<u32>),
-    Password(Arc<Gate>),
+    /// Whoever knows the password.
+    Password,
 }
 
-struct Client {
+struct Client<D: Dialect> {
     channel: Channel,
-    stage: ClientStage,
+    stage: ClientStage<D>,
     since: Instant,
     flow: Flow,
-    process_id: u32,
-    secret: [u8; 4],
+    /// None before it was greeted.
+    ticket: Option<Ticket>,
+    /// The connection that it had last.
+    home: Option<Id>,
 }
 
-enum ClientStage {
-    Front(Front),
+enum ClientStage<D: Dialect> {
+    Front(D::Front),
     Queued {
-        key: Arc<PoolKey>,
-        wanted: Wanted,
+        key: D::Key,
+        wanted: D::Wanted,
     },
     Attached(Id),
+    /// Between transactions, without a connection.
+    Parked {
+        key: D::Key,
+        wanted: D::Wanted,
+    },
     /// Waits for its cancel request to be done.
     Cancelling,
     /// Is to be closed when it has taken what it was told last.
     Flushing,
 }
 
-struct Server {
-    key: Arc<PoolKey>,
+struct Server<D: Dialect> {
+    key: D::Key,
     born: Instant,
     /// Requests to cancel that are on their way to it.
     cancels: u32,
     reuse: Reuse,
-    stage: ServerStage,
+    stage: ServerStage<D>,
 }
 
 /// Whether another client may have a connection.
@@ -117,41 +124,46 @@ enum Reuse {
     Never,
 }
 
-enum ServerStage {
+enum ServerStage<D: Dialect> {
     /// None while it is moved through a call.
     Connecting {
         connecting: Option<Box<Connecting>>,
         until: Instant,
     },
-    Up(Box<Backend>),
+    Up(Box<Backend<D>>),
 }
 
-struct Backend {
+struct Backend<D: Dialect> {
     channel: Channel,
-    parameters: Parameters,
-    process_id: u32,
-    cancel_key: CancelKey,
+    facts: D::Facts,
     flow: Flow,
-    duty: Duty,
+    duty: Duty<D>,
 }
 
 /// What a server connection does.
-enum Duty {
+enum Duty<D: Dialect> {
     Idle {
         since: Instant,
-        errand: Errand,
+        errand: D::Errand,
     },
     Session {
         client: Id,
-        session: Session,
+        session: D::Session,
+    },
+    /// It is as a client has left it, between transactions; the next one of that client finds it so.
+    Kept {
+        client: Id,
+        since: Instant,
+        remains: D::Remains,
+        errand: D::Errand,
     },
     /// Its client has left, and a request to cancel is on its way: it must not hit the next one.
     Awaiting {
         until: Instant,
-        leaving: crate::session::Leaving,
+        leaving: Leaving<D::Remains>,
     },
     Resetting {
-        errand: Errand,
+        errand: D::Errand,
         until: Instant,
     },
 }
@@ -214,23 +226,24 @@ fn kind_of(key: usize) -> usize {
     key & ((1 << KIND_BITS) - 1)
 }
 
-impl Proxy {
+impl Proxy<Postgres> {
     /// Listens. Whatever is written to the other end of `signals` stops it: the first byte with time for clients to
     /// leave, the second one at once.
     pub fn start(settings: Settings, log: Log, signals: UnixStream) -> Result<Self, StartError> {
-        let Settings { listen, server, password, allowed_uids, limits } = settings;
+        let Settings { listen, server, password, allowed_uids, pooling, limits } = settings;
         let host = |what: &str| {
             let what = what.to_owned();
             move |source| StartError::Host { what, source }
         };
-        let (door, mut listener) = match &listen {
+        let (door, gate, mut listener) = match &listen {
             Listen::Unix(path) => {
                 let others = allowed_uids.iter().any(|uid| *uid != nix::unistd::geteuid().as_raw());
                 make_directory(path, others)?;
                 // Who may come is for the kernel to say where only we may, and for peer credentials otherwise.
                 let mode = if others { 0o666 } else { 0o600 };
                 let listener = Listener::unix(path, mode);
-                (Door::Uids(allowed_uids), listener.map_err(host(&format!("unix:{}", path.display())))?)
+                let door = Door::Uids(allowed_uids);
+                (door, None, listener.map_err(host(&format!("unix:{}", path.display())))?)
             }
             Listen::Tcp(address) => {
                 if password.expose().is_empty() {
@@ -238,20 +251,23 @@ impl Proxy {
                 }
                 let gate = Gate::new(&server.user, &password)?;
                 let listener = Listener::tcp(*address).map_err(host(&format!("tcp:{address}")))?;
-                (Door::Password(Arc::new(gate)), listener)
+                (Door::Password, Some(gate), listener)
             }
         };
         let reactor = Reactor::new().map_err(host("readiness loop"))?;
         reactor.register_listener(&mut listener, key_of(Kind::Fixed, LISTENER)).map_err(host("listener"))?;
         let mut signals = Channel::from_unix(signals).map_err(host("signals"))?;
         reactor.register_reading(&mut signals, key_of(Kind::Fixed, SIGNALS)).map_err(host("signals"))?;
-        let upstream = Upstream::new(&server, password).map_err(StartError::Tls)?;
+        let upstream = Upstream::new(&server).map_err(StartError::Tls)?;
+        let encrypted = upstream.is_encrypted();
+        let dialect = Postgres::new(&server.user, password, &server.database, encrypted, gate, pooling);
         let now = Instant::now();
         Ok(Self {
+            dialect,
+            pooling,
             pool: Pool::new(limits.server_connections),
             limits,
             server: server.place.to_string(),
-            key: Arc::new(PoolKey { user: server.user, database: server.database }),
             log,
             reactor,
             listener: Some(listener),
@@ -273,7 +289,9 @@ impl Proxy {
             drain: None,
         })
     }
+}
 
+impl<D: Dialect> Proxy<D> {
     /// Where it listens, if by TCP.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref().and_then(Listener::address)
@@ -316,7 +334,7 @@ impl Proxy {
         for turn in std::mem::take(&mut self.again) {
             match turn {
                 Turn::Accept => self.accept(),
-                Turn::Up(client) => self.pump_up(client),
+                Turn::Up(client) => self.go_on(client),
                 Turn::Down(server) => self.pump_down(server),
             }
         }
@@ -384,7 +402,7 @@ impl Proxy {
             return;
         }
         let admission = match (&self.door, peer) {
-            (Door::Password(gate), _) => Admission::Password(Arc::clone(gate)),
+            (Door::Password, _) => Admission::Password,
             (Door::Uids(uids), Peer::Process { uid, .. }) if uids.contains(&uid) => Admission::Granted,
             (Door::Uids(_), Peer::Process { uid, .. }) => Admission::Denied { uid },
             // Nobody comes to a unix socket from an address.
@@ -392,11 +410,11 @@ impl Proxy {
         };
         let id = self.clients.insert(Client {
             channel,
-            stage: ClientStage::Front(Front::new(admission)),
+            stage: ClientStage::Front(self.dialect.front(admission)),
             since: self.now,
             flow: Flow::default(),
-            process_id: 0,
-            secret: [0; 4],
+            ticket: None,
+            home: None,
         });
         let Some(client) = self.clients.get_mut(id) else { return };
         let registered = self.reactor.register_reading(&mut client.channel, key_of(Kind::Client, id.index));

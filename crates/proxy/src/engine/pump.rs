@@ -1,12 +1,12 @@
 //! Bytes from one side to the other, without more of either than one read in memory.
 
 use ciphertoll_net::{Channel, Error, Received, Spare};
-use ciphertoll_wire::postgres;
-use ciphertoll_wire::postgres::relay::Goodbye;
+use ciphertoll_wire::relay::Goodbye;
+use ciphertoll_wire::session;
 
 use super::{Backend, Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
+use crate::dialect::{Dialect, News, Session, Start, Then};
 use crate::refusal::Refusal;
-use crate::session::{News, Start};
 use crate::slab::Id;
 
 /// Reads that one side gets before others are served.
@@ -19,7 +19,7 @@ enum Up {
     /// There is more.
     More,
     Left,
-    Violated(postgres::Error),
+    Violated(session::Error),
     ServerLost(Error),
 }
 
@@ -29,12 +29,15 @@ enum Down {
     More,
     ClientLost,
     ServerLost(Option<Error>),
-    Broken(postgres::Error),
+    Broken(session::Error),
     Begins,
-    Refused(postgres::Error),
+    Rests,
+    Asks,
+    Pinned(&'static str),
+    Refused(session::Error),
 }
 
-impl Proxy {
+impl<D: Dialect> Proxy<D> {
     /// Passes on what a client says.
     pub(super) fn pump_up(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -72,17 +75,23 @@ impl Proxy {
             Down::More => self.again.push(Turn::Down(id)),
             Down::ClientLost => self.client_gone(client_id, "went away"),
             Down::ServerLost(error) => self.server_lost(id, error.as_ref()),
-            Down::Broken(error) => self.server_lost(id, Some(&Error::Protocol(error.into()))),
+            Down::Broken(error) => self.server_lost(id, Some(&Error::Protocol(error))),
             Down::Begins => {
-                self.greet(client_id, id);
+                self.welcome(client_id, id);
                 self.again.push(Turn::Down(id));
             }
-            Down::Refused(error) => self.refuse(client_id, &why_refused(&error)),
+            Down::Rests => self.part(client_id, id),
+            Down::Asks => self.ask_for_settings(id),
+            Down::Pinned(reason) => {
+                self.pinned(client_id, id, reason);
+                self.again.push(Turn::Down(id));
+            }
+            Down::Refused(error) => self.refuse(client_id, &Refusal::not_set(&error)),
         }
     }
 }
 
-fn up(client: &mut Client, backend: &mut Backend, spare: &mut Spare) -> Up {
+fn up<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, spare: &mut Spare) -> Up {
     client.channel.borrow(spare);
     let outcome = up_reads(client, backend);
     if let Up::Left = outcome {
@@ -94,7 +103,7 @@ fn up(client: &mut Client, backend: &mut Backend, spare: &mut Spare) -> Up {
     outcome
 }
 
-fn up_reads(client: &mut Client, backend: &mut Backend) -> Up {
+fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>) -> Up {
     let Duty::Session { session, .. } = &mut backend.duty else { return Up::Waits };
     for _ in 0..READS {
         if backend.channel.is_blocked() || session.start() == Start::WhenSet {
@@ -103,14 +112,21 @@ fn up_reads(client: &mut Client, backend: &mut Backend) -> Up {
         }
         client.flow.unread = false;
         let Ok(received) = client.channel.receive_input() else { return Up::Left };
-        let taken = match session.from_client(client.channel.input()) {
-            Ok(taken) => taken,
-            Err(error) => return Up::Violated(error),
+        let goodbye = loop {
+            let taken = match session.client_said(client.channel.input(), &mut backend.facts) {
+                Ok(taken) => taken,
+                Err(error) => return Up::Violated(error),
+            };
+            if let Err(error) = pass(&mut client.channel, &mut backend.channel, taken.pass_bytes) {
+                return Up::ServerLost(error);
+            }
+            if taken.insert.is_empty() {
+                break taken.goodbye;
+            }
+            // It goes with what comes behind it.
+            backend.channel.output().extend_from_slice(&taken.insert);
         };
-        if let Err(error) = pass(&mut client.channel, &mut backend.channel, taken.pass_bytes) {
-            return Up::ServerLost(error);
-        }
-        if taken.goodbye == Goodbye::Said || received == Received::Closed {
+        if goodbye == Goodbye::Said || received == Received::Closed {
             return Up::Left;
         }
         match received {
@@ -122,15 +138,15 @@ fn up_reads(client: &mut Client, backend: &mut Backend) -> Up {
     Up::More
 }
 
-fn down(client: &mut Client, backend: &mut Backend, spare: &mut Spare) -> Down {
+fn down<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, spare: &mut Spare) -> Down {
     backend.channel.borrow(spare);
     let outcome = down_reads(client, backend);
     backend.channel.give_back(spare);
     outcome
 }
 
-fn down_reads(client: &mut Client, backend: &mut Backend) -> Down {
-    let Backend { channel, parameters, flow, duty, .. } = backend;
+fn down_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>) -> Down {
+    let Backend { channel, facts, flow, duty, .. } = backend;
     let Duty::Session { session, .. } = duty else { return Down::Waits };
     for _ in 0..READS {
         if client.channel.is_blocked() {
@@ -143,19 +159,32 @@ fn down_reads(client: &mut Client, backend: &mut Backend) -> Down {
             Err(Error::Closed) => return Down::ServerLost(None),
             Err(error) => return Down::ServerLost(Some(error)),
         };
-        let taken = match session.from_server(channel.input(), parameters) {
-            Ok(taken) => taken,
-            Err(error) => return Down::Broken(error),
-        };
-        channel.consume(taken.skip_bytes);
-        match taken.news {
-            News::None => {}
-            // Nothing of the session's own can have come behind: the client has not been told that it may begin.
-            News::Begins => return Down::Begins,
-            News::Refused(error) => return Down::Refused(error),
-        }
-        if pass(channel, &mut client.channel, taken.pass_bytes).is_err() {
-            return Down::ClientLost;
+        loop {
+            let taken = match session.server_said(channel.input(), facts) {
+                Ok(taken) => taken,
+                Err(error) => return Down::Broken(error),
+            };
+            channel.consume(taken.skip_bytes);
+            if pass(channel, &mut client.channel, taken.pass_bytes).is_err() {
+                return Down::ClientLost;
+            }
+            channel.consume(taken.drop_bytes);
+            let come_to = match (taken.news, taken.then) {
+                (News::Refused(error), _) => Some(Down::Refused(error)),
+                (News::None | News::Begins, Then::Rests) => Some(Down::Rests),
+                // Nothing of the session's own can have come behind: the client has not been told that it may begin.
+                (News::Begins, _) => Some(Down::Begins),
+                (News::None, Then::Asks) => Some(Down::Asks),
+                (News::None, Then::Pinned(reason)) => Some(Down::Pinned(reason)),
+                (News::None, Then::GoesOn) => None,
+            };
+            if let Some(come_to) = come_to {
+                flow.unread = received != Received::WouldBlock || !channel.input().is_empty();
+                return come_to;
+            }
+            if taken.drop_bytes == 0 {
+                break;
+            }
         }
         match received {
             Received::Closed => return Down::ServerLost(None),
@@ -169,13 +198,4 @@ fn down_reads(client: &mut Client, backend: &mut Backend) -> Down {
 
 fn pass(from: &mut Channel, to: &mut Channel, bytes: usize) -> Result<(), Error> {
     if bytes == 0 { Ok(()) } else { from.pass_to(to, bytes).map(|_| ()) }
-}
-
-fn why_refused(error: &postgres::Error) -> Refusal {
-    if let postgres::Error::Server { sqlstate, message, .. } = error
-        && let Ok(sqlstate) = <[u8; 5]>::try_from(sqlstate.as_bytes())
-    {
-        return Refusal::new(sqlstate, message.clone());
-    }
-    Refusal::new(Refusal::PARAMETER, error.to_string())
 }

@@ -1,28 +1,22 @@
 //! Server connections: from their opening over sessions and resets to their end.
 
-use std::sync::Arc;
-
 use ciphertoll_net::{Connected, Error, Progress, Readiness, Received, Watch};
-use ciphertoll_wire::postgres::command::encode_terminate;
-use ciphertoll_wire::postgres::errand::Errand;
-use ciphertoll_wire::postgres::{self, Response, TransactionStatus};
-use ciphertoll_wire::session::{self, ServerInfo};
+use ciphertoll_wire::Response;
 
 use super::{Backend, Duty, Flow, Kind, Proxy, Reuse, Server, ServerStage, Turn, key_of};
+use crate::dialect::{Dialect, Errand, Key, Leaving, Pooling, Session, Settled};
 use crate::log::Level;
-use crate::pool::PoolKey;
 use crate::refusal::Refusal;
-use crate::session::Leaving;
 use crate::slab::Id;
 
-impl Proxy {
-    pub(super) fn open_server(&mut self, key: &Arc<PoolKey>) {
-        let mut connecting = match self.upstream.open(&key.database) {
+impl<D: Dialect> Proxy<D> {
+    pub(super) fn open_server(&mut self, key: &D::Key) {
+        let mut connecting = match self.upstream.open(self.dialect.login(key)) {
             Ok(connecting) => connecting,
             Err(error) => return self.open_failed(key, None, &error),
         };
         let id = self.servers.insert(Server {
-            key: Arc::clone(key),
+            key: key.clone(),
             born: self.now,
             cancels: 0,
             reuse: Reuse::Allowed,
@@ -47,7 +41,7 @@ impl Proxy {
                     Ok(Progress::Pending(pending)) => *connecting = Some(Box::new(pending)),
                     Ok(Progress::Done(connected)) => self.opened(id, connected),
                     Err(error) => {
-                        let key = Arc::clone(&server.key);
+                        let key = server.key.clone();
                         self.open_failed(&key, Some(id), &error);
                     }
                 }
@@ -81,9 +75,8 @@ impl Proxy {
 
     fn opened(&mut self, id: Id, connected: Connected) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let key = Arc::clone(&server.key);
+        let key = server.key.clone();
         let Connected { mut channel, server: info, .. } = connected;
-        let ServerInfo::Postgres(info) = info else { return };
         let watch = self.reactor.watch(&mut channel, key_of(Kind::Server, id.index), Watch::Reading);
         if let Err(error) = watch {
             return self.open_failed(&key, Some(id), &error);
@@ -91,33 +84,32 @@ impl Proxy {
         let negotiated = channel.negotiated();
         let tls = negotiated.as_ref().map_or("none", |negotiated| negotiated.version);
         let group = negotiated.as_ref().and_then(|negotiated| negotiated.group.as_deref()).unwrap_or("none");
-        let auth = info.auth.label();
+        let introduced = (info.version().to_owned(), info.auth_label());
         let fields: [(&str, &dyn std::fmt::Display); 6] = [
             ("server_connection", &id.index),
-            ("database", &key.database),
-            ("server_version", &info.version),
+            ("database", &key.database()),
+            ("server_version", &introduced.0),
             ("tls", &tls),
             ("group", &group),
-            ("auth", &auth),
+            ("auth", &introduced.1),
         ];
         self.log.event(Level::Info, "server-connected", &fields);
+        let Some(facts) = self.dialect.facts(info) else { return };
         // It is not old before anybody has had it, however long the login took.
         server.born = self.now;
         server.stage = ServerStage::Up(Box::new(Backend {
             channel,
-            parameters: info.parameters,
-            process_id: info.process_id,
-            cancel_key: info.cancel_key,
+            facts,
             // What came behind the login is looked at, too.
             flow: Flow { unread: true, ..Flow::default() },
-            duty: Duty::Idle { since: self.now, errand: Errand::nothing() },
+            duty: Duty::Idle { since: self.now, errand: self.dialect.nothing() },
         }));
         self.pool.opened(&key);
         self.hand_over(id);
     }
 
     /// A connection could not be opened: the client that has waited longest is told.
-    pub(super) fn open_failed(&mut self, key: &Arc<PoolKey>, id: Option<Id>, error: &Error) {
+    pub(super) fn open_failed(&mut self, key: &D::Key, id: Option<Id>, error: &Error) {
         if let Some(id) = id {
             self.servers.remove(id);
         }
@@ -125,19 +117,19 @@ impl Proxy {
         self.pool.opened(key);
         let may_wait = error.is_too_many_connections() && self.pool.has_open(key);
         let fields: [(&str, &dyn std::fmt::Display); 3] =
-            [("server", &self.server), ("database", &key.database), ("reason", error)];
+            [("server", &self.server), ("database", &key.database()), ("reason", error)];
         self.log.event(Level::Warn, "connect-failed", &fields);
         // Those that there are will be given back.
         if !may_wait {
             if let Some(client) = self.pool.first_waiting(key) {
-                self.refuse(client, &why_not_opened(error));
+                self.refuse(client, &Refusal::not_opened(error));
             }
             self.wanting = true;
         }
         self.pool.closed(key, id);
     }
 
-    pub(super) fn backend(&mut self, id: Id) -> Option<&mut Backend> {
+    pub(super) fn backend(&mut self, id: Id) -> Option<&mut Backend<D>> {
         match &mut self.servers.get_mut(id)?.stage {
             ServerStage::Up(backend) => Some(backend),
             ServerStage::Connecting { .. } => None,
@@ -165,29 +157,40 @@ impl Proxy {
 
     /// The client of a connection has left.
     pub(super) fn client_has_left(&mut self, id: Id) {
-        let until = self.now + self.limits.reset;
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerStage::Up(backend) = &mut server.stage else { return };
-        let idle = Duty::Idle { since: self.now, errand: Errand::nothing() };
+        let idle = Duty::Idle { since: self.now, errand: self.dialect.nothing() };
         let Duty::Session { session, .. } = std::mem::replace(&mut backend.duty, idle) else { return };
-        match session.leave(&mut backend.parameters) {
-            Ok(Leaving::Close(reason)) => self.close_server(id, reason),
-            Ok(leaving) if server.cancels > 0 => backend.duty = Duty::Awaiting { until, leaving },
-            Ok(leaving) => self.make_fresh(id, leaving),
+        match session.leave(&mut backend.facts) {
+            Ok(leaving) => self.free(id, leaving),
             Err(error) => self.close_server(id, &error.to_string()),
         }
     }
 
-    /// Brings a connection back to where the next client may have it.
-    pub(super) fn make_fresh(&mut self, id: Id, leaving: Leaving) {
+    /// Makes a connection ready for others, as soon as nothing is on its way to it that is not for them.
+    pub(super) fn free(&mut self, id: Id, leaving: Leaving<D::Remains>) {
         let until = self.now + self.limits.reset;
-        let Some(backend) = self.backend(id) else { return };
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerStage::Up(backend) = &mut server.stage else { return };
+        match leaving {
+            Leaving::Close(reason) => self.close_server(id, reason),
+            leaving if server.cancels > 0 => backend.duty = Duty::Awaiting { until, leaving },
+            leaving => self.make_fresh(id, leaving),
+        }
+    }
+
+    /// Brings a connection back to where the next client may have it.
+    pub(super) fn make_fresh(&mut self, id: Id, leaving: Leaving<D::Remains>) {
+        let until = self.now + self.limits.reset;
+        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(id) else { return };
         let reset = match leaving {
             Leaving::Untouched => {
                 backend.channel.output().clear();
                 return self.hand_over(id);
             }
-            Leaving::Reset(transaction) => Errand::reset(transaction, backend.channel.output()),
+            Leaving::Reset(transaction) => {
+                self.dialect.reset(transaction, &mut backend.facts, backend.channel.output())
+            }
             Leaving::Close(reason) => return self.close_server(id, reason),
         };
         match (reset, backend.channel.send()) {
@@ -206,7 +209,7 @@ impl Proxy {
     /// A connection awaits commands: the next client has it, or it waits for one.
     pub(super) fn hand_over(&mut self, id: Id) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        if self.drain.is_some() {
+        if self.drain.is_some() && self.pooling == Pooling::Session {
             return self.close_server(id, "the proxy is stopping");
         }
         if server.reuse == Reuse::Never {
@@ -215,9 +218,9 @@ impl Proxy {
         if self.now.duration_since(server.born) > self.limits.age {
             return self.close_server(id, "it is old");
         }
-        let key = Arc::clone(&server.key);
+        let key = server.key.clone();
         let ServerStage::Up(backend) = &mut server.stage else { return };
-        backend.duty = Duty::Idle { since: self.now, errand: Errand::nothing() };
+        backend.duty = Duty::Idle { since: self.now, errand: self.dialect.nothing() };
         if backend.flow.unread || backend.flow.ended {
             self.again.push(Turn::Down(id));
         }
@@ -234,7 +237,9 @@ impl Proxy {
             let Some(server) = self.servers.get_mut(id) else { return };
             let ServerStage::Up(backend) = &mut server.stage else { return };
             let errand = match &mut backend.duty {
-                Duty::Idle { errand, .. } | Duty::Resetting { errand, .. } => errand,
+                Duty::Idle { errand, .. } | Duty::Kept { errand, .. } | Duty::Resetting { errand, .. } => {
+                    errand
+                }
                 Duty::Awaiting { .. } => {
                     backend.flow.unread = true;
                     return;
@@ -249,14 +254,14 @@ impl Proxy {
             };
             let mut input = backend.channel.input();
             let before = input.len();
-            let answer = errand.step(&mut input, &mut backend.parameters);
+            let answer = errand.step(&mut input, &mut backend.facts);
             let consumed = before - input.len();
             backend.channel.consume(consumed);
             match answer {
-                Ok(Response::Done(TransactionStatus::Idle)) => return self.hand_over(id),
+                Ok(Response::Done(Settled::Idle)) => return self.hand_over(id),
                 Ok(Response::Done(_)) => return self.close_server(id, "the reset left a transaction open"),
                 Ok(Response::NeedInput) => {}
-                Err(error) => return self.server_lost(id, Some(&Error::Protocol(error.into()))),
+                Err(error) => return self.server_lost(id, Some(&Error::Protocol(error))),
             }
             match received {
                 Received::MoreLikely => {}
@@ -294,22 +299,11 @@ impl Proxy {
             [("server_connection", &id.index), ("reason", &reason)];
         self.log.event(Level::Info, "server-closed", &fields);
         if let ServerStage::Up(mut backend) = server.stage {
-            encode_terminate(backend.channel.output());
+            self.dialect.goodbye(backend.channel.output());
             // The server will notice in any case.
             let _ = backend.channel.close();
         }
         self.pool.closed(&server.key, Some(id));
         self.wanting = true;
     }
-}
-
-/// What a client is told, in the server's own words where it has said something.
-fn why_not_opened(error: &Error) -> Refusal {
-    if let Error::Protocol(session::Error::Postgres(postgres::Error::Server { sqlstate, message, .. })) =
-        error
-        && let Ok(sqlstate) = <[u8; 5]>::try_from(sqlstate.as_bytes())
-    {
-        return Refusal::new(sqlstate, message.clone());
-    }
-    Refusal::new(Refusal::NO_SERVER, format!("the proxy cannot connect to the server: {error}"))
 }

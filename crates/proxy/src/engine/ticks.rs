@@ -1,10 +1,10 @@
 //! Limits of time, looked at a few times a second: none of them is so short that this would show.
 
-use std::sync::Arc;
-
 use ciphertoll_net::Error;
 
+use super::park::KEPT;
 use super::{ClientStage, Duty, Proxy, ServerStage};
+use crate::dialect::{Dialect, Pooling, Session};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -12,10 +12,11 @@ use crate::slab::Id;
 enum Due {
     No,
     Close(&'static str),
+    KeepNoMore,
     NotOpened,
 }
 
-impl Proxy {
+impl<D: Dialect> Proxy<D> {
     pub(super) fn tick(&mut self) {
         for id in self.clients.ids() {
             self.tick_client(id);
@@ -24,10 +25,11 @@ impl Proxy {
             match self.due(id) {
                 Due::No => {}
                 Due::Close(reason) => self.close_server(id, reason),
+                Due::KeepNoMore => self.keep_no_more(id),
                 Due::NotOpened => {
                     let seconds = self.limits.connect.as_secs();
                     if let Some(server) = self.servers.get(id) {
-                        let key = Arc::clone(&server.key);
+                        let key = server.key.clone();
                         self.open_failed(&key, Some(id), &Error::TimedOut { seconds });
                     }
                 }
@@ -68,7 +70,10 @@ impl Proxy {
             ServerStage::Connecting { until, .. } if self.now >= *until => Due::NotOpened,
             ServerStage::Connecting { .. } => Due::No,
             ServerStage::Up(backend) => match &backend.duty {
-                Duty::Idle { .. } if self.drain.is_some() => Due::Close("the proxy is stopping"),
+                Duty::Idle { .. } if self.drain.is_some() && self.pooling == Pooling::Session => {
+                    Due::Close("the proxy is stopping")
+                }
+                Duty::Kept { since, .. } if self.now.duration_since(*since) >= KEPT => Due::KeepNoMore,
                 Duty::Idle { since, .. } if self.now.duration_since(*since) >= self.limits.idle => {
                     Due::Close("nobody needs it")
                 }
@@ -84,7 +89,7 @@ impl Proxy {
     /// Those that have not said who they are, or wait, are told that it ends.
     pub(super) fn refuse_newcomers(&mut self) {
         for id in self.clients.ids() {
-            let waits = |client: &super::Client| {
+            let waits = |client: &super::Client<D>| {
                 matches!(client.stage, ClientStage::Front(_) | ClientStage::Queued { .. })
             };
             if self.clients.get(id).is_some_and(waits) {
@@ -104,6 +109,13 @@ impl Proxy {
             if self.clients.get(id).is_some_and(|client| matches!(client.stage, ClientStage::Attached(_))) {
                 count += 1;
                 self.end_session(id);
+            } else if self
+                .clients
+                .get(id)
+                .is_some_and(|client| matches!(client.stage, ClientStage::Parked { .. }))
+            {
+                self.refuse(id, &stopping());
+                self.client_gone(id, "was between transactions");
             } else {
                 self.client_gone(id, "was cut off");
             }

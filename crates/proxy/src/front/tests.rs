@@ -12,7 +12,7 @@ fn startup(parameters: &[(&str, &str)]) -> Vec<u8> {
     bytes
 }
 
-fn step(front: &mut Front, mut input: &[u8], out: &mut Vec<u8>) -> FrontStep {
+fn step(front: &mut Front, mut input: &[u8], out: &mut Vec<u8>) -> FrontStep<Wanted> {
     front.step(&mut input, out)
 }
 
@@ -38,7 +38,7 @@ fn a_login_is_the_same_in_one_piece_and_byte_by_byte() {
 
 #[test]
 fn who_may_not_come_in_is_told_after_its_first_message() {
-    let mut front = Front::new(Admission::Denied { uid: 4242 });
+    let mut front = Front::new(Admission::Denied { uid: Some(4242) });
     let mut out = Vec::new();
     assert_eq!(step(&mut front, b"", &mut out), FrontStep::NeedInput);
     let FrontStep::Refuse(refusal) = step(&mut front, &startup(&[("user", "app")]), &mut out) else {
@@ -82,7 +82,7 @@ fn newer_protocols_are_talked_down() {
 }
 
 /// Our own client against the gate: how it ends for both.
-fn log_in(gate: &Arc<Gate>, user: &str, password: &[u8]) -> (FrontStep, Result<(), Error>) {
+fn log_in(gate: &Arc<Gate>, user: &str, password: &[u8]) -> (FrontStep<Wanted>, Result<(), Error>) {
     let login = Login {
         user: user.to_owned(),
         password: Secret::new(password.to_vec()),

@@ -1,13 +1,14 @@
 use ciphertoll_wire::postgres::command::{
     encode_copy_data, encode_copy_done, encode_query, encode_sync, encode_terminate,
 };
-use ciphertoll_wire::postgres::relay::Goodbye;
 use ciphertoll_wire::postgres::server::{
     Report, Startup, read_startup, write_command_complete, write_copy_in_response, write_data_row,
     write_error, write_notice, write_parameter_status, write_ready_for_query,
 };
 use ciphertoll_wire::postgres::startup::encode_startup;
 use ciphertoll_wire::postgres::{CopyStart, Format};
+use ciphertoll_wire::relay::Goodbye;
+use ciphertoll_wire::session;
 
 use super::*;
 
@@ -20,16 +21,16 @@ fn wanted(settings: &[(&str, &str)]) -> Wanted {
     }
 }
 
-fn parameters() -> Parameters {
+fn facts() -> Facts {
     let mut parameters = Parameters::default();
     for (name, value) in [("application_name", ""), ("client_encoding", "UTF8"), ("TimeZone", "UTC")] {
         parameters.set(name.as_bytes(), value.as_bytes()).unwrap();
     }
-    parameters
+    Facts::of(parameters)
 }
 
 fn plain() -> Session {
-    Session::begin(&wanted(&[]), &mut parameters(), &mut Vec::new()).unwrap()
+    Session::begin(&wanted(&[]), &mut facts(), &mut Vec::new()).unwrap()
 }
 
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -73,17 +74,17 @@ fn bytes_pass_unchanged_however_they_are_cut() {
     let statuses = [TransactionStatus::Idle, TransactionStatus::Failed, TransactionStatus::InTransaction];
     let down: Vec<u8> = statuses.into_iter().flat_map(answer).collect();
     for piece in 1..=down.len() {
-        let (mut session, mut known) = (plain(), parameters());
-        let passed = feed(&up, piece, |held| session.from_client(held).unwrap().pass_bytes);
+        let (mut session, mut known) = (plain(), facts());
+        let passed = feed(&up, piece, |held| session.from_client(held, &mut facts()).unwrap().pass_bytes);
         assert_eq!(passed, up, "{piece}");
         assert!(matches!(session.relay.rest(), Rest::Unknown(_)));
         let passed = feed(&down, piece, |held| {
             let taken = session.from_server(held, &mut known).unwrap();
-            assert_eq!((taken.skip_bytes, taken.news), (0, News::None));
+            assert!(matches!((taken.skip_bytes, &taken.news), (0, News::None)), "{taken:?}");
             taken.pass_bytes
         });
         assert_eq!(passed, down, "{piece}");
-        assert_eq!(known.get(b"timezone"), Some(&b"Europe/Vienna"[..]));
+        assert_eq!(known.parameters.get(b"timezone"), Some(&b"Europe/Vienna"[..]));
         let leaving = session.leave(&mut known).unwrap();
         assert_eq!(leaving, Leaving::Reset(TransactionStatus::InTransaction), "{piece}");
     }
@@ -92,7 +93,7 @@ fn bytes_pass_unchanged_however_they_are_cut() {
 #[test]
 fn a_goodbye_is_not_passed_on() {
     let bytes = [query(), written(encode_terminate), b"whatever".to_vec()].concat();
-    let taken = plain().from_client(&bytes).unwrap();
+    let taken = plain().from_client(&bytes, &mut facts()).unwrap();
     assert_eq!((taken.pass_bytes, taken.goodbye), (query().len(), Goodbye::Said));
 }
 
@@ -106,7 +107,7 @@ fn unknown_messages_and_impossible_lengths_end_it() {
         b"Q\x7f\xff\xff\xff",
         b"\0\0\0\0\0\0",
     ] {
-        assert!(plain().from_client(bytes).is_err(), "{bytes:?}");
+        assert!(plain().from_client(bytes, &mut facts()).is_err(), "{bytes:?}");
     }
     for bytes in [
         &b"?\0\0\0\x04"[..],
@@ -119,15 +120,15 @@ fn unknown_messages_and_impossible_lengths_end_it() {
         b"D\0\0\0\0",
         b"D\x7f\xff\xff\xff",
     ] {
-        assert!(plain().from_server(bytes, &mut parameters()).is_err(), "{bytes:?}");
+        assert!(plain().from_server(bytes, &mut facts()).is_err(), "{bytes:?}");
     }
 }
 
 /// What is left behind after these.
-fn left(up: &[u8], down: &[u8], up_later: &[u8], down_later: &[u8]) -> Leaving {
-    let (mut session, mut known) = (plain(), parameters());
+fn left(up: &[u8], down: &[u8], up_later: &[u8], down_later: &[u8]) -> Leaving<TransactionStatus> {
+    let (mut session, mut known) = (plain(), facts());
     for (up, down) in [(up, down), (up_later, down_later)] {
-        session.from_client(up).unwrap();
+        session.from_client(up, &mut facts()).unwrap();
         session.from_server(down, &mut known).unwrap();
     }
     session.leave(&mut known).unwrap()
@@ -169,13 +170,13 @@ fn a_copy_is_known_when_it_has_ended() {
 
 #[test]
 fn a_name_waits_for_the_clients_first_word_and_its_answer_is_nobodys() {
-    let (mut known, mut to_server) = (parameters(), Vec::new());
+    let (mut known, mut to_server) = (facts(), Vec::new());
     let mut session =
         Session::begin(&wanted(&[("application_name", "psql")]), &mut known, &mut to_server).unwrap();
     assert_eq!(session.start(), Start::Now);
-    assert_eq!(known.get(b"application_name"), Some(&b"psql"[..]));
+    assert_eq!(known.parameters.get(b"application_name"), Some(&b"psql"[..]));
     assert!(!to_server.is_empty());
-    session.from_client(&query()).unwrap();
+    session.from_client(&query(), &mut facts()).unwrap();
     let own = [
         &b"1\0\0\0\x042\0\0\0\x04"[..],
         &written(|out| write_data_row(out, &[Some(b"psql")]).unwrap()),
@@ -189,14 +190,13 @@ fn a_name_waits_for_the_clients_first_word_and_its_answer_is_nobodys() {
     let both = [own.clone(), clients.clone()].concat();
     for piece in 1..both.len() {
         let mut session =
-            Session::begin(&wanted(&[("application_name", "psql")]), &mut parameters(), &mut Vec::new())
-                .unwrap();
-        session.from_client(&query()).unwrap();
+            Session::begin(&wanted(&[("application_name", "psql")]), &mut facts(), &mut Vec::new()).unwrap();
+        session.from_client(&query(), &mut facts()).unwrap();
         let (mut held, mut passed) = (Vec::new(), Vec::new());
         for piece in both.chunks(piece) {
             held.extend_from_slice(piece);
             let taken = session.from_server(&held, &mut known).unwrap();
-            assert_eq!(taken.news, News::None);
+            assert!(matches!(taken.news, News::None), "{taken:?}");
             held.drain(..taken.skip_bytes);
             passed.extend(held.drain(..taken.pass_bytes));
         }
@@ -207,22 +207,22 @@ fn a_name_waits_for_the_clients_first_word_and_its_answer_is_nobodys() {
 
 #[test]
 fn a_client_that_says_nothing_leaves_nothing_behind() {
-    let mut known = parameters();
+    let mut known = facts();
     let session =
         Session::begin(&wanted(&[("application_name", "psql")]), &mut known, &mut Vec::new()).unwrap();
     assert_eq!(session.leave(&mut known).unwrap(), Leaving::Untouched);
-    assert_eq!(known, parameters());
+    assert_eq!(known.parameters, facts().parameters);
 }
 
 #[test]
 fn settings_that_can_be_wrong_are_made_before_the_client_begins() {
-    let mut known = parameters();
+    let mut known = facts();
     let wanted = wanted(&[("TimeZone", "Nowhere"), ("client_encoding", "UTF8")]);
-    let begin = |known: &mut Parameters| Session::begin(&wanted, known, &mut Vec::new()).unwrap();
+    let begin = |known: &mut Facts| Session::begin(&wanted, known, &mut Vec::new()).unwrap();
     let mut session = begin(&mut known);
     assert_eq!(session.start(), Start::WhenSet);
     let taken = session.from_server(&ready(TransactionStatus::Idle), &mut known).unwrap();
-    assert_eq!((taken.skip_bytes, taken.news), (6, News::Begins));
+    assert!(matches!((taken.skip_bytes, &taken.news), (6, News::Begins)), "{taken:?}");
     assert_eq!(session.leave(&mut known).unwrap(), Leaving::Reset(TransactionStatus::Idle));
 
     let mut session = begin(&mut known);
@@ -230,14 +230,14 @@ fn settings_that_can_be_wrong_are_made_before_the_client_begins() {
     let mut no = written(|out| write_error(out, &report).unwrap());
     no.extend(ready(TransactionStatus::Idle));
     let taken = session.from_server(&no, &mut known).unwrap();
-    assert!(matches!(taken.news, News::Refused(Error::Server { .. })), "{taken:?}");
+    assert!(matches!(taken.news, News::Refused(session::Error::Postgres(Error::Server { .. }))), "{taken:?}");
     assert_eq!((taken.skip_bytes, taken.pass_bytes), (no.len(), 0));
     assert_eq!(session.leave(&mut known).unwrap(), Leaving::Reset(TransactionStatus::Idle));
 }
 
 #[test]
 fn who_is_between_answers_can_be_told_more() {
-    let (mut session, mut known) = (plain(), parameters());
+    let (mut session, mut known) = (plain(), facts());
     let report = Report { severity: Severity::Notice, sqlstate: *b"00000", message: b"by the way" };
     let notice = written(|out| write_notice(out, &report).unwrap());
     assert!(session.wants_a_reason());

@@ -14,6 +14,7 @@ use super::{
 };
 
 const SET: &str = "SELECT pg_catalog.set_config($1, $2, false)";
+const CURRENT: &str = "SELECT pg_catalog.current_setting($1, true)";
 const TEXT_OID: u32 = 25;
 
 /// Reads the answers to what was sent on one's own account.
@@ -23,6 +24,8 @@ pub struct Errand {
     /// `ReadyForQuery`s that are to come.
     left: u32,
     refusal: Option<Error>,
+    /// What settings have been asked for, as answers come.
+    values: Vec<Option<Vec<u8>>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,7 @@ enum Kind {
     Nothing,
     Reset,
     Settings,
+    Values,
 }
 
 impl Errand {
@@ -43,7 +47,7 @@ impl Errand {
             }
         };
         encode_query(out, "DISCARD ALL")?;
-        Ok(Self { kind: Kind::Reset, left, refusal: None })
+        Ok(Self { kind: Kind::Reset, left, refusal: None, values: Vec::new() })
     }
 
     /// Appends what gives settings these values for the rest of the session, all or none. Names and values are no part
@@ -61,12 +65,29 @@ impl Errand {
         // Nothing of it is to be found by who uses the session.
         encode_close_statement(out, "")?;
         encode_sync(out);
-        Ok(Self { kind: Kind::Settings, left: 1, refusal: None })
+        Ok(Self { kind: Kind::Settings, left: 1, refusal: None, values: Vec::new() })
+    }
+
+    /// Appends what asks for the values of settings. It replaces the unnamed statement.
+    pub fn values<'a>(names: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> Result<Self, Error> {
+        encode_parse(out, "", CURRENT, &[TEXT_OID])?;
+        for name in names {
+            encode_bind(out, "", "", &[Param::Text(name)], Format::Text)?;
+            encode_execute(out, "", 0)?;
+        }
+        encode_close_statement(out, "")?;
+        encode_sync(out);
+        Ok(Self { kind: Kind::Values, left: 1, refusal: None, values: Vec::new() })
+    }
+
+    /// What was asked for by [`Self::values`], in that order; none for a setting that there is not.
+    pub fn take_values(&mut self) -> Vec<Option<Vec<u8>>> {
+        std::mem::take(&mut self.values)
     }
 
     /// Nothing is asked; what a server says unasked may come.
     pub fn nothing() -> Self {
-        Self { kind: Kind::Nothing, left: 0, refusal: None }
+        Self { kind: Kind::Nothing, left: 0, refusal: None, values: Vec::new() }
     }
 
     /// Takes whole messages from the front of `input`; where the session stands, once all is answered. The server's
@@ -99,6 +120,7 @@ impl Errand {
                         return self.refusal.take().map_or(Ok(Response::Done(transaction)), Err);
                     }
                 }
+                kind::DATA_ROW if self.kind == Kind::Values => self.values.push(only_value(payload)?),
                 kind if self.expects(kind) => {}
                 _ => {
                     let reason = "a message that does not belong there";
@@ -112,7 +134,7 @@ impl Errand {
     fn expects(&self, kind: u8) -> bool {
         match (self.kind, kind) {
             (Kind::Reset, kind::COMMAND_COMPLETE) => true,
-            (Kind::Settings, kind) => matches!(
+            (Kind::Settings | Kind::Values, kind) => matches!(
                 kind,
                 kind::PARSE_COMPLETE
                     | kind::BIND_COMPLETE
@@ -122,5 +144,18 @@ impl Errand {
             ),
             _ => false,
         }
+    }
+}
+
+/// The value of a row of one column.
+fn only_value(payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    let unexpected =
+        Error::Protocol { message: "answer to the proxy", reason: "a row that does not belong there" };
+    let Some((&[0, 1], rest)) = payload.split_first_chunk() else { return Err(unexpected) };
+    let Some((length, value)) = rest.split_first_chunk() else { return Err(unexpected) };
+    match i32::from_be_bytes(*length) {
+        -1 if value.is_empty() => Ok(None),
+        length if usize::try_from(length) == Ok(value.len()) => Ok(Some(value.to_vec())),
+        _ => Err(unexpected),
     }
 }

@@ -6,33 +6,50 @@ use super::{Error, codec::Reader};
 const MAX_PARAMETERS: usize = 128;
 
 /// The settings that a server reports, with their newest values. Names are compared as servers do, in any case.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Parameters(Vec<(Vec<u8>, Vec<u8>)>);
+#[derive(Debug, Clone, Default)]
+pub struct Parameters {
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    changes: u64,
+}
+
+impl PartialEq for Parameters {
+    fn eq(&self, other: &Self) -> bool {
+        self.pairs == other.pairs
+    }
+}
+
+impl Eq for Parameters {}
 
 impl Parameters {
     /// The value of a setting.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        let found = self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let found = self.pairs.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_slice())
     }
 
     /// Takes a new value over; a setting is added in the order in which it is first heard of.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<(), Error> {
-        if let Some((_, old)) = self.0.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        self.changes += 1;
+        if let Some((_, old)) = self.pairs.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
             old.clear();
             old.extend_from_slice(value);
             return Ok(());
         }
-        if self.0.len() >= MAX_PARAMETERS {
+        if self.pairs.len() >= MAX_PARAMETERS {
             return Err(Error::Protocol { message: "ParameterStatus", reason: "there are too many" });
         }
-        self.0.push((name.to_vec(), value.to_vec()));
+        self.pairs.push((name.to_vec(), value.to_vec()));
         Ok(())
+    }
+
+    /// How often something has been set: if it is the same as before, nothing has changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Names and values in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.0.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
+        self.pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
     }
 }
 

@@ -2,6 +2,8 @@
 //! server still owes, and whether the session is where another could take it over. Payloads are not looked at, but for
 //! those of `ReadyForQuery` and `ParameterStatus`.
 
+use crate::relay::{FromClient, Goodbye};
+
 use super::{
     Error, Parameters, TransactionStatus, kind,
     message::{self, Header, MAX_LOGIN_PAYLOAD_BYTES, MAX_SENT_PAYLOAD_BYTES},
@@ -9,7 +11,7 @@ use super::{
 };
 
 /// `FunctionCall`, and the server's answer to it.
-const FUNCTION_CALL: u8 = b'F';
+pub(super) const FUNCTION_CALL: u8 = b'F';
 const FUNCTION_CALL_RESPONSE: u8 = b'V';
 
 /// One session between a client and a server, both logged in.
@@ -26,24 +28,6 @@ pub struct Relay {
     doubt: Option<&'static str>,
     transaction: TransactionStatus,
     last: Last,
-}
-
-/// What of a client's bytes may be passed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FromClient {
-    /// So many of them, from the front. Less than a message's header may be left.
-    pub pass_bytes: usize,
-    /// Whether a goodbye follows them.
-    pub goodbye: Goodbye,
-}
-
-/// Whether a client has said that it leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Goodbye {
-    /// It stays.
-    None,
-    /// It has; nothing it may send after that is looked at.
-    Said,
 }
 
 /// What a session leaves behind.
@@ -99,7 +83,7 @@ impl Frames {
 
 /// The header at the front, where it is all there and its length is one that can be.
 #[inline]
-fn header(input: &[u8]) -> Result<Option<Header>, Error> {
+pub(super) fn checked_header(input: &[u8]) -> Result<Option<Header>, Error> {
     let header = message::peek(input)?;
     match header {
         Some(Header { payload_bytes, .. }) if payload_bytes > MAX_SENT_PAYLOAD_BYTES => {
@@ -122,7 +106,7 @@ impl Relay {
             if !self.up.skip(input, &mut at) {
                 break Goodbye::None;
             }
-            let Some(header) = header(&input[at..])? else { break Goodbye::None };
+            let Some(header) = checked_header(&input[at..])? else { break Goodbye::None };
             if header.kind == kind::TERMINATE {
                 break Goodbye::Said;
             }
@@ -167,7 +151,7 @@ impl Relay {
             if !self.down.skip(input, &mut at) {
                 return Ok(at);
             }
-            let Some(header) = header(&input[at..])? else { return Ok(at) };
+            let Some(header) = checked_header(&input[at..])? else { return Ok(at) };
             if matches!(header.kind, kind::READY_FOR_QUERY | kind::PARAMETER_STATUS) {
                 let mut rest = &input[at..];
                 let Some(payload) = message::take_payload(&mut rest, header, MAX_LOGIN_PAYLOAD_BYTES)? else {

@@ -3,9 +3,10 @@
 use ciphertoll_wire::postgres::{
     Error, Parameters, Response,
     errand::Errand,
-    relay::{Goodbye, Relay, Rest},
+    relay::{Relay, Rest},
     server::write_message,
 };
+use ciphertoll_wire::relay::Goodbye;
 use proptest::prelude::*;
 
 const FROM_CLIENT: &[u8] = b"QPBDECSHdcfXFp?";

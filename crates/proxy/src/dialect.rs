@@ -1,0 +1,317 @@
+//! What the engine must know of a protocol. All else of one is in its own module.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use ciphertoll_wire::Response;
+use ciphertoll_wire::relay::Goodbye;
+use ciphertoll_wire::session::{self, ServerInfo};
+
+use crate::refusal::Refusal;
+
+/// A protocol as the engine speaks it, and what of the settings is the protocol's.
+pub trait Dialect: Sized {
+    /// What connections have in common that clients can take from one another.
+    type Key: Key;
+    /// A client's start-up.
+    type Front: Front<Wanted = Self::Wanted>;
+    /// What a client has asked for in its start-up.
+    type Wanted: Wanted;
+    /// What the server has said of a connection.
+    type Facts;
+    /// A client on a server connection.
+    type Session: Session<Wanted = Self::Wanted, Facts = Self::Facts, Remains = Self::Remains>;
+    /// Commands on the proxy's own account.
+    type Errand: Errand<Facts = Self::Facts>;
+    /// What of a session its reset must know.
+    type Remains: Copy;
+
+    /// Begins a client's start-up.
+    fn front(&self, admission: Admission) -> Self::Front;
+
+    /// Which connections a client can be given, or why it can have none.
+    fn key(&self, wanted: &Self::Wanted) -> Result<Self::Key, Refusal>;
+
+    /// The login of a new connection.
+    fn login(&self, key: &Self::Key) -> Dialing;
+
+    /// What asks for the end of what a connection does, by a connection of its own; none if the protocol has no such.
+    fn cancel(&self, facts: &Self::Facts) -> Option<Dialing>;
+
+    /// What is known of a connection that has been logged in to; none if it is of another protocol.
+    fn facts(&self, info: ServerInfo) -> Option<Self::Facts>;
+
+    /// Gives a connection to a client. What the server is to be told first is appended to `to_server`, which must be
+    /// empty, and what cannot fail of it may wait for what the client says.
+    fn begin(
+        &self,
+        wanted: Self::Wanted,
+        place: Place,
+        facts: &mut Self::Facts,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self::Session, (Self::Wanted, session::Error)>;
+
+    /// Brings a connection back to its beginning.
+    fn reset(
+        &self,
+        remains: Self::Remains,
+        facts: &mut Self::Facts,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self::Errand, session::Error>;
+
+    /// Nothing is asked; what a server says unasked is read.
+    fn nothing(&self) -> Self::Errand;
+
+    /// Tells a server that the connection ends.
+    fn goodbye(&self, to_server: &mut Vec<u8>);
+}
+
+/// What connections have in common that clients can take from one another.
+pub trait Key: Clone + Debug + Eq + Hash {
+    /// To which database.
+    fn database(&self) -> &str;
+}
+
+/// A client's start-up, stepped with its bytes.
+pub trait Front {
+    /// What it ends with.
+    type Wanted;
+
+    /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. After anything but
+    /// [`FrontStep::NeedInput`] it is over.
+    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> FrontStep<Self::Wanted>;
+
+    /// Appends why the client is not let in.
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
+}
+
+/// What a client has asked for.
+pub trait Wanted {
+    /// Appends why it cannot have it.
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
+
+    /// Whether these bytes of a client without a connection begin with a goodbye.
+    fn is_goodbye(&self, input: &[u8]) -> bool;
+
+    /// Ends what these bytes ask, which no server has heard of: so many of them are answered for by what is appended to
+    /// `out`. None if the end of it has not come yet.
+    fn cancel(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize>;
+}
+
+/// A client on a server connection, with what passes between the two.
+pub trait Session: Sized {
+    /// What goes with a client from one connection to the next.
+    type Wanted;
+    /// What the server has said of the connection.
+    type Facts;
+    /// What its reset must know.
+    type Remains;
+
+    /// When the client is told that it may begin.
+    fn start(&self) -> Start;
+
+    /// Appends what a client is told that may begin.
+    fn greet(&self, facts: &Self::Facts, ticket: Ticket, out: &mut Vec<u8>) -> Result<(), session::Error>;
+
+    /// Appends what a client is told that has been on another connection before.
+    fn greet_again(&self, facts: &Self::Facts, out: &mut Vec<u8>) -> Result<(), session::Error>;
+
+    /// Looks at the client's next bytes, those that were not passed on before and newer ones. An error is the client's.
+    fn client_said(&mut self, input: &[u8], facts: &mut Self::Facts) -> Result<FromClient, session::Error>;
+
+    /// Looks at the server's next bytes, those that were neither skipped nor passed on before and newer ones. After an
+    /// error the connection is of no more use.
+    fn server_said(&mut self, input: &[u8], facts: &mut Self::Facts) -> Result<FromServer, session::Error>;
+
+    /// Whether the client can be told more of what has become of the server.
+    fn wants_a_reason(&self) -> bool;
+
+    /// Appends why it ends.
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
+
+    /// Asks the server for what the client must take along, see [`Then::Asks`].
+    fn ask(&mut self, to_server: &mut Vec<u8>) -> Result<(), session::Error>;
+
+    /// Whether it can be parted before the client has said anything.
+    fn can_be_parted(&self) -> bool;
+
+    /// Ends a session that rests.
+    fn part(self, facts: &mut Self::Facts) -> Result<Parted<Self::Wanted, Self::Remains>, session::Error>;
+
+    /// What is left behind.
+    fn leave(self, facts: &mut Self::Facts) -> Result<Leaving<Self::Remains>, session::Error>;
+}
+
+/// Commands on the proxy's own account, whose answers nobody is passed.
+pub trait Errand {
+    /// What the server has said of the connection.
+    type Facts;
+
+    /// Takes whole messages from the front of `input`. The server's refusal is returned when all is answered; after any
+    /// other error the connection is of no more use.
+    fn step(
+        &mut self,
+        input: &mut &[u8],
+        facts: &mut Self::Facts,
+    ) -> Result<Response<Settled>, session::Error>;
+}
+
+/// How a client comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// The kernel has said who it is, and that is enough.
+    Granted,
+    /// The kernel has said who it is, and nothing helps.
+    Denied {
+        /// Its user.
+        uid: u32,
+    },
+    /// It must prove that it knows the password.
+    Password,
+}
+
+/// What a step of a start-up has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum FrontStep<W> {
+    /// The client must go on.
+    NeedInput,
+    /// The client is in, and shall have a session. It has not been told so.
+    Login(W),
+    /// The client wants the command of another one to end.
+    Cancel {
+        /// What the other one was told as its process.
+        process_id: u32,
+        /// What the other one was told as its key.
+        key: Vec<u8>,
+    },
+    /// The client is not let in.
+    Refuse(Refusal),
+    /// The client does not speak the protocol, and would not understand a refusal.
+    HangUp(&'static str),
+}
+
+/// What a connect is begun with.
+pub struct Dialing {
+    /// Who logs in.
+    pub login: session::Login,
+    /// The connect itself.
+    pub machine: session::Connect,
+}
+
+/// What a client is told with which its commands can be cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// No two clients have the same.
+    pub process_id: u32,
+    /// Nobody can guess it.
+    pub secret: [u8; 4],
+}
+
+/// When a client is told that it may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At once. What was written for the server may wait for what the client says first.
+    Now,
+    /// When the server has taken the client's settings. What was written for it must be sent.
+    WhenSet,
+}
+
+/// What is to become of a client's bytes.
+#[derive(Debug)]
+pub struct FromClient {
+    /// So many from the front are the server's.
+    pub pass_bytes: usize,
+    /// What the server is to be told behind those. If it is not empty, the rest is to be looked at again.
+    pub insert: Vec<u8>,
+    /// Whether a goodbye follows.
+    pub goodbye: Goodbye,
+}
+
+/// What is to become of a server's bytes.
+#[derive(Debug, Default)]
+pub struct FromServer {
+    /// So many from the front are nobody's.
+    pub skip_bytes: usize,
+    /// What the client is to be told before the next.
+    pub news: News,
+    /// So many behind those are the client's.
+    pub pass_bytes: usize,
+    /// So many behind those are nobody's. If there are any, the rest is to be looked at again.
+    pub drop_bytes: usize,
+    /// What the session has come to.
+    pub then: Then,
+}
+
+/// What a session has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Then {
+    /// It goes on.
+    #[default]
+    GoesOn,
+    /// Nothing is open: it can be parted.
+    Rests,
+    /// Nothing is open, but for what has to be asked before it can be parted.
+    Asks,
+    /// Nothing is open, but it cannot be parted, for this reason.
+    Pinned(&'static str),
+}
+
+/// Whose a connection was last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It was reset.
+    Fresh,
+    /// The same client's.
+    Own,
+}
+
+/// How long a client has a server connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Pooling {
+    /// Until it leaves.
+    #[default]
+    Session,
+    /// Until its transaction ends.
+    Transaction,
+}
+
+/// What has become of a client's settings.
+#[derive(Debug, Default)]
+pub enum News {
+    /// Nothing new.
+    #[default]
+    None,
+    /// The server has taken them, or said what it was asked, and the client may begin or go on.
+    Begins,
+    /// The server does not take them.
+    Refused(session::Error),
+}
+
+/// What is to be done with a server connection whose client has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving<R> {
+    /// Nothing: the server has not heard of that client. What was written for it is to be dropped.
+    Untouched,
+    /// A reset.
+    Reset(R),
+    /// It must be closed, as nobody knows what the server will say next.
+    Close(&'static str),
+}
+
+/// A client and a connection that belong together no more.
+#[derive(Debug)]
+pub struct Parted<W, R> {
+    /// What goes with the client; none where sessions are not parted.
+    pub wanted: Option<W>,
+    /// What is left behind.
+    pub leaving: Leaving<R>,
+}
+
+/// Where a connection stands when all is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It awaits commands, and nothing is open.
+    Idle,
+    /// A transaction is open.
+    InTransaction,
+}

@@ -1,0 +1,223 @@
+//! Clients between transactions: they have no server connection, but the one that they had last is kept for them as they
+//! have left it, as long as nobody else needs it.
+
+use std::time::Duration;
+
+use ciphertoll_net::{Received, Sent};
+
+use super::{Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
+use crate::dialect::{Dialect, Leaving, Parted, Place, Session, Wanted};
+use crate::log::Level;
+use crate::slab::Id;
+
+/// How long a connection is kept as a client has left it. Then it is reset, so that the next one need not wait for that.
+pub(super) const KEPT: Duration = Duration::from_secs(1);
+
+impl<D: Dialect> Proxy<D> {
+    /// Serves a client again that has more to say.
+    pub(super) fn go_on(&mut self, id: Id) {
+        match self.clients.get(id).map(|client| &client.stage) {
+            Some(ClientStage::Attached(_)) => self.pump_up(id),
+            Some(ClientStage::Parked { .. }) => self.resume(id),
+            _ => {}
+        }
+    }
+
+    /// A client between transactions has said something: it gets its last connection, or another one, or waits.
+    pub(super) fn resume(&mut self, id: Id) {
+        let Some(client) = self.clients.get(id) else { return };
+        if let Some(home) = client.home
+            && self.is_kept_for(home, id)
+        {
+            self.rejoin(id, home);
+            return self.pump_up(id);
+        }
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.channel.borrow(&mut self.spare);
+        let received = client.channel.receive_input();
+        let (stays, is_silent) = match (&client.stage, client.channel.input()) {
+            (ClientStage::Parked { .. }, []) => (!matches!(received, Ok(Received::Closed) | Err(_)), true),
+            (ClientStage::Parked { wanted, .. }, input) => (!wanted.is_goodbye(input), false),
+            _ => (true, true),
+        };
+        client.channel.give_back(&mut self.spare);
+        if !stays {
+            return self.client_gone(id, "left");
+        }
+        if is_silent {
+            return;
+        }
+        client.since = self.now;
+        let key = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
+            ClientStage::Parked { key, wanted } => {
+                client.stage = ClientStage::Queued { key: key.clone(), wanted };
+                key
+            }
+            other => {
+                client.stage = other;
+                return;
+            }
+        };
+        self.ask(id, &key);
+    }
+
+    /// Gives a client its last connection, which is as it has left it.
+    fn rejoin(&mut self, id: Id, home: Id) {
+        let Some(Server { stage: ServerStage::Up(backend), key, .. }) = self.servers.get_mut(home) else {
+            return;
+        };
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let wanted = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
+            ClientStage::Parked { wanted, .. } => wanted,
+            other => {
+                client.stage = other;
+                return;
+            }
+        };
+        self.pool.unkeep(key, home);
+        match self.dialect.begin(wanted, Place::Own, &mut backend.facts, backend.channel.output()) {
+            Ok(session) => {
+                client.stage = ClientStage::Attached(home);
+                backend.duty = Duty::Session { client: id, session };
+            }
+            // Nothing is asked of a connection that is as it was.
+            Err((_, error)) => {
+                self.client_gone(id, &error.to_string());
+                self.close_server(home, "its client could not be given it again");
+            }
+        }
+    }
+
+    /// A session that has not begun need not hold a connection.
+    pub(super) fn part_early(&mut self, client_id: Id, server_id: Id) {
+        let can_be_parted = self.backend(server_id).is_some_and(
+            |backend| matches!(&backend.duty, Duty::Session { session, .. } if session.can_be_parted()),
+        );
+        if can_be_parted {
+            self.part(client_id, server_id);
+        }
+    }
+
+    /// A client's transaction has ended: the client is parted from its connection.
+    pub(super) fn part(&mut self, client_id: Id, server_id: Id) {
+        let Some(Server { stage: ServerStage::Up(backend), key, .. }) = self.servers.get_mut(server_id)
+        else {
+            return;
+        };
+        let idle = Duty::Idle { since: self.now, errand: self.dialect.nothing() };
+        let Duty::Session { session, .. } = std::mem::replace(&mut backend.duty, idle) else { return };
+        let parted = session.part(&mut backend.facts);
+        let key = key.clone();
+        let Some(client) = self.clients.get_mut(client_id) else { return };
+        match parted {
+            Ok(Parted { wanted: Some(wanted), leaving }) => {
+                client.stage = ClientStage::Parked { key, wanted };
+                match leaving {
+                    Leaving::Reset(remains) => self.keep(client_id, server_id, remains),
+                    leaving => self.make_fresh(server_id, leaving),
+                }
+                self.catch_up(client_id);
+            }
+            Ok(Parted { wanted: None, .. }) => {
+                self.client_gone(client_id, "cannot be parted from its connection");
+            }
+            Err(error) => {
+                self.client_gone(client_id, &error.to_string());
+                self.close_server(server_id, "nobody knows its settings");
+            }
+        }
+    }
+
+    /// Keeps a connection as its client has left it, if nobody waits for one.
+    fn keep(&mut self, client: Id, id: Id, remains: D::Remains) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerStage::Up(backend) = &mut server.stage else { return };
+        let errand = self.dialect.nothing();
+        backend.duty = Duty::Kept { client, since: self.now, remains, errand };
+        if backend.flow.unread || backend.flow.ended {
+            self.again.push(Turn::Down(id));
+        }
+        if self.pool.is_waited_for(&server.key) {
+            self.take_away(id);
+        } else {
+            self.pool.keep(&server.key, id);
+        }
+    }
+
+    /// Resets a kept connection, which the pool does not keep any more, for the next client.
+    pub(super) fn take_away(&mut self, id: Id) {
+        if let Some(backend) = self.backend(id)
+            && let Duty::Kept { remains, .. } = backend.duty
+        {
+            self.free(id, Leaving::Reset(remains));
+        }
+    }
+
+    /// A kept connection is reset before anybody needs it.
+    pub(super) fn keep_no_more(&mut self, id: Id) {
+        if let Some(server) = self.servers.get(id) {
+            self.pool.unkeep(&server.key, id);
+        }
+        self.take_away(id);
+    }
+
+    /// A client is no more that may have a connection kept.
+    pub(super) fn client_comes_no_more(&mut self, id: Id, home: Id) {
+        if self.is_kept_for(home, id) {
+            self.keep_no_more(home);
+        }
+    }
+
+    fn is_kept_for(&self, id: Id, client: Id) -> bool {
+        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get(id) else { return false };
+        matches!(backend.duty, Duty::Kept { client: last, .. } if last == client)
+    }
+
+    /// Asks the server for what a client must take along when it is parted.
+    pub(super) fn ask_for_settings(&mut self, server_id: Id) {
+        let Some(backend) = self.backend(server_id) else { return };
+        let Duty::Session { session, .. } = &mut backend.duty else { return };
+        let asked = session.ask(backend.channel.output());
+        match (asked, backend.channel.send()) {
+            (Ok(()), Ok(_)) => self.watch_server(server_id),
+            (Err(error), _) => self.server_lost(server_id, Some(&ciphertoll_net::Error::Protocol(error))),
+            (_, Err(error)) => self.server_lost(server_id, Some(&error)),
+        }
+    }
+
+    /// A client keeps its connection until it leaves.
+    pub(super) fn pinned(&mut self, client_id: Id, server_id: Id, reason: &str) {
+        let fields: [(&str, &dyn std::fmt::Display); 3] =
+            [("client", &client_id.index), ("server_connection", &server_id.index), ("reason", &reason)];
+        self.log.event(Level::Info, "pinned", &fields);
+    }
+
+    /// Ends the command of a client that waits for a connection. Whether it could be ended.
+    pub(super) fn cancel_waiting(&mut self, id: Id) -> bool {
+        let Some(Client { channel, stage: ClientStage::Queued { key, wanted }, .. }) =
+            self.clients.get_mut(id)
+        else {
+            return false;
+        };
+        if channel.receive_input().is_err() {
+            return false;
+        }
+        let (input, out) = channel.buffers();
+        let Some(bytes) = wanted.cancel(input, out) else { return false };
+        channel.consume(bytes);
+        let sent = channel.send();
+        self.pool.forget(key, id);
+        let Some(client) = self.clients.get_mut(id) else { return false };
+        if let ClientStage::Queued { key, wanted } =
+            std::mem::replace(&mut client.stage, ClientStage::Flushing)
+        {
+            client.stage = ClientStage::Parked { key, wanted };
+        }
+        if matches!(sent, Ok(Sent::All)) {
+            self.again.push(Turn::Up(id));
+        } else {
+            self.client_gone(id, "does not take answers");
+        }
+        true
+    }
+}

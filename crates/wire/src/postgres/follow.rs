@@ -1,0 +1,450 @@
+//! What one between client and server must follow so that a client finds its prepared statements and its settings on
+//! whichever connection its next transaction gets: beside [`Relay`](super::relay::Relay), for sessions that are parted
+//! after each transaction.
+//!
+//! A connection that was another client's is reset before it is given to this one, and so has no statements but this
+//! client's: they keep the names that the client has given them, and are prepared anew when it first uses them there.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use super::{
+    Error,
+    effects::{Discards, Effects, Forgets, TextReader},
+    kind,
+    message::{HEADER_BYTES, Header},
+    relay::{FUNCTION_CALL, checked_header},
+};
+
+/// A client's prepared statements, all texts taken together; one with more keeps its connection.
+const MAX_STATEMENT_BYTES: usize = 8 << 20;
+/// Names of a portal and a statement; servers cut names at 63 bytes.
+const MAX_NAMES_BYTES: usize = 4096;
+/// Answers that may be owed at a time.
+const MAX_OWED: usize = 1 << 16;
+
+/// What a client has prepared, and may use on any connection.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Statements {
+    by_name: HashMap<Vec<u8>, Arc<Statement>>,
+    bytes: usize,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Statement {
+    /// The whole `Parse`.
+    message: Vec<u8>,
+    effects: Effects,
+}
+
+/// The names of the statements that a server connection has.
+#[derive(Debug, Default)]
+pub struct Prepared(HashSet<Vec<u8>>);
+
+/// Follows one client on one connection.
+#[derive(Debug, Default)]
+pub struct Follow {
+    /// Of the client's current message.
+    up_left_bytes: usize,
+    reading: Reading,
+    /// Of the server's current message.
+    down_left_bytes: usize,
+    /// Answers that are to come, in their order.
+    owed: VecDeque<Owed>,
+    /// What was done that outlives the transaction.
+    effects: Effects,
+}
+
+/// What is read of the client's current message beyond its header.
+#[derive(Debug, Default)]
+enum Reading {
+    #[default]
+    Nothing,
+    Text {
+        reader: TextReader,
+        effects: Effects,
+    },
+    /// A `Parse`, with its header.
+    Statement(Vec<u8>),
+}
+
+#[derive(Debug)]
+enum Owed {
+    /// `ParseComplete`, for the client's own `Parse`.
+    Own {
+        name: Vec<u8>,
+        /// Whether the statement is no more if this fails.
+        creation: Creation,
+    },
+    /// `ParseComplete`, for one that the client has not sent this time.
+    Inserted(Vec<u8>),
+    /// `ReadyForQuery`.
+    Ready,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Creation {
+    First,
+    /// There is one of this name, and the server will say so.
+    Repeated,
+}
+
+/// How far a client's bytes may be passed on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Until {
+    /// So many from the front.
+    pub bytes: usize,
+    /// What the server must be told behind those, before anything else. If this is empty, the rest has to wait for more.
+    pub insert: Vec<u8>,
+}
+
+/// How far a server's bytes may be passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Answers {
+    /// So many from the front.
+    pub bytes: usize,
+    /// So many behind those are nobody's. If there are none, the rest has to wait for more.
+    pub skip_bytes: usize,
+}
+
+impl Prepared {
+    /// The connection was reset.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The proxy has used the unnamed statement for itself.
+    pub fn forget_unnamed(&mut self) {
+        self.0.remove(&b""[..]);
+    }
+}
+
+impl Statements {
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        if let Some(statement) = self.by_name.remove(name) {
+            self.bytes -= statement.message.len();
+        }
+    }
+
+    fn insert(&mut self, name: Vec<u8>, statement: Statement) {
+        self.bytes += statement.message.len();
+        if let Some(old) = self.by_name.insert(name, Arc::new(statement)) {
+            self.bytes -= old.message.len();
+        }
+    }
+
+    fn forget(&mut self, forgets: &Forgets, prepared: &mut Prepared) {
+        match forgets {
+            Forgets::None => {}
+            Forgets::Named(names) => {
+                for name in names {
+                    self.remove(name);
+                    prepared.0.remove(name);
+                }
+            }
+            Forgets::All => {
+                *self = Self::default();
+                prepared.clear();
+            }
+        }
+    }
+}
+
+impl Follow {
+    /// Looks at the client's next bytes: those beyond the last [`Until::bytes`], and newer ones.
+    pub fn from_client(
+        &mut self,
+        input: &[u8],
+        statements: &mut Statements,
+        prepared: &mut Prepared,
+    ) -> Result<Until, Error> {
+        let mut at = 0;
+        loop {
+            self.read_on(input, &mut at, statements, prepared);
+            if self.up_left_bytes > 0 {
+                return Ok(Until { bytes: at, insert: Vec::new() });
+            }
+            let Some(header) = checked_header(&input[at..])? else {
+                return Ok(Until { bytes: at, insert: Vec::new() });
+            };
+            match self.begin(header, &input[at..], statements, prepared)? {
+                Begun::Passes => at += HEADER_BYTES,
+                Begun::Waits => return Ok(Until { bytes: at, insert: Vec::new() }),
+                Begun::After(insert) => return Ok(Until { bytes: at, insert }),
+            }
+            self.up_left_bytes = header.payload_bytes;
+        }
+    }
+
+    /// Goes on with the current message.
+    fn read_on(
+        &mut self,
+        input: &[u8],
+        at: &mut usize,
+        statements: &mut Statements,
+        prepared: &mut Prepared,
+    ) {
+        let bytes = self.up_left_bytes.min(input.len() - *at);
+        let piece = &input[*at..*at + bytes];
+        *at += bytes;
+        self.up_left_bytes -= bytes;
+        match &mut self.reading {
+            Reading::Nothing => return,
+            Reading::Text { reader, effects } => reader.read(piece, effects),
+            Reading::Statement(message) => {
+                if message.len() <= MAX_STATEMENT_BYTES {
+                    message.extend_from_slice(piece);
+                }
+            }
+        }
+        if self.up_left_bytes > 0 {
+            return;
+        }
+        match std::mem::take(&mut self.reading) {
+            Reading::Nothing => {}
+            Reading::Text { mut reader, mut effects } => {
+                reader.end(&mut effects);
+                self.apply(&effects, statements, prepared);
+            }
+            Reading::Statement(message) => self.prepares(message, statements, prepared),
+        }
+    }
+
+    fn apply(&mut self, effects: &Effects, statements: &mut Statements, prepared: &mut Prepared) {
+        if effects.is_none() {
+            return;
+        }
+        statements.forget(&effects.forgets, prepared);
+        if effects.discards == Discards::All {
+            statements.forget(&Forgets::All, prepared);
+            // What was done before is undone.
+            self.effects = Effects::default();
+        }
+        self.effects.merge(effects);
+    }
+
+    /// A whole `Parse` has passed.
+    fn prepares(&mut self, message: Vec<u8>, statements: &mut Statements, prepared: &mut Prepared) {
+        let payload = message.get(HEADER_BYTES..).unwrap_or_default();
+        let mut parts = payload.splitn(3, |byte| *byte == 0);
+        let (Some(name), Some(text)) = (parts.next(), parts.next()) else { return };
+        let (name, effects) = (name.to_vec(), Effects::of(text));
+        let creation = if !name.is_empty() && statements.by_name.contains_key(&name) {
+            Creation::Repeated
+        } else {
+            prepared.0.remove(&name);
+            statements.insert(name.clone(), Statement { message, effects });
+            Creation::First
+        };
+        if statements.bytes > MAX_STATEMENT_BYTES {
+            self.effects.pin.get_or_insert("prepared statements that are too long");
+        }
+        self.owed.push_back(Owed::Own { name, creation });
+    }
+
+    /// The client begins a message.
+    fn begin(
+        &mut self,
+        header: Header,
+        input: &[u8],
+        statements: &mut Statements,
+        prepared: &mut Prepared,
+    ) -> Result<Begun, Error> {
+        if self.owed.len() >= MAX_OWED {
+            let reason = "more is asked than can be answered";
+            return Err(Error::Protocol { message: "command", reason });
+        }
+        match header.kind {
+            kind::QUERY => {
+                statements.remove(b"");
+                prepared.forget_unnamed();
+                self.owed.push_back(Owed::Ready);
+                self.reading = Reading::Text { reader: TextReader::default(), effects: Effects::default() };
+            }
+            FUNCTION_CALL | kind::SYNC => self.owed.push_back(Owed::Ready),
+            kind::PARSE => {
+                let payload = &input[HEADER_BYTES..];
+                let Some(name) = name_at(payload, header)? else { return Ok(Begun::Waits) };
+                if !name.is_empty()
+                    && let Some(insert) = self.missing(name, statements, prepared)
+                {
+                    return Ok(Begun::After(insert));
+                }
+                self.reading = Reading::Statement(input[..HEADER_BYTES].to_vec());
+            }
+            kind::BIND | kind::DESCRIBE | kind::CLOSE => {
+                let name = match used(header, &input[HEADER_BYTES..])? {
+                    Used::Statement(name) => name,
+                    Used::Portal => return Ok(Begun::Passes),
+                    Used::Unknown => return Ok(Begun::Waits),
+                };
+                if header.kind == kind::CLOSE {
+                    statements.remove(name);
+                    prepared.0.remove(name);
+                } else if let Some(insert) = self.missing(name, statements, prepared) {
+                    return Ok(Begun::After(insert));
+                }
+                if header.kind == kind::BIND
+                    && let Some(statement) = statements.by_name.get(name)
+                    && !statement.effects.is_none()
+                {
+                    let statement = Arc::clone(statement);
+                    self.apply(&statement.effects, statements, prepared);
+                }
+            }
+            _ => {}
+        }
+        Ok(Begun::Passes)
+    }
+
+    /// What has a statement prepared that the client has, and the connection has not.
+    fn missing(&mut self, name: &[u8], statements: &Statements, prepared: &Prepared) -> Option<Vec<u8>> {
+        if prepared.0.contains(name) {
+            return None;
+        }
+        let statement = statements.by_name.get(name)?;
+        let is_coming =
+            |owed: &Owed| matches!(owed, Owed::Own { name: of, .. } | Owed::Inserted(of) if of == name);
+        if self.owed.iter().any(is_coming) {
+            return None;
+        }
+        self.owed.push_back(Owed::Inserted(name.to_vec()));
+        Some(statement.message.clone())
+    }
+
+    /// Looks at the server's next bytes: those beyond the last [`Answers`], and newer ones.
+    pub fn from_server(
+        &mut self,
+        input: &[u8],
+        statements: &mut Statements,
+        prepared: &mut Prepared,
+    ) -> Result<Answers, Error> {
+        let mut at = 0;
+        loop {
+            let bytes = self.down_left_bytes.min(input.len() - at);
+            at += bytes;
+            self.down_left_bytes -= bytes;
+            let rest = &input[at..];
+            let Some(header) = (if self.down_left_bytes == 0 { checked_header(rest)? } else { None }) else {
+                return Ok(Answers { bytes: at, skip_bytes: 0 });
+            };
+            let is_short = matches!(header.kind, kind::READY_FOR_QUERY | kind::PARAMETER_STATUS);
+            if is_short && rest.len() < HEADER_BYTES + header.payload_bytes {
+                return Ok(Answers { bytes: at, skip_bytes: 0 });
+            }
+            match header.kind {
+                kind::PARSE_COMPLETE if self.parsed(prepared) == Whose::Nobodys => {
+                    return Ok(Answers { bytes: at, skip_bytes: HEADER_BYTES });
+                }
+                kind::ERROR_RESPONSE => self.failed(statements),
+                kind::READY_FOR_QUERY => while !matches!(self.owed.pop_front(), None | Some(Owed::Ready)) {},
+                _ => {}
+            }
+            at += HEADER_BYTES;
+            self.down_left_bytes = header.payload_bytes;
+        }
+    }
+
+    /// The server has prepared the next statement.
+    fn parsed(&mut self, prepared: &mut Prepared) -> Whose {
+        loop {
+            match self.owed.pop_front() {
+                // A `Sync` that the server has not answered, as it waited for a COPY's data.
+                Some(Owed::Ready) => {}
+                Some(Owed::Own { name, .. }) => {
+                    prepared.0.insert(name);
+                    return Whose::Clients;
+                }
+                Some(Owed::Inserted(name)) => {
+                    prepared.0.insert(name);
+                    return Whose::Nobodys;
+                }
+                None => return Whose::Clients,
+            }
+        }
+    }
+
+    /// The server ignores everything up to the next `Sync`.
+    fn failed(&mut self, statements: &mut Statements) {
+        while let Some(Owed::Own { .. } | Owed::Inserted(_)) = self.owed.front() {
+            if let Some(Owed::Own { name, creation: Creation::First }) = self.owed.pop_front() {
+                statements.remove(&name);
+            }
+        }
+    }
+
+    /// All was answered, and no transaction is open: what was done since the last time that outlives it.
+    pub fn settle(&mut self) -> Effects {
+        self.owed.clear();
+        std::mem::take(&mut self.effects)
+    }
+}
+
+/// Whose an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Clients,
+    Nobodys,
+}
+
+/// What is to be done with a message that begins.
+enum Begun {
+    Passes,
+    /// Too little of it is there.
+    Waits,
+    /// This must come before.
+    After(Vec<u8>),
+}
+
+/// What a message uses.
+enum Used<'a> {
+    Statement(&'a [u8]),
+    Portal,
+    /// Too little of it is there.
+    Unknown,
+}
+
+fn used(header: Header, payload: &[u8]) -> Result<Used<'_>, Error> {
+    let statement = |name: Option<_>| name.map_or(Used::Unknown, Used::Statement);
+    if header.kind == kind::BIND {
+        let Some(portal) = name_at(payload, header)? else { return Ok(Used::Unknown) };
+        let rest = Header { payload_bytes: header.payload_bytes - portal.len() - 1, ..header };
+        return name_at(&payload[portal.len() + 1..], rest).map(statement);
+    }
+    let rest = Header { payload_bytes: header.payload_bytes.saturating_sub(1), ..header };
+    match payload.split_first() {
+        None => Ok(Used::Unknown),
+        Some((b'S', payload)) => name_at(payload, rest).map(statement),
+        Some(_) => Ok(Used::Portal),
+    }
+}
+
+/// The name at the front of what is there of a payload; none if it does not end there.
+fn name_at(payload: &[u8], header: Header) -> Result<Option<&[u8]>, Error> {
+    let all = payload.len().min(header.payload_bytes);
+    let payload = &payload[..all];
+    if let Some(end) = payload.iter().take(MAX_NAMES_BYTES).position(|byte| *byte == 0) {
+        return Ok(Some(&payload[..end]));
+    }
+    if all < header.payload_bytes && all < MAX_NAMES_BYTES {
+        return Ok(None);
+    }
+    Err(Error::Protocol { message: "command", reason: "a name without an end" })
+}
+
+/// The bytes of the first command, up to where the server answers that it is ready; none if they are not all there.
+pub fn first_command_bytes(input: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let header = checked_header(input.get(at..)?).ok()??;
+        at += HEADER_BYTES + header.payload_bytes;
+        if matches!(header.kind, kind::QUERY | kind::SYNC | FUNCTION_CALL) {
+            return (at <= input.len()).then_some(at);
+        }
+    }
+}
