@@ -245,7 +245,8 @@ impl Session {
 
     /// Whether the session can be parted before the client has said anything.
     pub fn can_be_parted(&self) -> bool {
-        self.shared.is_some() && self.start() == Start::Now
+        self.shared.as_ref().is_some_and(|shared| shared.spoken == Spoken::Nothing)
+            && self.start() == Start::Now
     }
 
     /// Ends a session that rests.

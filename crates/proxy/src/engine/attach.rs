@@ -86,8 +86,8 @@ impl<D: Dialect> Proxy<D> {
             "session",
             &[("client", &client_id.index), ("server_connection", &server_id.index)],
         );
+        self.again.push(Turn::Part(client_id, server_id));
         self.catch_up(client_id);
-        self.part_early(client_id, server_id);
     }
 
     /// What a client must show to cancel; no two clients are told the same process.

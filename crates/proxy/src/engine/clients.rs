@@ -25,8 +25,9 @@ impl<D: Dialect> Proxy<D> {
                 if self.is_unread(server) {
                     self.pump_down(server);
                 }
+                // It may have been parted from its connection by now.
                 if readiness != Readiness::Writable {
-                    self.pump_up(id);
+                    self.go_on(id);
                 }
             }
             ClientStage::Parked { .. } => {

@@ -194,6 +194,8 @@ enum Turn {
     Accept,
     Up(Id),
     Down(Id),
+    /// A client has nothing to say yet to this connection.
+    Part(Id, Id),
 }
 
 struct Drain {
@@ -336,6 +338,7 @@ impl<D: Dialect> Proxy<D> {
                 Turn::Accept => self.accept(),
                 Turn::Up(client) => self.go_on(client),
                 Turn::Down(server) => self.pump_down(server),
+                Turn::Part(client, server) => self.part_early(client, server),
             }
         }
         if std::mem::take(&mut self.wanting) {

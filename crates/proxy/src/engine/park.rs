@@ -105,7 +105,13 @@ impl<D: Dialect> Proxy<D> {
             return;
         };
         let idle = Duty::Idle { since: self.now, errand: self.dialect.nothing() };
-        let Duty::Session { session, .. } = std::mem::replace(&mut backend.duty, idle) else { return };
+        let session = match std::mem::replace(&mut backend.duty, idle) {
+            Duty::Session { client, session } if client == client_id => session,
+            other => {
+                backend.duty = other;
+                return;
+            }
+        };
         let parted = session.part(&mut backend.facts);
         let key = key.clone();
         let Some(client) = self.clients.get_mut(client_id) else { return };

@@ -8,29 +8,36 @@ mod faults;
 mod leaks;
 mod limits;
 mod site;
+mod transactions;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use crate::site::Site;
+use crate::site::{Mode, Site};
 
 /// What it is called, and what is done; it panics where it fails.
 type Case = (&'static str, fn(&mut Site));
 
 fn main() -> ExitCode {
     let Some(filter) = filter(std::env::args().skip(1)) else { return ExitCode::SUCCESS };
-    let cases = [&cases::CASES[..], &leaks::CASES[..], &limits::CASES[..], &faults::CASES[..]].concat();
-    let cases: Vec<Case> = cases.into_iter().filter(|(name, _)| name.contains(&filter)).collect();
+    let sessions = [&cases::CASES[..], &leaks::CASES[..], &limits::CASES[..], &faults::CASES[..]].concat();
+    let transactions = [&cases::CASES[..], &leaks::CASES[..], &transactions::CASES[..]].concat();
+    let wanted = |(_, (name, _)): &(Mode, Case)| name.contains(&filter);
+    let sessions = sessions.into_iter().map(|case| (Mode::Session, case));
+    let transactions = transactions.into_iter().map(|case| (Mode::Transaction, case));
+    let cases: Vec<(Mode, Case)> = sessions.chain(transactions).filter(wanted).collect();
     if cases.is_empty() {
         return ExitCode::SUCCESS;
     }
     let Some(mut site) = Site::open() else { return ExitCode::SUCCESS };
     let mut failed = Vec::new();
-    for (name, case) in &cases {
+    for (mode, (name, case)) in &cases {
+        site.mode = *mode;
+        let name = &format!("{name}{}", mode.remark());
         let passed = catch_unwind(AssertUnwindSafe(|| case(&mut site))).is_ok();
         say(&format!("{name} ... {}", if passed { "ok" } else { "FAILED" }));
         if !passed {
-            failed.push(*name);
+            failed.push(name.clone());
         }
     }
     say(&format!("{} cases, {} failed: {}", cases.len(), failed.len(), failed.join("; ")));

@@ -35,6 +35,32 @@ pub(crate) struct Site {
     template: Template,
     place: TempDir,
     proxies: u32,
+    /// How the proxies pool.
+    pub(crate) mode: Mode,
+}
+
+/// How long clients have their connections.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Session,
+    Transaction,
+}
+
+impl Mode {
+    pub(crate) fn remark(self) -> &'static str {
+        match self {
+            Self::Session => "",
+            Self::Transaction => ", parted after transactions",
+        }
+    }
+
+    /// What a proxy is told of it; sessions are what it does untold.
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Session => &[],
+            Self::Transaction => &["--mode", "transaction"],
+        }
+    }
 }
 
 /// A proxy of one case; ended with it.
@@ -67,7 +93,7 @@ impl Site {
         let scale: Scale = "1500".parse().expect("a scale");
         let tables = Tables { sysbench: Some(scale), ..Tables::default() };
         let template = lab.template(&build, &tables, &mut |_| {}, &|| false).expect("a template");
-        let mut site = Self { server: None, lab, build, template, place, proxies: 0 };
+        let mut site = Self { server: None, lab, build, template, place, proxies: 0, mode: Mode::Session };
         site.start_server();
         Some(site)
     }
@@ -136,6 +162,7 @@ impl Site {
     ) -> Proxy {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
             .args(["--listen", listen, "--server", url, "--log", "debug"])
+            .args(self.mode.arguments())
             .args(arguments)
             .env("PGPASSWORD", String::from_utf8(self.password()).expect("passwords here are text"))
             .stdin(Stdio::null())

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::{
     Error,
+    command::encode_close_statement,
     effects::{Discards, Effects, Forgets, TextReader},
     kind,
     message::{HEADER_BYTES, Header},
@@ -78,6 +79,10 @@ enum Owed {
     },
     /// `ParseComplete`, for one that the client has not sent this time.
     Inserted(Vec<u8>),
+    /// `CloseComplete`, for the client's own `Close`.
+    OwnClose,
+    /// The same, in front of one that is inserted again.
+    InsertedClose,
     /// `ReadyForQuery`.
     Ready,
 }
@@ -280,12 +285,18 @@ impl Follow {
             kind::BIND | kind::DESCRIBE | kind::CLOSE => {
                 let name = match used(header, &input[HEADER_BYTES..])? {
                     Used::Statement(name) => name,
-                    Used::Portal => return Ok(Begun::Passes),
+                    Used::Portal => {
+                        if header.kind == kind::CLOSE {
+                            self.owed.push_back(Owed::OwnClose);
+                        }
+                        return Ok(Begun::Passes);
+                    }
                     Used::Unknown => return Ok(Begun::Waits),
                 };
                 if header.kind == kind::CLOSE {
                     statements.remove(name);
                     prepared.0.remove(name);
+                    self.owed.push_back(Owed::OwnClose);
                 } else if let Some(insert) = self.missing(name, statements, prepared) {
                     return Ok(Begun::After(insert));
                 }
@@ -308,13 +319,35 @@ impl Follow {
             return None;
         }
         let statement = statements.by_name.get(name)?;
-        let is_coming =
-            |owed: &Owed| matches!(owed, Owed::Own { name: of, .. } | Owed::Inserted(of) if of == name);
-        if self.owed.iter().any(is_coming) {
-            return None;
+        let mut insert = Vec::new();
+        match self.coming(name) {
+            Coming::Surely => return None,
+            Coming::No => {}
+            // Closing what there may be is no error if there is nothing.
+            Coming::Perhaps => {
+                encode_close_statement(&mut insert, std::str::from_utf8(name).ok()?).ok()?;
+                self.owed.push_back(Owed::InsertedClose);
+            }
         }
+        insert.extend_from_slice(&statement.message);
         self.owed.push_back(Owed::Inserted(name.to_vec()));
-        Some(statement.message.clone())
+        Some(insert)
+    }
+
+    /// Whether the server is about to prepare a statement of this name.
+    fn coming(&self, name: &[u8]) -> Coming {
+        let mut earlier = false;
+        for owed in self.owed.iter().rev() {
+            match owed {
+                Owed::Ready => earlier = true,
+                Owed::Own { name: own, .. } if own == name => return Coming::Surely,
+                // Not if an error comes before it, of which the client would not expect this.
+                Owed::Inserted(inserted) if inserted == name && earlier => return Coming::Perhaps,
+                Owed::Inserted(inserted) if inserted == name => return Coming::Surely,
+                _ => {}
+            }
+        }
+        Coming::No
     }
 
     /// Looks at the server's next bytes: those beyond the last [`Answers`], and newer ones.
@@ -338,7 +371,7 @@ impl Follow {
                 return Ok(Answers { bytes: at, skip_bytes: 0 });
             }
             match header.kind {
-                kind::PARSE_COMPLETE if self.parsed(prepared) == Whose::Nobodys => {
+                kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if self.done(prepared) == Whose::Nobodys => {
                     return Ok(Answers { bytes: at, skip_bytes: HEADER_BYTES });
                 }
                 kind::ERROR_RESPONSE => self.failed(statements),
@@ -350,8 +383,8 @@ impl Follow {
         }
     }
 
-    /// The server has prepared the next statement.
-    fn parsed(&mut self, prepared: &mut Prepared) -> Whose {
+    /// The server has prepared or closed the next statement.
+    fn done(&mut self, prepared: &mut Prepared) -> Whose {
         loop {
             match self.owed.pop_front() {
                 // A `Sync` that the server has not answered, as it waited for a COPY's data.
@@ -364,14 +397,15 @@ impl Follow {
                     prepared.0.insert(name);
                     return Whose::Nobodys;
                 }
-                None => return Whose::Clients,
+                Some(Owed::InsertedClose) => return Whose::Nobodys,
+                Some(Owed::OwnClose) | None => return Whose::Clients,
             }
         }
     }
 
     /// The server ignores everything up to the next `Sync`.
     fn failed(&mut self, statements: &mut Statements) {
-        while let Some(Owed::Own { .. } | Owed::Inserted(_)) = self.owed.front() {
+        while self.owed.front().is_some_and(|owed| !matches!(owed, Owed::Ready)) {
             if let Some(Owed::Own { name, creation: Creation::First }) = self.owed.pop_front() {
                 statements.remove(&name);
             }
@@ -383,6 +417,13 @@ impl Follow {
         self.owed.clear();
         std::mem::take(&mut self.effects)
     }
+}
+
+/// Whether something is about to be.
+enum Coming {
+    No,
+    Perhaps,
+    Surely,
 }
 
 /// Whose an answer is.

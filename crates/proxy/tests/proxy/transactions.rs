@@ -1,0 +1,357 @@
+//! Clients that share connections, each as if it had one of its own.
+
+use std::process::Command;
+use std::thread;
+
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::postgres::CancelKey;
+use ciphertoll_wire::postgres::Param;
+use ciphertoll_wire::postgres::column::Format;
+use ciphertoll_wire::postgres::command::{
+    encode_bind, encode_cancel_request, encode_close_statement, encode_execute, encode_parse, encode_sync,
+};
+use nix::sys::signal::Signal;
+
+use crate::Case;
+use crate::cases::one;
+use crate::site::{Proxy, Raw, Site};
+
+pub(crate) const CASES: [Case; 12] = [
+    ("two clients share a connection", shared),
+    ("a transaction keeps its connection", transaction),
+    ("settings follow their client, and only it", settings),
+    ("prepared statements follow their client, and only it", prepared),
+    ("a pipeline with prepared statements, elsewhere", pipeline),
+    ("state of its own pins a connection", pins),
+    ("what functions leave out of sight is not found by others", hidden),
+    ("giving up all state unpins", discards),
+    ("a command that waits is cancelled", cancel_waiting),
+    ("clients between transactions are served during a stop", stops),
+    ("many clients on few connections", many),
+    ("pgbench: more clients than connections", pgbench),
+];
+
+const PID: &str = "SELECT pg_backend_pid()";
+
+/// Two clients on one connection, as which both of them see the same.
+fn two(proxy: &Proxy) -> (Client, Client, String) {
+    let (mut first, mut second) = (proxy.client(), proxy.client());
+    let process = one(&mut first, PID);
+    assert_eq!(one(&mut second, PID), process);
+    (first, second, process)
+}
+
+fn shared(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let (mut first, mut second, process) = two(&proxy);
+    for number in 0..20 {
+        let sql = format!("SELECT '{number}-' || pg_backend_pid()");
+        assert_eq!(one(&mut first, &sql), format!("{number}-{process}"));
+        assert_eq!(one(&mut second, &sql), format!("{number}-{process}"));
+    }
+    assert!(first.query("SELECT 1/0").is_err());
+    assert_eq!(one(&mut first, "SELECT 1"), "1");
+}
+
+fn transaction(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
+    let (mut first, mut second, _) = two(&proxy);
+    first.query("CREATE TABLE IF NOT EXISTS shared (n int); TRUNCATE shared").expect("a table");
+    let mut waiting = proxy.client();
+    first.query("BEGIN").expect("a transaction");
+    first.query("INSERT INTO shared VALUES (1)").expect("a row");
+    let error = waiting.query("SELECT count(*) FROM shared").expect_err("the connection is taken");
+    assert!(error.to_string().contains("no server connection became free"), "{error}");
+    first.query("COMMIT").expect("the end");
+    assert_eq!(one(&mut proxy.client(), "SELECT count(*) FROM shared"), "1");
+    // One that has failed, too.
+    first.query("BEGIN").expect("a transaction");
+    first.query("SELECT 1/0").expect_err("an error");
+    second.query("SELECT 1").expect_err("the connection is taken");
+    first.query("ROLLBACK").expect("the end");
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}
+
+fn settings(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    for (set, look, value) in [
+        ("SET TimeZone = 'Asia/Tokyo'", "SHOW TimeZone", "Asia/Tokyo"),
+        ("SET application_name = 'it''s me'", "SHOW application_name", "it's me"),
+        ("SET statement_timeout = '7s'", "SHOW statement_timeout", "7s"),
+        ("SET search_path = a, \"B c\"", "SHOW search_path", "a, \"B c\""),
+        ("SET my.own = 'x'; SET DateStyle = German", "SHOW my.own", "x"),
+        ("BEGIN; SET work_mem = '5MB'; COMMIT", "SHOW work_mem", "5MB"),
+    ] {
+        let (mut first, mut second, process) = two(&proxy);
+        first.query(set).unwrap_or_else(|error| panic!("{set}: {error}"));
+        let look_softly = look.replace("SHOW ", "SELECT current_setting('") + "', true)";
+        assert_ne!(one(&mut second, &look_softly), value, "{set}: the other client has it, too");
+        assert_eq!(one(&mut first, look), value, "{set}");
+        assert_eq!(one(&mut second, PID), process);
+        assert_eq!(one(&mut first, look), value, "{set}, again");
+    }
+    // What is undone does not follow, and what is set anew does.
+    let (mut first, mut second, _) = two(&proxy);
+    first.query("BEGIN; SET statement_timeout = '8s'; ROLLBACK").expect("nothing");
+    one(&mut second, PID);
+    assert_eq!(one(&mut first, "SHOW statement_timeout"), "0");
+    for value in ["8s", "9s"] {
+        first.query(&format!("SET statement_timeout = '{value}'")).expect("a setting");
+        one(&mut second, PID);
+        assert_eq!(one(&mut first, "SHOW statement_timeout"), value);
+    }
+    // A role, which others do not play.
+    first.query("SET ROLE pg_read_all_data").expect_err("it may not");
+    assert_eq!(one(&mut first, "SELECT current_user = session_user"), "t");
+}
+
+/// A statement of this name, prepared, and all that is answered.
+fn prepare(raw: &mut Raw, name: &str, sql: &str) -> Vec<(u8, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    encode_parse(&mut bytes, name, sql, &[]).expect("a statement");
+    encode_sync(&mut bytes);
+    raw.send(&bytes);
+    raw.answer()
+}
+
+fn execute(bytes: &mut Vec<u8>, name: &str) {
+    encode_bind(bytes, "", name, &[] as &[Param<'_>], Format::Text).expect("a portal");
+    encode_execute(bytes, "", 0).expect("a command");
+}
+
+/// The kinds of messages, and the last column of each row.
+fn told(messages: &[(u8, Vec<u8>)]) -> (String, Vec<String>) {
+    let rows = messages.iter().filter(|(kind, _)| *kind == b'D');
+    let rows = rows.map(|(_, payload)| String::from_utf8_lossy(&payload[6..]).into_owned()).collect();
+    (messages.iter().map(|(kind, _)| char::from(*kind)).collect(), rows)
+}
+
+fn run(raw: &mut Raw, name: &str) -> (String, Vec<String>) {
+    let mut bytes = Vec::new();
+    execute(&mut bytes, name);
+    encode_sync(&mut bytes);
+    raw.send(&bytes);
+    told(&raw.answer())
+}
+
+fn prepared(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let (mut first, mut second) = (proxy.raw(&[]), proxy.raw(&[]));
+    first.answer();
+    second.answer();
+    assert_eq!(told(&prepare(&mut first, "s", "SELECT 'first'")).0, "1Z");
+    // The same name is another's statement, and nobody's twice.
+    assert_eq!(told(&prepare(&mut second, "s", "SELECT 'second'")).0, "1Z");
+    for _ in 0..3 {
+        assert_eq!(run(&mut first, "s"), ("2DCZ".to_owned(), vec!["first".to_owned()]));
+        assert_eq!(run(&mut second, "s"), ("2DCZ".to_owned(), vec!["second".to_owned()]));
+    }
+    let repeated = prepare(&mut first, "s", "SELECT 'other'");
+    assert_eq!(Raw::error_state(&repeated).as_deref(), Some("42P05"));
+    assert_eq!(run(&mut first, "s").1, ["first"]);
+    // What could not be prepared is not there.
+    assert_eq!(Raw::error_state(&prepare(&mut first, "bad", "SELEC")).as_deref(), Some("42601"));
+    run(&mut second, "s");
+    assert_eq!(run(&mut first, "bad").0, "EZ");
+    // What was closed is not there, either, and nor is what SQL has given up.
+    let mut bytes = Vec::new();
+    encode_close_statement(&mut bytes, "s").expect("a name");
+    encode_sync(&mut bytes);
+    first.send(&bytes);
+    assert_eq!(told(&first.answer()).0, "3Z");
+    assert_eq!(run(&mut first, "s").0, "EZ");
+    second.query("DEALLOCATE s");
+    second.answer();
+    run(&mut first, "s");
+    assert_eq!(run(&mut second, "s").0, "EZ");
+    // The unnamed one goes along as well.
+    prepare(&mut first, "", "SELECT 'unnamed'");
+    run(&mut second, "s");
+    assert_eq!(run(&mut first, "").1, ["unnamed"]);
+}
+
+fn pipeline(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let (mut first, mut second) = (proxy.raw(&[]), proxy.raw(&[]));
+    first.answer();
+    second.answer();
+    for name in ["a", "b"] {
+        prepare(&mut first, name, &format!("SELECT '{name}'"));
+    }
+    let mut bytes = Vec::new();
+    // Those that are there, an error, behind which nothing is done, and a new one.
+    execute(&mut bytes, "a");
+    execute(&mut bytes, "nobody");
+    execute(&mut bytes, "b");
+    encode_sync(&mut bytes);
+    execute(&mut bytes, "b");
+    encode_parse(&mut bytes, "c", "SELECT 'c'", &[]).expect("a statement");
+    execute(&mut bytes, "c");
+    execute(&mut bytes, "a");
+    encode_sync(&mut bytes);
+    for piece in [1, 2, 3, 7, bytes.len()] {
+        second.query("SELECT 1");
+        second.answer();
+        for piece in bytes.chunks(piece) {
+            first.send(piece);
+        }
+        assert_eq!(told(&first.answer()), ("2DCEZ".to_owned(), vec!["a".to_owned()]));
+        let (kinds, rows) = told(&first.answer());
+        assert_eq!((kinds.as_str(), rows.join("").as_str()), ("2DC12DC2DCZ", "bca"), "{piece}");
+        first.query("DEALLOCATE c");
+        first.answer();
+    }
+}
+
+fn pins(site: &mut Site) {
+    for (sql, reason) in [
+        ("CREATE TEMP TABLE mine (n int)", "a temporary table"),
+        ("LISTEN news", "LISTEN"),
+        ("SELECT pg_advisory_lock(1)", "an advisory lock"),
+        ("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT", "a cursor WITH HOLD"),
+        ("PREPARE p AS SELECT 1", "PREPARE"),
+        ("SELECT set_config('my.own', 'x', false)", "set_config"),
+    ] {
+        let mut proxy = site.proxy(&["--pool-size", "2"]);
+        let (mut first, mut second, process) = {
+            let mut first = proxy.client();
+            let process = one(&mut first, PID);
+            (first, proxy.client(), process)
+        };
+        first.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        let line = proxy.await_line("event=pinned");
+        assert!(line.contains(reason), "{line}");
+        for _ in 0..3 {
+            assert_ne!(one(&mut second, PID), process, "{sql}");
+            assert_eq!(one(&mut first, PID), process, "{sql}");
+        }
+        // When it leaves, the connection is anybody's again, and clean.
+        drop(first);
+        let state = "SELECT (SELECT count(*) FROM pg_listening_channels()) + (SELECT count(*) FROM pg_cursors \
+                     WHERE is_holdable) + (SELECT count(*) FROM pg_prepared_statements) + (SELECT count(*) FROM \
+                     pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) + (to_regclass('mine') IS \
+                     NOT NULL)::int";
+        assert_eq!(one(&mut second, state), "0", "{sql}");
+    }
+}
+
+fn hidden(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let hide = "CREATE OR REPLACE FUNCTION hide() RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
+                PERFORM set_config('statement_timeout', '1234', false); PERFORM pg_advisory_lock(77); \
+                CREATE TEMP TABLE IF NOT EXISTS hidden (n int); END $$";
+    proxy.client().query(hide).expect("a function");
+    let (mut first, mut second, process) = two(&proxy);
+    first.query("SELECT hide()").expect("something out of sight");
+    assert_eq!(one(&mut second, "SHOW statement_timeout"), "0");
+    assert_eq!(one(&mut second, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "0");
+    assert_eq!(one(&mut second, "SELECT to_regclass('pg_temp.hidden') IS NULL"), "t");
+    assert_eq!(one(&mut second, PID), process);
+}
+
+fn discards(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.3"]);
+    let (mut first, mut second, process) = two(&proxy);
+    first.query("SET statement_timeout = '5s'").expect("a setting");
+    first.query("LISTEN news").expect("a listener");
+    proxy.await_line("event=pinned");
+    second.query(PID).expect_err("it is pinned");
+    first.query("DISCARD ALL").expect("nothing is left");
+    let mut second = proxy.client();
+    assert_eq!(one(&mut second, PID), process);
+    assert_eq!(one(&mut first, "SHOW statement_timeout"), "0");
+}
+
+fn cancel_waiting(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let mut waiting = proxy.raw(&[]);
+    waiting.answer();
+    let mut first = proxy.client();
+    first.query("BEGIN").expect("a transaction");
+    waiting.query("SELECT 'never'");
+    let mut request = Vec::new();
+    encode_cancel_request(
+        &mut request,
+        waiting.process_id,
+        &CancelKey::new(waiting.key.clone()).expect("a key"),
+    );
+    // Until it waits there is nothing to cancel.
+    waiting.stream.set_read_timeout(Some(std::time::Duration::from_millis(20))).expect("a limit");
+    let answer = loop {
+        proxy.raw_silent().send(&request);
+        let answer = waiting.answer();
+        if !answer.is_empty() {
+            break answer;
+        }
+    };
+    assert_eq!(Raw::error_state(&answer).as_deref(), Some("57014"));
+    waiting.stream.set_read_timeout(Some(crate::site::LONG)).expect("a limit");
+    waiting.query("SELECT 'later'");
+    first.query("COMMIT").expect("the end");
+    assert_eq!(told(&waiting.answer()).1, ["later"]);
+    proxy.await_line("has cancelled what waited");
+}
+
+fn stops(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "2"]);
+    let (mut first, mut second) = (proxy.client(), proxy.client());
+    assert_eq!(one(&mut first, "SELECT 1"), "1");
+    proxy.signal(Signal::SIGTERM);
+    proxy.await_line("event=stopping");
+    for _ in 0..3 {
+        assert_eq!(one(&mut first, "SELECT 2"), "2");
+        assert_eq!(one(&mut second, "SELECT 3"), "3");
+    }
+    drop((first, second));
+    assert_eq!(proxy.wait().code(), Some(0));
+    // When the time is over they are told so.
+    let mut proxy = site.proxy(&["--drain-time", "0.3"]);
+    let mut raw = proxy.raw(&[]);
+    raw.answer();
+    proxy.signal(Signal::SIGTERM);
+    assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
+    assert_eq!(proxy.wait().code(), Some(0), "nobody was cut off in a transaction");
+}
+
+fn many(site: &mut Site) {
+    const CLIENTS: usize = 24;
+    const ROUNDS: usize = 40;
+    let proxy = site.proxy(&["--pool-size", "3"]);
+    thread::scope(|scope| {
+        for lane in 0..CLIENTS {
+            let proxy: &Proxy = &proxy;
+            scope.spawn(move || {
+                let mut client = proxy.client();
+                client.query(&format!("SET my.lane = '{lane}'")).expect("a setting");
+                for round in 0..ROUNDS {
+                    let sql = format!("SELECT '{round}-' || current_setting('my.lane')");
+                    assert_eq!(one(&mut client, &sql), format!("{round}-{lane}"));
+                    if round % 8 == 0 {
+                        client.query("BEGIN").expect("a transaction");
+                        let process = one(&mut client, PID);
+                        assert_eq!(one(&mut client, PID), process);
+                        client.query("COMMIT").expect("the end");
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn pgbench(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "2"]);
+    let script = proxy.directory.join("script.sql");
+    let sql =
+        "\\set n random(1, 100)\nBEGIN;\nSELECT count(*) FROM sbtest1 WHERE id < :n;\nSELECT :n;\nEND;\n";
+    std::fs::write(&script, sql).expect("ours to write");
+    for mode in ["simple", "extended", "prepared"] {
+        let mut command = Command::new("pgbench");
+        // A thread each: pgbench prepares statements one client at a time, while others of its thread hold connections.
+        command.args(["-n", "-c", "8", "-j", "8", "-t", "50", "-M", mode, "-f"]).arg(&script);
+        let output = command.args(proxy.place()).env_remove("PGPASSWORD").output().expect("pgbench runs");
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{mode}: {stderr}");
+        assert!(stdout.contains("number of transactions actually processed: 400/400"), "{stdout}");
+    }
+}
