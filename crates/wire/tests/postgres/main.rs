@@ -8,6 +8,7 @@ mod arbitrary;
 mod chunks;
 mod copy;
 mod fake_server;
+mod followed;
 mod login;
 mod pooled;
 mod recorded;

@@ -1,0 +1,203 @@
+//! What follows a client to another connection, however its bytes are cut.
+
+use ciphertoll_wire::postgres::{
+    Param,
+    column::Format,
+    command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync},
+    effects::Effects,
+    follow::{Follow, Prepared, Statements, first_command_bytes},
+    server::write_message,
+};
+use proptest::prelude::*;
+
+/// A client, what it has prepared, and the connection that it is on.
+#[derive(Default)]
+struct Site {
+    follow: Follow,
+    statements: Statements,
+    prepared: Prepared,
+}
+
+impl Site {
+    /// What the server gets of these bytes, when they come in such pieces.
+    fn up(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
+        let (mut held, mut sent) = (Vec::new(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            held.extend_from_slice(piece);
+            loop {
+                let until = self
+                    .follow
+                    .from_client(&held, &mut self.statements, &mut self.prepared)
+                    .expect("commands");
+                sent.extend(held.drain(..until.bytes));
+                if until.insert.is_empty() {
+                    break;
+                }
+                sent.extend(until.insert);
+            }
+        }
+        assert!(held.is_empty(), "{held:?}");
+        sent
+    }
+
+    /// What the client gets of these.
+    fn down(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
+        let (mut held, mut told) = (Vec::new(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            held.extend_from_slice(piece);
+            loop {
+                let answers = self
+                    .follow
+                    .from_server(&held, &mut self.statements, &mut self.prepared)
+                    .expect("answers");
+                told.extend(held.drain(..answers.bytes));
+                if answers.skip_bytes == 0 {
+                    break;
+                }
+                held.drain(..answers.skip_bytes);
+            }
+        }
+        assert!(held.is_empty(), "{held:?}");
+        told
+    }
+
+    /// Its next transaction is on a connection that was reset.
+    fn moves(&mut self) {
+        self.follow.settle();
+        self.follow = Follow::default();
+        self.prepared.clear();
+    }
+}
+
+fn parse(name: &str, sql: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_parse(&mut bytes, name, sql, &[]).expect("a statement");
+    bytes
+}
+
+fn execute(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_bind(&mut bytes, "", name, &[] as &[Param<'_>], Format::Text).expect("a portal");
+    encode_execute(&mut bytes, "", 0).expect("a command");
+    bytes
+}
+
+fn sync() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_sync(&mut bytes);
+    bytes
+}
+
+/// Answers by the bytes that they begin with.
+fn answers(kinds: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for kind in kinds.bytes() {
+        let payload: &[u8] = if kind == b'Z' { b"I" } else { b"" };
+        write_message(&mut bytes, kind, payload).expect("a message");
+    }
+    bytes
+}
+
+#[test]
+fn a_statement_is_prepared_where_its_client_goes_and_nobody_hears_of_it() {
+    let both = [parse("s", "SELECT 1"), sync()].concat();
+    for piece in [1, 2, 5, 1000] {
+        let mut site = Site::default();
+        assert_eq!(site.up(&both, piece), both);
+        assert_eq!(site.down(&answers("1Z"), piece), answers("1Z"));
+        let use_it = [execute("s"), sync()].concat();
+        assert_eq!(site.up(&use_it, piece), use_it, "it is there");
+        assert_eq!(site.down(&answers("2CZ"), piece), answers("2CZ"));
+        site.moves();
+        assert_eq!(site.up(&use_it, piece), [parse("s", "SELECT 1"), use_it.clone()].concat());
+        assert_eq!(site.down(&answers("12CZ"), piece), answers("2CZ"));
+        assert_eq!(site.up(&use_it, piece), use_it);
+    }
+}
+
+#[test]
+fn what_an_error_has_undone_is_done_again() {
+    let mut site = Site::default();
+    site.up(&[parse("s", "SELECT 1"), sync()].concat(), 1000);
+    site.down(&answers("1Z"), 1000);
+    site.moves();
+    // Two batches at once; the first ends before it comes to the statement.
+    let batch = [execute("other"), execute("s"), sync()].concat();
+    let mut close = Vec::new();
+    encode_close_statement(&mut close, "s").expect("a name");
+    let sent = site.up(&[batch, [execute("s"), sync()].concat()].concat(), 1000);
+    let expected = [
+        execute("other"),
+        parse("s", "SELECT 1"),
+        execute("s"),
+        sync(),
+        close,
+        parse("s", "SELECT 1"),
+        execute("s"),
+        sync(),
+    ];
+    assert_eq!(sent, expected.concat());
+    assert_eq!(site.down(&answers("EZ312CZ"), 1000), answers("EZ2CZ"));
+}
+
+#[test]
+fn what_could_not_be_prepared_is_forgotten() {
+    let mut site = Site::default();
+    site.up(&[parse("s", "SELEC"), sync()].concat(), 1000);
+    assert!(site.statements.bytes() > 0);
+    site.down(&answers("EZ"), 1000);
+    assert_eq!(site.statements.bytes(), 0);
+    site.moves();
+    let use_it = [execute("s"), sync()].concat();
+    assert_eq!(site.up(&use_it, 1000), use_it);
+}
+
+#[test]
+fn a_command_ends_where_the_server_answers_that_it_is_ready() {
+    let mut query = Vec::new();
+    encode_query(&mut query, "SELECT 1").expect("a query");
+    let batch = [execute("s"), sync()].concat();
+    assert_eq!(first_command_bytes(&[query.clone(), batch.clone()].concat()), Some(query.len()));
+    assert_eq!(first_command_bytes(&[batch.clone(), query].concat()), Some(batch.len()));
+    assert_eq!(first_command_bytes(&batch[..batch.len() - 1]), None);
+}
+
+fn command() -> impl Strategy<Value = Vec<u8>> {
+    let name = prop::sample::select(vec!["", "a", "b"]);
+    let query =
+        prop::sample::select(vec!["SELECT 1", "SET a = 1", "DEALLOCATE a", "DISCARD ALL", "LISTEN x"]);
+    prop_oneof![
+        (name.clone(), query.clone()).prop_map(|(name, sql)| parse(name, sql)),
+        name.clone().prop_map(execute),
+        name.prop_map(|name| {
+            let mut bytes = Vec::new();
+            encode_close_statement(&mut bytes, name).expect("a name");
+            bytes
+        }),
+        query.prop_map(|sql| {
+            let mut bytes = Vec::new();
+            encode_query(&mut bytes, sql).expect("a query");
+            bytes
+        }),
+        Just(sync()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn bytes_may_be_cut_anywhere(
+        commands in prop::collection::vec(command(), 0..12),
+        kinds in "[123CDEZSNT]{0,20}",
+        piece in 1_usize..40,
+    ) {
+        let (up, down) = (commands.concat(), answers(&kinds));
+        let run = |piece: usize| {
+            let mut site = Site::default();
+            let sent = site.up(&up, piece);
+            let told = site.down(&down, piece);
+            let effects: Effects = site.follow.settle();
+            (sent, told, effects, site.statements)
+        };
+        prop_assert_eq!(run(piece), run(usize::MAX));
+    }
+}
