@@ -39,7 +39,17 @@ pub trait Dialect: Sized {
     fn cancel(&self, facts: &Self::Facts) -> Option<Dialing>;
 
     /// What is known of a connection that has been logged in to; none if it is of another protocol.
-    fn facts(&self, info: ServerInfo) -> Option<Self::Facts>;
+    fn facts(&mut self, key: &Self::Key, info: ServerInfo) -> Option<Self::Facts>;
+
+    /// Appends what a client is told that may begin, where that is known without a connection: the client gets one when
+    /// it has something to say.
+    fn greet_early(
+        &self,
+        key: &Self::Key,
+        wanted: &mut Self::Wanted,
+        ticket: Ticket,
+        out: &mut Vec<u8>,
+    ) -> Greeted;
 
     /// Gives a connection to a client. What the server is to be told first is appended to `to_server`, which must be
     /// empty, and what cannot fail of it may wait for what the client says.
@@ -205,6 +215,15 @@ pub struct Ticket {
     pub process_id: u32,
     /// Nobody can guess it.
     pub secret: [u8; 4],
+}
+
+/// Whether a client has been told that it may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeted {
+    /// It has.
+    Done,
+    /// It needs a connection first.
+    NotYet,
 }
 
 /// When a client is told that it may begin.

@@ -1,5 +1,6 @@
 //! PostgreSQL's protocol, as the engine speaks it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::command::encode_terminate;
@@ -10,21 +11,24 @@ use ciphertoll_wire::postgres::server::{
     write_parameter_status, write_ready_for_query,
 };
 use ciphertoll_wire::postgres::{
-    CancelKey, ChannelBinding, Connect, Encryption, Login, Parameters, Severity, TransactionStatus,
+    CancelKey, ChannelBinding, Connect, Encryption, Error, Login, Parameters, Severity, TransactionStatus,
 };
 use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
 use crate::dialect::{
-    self, Admission, Dialect, Dialing, FromClient, FromServer, FrontStep, Leaving, Parted, Place, Pooling,
-    Settled, Start, Ticket,
+    self, Admission, Dialect, Dialing, FromClient, FromServer, FrontStep, Greeted, Leaving, Parted, Place,
+    Pooling, Settled, Start, Ticket,
 };
 use crate::facts::Facts;
 use crate::front::{self, Front, Gate};
 use crate::refusal::Refusal;
-use crate::session::Session;
-use crate::wanted::Wanted;
+use crate::session::{Session, digest};
+use crate::wanted::{Wanted, cannot_fail};
+
+/// Databases whose settings are remembered; clients of others are greeted by the server's own word.
+const MAX_KNOWN: usize = 64;
 
 /// The protocol, with the one user that logs in.
 pub struct Postgres {
@@ -38,6 +42,8 @@ pub struct Postgres {
     /// What clients must know that the kernel says nothing of.
     gate: Option<Arc<Gate>>,
     pooling: Pooling,
+    /// What the server says of a new connection's settings.
+    known: HashMap<Key, Parameters>,
 }
 
 /// A role and a database.
@@ -65,6 +71,7 @@ impl Postgres {
             keys: Arc::new(KeyCache::new()),
             gate: gate.map(Arc::new),
             pooling,
+            known: HashMap::new(),
         }
     }
 
@@ -127,8 +134,32 @@ impl Dialect for Postgres {
         Some(Dialing { login: session::Login::Postgres(login), machine: session::Connect::Postgres(machine) })
     }
 
-    fn facts(&self, info: ServerInfo) -> Option<Facts> {
-        if let ServerInfo::Postgres(info) = info { Some(Facts::new(info)) } else { None }
+    fn facts(&mut self, key: &Key, info: ServerInfo) -> Option<Facts> {
+        let ServerInfo::Postgres(info) = info else { return None };
+        let facts = Facts::new(info);
+        if self.pooling == Pooling::Transaction
+            && (self.known.len() < MAX_KNOWN || self.known.contains_key(key))
+        {
+            self.known.insert(key.clone(), facts.base.clone());
+        }
+        Some(facts)
+    }
+
+    fn greet_early(&self, key: &Key, wanted: &mut Wanted, ticket: Ticket, out: &mut Vec<u8>) -> Greeted {
+        let Some(known) = self.known.get(key) else { return Greeted::NotYet };
+        let settings = wanted.differing(known);
+        // Whether others are right only the server knows.
+        if !settings.iter().all(|(name, value)| cannot_fail(name, value, known)) {
+            return Greeted::NotYet;
+        }
+        let mut parameters = known.clone();
+        for (name, value) in settings {
+            if parameters.set(name.as_bytes(), value.as_bytes()).is_err() {
+                return Greeted::NotYet;
+            }
+        }
+        wanted.told = digest(&parameters);
+        if write_greeting(&parameters, ticket, out).is_err() { Greeted::NotYet } else { Greeted::Done }
     }
 
     fn begin(
@@ -216,15 +247,7 @@ impl dialect::Session for Session {
     }
 
     fn greet(&self, facts: &Facts, ticket: Ticket, out: &mut Vec<u8>) -> Result<(), session::Error> {
-        write_authentication(out, &Authentication::Ok)?;
-        for (name, value) in facts.parameters.iter() {
-            write_parameter_status(out, name, value)?;
-        }
-        if let Some(key) = CancelKey::new(ticket.secret.to_vec()) {
-            write_backend_key_data(out, ticket.process_id, &key)?;
-        }
-        write_ready_for_query(out, TransactionStatus::Idle);
-        Ok(())
+        Ok(write_greeting(&facts.parameters, ticket, out)?)
     }
 
     fn greet_again(&self, facts: &Facts, out: &mut Vec<u8>) -> Result<(), session::Error> {
@@ -277,4 +300,16 @@ impl dialect::Errand for Errand {
             Response::Done(_) => Response::Done(Settled::InTransaction),
         })
     }
+}
+
+fn write_greeting(parameters: &Parameters, ticket: Ticket, out: &mut Vec<u8>) -> Result<(), Error> {
+    write_authentication(out, &Authentication::Ok)?;
+    for (name, value) in parameters.iter() {
+        write_parameter_status(out, name, value)?;
+    }
+    if let Some(key) = CancelKey::new(ticket.secret.to_vec()) {
+        write_backend_key_data(out, ticket.process_id, &key)?;
+    }
+    write_ready_for_query(out, TransactionStatus::Idle);
+    Ok(())
 }

@@ -351,7 +351,7 @@ pub struct NotBegun {
 }
 
 /// Tells whether two connections have the same settings.
-fn digest(parameters: &Parameters) -> u64 {
+pub(crate) fn digest(parameters: &Parameters) -> u64 {
     let mut hasher = DefaultHasher::new();
     parameters.iter().for_each(|pair| pair.hash(&mut hasher));
     hasher.finish()

@@ -91,7 +91,7 @@ impl<D: Dialect> Proxy<D> {
     }
 
     /// What a client must show to cancel; no two clients are told the same process.
-    fn new_ticket(&mut self) -> Option<Ticket> {
+    pub(super) fn new_ticket(&mut self) -> Option<Ticket> {
         loop {
             if self.random.is_empty() {
                 // Many at once: each draw costs OpenSSL a system call.

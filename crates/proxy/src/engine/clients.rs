@@ -3,7 +3,7 @@
 use ciphertoll_net::{Readiness, Received, Sent, Watch};
 
 use super::{Client, ClientStage, Duty, Kind, Proxy, Server, ServerStage, Turn, key_of};
-use crate::dialect::{Dialect, Front, FrontStep, Session, Wanted};
+use crate::dialect::{Dialect, Front, FrontStep, Greeted, Session, Wanted};
 use crate::log::Level;
 use crate::pool::Asked;
 use crate::refusal::Refusal;
@@ -117,7 +117,9 @@ impl<D: Dialect> Proxy<D> {
             }
         };
         client.stage = ClientStage::Queued { key: key.clone(), wanted };
-        self.ask(id, &key);
+        if self.greet_early(id) == Greeted::NotYet {
+            self.ask(id, &key);
+        }
     }
 
     /// A client that waits gets a connection, if there is one.

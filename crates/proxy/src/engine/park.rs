@@ -6,7 +6,7 @@ use std::time::Duration;
 use ciphertoll_net::{Received, Sent};
 
 use super::{Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
-use crate::dialect::{Dialect, Leaving, Parted, Place, Session, Wanted};
+use crate::dialect::{Dialect, Greeted, Leaving, Parted, Place, Pooling, Session, Wanted};
 use crate::log::Level;
 use crate::slab::Id;
 
@@ -21,6 +21,38 @@ impl<D: Dialect> Proxy<D> {
             Some(ClientStage::Parked { .. }) => self.resume(id),
             _ => {}
         }
+    }
+
+    /// Tells a client that it may begin, if that takes no connection.
+    pub(super) fn greet_early(&mut self, id: Id) -> Greeted {
+        if self.pooling == Pooling::Session {
+            return Greeted::NotYet;
+        }
+        let Some(ticket) = self.new_ticket() else { return Greeted::NotYet };
+        let Some(client) = self.clients.get_mut(id) else { return Greeted::Done };
+        let Client { channel, stage: ClientStage::Queued { key, wanted }, .. } = client else {
+            return Greeted::NotYet;
+        };
+        let before = channel.output().len();
+        if self.dialect.greet_early(key, wanted, ticket, channel.output()) == Greeted::NotYet {
+            channel.output().truncate(before);
+            return Greeted::NotYet;
+        }
+        if channel.send().is_err() {
+            self.client_gone(id, "went away");
+            return Greeted::Done;
+        }
+        client.ticket = Some(ticket);
+        if let ClientStage::Queued { key, wanted } =
+            std::mem::replace(&mut client.stage, ClientStage::Flushing)
+        {
+            client.stage = ClientStage::Parked { key, wanted };
+        }
+        self.by_process.insert(ticket.process_id, id);
+        self.watch_client(id);
+        // What came behind the login is looked at, too.
+        self.again.push(Turn::Up(id));
+        Greeted::Done
     }
 
     /// A client between transactions has said something: it gets its last connection, or another one, or waits.

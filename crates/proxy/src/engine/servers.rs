@@ -94,7 +94,7 @@ impl<D: Dialect> Proxy<D> {
             ("auth", &introduced.1),
         ];
         self.log.event(Level::Info, "server-connected", &fields);
-        let Some(facts) = self.dialect.facts(info) else { return };
+        let Some(facts) = self.dialect.facts(&key, info) else { return };
         // It is not old before anybody has had it, however long the login took.
         server.born = self.now;
         server.stage = ServerStage::Up(Box::new(Backend {

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let Some(filter) = filter(std::env::args().skip(1)) else { return ExitCode::SUCCESS };
     let sessions = [&cases::CASES[..], &leaks::CASES[..], &limits::CASES[..], &faults::CASES[..]].concat();
     let transactions = [&cases::CASES[..], &leaks::CASES[..], &transactions::CASES[..]].concat();
-    let wanted = |(_, (name, _)): &(Mode, Case)| name.contains(&filter);
+    let wanted = |(mode, (name, _)): &(Mode, Case)| format!("{name}{}", mode.remark()).contains(&filter);
     let sessions = sessions.into_iter().map(|case| (Mode::Session, case));
     let transactions = transactions.into_iter().map(|case| (Mode::Transaction, case));
     let cases: Vec<(Mode, Case)> = sessions.chain(transactions).filter(wanted).collect();
