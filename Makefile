@@ -35,6 +35,7 @@ test: ## format, lints, all tests and a short fuzz run; each stage prints its se
 	@$(STAGE) clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(STAGE) peers scripts/build-peers $(TARGET)/peers
 	@$(STAGE) servers scripts/fetch-servers $(CARGO)
+	@$(STAGE) drivers scripts/fetch-drivers $(TARGET)/drivers
 	@$(STAGE) test $(CARGO) test --workspace --locked
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 5
 

@@ -4,6 +4,7 @@
 //! The server is started once, on the main thread, with which it ends. Each case has a proxy of its own.
 
 mod cases;
+mod drivers;
 mod faults;
 mod leaks;
 mod limits;
@@ -20,8 +21,9 @@ type Case = (&'static str, fn(&mut Site));
 
 fn main() -> ExitCode {
     let Some(filter) = filter(std::env::args().skip(1)) else { return ExitCode::SUCCESS };
-    let sessions = [&cases::CASES[..], &leaks::CASES[..], &limits::CASES[..], &faults::CASES[..]].concat();
-    let transactions = [&cases::CASES[..], &leaks::CASES[..], &transactions::CASES[..]].concat();
+    let both = [&cases::CASES[..], &leaks::CASES[..], &drivers::CASES[..]].concat();
+    let sessions = [&both[..], &limits::CASES[..], &faults::CASES[..]].concat();
+    let transactions = [&both[..], &transactions::CASES[..]].concat();
     let wanted = |(mode, (name, _)): &(Mode, Case)| format!("{name}{}", mode.remark()).contains(&filter);
     let sessions = sessions.into_iter().map(|case| (Mode::Session, case));
     let transactions = transactions.into_iter().map(|case| (Mode::Transaction, case));
