@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages build on one another and measure time: never side by side.
 .NOTPARALLEL:
-.PHONY: help run setup test test-full bench bench-links truth compare-truth deny peers
+.PHONY: help run setup test test-full bench bench-links bench-pools truth compare-truth deny peers
 
 # rustup's default place, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -23,7 +23,7 @@ help: ## list the targets
 
 run: ## build the release and run `ciphertoll run` (ARGS='…' is passed on)
 	@scripts/setup run
-	@$(CARGO) build --release --locked -p ciphertoll-cli
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy
 	@$(TARGET)/release/ciphertoll run $(ARGS)
 
 setup: ## install what building, running and testing need
@@ -56,6 +56,12 @@ bench-links: ## measure long links: how exact, how fast, at what cost (ARGS='--b
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-links $(ARGS)
+
+bench-pools: ## measure the sidecar beside PgBouncer (ARGS='--only connect')
+	@scripts/setup bench
+	@scripts/build-pgbouncer $(TARGET)/pgbouncer
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
+	@PATH="$$PWD/$(TARGET)/pgbouncer:$$PATH" $(TARGET)/release/ciphertoll-pools $(ARGS)
 
 truth: ## check known answers: the null experiment and the injected delay
 	@scripts/setup bench

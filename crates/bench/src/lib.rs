@@ -2,7 +2,7 @@
 //! runs one, [`interleave`] all in turn), whether it is light enough ([`goal`]), whether it tells the
 //! same as they do ([`agreement`]), whether a pause of the server shows ([`stall`]); its verdicts
 //! against known truths ([`truth`]); what it says of two runs against what was done to them ([`pairs`]); whether long
-//! links are as long as they say ([`links`]).
+//! links are as long as they say ([`links`]); and the sidecar beside other pools ([`pools`]).
 
 pub mod agreement;
 pub mod arm;
@@ -11,6 +11,7 @@ pub mod goal;
 pub mod interleave;
 pub mod links;
 pub mod pairs;
+pub mod pools;
 pub mod real;
 pub mod stall;
 pub mod truth;

@@ -224,7 +224,9 @@ pub(crate) struct FactorArguments {
     /// +resume=id, +mtls, +eager, +direct (PostgreSQL 17 and later), +suite=NAME, +group=NAME,
     /// +chain=N, +client=rustls; tunnels: ssh-CIPHER (aes128-gcm, aes256-gcm, chacha20-poly1305,
     /// aes256-ctr, aes256-cbc; +N without a session), openvpn-CIPHER (aes256-gcm, aes256-cbc, none),
-    /// wireguard, stunnel
+    /// wireguard, stunnel; pooling proxies, in the clear in front and TLS behind: proxy (ciphertoll-proxy),
+    /// pgbouncer (PostgreSQL), proxysql, mysqlrouter (MariaDB, MySQL), +front=tcp, +tls=1.3-KEY,
+    /// +mode=transaction (proxy, pgbouncer)
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     pub(crate) path: Option<Vec<Path>>,
     /// trust, cert; native (MariaDB, MySQL); caching-sha2 (MySQL); ed25519, parsec (MariaDB); scram-N,
@@ -265,6 +267,8 @@ Examples:
       MariaDB's own client, 45 ms from a server that it encrypts to
   ciphertoll lab --server postgres --path ssh-aes256-gcm --link 20ms -- psql -c 'SELECT 1'
       psql through an SSH tunnel that spans 20 ms
+  ciphertoll lab --server postgres --path proxy -- psql -c 'SELECT 1'
+      psql through the sidecar, which keeps encrypted connections
   ciphertoll lab --server postgres --workload tpcb-like --scale 100000 -- pgbench --client=4 --time=5
       a tool, on tables of its own kind
   ciphertoll lab --server mariadb --link 100ms -- bash -c 'time mariadb -e \"SELECT 1\"'

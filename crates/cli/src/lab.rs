@@ -1,5 +1,6 @@
 //! `lab`: a server, a path and a link, up for as long as a command of the user's runs.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -91,9 +92,9 @@ fn ready(
     arguments: &LabArguments,
     interrupt: &Interrupt,
 ) -> Result<TrialSpec, Failure> {
-    let mut skipped = None;
+    let skipped = RefCell::new(None);
     let mut emit = |event: Event| match event {
-        Event::CellSkipped { skipped: cell } => skipped = Some(cell.reason),
+        Event::CellSkipped { skipped: cell } => *skipped.borrow_mut() = Some(cell.reason),
         Event::Warned { message } => tell(&format!("warning: {message}")),
         event if !arguments.quiet => told(&event).iter().for_each(|line| tell(line)),
         _ => {}
@@ -104,6 +105,9 @@ fn ready(
     bench.sweep(emit).map_err(bench_failed)?;
     bench.prepare(plan, emit).map_err(bench_failed)?;
     check(interrupt)?;
+    if let Some(reason) = skipped.take() {
+        return Err(Failure::new(ExitCode::NothingRan, reason));
+    }
     bench.up(cell, emit).map_err(trial_failed)?;
     let request = TrialRequest {
         cell,
@@ -114,9 +118,6 @@ fn ready(
         max_per_s: None,
         query: None,
     };
-    if let Some(reason) = skipped {
-        return Err(Failure::new(ExitCode::NothingRan, reason));
-    }
     bench.client(&request).map_err(trial_failed)
 }
 
@@ -146,7 +147,8 @@ fn told(event: &Event) -> Option<String> {
         Event::LinkMade { link, round_trip_ns_p50, .. } => {
             Some(format!("{link}: a round trip takes {:.2} ms", *round_trip_ns_p50 as f64 * 1e-6))
         }
-        Event::TunnelTried { path, version, elapsed_ms, .. } => {
+        Event::TunnelTried { path, version, elapsed_ms, .. }
+        | Event::ProxyTried { path, version, elapsed_ms, .. } => {
             Some(format!("{path} by {version}: up in {:.2} s", *elapsed_ms as f64 * 1e-3))
         }
         _ => None,

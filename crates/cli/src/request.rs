@@ -79,7 +79,7 @@ fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failu
         return Ok(Spec { name: "run".to_owned(), size, grids: vec![grid], ..Spec::quick(&[]) });
     }
     if at_urls.is_empty() {
-        return Ok(Spec::quick(&servers_here()));
+        return Ok(quick(&servers_here()));
     }
     let mut spec = Spec::quick_at(at_urls);
     let pooled = match (&arguments.url.query, arguments.url.prepare) {
@@ -93,6 +93,22 @@ fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failu
         grid.workload = vec![pooled];
     }
     Ok(spec)
+}
+
+/// The quick run, with the cure beside what it cures where that is here.
+fn quick(servers: &[ServerLevel]) -> Spec {
+    let with_sidecar = Spec::quick_with_sidecar(servers);
+    let has_one = with_sidecar.grids.iter().flat_map(|grid| &grid.path).any(|path| path.as_proxy().is_some());
+    if !has_one {
+        return with_sidecar;
+    }
+    match ciphertoll_lab::proxy::sidecar() {
+        Ok(_) => with_sidecar,
+        Err(missing) => {
+            tell(&format!("measured without the path proxy: {missing}"));
+            Spec::quick(servers)
+        }
+    }
 }
 
 /// The servers at URLs, and the passwords that were written into these.

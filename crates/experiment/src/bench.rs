@@ -2,7 +2,7 @@
 //! pipeline in tests.
 
 use ciphertoll_model::{
-    Arm, Cell, Environment, Event, ExitCode, Leg, Plan, Timing, TrialPace, TrialResult, VoidReason,
+    Arm, Cell, Environment, Event, ExitCode, Leg, LegCount, Plan, Timing, TrialPace, TrialResult, VoidReason,
 };
 
 /// Brings a treatment up, runs one trial, takes it down.
@@ -61,8 +61,12 @@ pub struct Measured {
     pub machine: MachineUse,
     /// CPU time of those between client and server.
     pub middle_cpu_ns: u64,
+    /// Peak resident memory of the one process between them, in the window; absent where there is none, or more.
+    pub middle_rss_peak_bytes: Option<u64>,
     /// What a tunnel was seen to do; none where there was none.
     pub tunnel: Option<TunnelUse>,
+    /// What a proxy was seen to do; none where there was none.
+    pub proxy: Option<ProxyUse>,
     /// How many processors each side had to itself, where they were kept apart.
     pub apart: Option<ProcessorsApart>,
     /// What a made link has carried; none where there was none.
@@ -80,6 +84,24 @@ pub struct TunnelUse {
     pub cpu: TunnelCpu,
     /// Bytes that its client's end has sent in the dark, in the trial.
     pub sent_bytes: u64,
+}
+
+/// What a proxy was seen to do, mostly by the server behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyUse {
+    /// What its connections to the server have agreed on, and how many have.
+    pub legs: Vec<LegCount>,
+    /// How long it took until a client had got through it, before the trial.
+    pub set_up_ns: u64,
+    /// Connections that came to the server since the proxy was started; absent where the server does not count them.
+    pub connections: Option<u64>,
+    /// Those of them that were not encrypted; absent where the server does not count them: then all that stood in the end
+    /// are among the legs.
+    pub in_the_clear: Option<u64>,
+    /// Statements or transactions that came to the server since then; absent where the server does not count them.
+    pub requests: Option<u64>,
+    /// Server connections that it may have at once.
+    pub pool_size: u64,
 }
 
 /// Whose CPU time a tunnel takes.

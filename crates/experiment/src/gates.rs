@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, Cell, ConnectionUse, Driver, Engine, Flag, Group, LatencySummary, Leg, LegCount, Link, Metric,
-    Observation, Resumption, ServerKey, Suite, TlsLibrary, TlsPath, TlsVersion, TrialResult, VoidReason,
+    Auth, Cell, ConnectionUse, Driver, Engine, Flag, Group, Iterations, LatencySummary, Leg, LegCount, Link,
+    Metric, Observation, Proxy, ProxyFront, Resumption, ServerKey, Suite, TlsLibrary, TlsPath, TlsVersion,
+    Treatment, TrialResult, VoidReason, Workload,
 };
 
-use crate::bench::{LinkUse, Measured, ServerUse, TunnelCpu, TunnelUse};
+use crate::bench::{LinkUse, Measured, ProxyUse, ServerUse, TunnelCpu, TunnelUse};
 
 /// Steal beyond this share of the CPU time spent voids the trial.
 const MAX_STEAL: f64 = 0.03;
@@ -48,6 +49,10 @@ const WITH_TIME_TO_SPARE: f64 = 0.60;
 const MAX_LATE_SHARE: f64 = 0.01;
 /// … or by this, which is how late a shared machine wakes a thread.
 const MAX_LATE_NS: u64 = 500_000;
+/// New server connections beyond this share of the clients' own void a trial through a proxy: it does not pool …
+const MAX_UNPOOLED: f64 = 0.10;
+/// … unless they are no more than its pool holds, and these few that replace what broke.
+const FEW_CONNECTIONS: u64 = 8;
 /// Fewer samples than this do not carry a 95th percentile.
 const MIN_SAMPLES_P95: u64 = 200;
 /// Fewer samples than this do not carry a 99th percentile.
@@ -78,6 +83,9 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     }
     is_as_long_as_it_should_be(measured)?;
     went_through_the_tunnel(cell, measured)?;
+    if let Some(proxy) = cell.treatment.path.as_proxy() {
+        was_pooled(cell, proxy, measured)?;
+    }
     keeps_its_schedule(load)?;
     is_not_the_limit(measured)?;
     for LegCount { leg, .. } in &load.legs {
@@ -231,6 +239,51 @@ fn went_through_the_tunnel(cell: &Cell, measured: &Measured) -> Result<(), VoidR
     Ok(())
 }
 
+/// A proxy must have pooled, and encrypted what it has pooled: both are told by the server.
+fn was_pooled(cell: &Cell, proxy: Proxy, measured: &Measured) -> Result<(), VoidReason> {
+    let void = |message: String| Err(VoidReason::Proxy { message });
+    let Some(used) = &measured.proxy else { return void("there was none".to_owned()) };
+    if let Some(count) = used.in_the_clear.filter(|count| *count > 0) {
+        return void(format!("{count} of its connections to the server were not encrypted"));
+    }
+    if used.legs.is_empty() {
+        return void("the server knows of no connection of its".to_owned());
+    }
+    let words = |version: Option<&str>, key: Option<&str>| {
+        format!("{} {} behind the proxy", version.unwrap_or(NO_TLS), key.unwrap_or("no key"))
+    };
+    let behind = proxy.behind();
+    let planned = words(Some(behind.version.label()), behind.key.map(ServerKey::label));
+    for LegCount { leg, .. } in &used.legs {
+        let observed = words(leg.tls_version.as_deref(), leg.key.as_deref());
+        if observed != planned {
+            return Err(VoidReason::Negotiated { planned, observed });
+        }
+    }
+    pools(cell, used, measured)
+}
+
+fn pools(cell: &Cell, used: &ProxyUse, measured: &Measured) -> Result<(), VoidReason> {
+    let operations = measured.load.operations;
+    let per_operation = cell.workload.connection_use() == ConnectionUse::PerOperation;
+    // Whoever cannot tell of its connections has made one for each operation at least.
+    let seen = measured.load.legs.iter().map(|leg| leg.connections).sum::<u64>();
+    let made = seen.max(if per_operation { operations } else { 0 });
+    let tolerated = ((made as f64 * MAX_UNPOOLED) as u64).max(used.pool_size + FEW_CONNECTIONS);
+    if let Some(count) = used.connections.filter(|count| *count > tolerated) {
+        let message =
+            format!("it does not pool: the server counted {count} connections where clients made {made}");
+        return Err(VoidReason::Proxy { message });
+    }
+    // Who only connects has nothing to say to a server that is connected already.
+    let says_something = cell.workload != Workload::Connect;
+    if let Some(count) = used.requests.filter(|count| says_something && *count < operations) {
+        let message = format!("{count} requests came to the server for {operations} operations");
+        return Err(VoidReason::Proxy { message });
+    }
+    Ok(())
+}
+
 /// An open loop that falls behind, or starts late though clients are free, measures itself.
 fn keeps_its_schedule(load: &TrialResult) -> Result<(), VoidReason> {
     if load.unfinished > 0 {
@@ -260,6 +313,9 @@ fn is_not_the_limit(measured: &Measured) -> Result<(), VoidReason> {
 
 /// What the server really asked for, on every connection. A driver that cannot tell says nothing.
 fn authenticated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
+    if let Some(proxy) = cell.treatment.path.as_proxy() {
+        return let_in_as_planned(cell, proxy, leg);
+    }
     let planned = match (cell.treatment.server.engine, cell.treatment.auth) {
         (_, Auth::AsAsked) => return Ok(()),
         // There, trust is an account whose password is empty. Who has shown a certificate in the handshake is
@@ -276,10 +332,32 @@ fn authenticated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     }
 }
 
-/// What clients have seen, and what was seen of the tunnel between.
+/// In front of a proxy: on a unix socket nobody is asked for anything, by TCP for the password. That the proxy itself logs
+/// in to `PostgreSQL` as the level says, the server's rule for the account sees to. What happens in front of proxies for
+/// MySQL's protocol is for each of them to say.
+fn let_in_as_planned(cell: &Cell, proxy: Proxy, leg: &Leg) -> Result<(), VoidReason> {
+    let Treatment { server, auth, .. } = &cell.treatment;
+    let planned = match (server.engine, proxy.front, auth) {
+        (Engine::MariaDb | Engine::MySql, _, _) => return Ok(()),
+        (Engine::Postgres, ProxyFront::Unix, _) | (Engine::Postgres, ProxyFront::Tcp, Auth::Trust) => {
+            Auth::Trust
+        }
+        (Engine::Postgres, ProxyFront::Tcp, _) => Auth::scram(Iterations::POSTGRES_DEFAULT),
+    };
+    let planned = planned.to_string();
+    match &leg.auth {
+        Some(observed) if *observed != planned => {
+            Err(VoidReason::Authenticated { planned, observed: observed.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What clients have seen, and what was seen of the tunnel between or of the proxy's connections.
 fn legs(measured: &Measured) -> Vec<LegCount> {
     let tunnel = measured.tunnel.iter().map(|used| LegCount { leg: used.leg.clone(), connections: 1 });
-    measured.load.legs.iter().cloned().chain(tunnel).collect()
+    let proxy = measured.proxy.iter().flat_map(|used| used.legs.iter().cloned());
+    measured.load.legs.iter().cloned().chain(tunnel).chain(proxy).collect()
 }
 
 /// Whether the CPU time between client and server is known: a tunnel of the kernel's own takes it from nobody that can be
@@ -340,8 +418,11 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
         (Metric::CpuUsPerOpTotal, load.client_cpu_ns + measured.middle_cpu_ns + server_cpu_ns)
     });
     let client = (Metric::CpuUsPerOpClient, load.client_cpu_ns);
-    let middle = measured.tunnel.as_ref().map(|_| (Metric::CpuUsPerOpMiddle, measured.middle_cpu_ns));
-    metrics.extend(measured.tunnel.as_ref().map(|used| (Metric::SetUpNs, used.set_up_ns as f64)));
+    let Measured { tunnel, proxy, .. } = measured;
+    let set_up_ns = tunnel.as_ref().map(|used| used.set_up_ns).or(proxy.as_ref().map(|used| used.set_up_ns));
+    let middle = set_up_ns.map(|_| (Metric::CpuUsPerOpMiddle, measured.middle_cpu_ns));
+    metrics.extend(set_up_ns.map(|set_up_ns| (Metric::SetUpNs, set_up_ns as f64)));
+    metrics.extend(measured.middle_rss_peak_bytes.map(|bytes| (Metric::RssBytesMiddle, bytes as f64)));
     for (metric, used_ns) in here.into_iter().chain(total).chain([client]).chain(middle) {
         if used_ns >= MIN_CPU_NS {
             metrics.insert(metric, used_ns as f64 * 1e-3 / operations);

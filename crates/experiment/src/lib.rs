@@ -9,7 +9,8 @@ pub mod mock;
 mod scheduler;
 
 pub use bench::{
-    Bench, BenchError, Emit, LinkUse, Measured, ProcessorsApart, ServerUse, TrialError, TrialRequest,
+    Bench, BenchError, Emit, LinkUse, Measured, ProcessorsApart, ProxyUse, ServerUse, TrialError,
+    TrialRequest,
 };
 pub use gates::judge;
 pub use interrupt::Interrupt;

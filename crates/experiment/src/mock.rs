@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     Cell, ChainLength, ConnectionUse, Environment, Event, KeyExchangeTime, LatencySummary, Leg, LegCount,
-    Phase, Plan, Resumption, SignatureTime, TrialPace, TrialResult, Tunnel, VoidReason,
+    Phase, Plan, Proxy, Resumption, SignatureTime, TrialPace, TrialResult, Tunnel, VoidReason,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::bench::{
-    Bench, BenchError, Emit, MachineUse, Measured, ServerUse, TrialError, TrialRequest, TunnelCpu, TunnelUse,
+    Bench, BenchError, Emit, MachineUse, Measured, ProxyUse, ServerUse, TrialError, TrialRequest, TunnelCpu,
+    TunnelUse,
 };
 
 /// Mean time of a plain operation on the mock's machine.
@@ -100,7 +101,14 @@ impl<'a> MockBench<'a> {
             }),
             machine: MachineUse { busy_ns: busy as u64, steal_ns: 0, time_wait_sockets: 0 },
             middle_cpu_ns: 0,
+            middle_rss_peak_bytes: None,
             tunnel: request.cell.treatment.path.as_tunnel().map(|tunnel| tunnel_use(tunnel, operations)),
+            proxy: request
+                .cell
+                .treatment
+                .path
+                .as_proxy()
+                .map(|proxy| proxy_use(proxy, request.cell, operations)),
             apart: None,
             link: None,
         }
@@ -209,6 +217,27 @@ fn tunnel_use(tunnel: Tunnel, operations: u64) -> TunnelUse {
         set_up_ns: SET_UP_NS,
         cpu: TunnelCpu::OfEnds,
         sent_bytes: operations * BYTES_PER_OPERATION,
+    }
+}
+
+fn proxy_use(proxy: Proxy, cell: &Cell, operations: u64) -> ProxyUse {
+    const SET_UP_NS: u64 = 30_000_000;
+    let (behind, clients) = (proxy.behind(), u64::from(cell.clients.count()));
+    let leg = Leg {
+        from: proxy.program.label().to_owned(),
+        to: "server".to_owned(),
+        tls_version: Some(behind.version.label().to_owned()),
+        suite: Some("TLS_AES_256_GCM_SHA384".to_owned()),
+        key: behind.key.map(|key| key.label().to_owned()),
+        ..Leg::default()
+    };
+    ProxyUse {
+        legs: vec![LegCount { leg, connections: clients }],
+        set_up_ns: SET_UP_NS,
+        connections: Some(clients),
+        in_the_clear: Some(0),
+        requests: Some(operations),
+        pool_size: 2 * clients,
     }
 }
 

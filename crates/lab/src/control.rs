@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ pub(crate) struct Control {
     address: Address,
     login: Login,
     tls: Option<tls::Context>,
+    /// How often this and its copies have connected: not what a server's counters are read for.
+    connects: Arc<AtomicU64>,
 }
 
 impl Control {
@@ -34,7 +37,7 @@ impl Control {
     pub(crate) fn mysql(socket: &Path, user: &str, password: Secret) -> Self {
         let login =
             mysql::Login { transport: mysql::Transport::UnixSocket, ..mysql::Login::new(user, password) };
-        Self { address: Address::Unix(socket.to_owned()), login: Login::MySql(Arc::new(login)), tls: None }
+        Self::to(Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)))
     }
 
     /// To a MySQL, by TCP and TLS with this certificate of the client's.
@@ -63,7 +66,7 @@ impl Control {
         let context = tls::Context::build(&settings)
             .map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;
         let (address, login) = (Address::Tcp(address), Login::MySql(Arc::new(login)));
-        Ok(Self { address, login, tls: Some(context) })
+        Ok(Self { tls: Some(context), ..Self::to(address, login) })
     }
 
     /// Without a password: the server asks the kernel who we are.
@@ -75,11 +78,22 @@ impl Control {
             encryption: postgres::Encryption::Plain,
             channel_binding: postgres::ChannelBinding::Disabled,
         };
-        Self { address: Address::Unix(socket.to_owned()), login: Login::Postgres(Arc::new(login)), tls: None }
+        Self::to(Address::Unix(socket.to_owned()), Login::Postgres(Arc::new(login)))
+    }
+
+    /// In the clear, to whoever listens there.
+    pub(crate) fn to(address: Address, login: Login) -> Self {
+        Self { address, login, tls: None, connects: Arc::default() }
+    }
+
+    /// How often there was a connection, failed ones included.
+    pub(crate) fn connects(&self) -> u64 {
+        self.connects.load(Ordering::Relaxed)
     }
 
     /// A connection for a few statements. None is kept open, so that none is there while a trial runs.
     pub(crate) fn connect(&self) -> Result<Client, Error> {
+        self.connects.fetch_add(1, Ordering::Relaxed);
         let connected = Client::connect(&self.address, self.login.clone(), self.tls.as_ref());
         connected.map_err(|source| Error::Control { doing: "log in to the server", source })
     }

@@ -2,10 +2,12 @@
 //! the program that it was asked for.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,6 +68,9 @@ pub struct Provisions {
     pub rights: Rights,
     /// A `/run` of its own, empty but for these directories; the machine's, where absent.
     pub run: Option<Vec<String>>,
+    /// Variables whose values are what these files hold: secrets, which are not among arguments. Read before root is
+    /// given up.
+    pub secrets: BTreeMap<String, PathBuf>,
 }
 
 /// What a process reads.
@@ -121,6 +126,10 @@ pub fn run_exec_helper(argument: &str) -> Error {
     {
         return failed(&format!("keep to the processors {processors:?}"), errno.into());
     }
+    let secrets = match read_secrets(&request.provisions.secrets) {
+        Ok(secrets) => secrets,
+        Err(error) => return failed("read a secret", error),
+    };
     if let Some(user) = request.user
         && let Err(errno) = become_user(user)
     {
@@ -141,7 +150,8 @@ pub fn run_exec_helper(argument: &str) -> Error {
         return failed("look at the parent", io::Error::other("it is gone"));
     }
     let mut command = Command::new(&request.program);
-    command.args(&request.arguments).env_clear().envs(&request.environment).current_dir(&request.directory);
+    command.args(&request.arguments).env_clear().envs(&request.environment).envs(secrets);
+    command.current_dir(&request.directory);
     if let Stdin::Connection(address) = request.provisions.stdin {
         match connection(address) {
             Ok([reads, writes]) => command.stdin(reads).stdout(writes),
@@ -149,6 +159,10 @@ pub fn run_exec_helper(argument: &str) -> Error {
         };
     }
     failed("exec", command.exec())
+}
+
+fn read_secrets(files: &BTreeMap<String, PathBuf>) -> io::Result<Vec<(&String, OsString)>> {
+    files.iter().map(|(name, file)| Ok((name, OsString::from_vec(fs::read(file)?)))).collect()
 }
 
 /// What is inherited by every thread and child that comes after.

@@ -30,6 +30,7 @@ mod postgres;
 mod process;
 pub mod processors;
 mod programs;
+pub mod proxy;
 pub mod remote;
 mod rows;
 pub mod server;
@@ -53,7 +54,7 @@ pub use processors::{Apart, processors_apart};
 pub use remote::{Passwords, Remote};
 /// The name that callers knew before there were other engines.
 pub use server::Server as MariaDb;
-pub use server::{Account, Server, Start};
+pub use server::{Account, Arrivals, Server, Start, Watcher};
 pub use spawn::{Child, Launch};
 pub use tables::Tables;
 pub use template::Template;

@@ -15,7 +15,7 @@ use crate::files::{self, PRIVATE_FILE};
 use crate::hex::hex;
 use crate::place::Place;
 use crate::rows;
-use crate::server::Unmet;
+use crate::server::{Arrivals, Unmet};
 use crate::tables::Tables;
 use crate::user::RunAs;
 
@@ -123,6 +123,25 @@ fn misses(client: &mut Client) -> Result<u64, Error> {
     let value = rows.into_iter().flatten().next_back().and_then(|value| value.parse().ok());
     value.ok_or(Error::NoCounter("Innodb_buffer_pool_reads"))
 }
+
+/// What came to the server so far; control connections are not apart.
+pub(crate) fn arrivals(control: &Control) -> Result<Arrivals, Error> {
+    let names = ["Connections", "Ssl_finished_accepts", "Questions"];
+    let sql = format!("SHOW GLOBAL STATUS WHERE Variable_name IN ('{}')", names.join("', '"));
+    let said = pairs(control::query(&mut control.connect()?, "read the server's counters", &sql)?);
+    let [connections, encrypted, requests] =
+        names.map(|name| said.get(name).and_then(|value| value.parse().ok()).ok_or(Error::NoCounter(name)));
+    Ok(Arrivals {
+        connections: Some(connections?),
+        encrypted: Some(encrypted?),
+        requests: Some(requests?),
+        ..Arrivals::default()
+    })
+}
+
+/// What a connection has agreed on, as it says itself: names and values.
+pub(crate) const OWN_ENCRYPTION: &str =
+    "SHOW SESSION STATUS WHERE Variable_name IN ('Ssl_version', 'Ssl_cipher')";
 
 /// Those of `asked` that the server does not have as they were asked for; `all` asks it for names and values.
 pub(crate) fn unmet_settings(

@@ -20,7 +20,7 @@ use crate::files::{self, PRIVATE_FILE, PUBLIC_FILE};
 use crate::hex::hex;
 use crate::place::Place;
 use crate::rows;
-use crate::server::{About, CertificateRequest, Unmet};
+use crate::server::{About, Arrivals, CertificateRequest, Encryption, Unmet};
 use crate::tables::Tables;
 use crate::user::RunAs;
 
@@ -237,14 +237,56 @@ fn read_all(tables: &Tables) -> impl Iterator<Item = &'static str> {
 /// Connections hand their counts over when they end at the latest, so those that were closed just now
 /// are awaited.
 pub(crate) fn buffer_misses(control: &Control) -> Result<u64, Error> {
+    let mut client = control.connect()?;
+    await_others(&mut client)?;
+    misses(&mut client)
+}
+
+/// What came to the server so far, as far as it counts it; control connections are not apart. Those that were closed
+/// just now are awaited.
+pub(crate) fn arrivals(control: &Control) -> Result<Arrivals, Error> {
+    const COUNTS_AT_ONCE: u64 = 150_000;
+    let mut client = control.connect()?;
+    await_others(&mut client)?;
+    let version = number(&mut client, "SHOW server_version_num", "server_version_num")?;
+    // Before, counts came by way of another process, some time later.
+    if version < COUNTS_AT_ONCE {
+        return Ok(Arrivals::default());
+    }
+    let of_database =
+        |what: &str| format!("SELECT {what} FROM pg_stat_database WHERE datname = current_database()");
+    let connections = number(&mut client, &of_database("sessions"), "sessions")?;
+    let requests = number(&mut client, &of_database("xact_commit + xact_rollback"), "xact_commit")?;
+    Ok(Arrivals { connections: Some(connections), requests: Some(requests), ..Arrivals::default() })
+}
+
+/// What the connections of `role` have agreed on that stand now.
+pub(crate) fn standing(client: &mut Client, role: &str) -> Result<Vec<(Encryption, u64)>, Error> {
+    let sql = format!(
+        "SELECT coalesce(s.version, ''), coalesce(s.cipher, ''), count(*) \
+         FROM pg_stat_activity a JOIN pg_stat_ssl s ON s.pid = a.pid \
+         WHERE a.backend_type = 'client backend' AND a.usename = '{role}' GROUP BY 1, 2"
+    );
+    let rows = control::query(client, "ask the server for its connections", &sql)?;
+    let row = |row: Vec<String>| {
+        let [version, suite, count] = <[String; 3]>::try_from(row).ok()?;
+        Some((Encryption::told(&version, &suite), count.parse().ok()?))
+    };
+    Ok(rows.into_iter().filter_map(row).collect())
+}
+
+/// What a connection has agreed on, as it says itself.
+pub(crate) const OWN_ENCRYPTION: &str =
+    "SELECT coalesce(version, ''), coalesce(cipher, '') FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+
+fn await_others(client: &mut Client) -> Result<(), Error> {
     let others = "SELECT count(*) FROM pg_stat_activity \
          WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
-    let mut client = control.connect()?;
     let deadline = Instant::now() + ENDING_LIMIT;
-    while number(&mut client, others, "pg_stat_activity")? > 0 && Instant::now() < deadline {
+    while number(client, others, "pg_stat_activity")? > 0 && Instant::now() < deadline {
         thread::sleep(RETRY_AFTER);
     }
-    misses(&mut client)
+    Ok(())
 }
 
 fn misses(client: &mut Client) -> Result<u64, Error> {

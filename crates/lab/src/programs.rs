@@ -33,6 +33,28 @@ pub(crate) fn search(program: &str) -> Option<PathBuf> {
     })
 }
 
+/// What the sidecar is called.
+pub(crate) const SIDECAR: &str = "ciphertoll-proxy";
+
+/// Where the sidecar is: beside `program`, as both are built and installed together; else on PATH.
+pub(crate) fn find_sidecar(program: &Path) -> Result<PathBuf, Error> {
+    /// Where Cargo puts what is not to be installed: tests, and the programs that help them.
+    const BELOW: [&str; 2] = ["deps", "examples"];
+    let directory = program.parent().unwrap_or(Path::new("/"));
+    let is_below = directory.file_name().is_some_and(|name| BELOW.iter().any(|below| name == *below));
+    let beside = if is_below { directory.parent().unwrap_or(directory) } else { directory }.join(SIDECAR);
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    search(SIDECAR).ok_or_else(|| Error::ProgramMissing {
+        program: SIDECAR,
+        how_to_get: format!(
+            "it comes with ciphertoll and belongs beside it: `cargo build -p {SIDECAR}`, with --release where ciphertoll \
+             was built so"
+        ),
+    })
+}
+
 /// Where one of these programs is; else what to install.
 pub(crate) fn find(programs: &[&'static str], package: &str) -> Result<PathBuf, Error> {
     programs.iter().find_map(|program| search(program)).ok_or_else(|| Error::ProgramMissing {
@@ -97,6 +119,21 @@ fn without_parentheses(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sidecar_is_looked_for_beside_the_program() {
+        let place = tempfile::tempdir().unwrap();
+        let sidecar = place.path().join(SIDECAR);
+        fs::write(&sidecar, "").unwrap();
+        for program in ["ciphertoll", "examples/exec_helper", "deps/lab-1234"] {
+            assert_eq!(find_sidecar(&place.path().join(program)).unwrap(), sidecar, "{program}");
+        }
+        let elsewhere = find_sidecar(&place.path().join("bin/ciphertoll"));
+        assert!(
+            elsewhere.is_err_and(|error| error.to_string().contains("cargo build -p ciphertoll-proxy"))
+                || search(SIDECAR).is_some()
+        );
+    }
 
     #[test]
     fn versions_are_found_in_what_programs_say() {

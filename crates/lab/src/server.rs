@@ -1,6 +1,8 @@
 //! A server of the lab's own: private data, private accounts, fresh certificates. What is the same for
 //! every engine is here, the rest in the engine's own module.
 
+mod arrivals;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,6 +34,9 @@ use crate::template::Template;
 use crate::tls_support::{self, Answerer};
 use crate::user::RunAs;
 use crate::{mariadb, mysql, mysql_family, postgres, rows};
+
+pub(crate) use arrivals::Encryption;
+pub use arrivals::{Arrivals, Watcher};
 
 const PASSWORD_BYTES: usize = 24;
 const MOST_PORTS: usize = 5;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::factor::{
     AtRest, Auth, ClientCertificate, Clients, ConnectionUse, Ctx, Dataset, Driver, Engine, Link, Pace, Path,
-    Resumption, Scale, ServerKey, ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsPath, TlsStart, Tunnel,
-    UrlPlace, Verification, Workload,
+    Proxy, ProxyFront, ProxyProgram, Resumption, Scale, ServerKey, ServerLevel, ServerUrl, TlsDemand,
+    TlsLibrary, TlsPath, TlsStart, Tunnel, UrlPlace, Verification, Workload,
 };
 
 /// What is compared: one level of each factor that is not load.
@@ -115,6 +115,8 @@ impl Cell {
             "a unix socket has no link in between"
         } else if path.as_tunnel().is_some_and(Tunnel::joins_networks) && !made {
             "a VPN joins two networks, and loopback is one: --link 0ms or longer"
+        } else if made && path.as_proxy().is_some_and(|proxy| proxy.front == ProxyFront::Tcp) {
+            "in front, a proxy listens on the loopback that the lab can reach: with --link, by its unix socket only"
         } else if made && *driver != Driver::Native {
             "other people's clients are not led over a made link yet"
         } else {
@@ -130,6 +132,8 @@ impl Cell {
         let tls = path.as_tls();
         let reason = if path.as_tunnel().is_some() {
             format!("a tunnel ends beside its server, and {name} is elsewhere: only servers started here")
+        } else if path.as_proxy().is_some() {
+            format!("proxies are started for servers of the lab only, and {name} is none")
         } else if tls.is_some_and(|tls| tls.key.is_some()) {
             format!(
                 "{name} has a certificate of its own: write {}",
@@ -173,7 +177,22 @@ impl Cell {
         let tls = path.as_tls();
         tls.and_then(TlsPath::impossible)
             .or_else(|| tls.and_then(|tls| self.impossible_with(tls)))
+            .or_else(|| path.as_proxy().and_then(|proxy| self.impossible_through(proxy)))
             .or_else(|| auth.impossible(server.engine, *path))
+    }
+
+    /// What a proxy cannot do together with other factors. It logs in where the client would.
+    fn impossible_through(&self, proxy: Proxy) -> Option<String> {
+        let Treatment { server, auth, .. } = &self.treatment;
+        let asks_in_front = (proxy.program, proxy.front) == (ProxyProgram::Sidecar, ProxyFront::Tcp);
+        if asks_in_front && *auth == Auth::Trust {
+            let name = proxy.program.display_name();
+            return Some(format!("by TCP, {name} lets in who knows its password, and auth=trust has none"));
+        }
+        if *auth == Auth::Cert {
+            return Some("a proxy has no client certificate to show here yet".to_owned());
+        }
+        proxy.impossible(server.engine)
     }
 
     /// What a TLS path cannot do together with other factors.

@@ -105,6 +105,17 @@ pub enum Event {
         /// How long it took to set up, with nothing but its own ends' work in between.
         elapsed_ms: u64,
     },
+    /// A proxy was tried before the first block, and it works; from there on, it is started afresh for each trial.
+    ProxyTried {
+        /// The path that goes through it.
+        path: Path,
+        /// What its program says that it is; empty where it does not.
+        version: String,
+        /// What it agreed on with the server, as the server tells it.
+        leg: Leg,
+        /// How long it took from its start until a client had got through it to the server.
+        elapsed_ms: u64,
+    },
     /// What a baseline can do in a closed loop, which paces in percent refer to.
     CapacityFound {
         /// The baseline's cell, whose pace is a share of this.
@@ -270,6 +281,12 @@ pub enum VoidReason {
     /// The tunnel was not what it should have been.
     #[error("the tunnel: {message}")]
     Tunnel {
+        /// How not.
+        message: String,
+    },
+    /// The proxy was not what it should have been.
+    #[error("the proxy: {message}")]
+    Proxy {
         /// How not.
         message: String,
     },

@@ -24,9 +24,9 @@ pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, ConnectionUse, Ctx,
     Dataset, Driver, DriverName, Engine, Factor, Group, Iterations, LevelError, Link, LinkShape,
-    OpenVpnCipher, Pace, Path, Percent, Resumption, Scale, ServerKey, ServerLevel, ServerUrl, SshCipher,
-    SshSession, SshTunnel, Suite, TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel, UrlError,
-    UrlPlace, UrlTls, Verification, Workload,
+    OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram, Resumption, Scale,
+    ServerKey, ServerLevel, ServerUrl, SshCipher, SshSession, SshTunnel, Suite, TlsDemand, TlsLibrary,
+    TlsPath, TlsStart, TlsVersion, Tunnel, UrlError, UrlPlace, UrlTls, Verification, Workload,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{

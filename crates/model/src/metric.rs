@@ -80,7 +80,7 @@ metrics! {
     ScheduleLagNsP99 = "schedule_lag_ns_p99", Nanoseconds, "p99 schedule lag";
     /// CPU of the load process.
     CpuUsPerOpClient = "cpu_us_per_op_client", CpuMicroseconds, "client CPU";
-    /// CPU of the processes between client and server: the ends of a tunnel.
+    /// CPU of the processes between client and server: the ends of a tunnel, a proxy.
     CpuUsPerOpMiddle = "cpu_us_per_op_middle", CpuMicroseconds, "middle CPU";
     /// CPU of the server.
     CpuUsPerOpServer = "cpu_us_per_op_server", CpuMicroseconds, "server CPU";
@@ -90,8 +90,11 @@ metrics! {
     RssBytesClient = "rss_bytes_client", Bytes, "client memory";
     /// Peak resident memory of the server.
     RssBytesServer = "rss_bytes_server", Bytes, "server memory";
-    /// Bringing a tunnel up before the trial: from starting its processes to their being ready. No operation waits for it.
-    SetUpNs = "setup_ns", Nanoseconds, "tunnel set-up";
+    /// Peak resident memory of a proxy.
+    RssBytesMiddle = "rss_bytes_middle", Bytes, "proxy memory";
+    /// Bringing a tunnel or a proxy up before the trial: from starting its processes to their being ready, of a proxy its
+    /// first connection to the server included. No operation waits for it.
+    SetUpNs = "setup_ns", Nanoseconds, "set-up";
     /// Mean of looking up the server's name.
     PhaseNsDns = "phase_ns_dns", Nanoseconds, "name look-up";
     /// Mean of `socket()` to connected.

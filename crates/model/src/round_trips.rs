@@ -56,7 +56,7 @@ pub fn of_operation(peer: &Peer<'_>, cell: &Cell) -> Option<RoundTrips> {
             Path::Plain | Path::Tls(_) | Path::Tunnel(_) => {
                 Some(RoundTrips { tcp: 0, session: 0, statements: 1 })
             }
-            Path::Unix => None,
+            Path::Unix | Path::Proxy(_) => None,
         },
         // Not counted yet; and a large answer waits for TCP's window, too.
         Workload::TpcbLike
@@ -78,8 +78,8 @@ pub fn of_session(peer: &Peer<'_>, path: Path, auth: Auth) -> Option<u32> {
             Some(of_start(peer, tls.start)? + handshake + login)
         }
         Path::Tunnel(tunnel) => Some(of_tunnel(peer.engine, tunnel) + login),
-        // No network lies in between.
-        Path::Unix => None,
+        // No network lies in between; or somebody who keeps connections, and waits for the server now and then.
+        Path::Unix | Path::Proxy(_) => None,
     }
 }
 
@@ -102,6 +102,7 @@ pub fn of_tcp(path: Path) -> u32 {
     match path {
         Path::Plain | Path::Unix | Path::Tls(_) => 1,
         Path::Tunnel(tunnel) => u32::from(tunnel.joins_networks()),
+        Path::Proxy(_) => 0,
     }
 }
 

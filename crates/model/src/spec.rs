@@ -1,15 +1,22 @@
 //! What was asked, parsed once from arguments, a preset or TOML. Nothing after it parses a string.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::duration::Span;
 use crate::factor::{
-    AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Scale,
-    ServerKey, ServerLevel, TlsVersion, Workload,
+    AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Proxy,
+    ProxyProgram, Scale, ServerKey, ServerLevel, TlsVersion, Workload,
 };
+use crate::plan::Plan;
 use crate::settings::Settings;
+
+/// Engines whose protocol the sidecar speaks: for these the quick run has it beside.
+const SIDECAR_SPEAKS: [Engine; 1] = [Engine::Postgres];
+/// A quick run that takes longer has less in it.
+const QUICK_LIMIT: Duration = Duration::from_secs(165);
 
 /// What was asked. Prints as the TOML that would ask for it again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -306,6 +313,31 @@ impl Spec {
                 grid(Workload::PointSelect, 8),
             ],
         }
+    }
+
+    /// The same with the sidecar beside, where it speaks the server's protocol. Where that takes too long, TLS 1.2 is left
+    /// out, then the second server.
+    pub fn quick_with_sidecar(servers: &[ServerLevel]) -> Self {
+        let sidecar = Path::Proxy(Proxy::of(ProxyProgram::Sidecar));
+        let older = Path::tls(TlsVersion::Tls12, ServerKey::P256);
+        let spoken_to: Vec<ServerLevel> =
+            servers.iter().filter(|server| SIDECAR_SPEAKS.contains(&server.engine)).cloned().collect();
+        let mut spec = Self::quick(servers);
+        if spoken_to.is_empty() {
+            return spec;
+        }
+        let cured = |grid: &Grid| Grid { server: spoken_to.clone(), path: vec![sidecar], ..grid.clone() };
+        let beside: Vec<Grid> = spec.grids.iter().filter(|grid| grid.auth.is_none()).map(cured).collect();
+        spec.grids.extend(beside);
+        let is_long =
+            |spec: &Self| Plan::new(spec, 0).is_ok_and(|plan| plan.expected_duration() > QUICK_LIMIT);
+        if is_long(&spec) {
+            spec.grids.iter_mut().for_each(|grid| grid.path.retain(|path| *path != older));
+        }
+        if is_long(&spec) && servers.len() > 1 {
+            return Self::quick_with_sidecar(&servers[..1]);
+        }
+        spec
     }
 
     /// What `ciphertoll run --url` without factors measures: few connects, and answers of a page.

@@ -387,7 +387,7 @@ pub struct Leg {
     /// How the client proved who it is: what the server really asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// The client's TLS library; of a tunnel, whose it is.
+    /// The client's TLS library; of a tunnel or a proxy, whose it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
 }

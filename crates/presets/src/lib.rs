@@ -6,6 +6,7 @@
 mod mysql_tls_2013;
 mod mysql_tunnel_2013;
 mod mysql_wan_2013;
+mod proxysql_2017;
 mod table;
 mod wan_modern;
 
@@ -52,8 +53,13 @@ pub struct Published {
 }
 
 /// Every study that can be repeated here.
-pub const PRESETS: &[Preset] =
-    &[mysql_tls_2013::PRESET, mysql_tunnel_2013::PRESET, mysql_wan_2013::PRESET, wan_modern::PRESET];
+pub const PRESETS: &[Preset] = &[
+    mysql_tls_2013::PRESET,
+    mysql_tunnel_2013::PRESET,
+    mysql_wan_2013::PRESET,
+    proxysql_2017::PRESET,
+    wan_modern::PRESET,
+];
 
 /// The study called `name`.
 pub fn find(name: &str) -> Option<&'static Preset> {

@@ -107,6 +107,7 @@ fn durability(event: &Event) -> Durability {
         Event::EnvironmentSeen { .. }
         | Event::LinkMade { .. }
         | Event::TunnelTried { .. }
+        | Event::ProxyTried { .. }
         | Event::Preparing { .. }
         | Event::ServerReady { .. }
         | Event::CellSkipped { .. }

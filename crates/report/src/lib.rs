@@ -87,10 +87,15 @@ impl<'a> RunReport<'a> {
         })
     }
 
-    /// What the program of a tunnel said that it is; none where it did not.
-    fn tunnel_version(&self, path: ciphertoll_model::Path) -> Option<&'a str> {
+    /// What the program of a tunnel or a proxy said that it is; none where it did not.
+    fn program_version(&self, path: ciphertoll_model::Path) -> Option<&'a str> {
         let versions = self.events.iter().rev().filter_map(|stamped| match &stamped.event {
-            Event::TunnelTried { path: tried, version, .. } if *tried == path => Some(version.as_str()),
+            Event::TunnelTried { path: tried, version, .. }
+            | Event::ProxyTried { path: tried, version, .. }
+                if *tried == path =>
+            {
+                Some(version.as_str())
+            }
             _ => None,
         });
         versions.into_iter().find(|version| !version.is_empty())

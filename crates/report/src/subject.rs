@@ -1,8 +1,9 @@
 //! Who a sentence is about: "A TLS 1.3 connect (P-256 certificate)", and "a plain one".
 
 use ciphertoll_model::{
-    Cell, ClientCertificate, ConnectionUse, Ctx, Factor, OpenVpnCipher, Path, Resumption, ServerKey,
-    SshSession, SshTunnel, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel, Workload,
+    Cell, ClientCertificate, ConnectionUse, Ctx, Factor, OpenVpnCipher, Path, PoolMode, Proxy, ProxyFront,
+    Resumption, ServerKey, SshSession, SshTunnel, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel,
+    Workload,
 };
 
 use crate::names;
@@ -19,8 +20,8 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
                 Workload::FirstQuery => "connection's first query",
                 _ => "connect",
             };
-            let adjective = path.map_or_else(String::new, |path| format!("{} ", adjective(path)));
-            let operation = format!("{adjective}{what}{}{details}", server.to);
+            let (adjective, through) = path.map_or_else(Default::default, words_of);
+            let operation = format!("{adjective}{what}{through}{}{details}", server.to);
             if cell.clients.count() == 1 && names::pace(cell).is_empty() {
                 format!("A{}{operation}", n_before(&operation))
             } else {
@@ -28,7 +29,7 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
             }
         }
         ConnectionUse::Pooled => {
-            let over = path.map_or_else(String::new, |path| format!(" over {}", noun(path)));
+            let over = path.map_or_else(String::new, |path| format!(" {}", by(path)));
             format!("At {}, {}{over}{}{details}", names::concurrency(cell), cell.workload, server.on)
         }
     }
@@ -44,6 +45,9 @@ pub(crate) fn object(baseline: &Cell, rows: &[Factor]) -> String {
     let (server, details) = (server(baseline, rows), details(baseline, rows, Naming::Differences));
     let path = rows.contains(&Factor::Path).then_some(baseline.treatment.path);
     match (baseline.workload.connection_use(), path) {
+        (ConnectionUse::PerOperation, Some(Path::Proxy(proxy))) => {
+            format!("one {}{}{details}", by(Path::Proxy(proxy)), server.to)
+        }
         (ConnectionUse::PerOperation, Some(path)) => {
             let adjective = adjective(path);
             format!("a{}{adjective} one{}{details}", n_before(adjective), server.to)
@@ -135,6 +139,11 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
     {
         details.extend(tunnel_details(tunnel).into_iter().map(ToOwned::to_owned));
     }
+    if let Some(proxy) = cell.treatment.path.as_proxy()
+        && named(Factor::Path)
+    {
+        details.extend(proxy_details(proxy));
+    }
     for factor in rows {
         match factor {
             Factor::Server | Factor::Path | Factor::Workload | Factor::Clients | Factor::Pace => {}
@@ -158,11 +167,42 @@ fn tunnel_details(tunnel: Tunnel) -> Vec<&'static str> {
     }
 }
 
+/// What tells a proxy from others of its kind; what is usual goes without saying.
+fn proxy_details(proxy: Proxy) -> Vec<String> {
+    let usual = Proxy::of(proxy.program);
+    let mut details = Vec::new();
+    if proxy.front == ProxyFront::Tcp {
+        details.push("by TCP in front".to_owned());
+    }
+    if (proxy.version, proxy.key) != (usual.version, usual.key) {
+        details.push(format!("{} and {} behind", protocol(proxy.version), certificate(proxy.key)));
+    }
+    if proxy.mode == PoolMode::Transaction {
+        details.push("transaction pooling".to_owned());
+    }
+    details
+}
+
+/// What stands before an operation, and what behind it: `plain `, or ` through PgBouncer`.
+fn words_of(path: Path) -> (String, String) {
+    match path {
+        Path::Proxy(_) => (String::new(), format!(" {}", by(path))),
+        _ => (format!("{} ", adjective(path)), String::new()),
+    }
+}
+
+/// `over TLS 1.3`, `through PgBouncer`.
+fn by(path: Path) -> String {
+    let preposition = if path.as_proxy().is_some() { "through" } else { "over" };
+    format!("{preposition} {}", noun(path))
+}
+
 fn adjective(path: Path) -> &'static str {
     match path {
         Path::Plain => "plain",
         Path::Unix => "unix-socket",
         Path::Tunnel(tunnel) => tunnel.display_name(),
+        Path::Proxy(proxy) => proxy.program.display_name(),
         Path::Tls(TlsPath { version, .. }) => protocol(version),
     }
 }
@@ -172,6 +212,7 @@ fn noun(path: Path) -> &'static str {
         Path::Plain => "plain TCP",
         Path::Unix => "a unix socket",
         Path::Tunnel(tunnel) => tunnel.display_name(),
+        Path::Proxy(proxy) => proxy.program.display_name(),
         Path::Tls(TlsPath { version, .. }) => protocol(version),
     }
 }

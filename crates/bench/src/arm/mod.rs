@@ -14,7 +14,7 @@ use ciphertoll_lab::Server;
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, StatementProtocol, TlsVersion, Workload};
 
 pub use native::{Moment, trial};
-pub use tool::Tools;
+pub use tool::{Tools, number_after};
 
 /// Seconds before a window that do not count.
 const WARM_UP_S: f64 = 0.25;

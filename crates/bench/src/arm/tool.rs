@@ -111,7 +111,7 @@ pub(super) fn write_private(path: &Path, contents: &str) -> Result<()> {
 }
 
 /// The first number after `label` at the beginning of some line, whatever stands around it.
-pub(super) fn number_after(printed: &str, label: &str) -> Option<f64> {
+pub fn number_after(printed: &str, label: &str) -> Option<f64> {
     let rest = printed.lines().find_map(|line| line.trim_start().strip_prefix(label))?;
     rest.split_whitespace().find_map(|word| word.trim_start_matches('(').parse().ok())
 }

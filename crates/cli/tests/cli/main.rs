@@ -8,6 +8,7 @@ mod faults;
 mod killed_anywhere;
 mod lab;
 mod links;
+mod proxies;
 mod recorded;
 mod resumed;
 mod servers;

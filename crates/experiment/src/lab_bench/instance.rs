@@ -149,7 +149,7 @@ impl Instance {
         emit: &mut Emit<'_>,
     ) -> Result<(), ciphertoll_lab::Error> {
         for cell in plan.cells.iter().filter(|cell| self.wanted.serves(cell)) {
-            let supported = match cell.treatment.path.as_tls() {
+            let supported = match cell.treatment.path.server_tls() {
                 Some(tls) => self.server.prepare_tls(tls),
                 None => Ok(()),
             };
@@ -167,7 +167,7 @@ impl Instance {
 /// All cells of a server share it, and so its strength: where one of them has a weak key, all have a server that takes
 /// weak keys.
 fn strength_for(so_far: Strength, cell: &Cell) -> Strength {
-    let own = cell.treatment.path.as_tls().map_or(Strength::Default, TlsPath::strength);
+    let own = cell.treatment.path.server_tls().map_or(Strength::Default, TlsPath::strength);
     so_far.max(own)
 }
 

@@ -6,6 +6,7 @@ mod instance;
 mod links;
 mod observe;
 mod primitives;
+mod proxies;
 mod remotes;
 mod request;
 mod tunnels;
@@ -25,7 +26,8 @@ use self::drivers::Drivers;
 use self::failure::{NotStarted, bench_error, control_failed, fatal, internal, load_failed, server_died};
 use self::instance::{Ground, Instance, Wanted};
 use self::links::Links;
-use self::observe::{Clocks, observe};
+use self::observe::{Between, Clocks, observe};
+use self::proxies::{Proxies, Used};
 use self::remotes::{Remotes, stop_where_it_is_full};
 use self::request::{at_url, credentials, endpoint, here};
 use self::tunnels::Tunnels;
@@ -42,6 +44,7 @@ pub struct LabBench {
     lab: Option<Lab>,
     links: Links,
     tunnels: Tunnels,
+    proxies: Proxies,
     /// How long links are made; the best way there is, where absent.
     links_by: Option<LinkKind>,
     instances: Vec<Instance>,
@@ -101,6 +104,7 @@ impl LabBench {
             lab: None,
             links: Links::default(),
             tunnels: Tunnels::default(),
+            proxies: Proxies::default(),
             links_by: None,
             instances: Vec::new(),
             passwords: Passwords::new(),
@@ -157,11 +161,11 @@ impl LabBench {
         Ok(TrialSpec { namespace, ..spec })
     }
 
-    /// Where clients of `cell` go: to its tunnel, over its link, or straight to its server.
+    /// Where clients of `cell` go: to its tunnel or its proxy, over its link, or straight to its server.
     fn way_of_clients(&mut self, cell: &Cell) -> Result<Endpoint, TrialError> {
         let endpoint = endpoint(cell, &self.instance(cell)?.server);
-        match self.tunnels.endpoint() {
-            Some(tunnel) => Ok(tunnel),
+        match self.tunnels.endpoint().or_else(|| self.proxies.endpoint()) {
+            Some(between) => Ok(between),
             None => self.links.lead(endpoint, cell.treatment.link),
         }
     }
@@ -275,6 +279,8 @@ impl Bench for LabBench {
         }
         let ground = tunnels::Ground { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
         self.tunnels.try_all(plan, &ground, &self.instances, &mut self.links, emit);
+        let ground = proxies::Ground { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
+        self.proxies.try_all(plan, &ground, &mut self.instances, &mut self.links, emit);
         self.lab = Some(lab);
         match last_failure {
             Some(error) if self.instances.is_empty() && self.remotes.is_empty() => Err(error.into()),
@@ -292,15 +298,16 @@ impl Bench for LabBench {
             return Ok(());
         }
         self.tunnels.down();
+        self.proxies.down();
         self.relink(emit)?;
         self.revive(cell, emit)?;
         self.links.set(cell, emit)?;
         let server = &mut self.instance(cell)?.server;
         server.prepare_auth(credentials(cell)).map_err(|error| control_failed(server, error))?;
-        if let Some(tls) = cell.treatment.path.as_tls() {
+        if let Some(tls) = cell.treatment.path.server_tls() {
             server.install_certificate(tls).map_err(|error| control_failed(server, error))?;
         }
-        self.set_up_tunnel(cell)
+        self.set_up_between(cell)
     }
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
@@ -315,6 +322,7 @@ impl Bench for LabBench {
     }
 
     fn down(&mut self) -> Result<(), BenchError> {
+        self.proxies.down();
         let mut first_failure = None;
         for instance in self.instances.drain(..) {
             if let Err(error) = instance.server.stop() {
@@ -331,43 +339,70 @@ impl Bench for LabBench {
 }
 
 impl LabBench {
-    fn set_up_tunnel(&mut self, cell: &Cell) -> Result<(), TrialError> {
+    /// The tunnel or the proxy of `cell`.
+    fn set_up_between(&mut self, cell: &Cell) -> Result<(), TrialError> {
         let Some(lab) = &self.lab else { return Ok(()) };
         let logs = self.logs_of(lab).map_err(TrialError::Fatal)?;
-        let ground = tunnels::Ground { lab, logs: &logs, apart: self.apart.as_ref() };
-        let Some(instance) = self.instances.iter().find(|instance| instance.serves(cell)) else {
+        let Some(instance) = self.instances.iter_mut().find(|instance| instance.serves(cell)) else {
             return Ok(());
         };
-        self.tunnels.set_up(cell, &ground, &instance.server, &mut self.links)
+        let ground = tunnels::Ground { lab, logs: &logs, apart: self.apart.as_ref() };
+        self.tunnels.set_up(cell, &ground, &instance.server, &mut self.links)?;
+        let ground = proxies::Ground { lab, logs: &logs, apart: self.apart.as_ref() };
+        self.proxies.set_up(cell, &ground, &mut instance.server, &mut self.links)
     }
 
-    /// What the trial has had of its tunnel. One that did not go well may have had its reason there.
-    fn tunnel_after(
+    /// What the trial has had of its tunnel or of its proxy. One that did not go well may have had its reason there.
+    fn between_after(
         &mut self,
+        cell: &Cell,
         measured: &Result<Measured, TrialError>,
-    ) -> Result<Option<TunnelUse>, TrialError> {
-        let went_well = measured.as_ref().is_ok_and(|measured| measured.load.errors.is_empty());
-        if !went_well && !matches!(measured, Err(TrialError::Interrupted)) {
-            self.tunnels.check_survived()?;
+    ) -> Result<(Option<TunnelUse>, Option<Used>), TrialError> {
+        if matches!(measured, Err(TrialError::Interrupted)) {
+            return Ok((None, None));
         }
-        self.tunnels.used()
+        if !measured.as_ref().is_ok_and(|measured| measured.load.errors.is_empty()) {
+            self.tunnels.check_survived()?;
+            self.proxies.check_survived()?;
+        }
+        let tunnel = self.tunnels.used()?;
+        let instance = self.instances.iter_mut().find(|instance| instance.serves(cell));
+        let proxy = match instance {
+            Some(instance) => self.proxies.used(&mut instance.server)?,
+            None => None,
+        };
+        Ok((tunnel, proxy))
+    }
+
+    /// The server's and those of what is between it and the clients.
+    fn clocks(&mut self, cell: &Cell) -> Result<Clocks, TrialError> {
+        let between = self.tunnels.cpu_meters().into_iter().chain(self.proxies.cpu_meter()).collect();
+        let memory = self.proxies.memory_pid();
+        Ok(Clocks::of(&self.instance(cell)?.server).with_middle(between, memory))
+    }
+
+    /// Pages that the server has read from disk until now. Before a trial through a proxy they were counted when there was
+    /// none yet, since its connections keep their counts to themselves.
+    fn buffer_misses(&mut self, cell: &Cell) -> Result<u64, TrialError> {
+        let server = &mut self.instance(cell)?.server;
+        server.buffer_misses().map_err(|error| control_failed(server, error))
     }
 
     fn trial_here(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
         let delay = self.injected_delay(request.cell, request.arm);
-        let server = &mut self.instance(request.cell)?.server;
-        let misses_before = server.buffer_misses().map_err(|error| control_failed(server, error))?;
-        let clocks = Clocks::of(server).with_middle(self.tunnels.cpu_meters());
+        let has_proxy = request.cell.treatment.path.as_proxy().is_some();
+        let misses_before = if has_proxy { 0 } else { self.buffer_misses(request.cell)? };
+        let clocks = self.clocks(request.cell)?;
         let link = request.cell.treatment.link;
         let endpoint = self.way_of_clients(request.cell)?;
         let spec = here(request, &self.instance(request.cell)?.server, endpoint, delay);
         self.links.forget(link)?;
         self.tunnels.forget()?;
         let load = self.start_load(request.cell, spec)?;
-        let measured =
-            observe(load, &clocks, Some(&mut self.links), &self.interrupt).map_err(TrialError::from);
+        let between = Between { links: &mut self.links, proxies: &mut self.proxies };
+        let measured = observe(load, &clocks, Some(between), &self.interrupt).map_err(TrialError::from);
         let carried = if self.links.is_down() { Err(link_is_down()) } else { self.links.carried(link) };
-        let tunnel = self.tunnel_after(&measured);
+        let between = self.between_after(request.cell, &measured);
         let apart = self
             .apart
             .as_ref()
@@ -380,14 +415,18 @@ impl LabBench {
         };
         match (measured, survived) {
             (_, Err(died)) => Err(server_died(&died)),
-            (Err(error), Ok(())) => carried.and(tunnel).and(Err(error)),
+            (Err(error), Ok(())) => carried.and(between).and(Err(error)),
             (Ok(mut measured), Ok(())) => {
                 measured.link = carried?;
-                measured.tunnel = tunnel?;
-                let server = &mut self.instance(request.cell)?.server;
-                let misses = server.buffer_misses().map_err(|error| control_failed(server, error))?;
+                let (tunnel, used) = between?;
+                measured.tunnel = tunnel;
+                let misses = match &used {
+                    Some(used) => used.buffer_misses,
+                    None => self.buffer_misses(request.cell)?.saturating_sub(misses_before),
+                };
+                measured.proxy = used.map(|used| used.proxy);
                 if let Some(server) = &mut measured.server {
-                    server.buffer_misses = misses.saturating_sub(misses_before);
+                    server.buffer_misses = misses;
                 }
                 measured.apart = apart;
                 Ok(measured)

@@ -10,6 +10,7 @@ use ciphertoll_model::{LoadMessage, TrialResult, VoidReason};
 use super::failure::load_failed;
 use super::link_is_down;
 use super::links::Links;
+use super::proxies::Proxies;
 use crate::bench::{MachineUse, Measured, ServerUse, TrialError};
 use crate::interrupt::Interrupt;
 
@@ -24,21 +25,28 @@ pub(super) struct Clocks {
     memory: Option<i32>,
     /// Of those between client and server.
     middle: Vec<CpuMeter>,
+    /// Absent where they are not one process.
+    middle_memory: Option<i32>,
 }
 
 impl Clocks {
     pub(super) fn of(server: &Server) -> Self {
-        Self { cpu: Some(server.cpu_meter()), memory: server.memory_pid(), middle: Vec::new() }
+        Self {
+            cpu: Some(server.cpu_meter()),
+            memory: server.memory_pid(),
+            middle: Vec::new(),
+            middle_memory: None,
+        }
     }
 
-    /// The same, and those of a tunnel's ends.
-    pub(super) fn with_middle(self, middle: Vec<CpuMeter>) -> Self {
-        Self { middle, ..self }
+    /// The same, and those of a tunnel's ends or of a proxy; `memory` is the process whose memory is theirs.
+    pub(super) fn with_middle(self, middle: Vec<CpuMeter>, memory: Option<i32>) -> Self {
+        Self { middle, middle_memory: memory, ..self }
     }
 
     /// Those of the machine only.
     pub(super) fn of_machine() -> Self {
-        Self { cpu: None, memory: None, middle: Vec::new() }
+        Self { cpu: None, memory: None, middle: Vec::new(), middle_memory: None }
     }
 }
 
@@ -78,12 +86,18 @@ impl From<Unobserved> for TrialError {
     }
 }
 
-/// Waits for the trial, takes the server's, the machine's and the link's clocks at both edges of the window. Where
-/// `links` are given, one that goes down ends the trial: what is said over it would be waited for in vain.
+/// What of ours is between clients and server, and wants to know when the window opens.
+pub(super) struct Between<'a> {
+    pub(super) links: &'a mut Links,
+    pub(super) proxies: &'a mut Proxies,
+}
+
+/// Waits for the trial, takes the server's, the machine's and the link's clocks at both edges of the window. A link that
+/// goes down ends the trial: what is said over it would be waited for in vain.
 pub(super) fn observe(
     mut load: LoadProcess,
     clocks: &Clocks,
-    mut links: Option<&mut Links>,
+    mut between: Option<Between<'_>>,
     interrupt: &Interrupt,
 ) -> Result<Measured, Unobserved> {
     let pid = load.pid().cast_signed();
@@ -93,19 +107,25 @@ pub(super) fn observe(
         if interrupt.ending().is_some() {
             return Err(TrialError::Interrupted.into());
         }
-        if links.as_deref_mut().is_some_and(Links::is_down) {
+        if between.as_mut().is_some_and(|between| between.links.is_down()) {
             return Err(link_is_down().into());
         }
         match load.next_message(PATIENCE).map_err(Unobserved::of)? {
             None | Some(LoadMessage::Samples { .. }) => {}
             Some(LoadMessage::WindowOpened) => {
                 clocks.memory.map(MemoryPeak::begin);
+                clocks.middle_memory.map(MemoryPeak::begin);
                 opened = Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok();
-                links.as_deref_mut().map(Links::open_window);
+                if let Some(between) = &mut between {
+                    between.links.open_window();
+                    between.proxies.look();
+                }
             }
             Some(LoadMessage::WindowClosed) => {
                 window = opened.and_then(|opened| close_window(clocks, &opened, pid));
-                links.as_deref_mut().map(Links::close_window);
+                if let Some(between) = &mut between {
+                    between.links.close_window();
+                }
             }
             Some(LoadMessage::Finished(result)) => return Ok(measured(*result, window.as_ref())?),
             Some(LoadMessage::Failed { message, .. }) => {
@@ -128,6 +148,7 @@ struct Window {
     used: SampleDifference,
     whose: Whose,
     rss_peak_bytes: Option<u64>,
+    middle_rss_peak_bytes: Option<u64>,
     time_wait_sockets: u64,
 }
 
@@ -137,12 +158,14 @@ fn close_window(clocks: &Clocks, opened: &Sample, load: i32) -> Option<Window> {
         used,
         whose: if clocks.cpu.is_some() { Whose::ServerAndMachine } else { Whose::Machine },
         rss_peak_bytes: clocks.memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
+        middle_rss_peak_bytes: clocks.middle_memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
         time_wait_sockets: Ports::read_of(load).map_or(0, |ports| u64::from(ports.in_time_wait)),
     })
 }
 
 fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, TrialError> {
-    let Some(&Window { used, whose, rss_peak_bytes, time_wait_sockets }) = window else {
+    let Some(&Window { used, whose, rss_peak_bytes, middle_rss_peak_bytes, time_wait_sockets }) = window
+    else {
         let message = "its CPU could not be read over the whole window".to_owned();
         return Err(TrialError::Void(VoidReason::ServerDied { message }));
     };
@@ -160,7 +183,16 @@ fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, Tria
         steal_ns: in_window(used.machine_steal_ns),
         time_wait_sockets,
     };
-    // Which tunnel it was, and whether any, is known to whoever has set it up.
-    let middle_cpu_ns = in_window(used.middle_cpu_ns);
-    Ok(Measured { load, server, machine, middle_cpu_ns, tunnel: None, apart: None, link: None })
+    // Which tunnel or proxy it was, and whether any, is known to whoever has set it up.
+    Ok(Measured {
+        load,
+        server,
+        machine,
+        middle_cpu_ns: in_window(used.middle_cpu_ns),
+        middle_rss_peak_bytes,
+        tunnel: None,
+        proxy: None,
+        apart: None,
+        link: None,
+    })
 }

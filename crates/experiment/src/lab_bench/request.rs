@@ -23,8 +23,10 @@ pub(super) fn credentials(cell: &Cell) -> Credentials {
 pub(super) fn endpoint(cell: &Cell, server: &Server) -> Endpoint {
     match cell.treatment.path {
         Path::Unix => server.unix_endpoint(),
-        // Whoever has set a tunnel up knows where it begins.
-        Path::Plain | Path::Tls(_) | Path::Tunnel(_) => server.endpoint_over(cell.treatment.link),
+        // Whoever has set a tunnel up knows where it begins, and so does whoever has started a proxy.
+        Path::Plain | Path::Tls(_) | Path::Tunnel(_) | Path::Proxy(_) => {
+            server.endpoint_over(cell.treatment.link)
+        }
     }
 }
 

@@ -149,7 +149,7 @@ struct Check {
     run: fn() -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     Check::of("mariadb", Need::OneServer, || vec![servers::engine(Engine::MariaDb)]),
     Check::of("mysql", Need::OneServer, || vec![servers::engine(Engine::MySql)]),
     Check::of("postgres", Need::OneServer, || vec![servers::engine(Engine::Postgres)]),
@@ -162,6 +162,12 @@ const CHECKS: [Check; 13] = [
     Check::of("CPU accounting", Need::Sometimes, || vec![account::cpu_accounting()]),
     Check::of("machine", Need::Sometimes, machine::all),
     Check { name: "namespaces", purpose: Purpose::LongLinks, need: Need::Sometimes, run: namespace::all },
+    Check {
+        name: "sidecar",
+        purpose: Purpose::Tunnels,
+        need: Need::Sometimes,
+        run: || vec![tools::sidecar()],
+    },
     Check { name: "files", purpose: Purpose::AtRest, need: Need::Sometimes, run: at_rest::all },
 ];
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Finding, Purpose};
-use crate::programs::{install, search, version_of};
+use crate::programs::{SIDECAR, install, search, version_of};
 
 /// A program that something needs.
 pub(super) struct Tool {
@@ -19,7 +19,7 @@ pub(super) struct Tool {
     what_for: &'static str,
 }
 
-pub(super) const TOOLS: [Tool; 13] = [
+pub(super) const TOOLS: [Tool; 15] = [
     Tool::of("mvn", Purpose::Measure, &["-B", "-Dstyle.color=never", "-v"], "maven", "fetches servers"),
     Tool::of(
         "openssl",
@@ -45,6 +45,20 @@ pub(super) const TOOLS: [Tool; 13] = [
     },
     Tool::of("haproxy", Purpose::Tunnels, &["-v"], "haproxy", "TLS in front of a server"),
     Tool::of("pgbouncer", Purpose::Tunnels, &["--version"], "pgbouncer", "pools connections to PostgreSQL"),
+    Tool::of(
+        "proxysql",
+        Purpose::Tunnels,
+        &["--version"],
+        "proxysql",
+        "pools connections to MariaDB and MySQL",
+    ),
+    Tool::of(
+        "mysqlrouter",
+        Purpose::Tunnels,
+        &["--version"],
+        "mysql-router",
+        "pools connections to MariaDB and MySQL",
+    ),
     Tool::of("gocryptfs", Purpose::AtRest, &["-version"], "gocryptfs", "encrypts files below the server"),
     Tool::of("cc", Purpose::Drivers, &["--version"], "gcc", "compiles drivers written in C"),
     Tool::of("go", Purpose::Drivers, &["version"], "golang-go", "compiles drivers written in Go"),
@@ -75,6 +89,21 @@ impl Tool {
                 Finding::limited(purpose, name, seen, install(&format!("--reinstall {package}")))
             }
         }
+    }
+}
+
+/// The sidecar, which belongs beside this program.
+pub(super) fn sidecar() -> Finding {
+    const WHAT_FOR: &str = "pools encrypted connections";
+    match crate::proxy::sidecar() {
+        Ok(program) => match version_of(&program, &["--version"], Path::new("/")) {
+            Ok(version) => Finding::ok(Purpose::Tunnels, SIDECAR, format!("{version}; {WHAT_FOR}")),
+            Err(reason) => {
+                let seen = format!("{} does not tell its version: {reason}", program.display());
+                Finding::limited(Purpose::Tunnels, SIDECAR, seen, "build it again")
+            }
+        },
+        Err(missing) => Finding::no(Purpose::Tunnels, SIDECAR, format!("not found; {WHAT_FOR}"), missing),
     }
 }
 

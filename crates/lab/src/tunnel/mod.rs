@@ -25,7 +25,7 @@ use crate::server::Server;
 use crate::spawn::Child;
 
 pub use end::Traffic;
-pub(crate) use end::{End, Side, Wiring};
+pub(crate) use end::{End, Protocol, Side, Wiring, on_a_free_port, wait_for_listener, wait_until};
 
 /// Key exchange and login take a dozen round trips, and the longest link has ten seconds.
 const START_LIMIT: Duration = Duration::from_mins(3);

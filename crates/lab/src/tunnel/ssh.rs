@@ -13,7 +13,7 @@ use nix::unistd::{User, geteuid};
 use super::end::{Protocol, on_a_free_port, wait_for_listener};
 use super::{Cpu, End, Side, Traffic, TunnelStart, Up, Wiring};
 use crate::error::{Context, Error};
-use crate::exec::{Provisions, Rights, Stdin};
+use crate::exec::{Provisions, Stdin};
 use crate::files::{self, PRIVATE_FILE};
 use crate::programs;
 use crate::user::RunAs;
@@ -81,7 +81,7 @@ fn server_end<'a>(place: &Path, program: &'a Path, address: SocketAddr) -> End<'
         // One connection, which is there already; errors to where we read them.
         arguments: ["-i", "-e", "-f", &config].map(ToOwned::to_owned).to_vec(),
         environment: &[],
-        provisions: Provisions { stdin: Stdin::Connection(address), rights: Rights::None, run },
+        provisions: Provisions { stdin: Stdin::Connection(address), run, ..Provisions::default() },
         run_as: RunAs::Ourselves,
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
 mod accounts;
+mod capture;
 mod common;
 mod datasets;
 mod line;
@@ -10,6 +11,7 @@ mod mariadb;
 mod mysql;
 mod pinning;
 mod postgres;
+mod proxies;
 mod refusals;
 mod round_trips;
 mod spawn;

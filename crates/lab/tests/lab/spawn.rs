@@ -196,3 +196,20 @@ fn a_run_that_is_killed_takes_its_children_along_and_the_sweep_takes_its_files()
     assert_eq!((report.directories_removed, report.left.len()), (1, 0));
     assert!(!child.is_alive() && !Path::new(scratch).exists());
 }
+
+#[test]
+fn a_secret_is_in_the_environment_and_not_among_arguments() {
+    let place = common::place();
+    let secret = place.path().join("secret");
+    fs::write(&secret, "hunter2").unwrap();
+    let mut launch = shell(place.path(), "test \"$WORD\" = hunter2 && echo it is there");
+    launch.provisions.secrets.insert("WORD".to_owned(), secret.clone());
+    let scratch = Scratch::create(&place.path().join("scratch")).unwrap();
+    let mut child = Child::spawn(&scratch, &common::helper(), &launch).unwrap();
+    assert!(child.wait(LONG).unwrap().unwrap().success(), "{}", child.said());
+    assert_eq!(child.said(), "it is there\n");
+    fs::remove_file(&secret).unwrap();
+    let mut child = Child::spawn(&scratch, &common::helper(), &launch).unwrap();
+    assert!(!child.wait(LONG).unwrap().unwrap().success());
+    assert!(child.said().contains("read a secret"), "{}", child.said());
+}

@@ -97,6 +97,12 @@ pub(crate) fn skipped(reason: &str) {
     eprintln!("skipped: {reason}");
 }
 
+/// What CI has.
+pub(crate) fn absent(reason: &str) {
+    assert!(std::env::var_os("CI").is_none(), "in CI nothing is skipped: {reason}");
+    skipped(reason);
+}
+
 pub(crate) fn scale(rows: u32) -> Scale {
     rows.to_string().parse().expect("a scale")
 }

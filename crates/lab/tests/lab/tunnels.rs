@@ -1,25 +1,20 @@
 //! Tunnels by real programs, over a link of our own: what goes through them, and what of it can be seen on the way.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child as Process, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use ciphertoll_lab::tunnel::{RunningTunnel, TunnelStart};
 use ciphertoll_lab::{Child, Error, Launch, Provisions, RunAs, Server, Tables};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
-    Auth, Endpoint, Engine, ExitCode, Link, LinkKind, LinkShape, Namespace, Path as NetworkPath, ServerLevel,
-    Tunnel,
+    Auth, Endpoint, Engine, ExitCode, Link, LinkKind, LinkShape, Path as NetworkPath, ServerLevel, Tunnel,
 };
 
+use crate::capture::{Capture, MARKER};
 use crate::common;
-use crate::stand::{Stand, skipped};
+use crate::stand::{Stand, absent};
 
-const MARKER: &str = "a-word-that-nobody-else-says";
-/// The clients' end of the long link.
-const LONG: &str = "wan0";
 const RTT_US: u32 = 2_000;
 
 /// A server behind a link.
@@ -103,36 +98,6 @@ impl Site {
     }
 }
 
-/// Somebody who looks on.
-struct Capture {
-    process: Process,
-    says: BufReader<ChildStdout>,
-}
-
-impl Capture {
-    fn begin(network: &Namespace) -> Self {
-        let namespace = serde_json::to_string(network).expect("JSON");
-        let mut command = Command::new(common::helper());
-        command.args(["capture", &namespace, LONG, MARKER]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().expect("the helper");
-        let mut says = BufReader::new(process.stdout.take().expect("its output"));
-        let mut line = String::new();
-        says.read_line(&mut line).expect("a line");
-        assert_eq!(line, "ready\n");
-        Self { process, says }
-    }
-
-    /// Bytes that went by, and whether the marker was among them.
-    fn end(mut self) -> (usize, bool) {
-        drop(self.process.stdin.take());
-        let mut said = String::new();
-        self.says.read_to_string(&mut said).expect("what it has seen");
-        self.process.wait().expect("its end");
-        let (bytes, seen) = said.trim().split_once(' ').expect("two words");
-        (bytes.parse().expect("a number"), seen.parse().expect("yes or no"))
-    }
-}
-
 fn tunnels() -> [Tunnel; 6] {
     ["ssh-aes256-gcm", "ssh-aes256-cbc+N", "openvpn-aes256-gcm", "openvpn-aes256-cbc", "wireguard", "stunnel"]
         .map(|path| path.parse::<NetworkPath>().unwrap().as_tunnel().expect("a tunnel"))
@@ -145,12 +110,6 @@ fn unavailable(error: &Error) -> bool {
         absent(&error.to_string());
     }
     is_missing
-}
-
-/// What CI has.
-fn absent(reason: &str) {
-    assert!(std::env::var_os("CI").is_none(), "in CI nothing is skipped: {reason}");
-    skipped(reason);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Auth, ChannelBinding, Engine, Path, StatementProtocol, TlsStart, Workload};
+use ciphertoll_model::{
+    Auth, ChannelBinding, Engine, Path, ProxyFront, StatementProtocol, TlsStart, Workload,
+};
 use serde::Deserialize;
 
 use super::output::ResultRule;
@@ -266,6 +268,11 @@ impl PathKind {
             // Who goes through a tunnel need not know of it.
             Path::Plain | Path::Tunnel(_) => Self::Plain,
             Path::Unix => Self::Unix,
+            // Nor who comes to a proxy.
+            Path::Proxy(proxy) => match proxy.front {
+                ProxyFront::Unix => Self::Unix,
+                ProxyFront::Tcp => Self::Plain,
+            },
             Path::Tls(tls) => match tls.start {
                 TlsStart::Requested | TlsStart::Eager => Self::Tls,
                 TlsStart::Direct => Self::TlsDirect,

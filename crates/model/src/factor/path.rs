@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ChainLength, Factor, Group, LevelError, ServerKey, Suite, TlsVersion, Tunnel, as_text, match_name,
-    split_modifiers, unknown_modifier,
+    ChainLength, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsVersion, Tunnel,
+    as_text, match_name, split_modifiers, unknown_modifier,
 };
 use crate::trial::Strength;
 
@@ -22,6 +22,8 @@ pub enum Path {
     Tls(TlsPath),
     /// TCP without encryption, led through a tunnel that has it.
     Tunnel(Tunnel),
+    /// In the clear to a process on the client's own machine, which keeps encrypted connections.
+    Proxy(Proxy),
 }
 
 /// A TLS path: the protocol version and the server certificate's key. On what is not named client and server agree by
@@ -97,10 +99,11 @@ pub enum TlsLibrary {
 
 impl Path {
     const TLS: usize = TlsVersion::ALL.len() * (1 + ServerKey::ALL.len());
+    const COUNT: usize = 2 + Self::TLS + Tunnel::ALL.len() + ProxyProgram::ALL.len();
 
     /// Every path, without modifiers.
-    pub const ALL: [Self; 2 + Self::TLS + Tunnel::ALL.len()] = {
-        let mut all = [Self::Plain; 2 + Self::TLS + Tunnel::ALL.len()];
+    pub const ALL: [Self; Self::COUNT] = {
+        let mut all = [Self::Plain; Self::COUNT];
         all[1] = Self::Unix;
         let (mut next, mut version) = (2, 0);
         while version < TlsVersion::ALL.len() {
@@ -117,6 +120,11 @@ impl Path {
             all[next] = Self::Tunnel(Tunnel::ALL[tunnel]);
             (next, tunnel) = (next + 1, tunnel + 1);
         }
+        let mut program = 0;
+        while program < ProxyProgram::ALL.len() {
+            all[next] = Self::Proxy(Proxy::of(ProxyProgram::ALL[program]));
+            (next, program) = (next + 1, program + 1);
+        }
         all
     };
 
@@ -130,19 +138,32 @@ impl Path {
         Self::Tls(TlsPath::as_served(version))
     }
 
-    /// The TLS part, where there is one.
+    /// The client's TLS, where it has any.
     pub fn as_tls(self) -> Option<TlsPath> {
         match self {
             Self::Tls(tls) => Some(tls),
-            Self::Plain | Self::Unix | Self::Tunnel(_) => None,
+            Self::Plain | Self::Unix | Self::Tunnel(_) | Self::Proxy(_) => None,
         }
+    }
+
+    /// The TLS that the server meets: the client's, or that of the proxy between them.
+    pub fn server_tls(self) -> Option<TlsPath> {
+        self.as_tls().or_else(|| self.as_proxy().map(Proxy::behind))
     }
 
     /// The tunnel, where there is one.
     pub fn as_tunnel(self) -> Option<Tunnel> {
         match self {
             Self::Tunnel(tunnel) => Some(tunnel),
-            Self::Plain | Self::Unix | Self::Tls(_) => None,
+            Self::Plain | Self::Unix | Self::Tls(_) | Self::Proxy(_) => None,
+        }
+    }
+
+    /// The proxy, where there is one.
+    pub fn as_proxy(self) -> Option<Proxy> {
+        match self {
+            Self::Proxy(proxy) => Some(proxy),
+            Self::Plain | Self::Unix | Self::Tls(_) | Self::Tunnel(_) => None,
         }
     }
 
@@ -152,12 +173,13 @@ impl Path {
             Self::Plain | Self::Unix => None,
             Self::Tls(tls) => tls.modified(modifier).map(|modified| modified.map(Self::Tls)),
             Self::Tunnel(tunnel) => tunnel.modified(modifier).map(|tunnel| Ok(Self::Tunnel(tunnel))),
+            Self::Proxy(proxy) => proxy.modified(modifier).map(|modified| modified.map(Self::Proxy)),
         }
     }
 }
 
 impl TlsPath {
-    const fn as_served(version: TlsVersion) -> Self {
+    pub(super) const fn as_served(version: TlsVersion) -> Self {
         Self {
             version,
             key: None,
@@ -254,6 +276,7 @@ impl fmt::Display for Path {
             Self::Unix => formatter.write_str("unix"),
             Self::Tls(tls) => tls.fmt(formatter),
             Self::Tunnel(tunnel) => tunnel.fmt(formatter),
+            Self::Proxy(proxy) => proxy.fmt(formatter),
         }
     }
 }
@@ -298,11 +321,16 @@ impl fmt::Display for TlsPath {
 fn in_short(error: LevelError) -> LevelError {
     match error {
         LevelError::UnknownName { factor, text, nearest, .. } => {
-            let keys = ServerKey::ALL.map(ServerKey::label).join(", ");
+            let keys: Vec<&str> = ServerKey::ALL
+                .into_iter()
+                .filter(|key| key.rsa_bits().is_none())
+                .map(ServerKey::label)
+                .collect();
             let known = ["plain", "unix"].into_iter().map(ToOwned::to_owned);
-            let tls = format!("tls1.x[-KEY] with KEY one of {keys}");
+            let tls = format!("tls1.x[-KEY] (KEY {}, rsa1024 to 4096)", keys.join(", "));
             let tunnels = ["ssh-CIPHER", "openvpn-CIPHER", "wireguard", "stunnel"].map(ToOwned::to_owned);
-            let known = known.chain([tls]).chain(tunnels).collect();
+            let proxies = ProxyProgram::ALL.map(|program| program.label().to_owned());
+            let known = known.chain([tls]).chain(tunnels).chain(proxies).collect();
             LevelError::UnknownName { factor, text, nearest, known }
         }
         other => other,

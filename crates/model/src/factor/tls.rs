@@ -311,7 +311,7 @@ impl FromStr for ChainLength {
 }
 
 /// What is unknown is no path, but a part of one.
-fn told_as(part: &'static str, error: LevelError) -> LevelError {
+pub(super) fn told_as(part: &'static str, error: LevelError) -> LevelError {
     match error {
         LevelError::UnknownName { text, nearest, known, .. } => {
             LevelError::UnknownName { factor: part, text, nearest, known }

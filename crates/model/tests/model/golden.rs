@@ -68,6 +68,7 @@ fn observation() -> Observation {
         Metric::ScheduleLagNsP99,
         Metric::CpuUsPerOpMiddle,
         Metric::SetUpNs,
+        Metric::RssBytesMiddle,
     ];
     let first = Metric::ALL.iter().filter(|metric| !later.contains(metric));
     let metrics = first.enumerate().map(|(index, metric)| (*metric, index as f64 + 0.25));
@@ -184,6 +185,25 @@ fn tunnel_tried() -> Event {
     Event::TunnelTried { path, version: "OpenSSH_9.2p1".to_owned(), leg, elapsed_ms: 212 }
 }
 
+/// Added when there were proxies.
+fn proxies() -> Vec<Event> {
+    let leg = Leg {
+        from: "pgbouncer".to_owned(),
+        to: "server".to_owned(),
+        tls_version: Some("tls1.3".to_owned()),
+        suite: Some("TLS_AES_256_GCM_SHA384".to_owned()),
+        key: Some("rsa2048".to_owned()),
+        library: Some("PgBouncer".to_owned()),
+        ..Leg::default()
+    };
+    let path = "pgbouncer+tls=1.3-rsa2048".parse().unwrap();
+    let reason = VoidReason::Proxy { message: "it does not pool".to_owned() };
+    vec![
+        Event::ProxyTried { path, version: "PgBouncer 1.18.0".to_owned(), leg, elapsed_ms: 31 },
+        Event::TrialVoided { block: 1, cell: cell(), arm: Arm::Main, attempt: 1, reason },
+    ]
+}
+
 /// Added when links were made.
 fn link_made() -> Event {
     Event::LinkMade {
@@ -204,6 +224,7 @@ fn written() -> Vec<Stamped> {
         afterwards(),
         added(),
         vec![primitives(), link_made(), tunnel_tried()],
+        proxies(),
     ]
     .concat();
     (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| Stamped { at_unix_ms, event }).collect()
@@ -230,6 +251,7 @@ fn kind(event: &Event) -> usize {
         Event::PrimitivesMeasured { .. } => 15,
         Event::LinkMade { .. } => 16,
         Event::TunnelTried { .. } => 17,
+        Event::ProxyTried { .. } => 18,
     }
 }
 
@@ -240,7 +262,7 @@ fn lines_of_version_1_are_read() {
     let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (0..=17).collect::<Vec<_>>());
+    assert_eq!(kinds, (0..=18).collect::<Vec<_>>());
 }
 
 /// A line that changes needs another version and a file of its own; this one stays.

@@ -42,6 +42,11 @@ proptest! {
     }
 
     #[test]
+    fn proxies(proxy in levels::proxy()) {
+        round_trip(&proxy)?;
+    }
+
+    #[test]
     fn clients(clients in levels::clients()) {
         round_trip(&clients)?;
     }

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Pace, Path, Pin, Prepare, Scale, ServerLevel,
-    Setting, Settings, Size, Spec, TlsPath, Tunnel, Workload,
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Pace, Path, Pin, PoolMode, Prepare, Proxy,
+    ProxyFront, ProxyProgram, Scale, ServerKey, ServerLevel, Setting, Settings, Size, Spec, TlsPath,
+    TlsVersion, Tunnel, Workload,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -44,8 +45,26 @@ pub(crate) fn path() -> impl Strategy<Value = Path> {
     let possible = |path: &Path| {
         path.as_tls().and_then(TlsPath::impossible).is_none()
             && !path.as_tunnel().is_some_and(Tunnel::joins_networks)
+            && path.as_proxy().is_none_or(|proxy| proxy.impossible(Engine::MariaDb).is_none())
     };
     select(Path::ALL.into_iter().filter(possible).collect::<Vec<_>>())
+}
+
+/// Any proxy that can be written.
+pub(crate) fn proxy() -> impl Strategy<Value = Path> {
+    let parts = (
+        select(ProxyProgram::ALL.to_vec()),
+        select(ProxyFront::ALL.to_vec()),
+        select(TlsVersion::ALL.to_vec()),
+        select(ServerKey::ALL.to_vec()),
+        select(PoolMode::ALL.to_vec()),
+    );
+    parts.prop_map(|(program, front, version, key, mode)| {
+        // The others have a mode of their own, which is not written.
+        let told = matches!(program, ProxyProgram::Sidecar | ProxyProgram::PgBouncer);
+        let mode = if told { mode } else { PoolMode::Session };
+        Path::Proxy(Proxy { program, front, version, key, mode })
+    })
 }
 
 pub(crate) fn clients() -> impl Strategy<Value = Clients> {

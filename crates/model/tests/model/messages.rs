@@ -18,7 +18,7 @@ fn of_paths() {
     tells::<Path>("plian", "unknown path \"plian\"; did you mean \"plain\"?");
     tells::<Path>(
         "PLAIN",
-        "unknown path \"PLAIN\"; it is one of: plain, unix, tls1.x[-KEY] with KEY one of p256, p384, ed25519, rsa1024, rsa2048, rsa3072, rsa4096, ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel",
+        "unknown path \"PLAIN\"; it is one of: plain, unix, tls1.x[-KEY] (KEY p256, p384, ed25519, rsa1024 to 4096), ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel, proxy, pgbouncer, proxysql, mysqlrouter",
     );
     tells::<Path>("unxi", "unknown path \"unxi\"; did you mean \"unix\"?");
     tells::<Path>("tls1.3-p265", "unknown path \"tls1.3-p265\"; did you mean \"tls1.3-p256\"?");
@@ -26,14 +26,30 @@ fn of_paths() {
     tells::<Path>("tls1.2-rsa", "unknown path \"tls1.2-rsa\"; did you mean \"tls1.2-rsa4096\"?");
     tells::<Path>(
         "ipsec",
-        "unknown path \"ipsec\"; it is one of: plain, unix, tls1.x[-KEY] with KEY one of p256, p384, ed25519, rsa1024, rsa2048, rsa3072, rsa4096, ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel",
+        "unknown path \"ipsec\"; it is one of: plain, unix, tls1.x[-KEY] (KEY p256, p384, ed25519, rsa1024 to 4096), ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel, proxy, pgbouncer, proxysql, mysqlrouter",
     );
     tells::<Path>(
         "",
-        "unknown path \"\"; it is one of: plain, unix, tls1.x[-KEY] with KEY one of p256, p384, ed25519, rsa1024, rsa2048, rsa3072, rsa4096, ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel",
+        "unknown path \"\"; it is one of: plain, unix, tls1.x[-KEY] (KEY p256, p384, ed25519, rsa1024 to 4096), ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel, proxy, pgbouncer, proxysql, mysqlrouter",
     );
     tells::<Path>("ssh-aes256", "unknown path \"ssh-aes256\"; did you mean \"ssh-aes256-cbc\"?");
     tells::<Path>("stunnel+N", "path \"stunnel\" takes no modifier \"+N\"");
+    tells::<Path>("pgbounce", "unknown path \"pgbounce\"; did you mean \"pgbouncer\"?");
+    tells::<Path>("proxy+front=udp", "unknown front \"udp\"; it is one of: unix, tcp");
+    tells::<Path>("proxy+mode=sesion", "unknown mode \"sesion\"; did you mean \"session\"?");
+    tells::<Path>("proxysql+mode=session", "path \"proxysql\" takes no modifier \"+mode=session\"");
+    for tls in ["1.3", "1.3-p265", "1.3-p256-p256", "", "1.3-p256+resume"] {
+        let first = tls.split('+').next().unwrap_or_default();
+        let resumes = tls.ends_with("resume");
+        let expected = if resumes {
+            "path \"pgbouncer\" takes no modifier \"+resume\"".to_owned()
+        } else {
+            format!(
+                "path \"+tls={first}\" is out of range: a version and a key as in a path's name, such as +tls=1.3-rsa2048"
+            )
+        };
+        tells::<Path>(&format!("pgbouncer+tls={tls}"), &expected);
+    }
     tells::<Path>("tls1.3-p256+resum", "path \"tls1.3-p256\" takes no modifier \"+resum\"");
     tells::<Path>("plian+x", "unknown path \"plian\"; did you mean \"plain\"?");
 }

@@ -258,3 +258,52 @@ fn ways_to_log_in_are_compared_beside_paths() {
 fn one(grids: Vec<Grid>) -> Spec {
     Spec { grids, ..Spec::quick(&[]) }
 }
+
+/// Each with why it is skipped.
+#[test]
+fn what_no_proxy_can_do_is_skipped_with_the_reason() {
+    for (levels, words) in [
+        ("server = [\"mariadb\"]\npath = [\"plain\", \"pgbouncer\"]", "PostgreSQL's protocol only"),
+        ("server = [\"postgres\"]\npath = [\"plain\", \"proxysql\"]", "MySQL's protocol only"),
+        ("server = [\"postgres\"]\npath = [\"plain\", \"mysqlrouter\"]", "MySQL's protocol only"),
+        ("server = [\"postgres\"]\npath = [\"plain\", \"proxy+tls=1.2-p256\"]", "takes the newest version"),
+        (
+            "server = [\"postgres\"]\npath = [\"plain\", \"proxy+front=tcp\"]\nauth = [\"trust\"]",
+            "auth=trust has none",
+        ),
+        (
+            "server = [\"postgres\"]\npath = [\"tls1.3-p256\", \"proxy\"]\nauth = [\"cert\"]",
+            "no client certificate",
+        ),
+        (
+            "server = [\"postgres\"]\npath = [\"tls1.3-p256\", \"proxy\"]\nauth = [\"scram-4096+plus\"]",
+            "needs a TLS channel",
+        ),
+        (
+            "server = [\"postgres\"]\npath = [\"plain\", \"pgbouncer+front=tcp\"]\nlink = [\"5ms\"]",
+            "by its unix socket only",
+        ),
+        (
+            "server = [\"s=postgres://a@h/b\"]\npath = [\"plain\", \"proxy\"]",
+            "proxies are started for servers of the lab only",
+        ),
+    ] {
+        let plan = Plan::new(&Spec::from_toml(&format!("[[grid]]\n{levels}\n")).unwrap(), 1).unwrap();
+        let reasons: Vec<&str> = plan.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
+        assert!(reasons.len() == 1 && reasons[0].contains(words), "{levels}: {reasons:?}");
+        assert_eq!(plan.cells.len(), 1, "{levels}");
+    }
+}
+
+/// In the clear on the client's side, it has no context to build, and is compared with plain in every context.
+#[test]
+fn a_proxy_is_measured_once_for_all_contexts() {
+    let levels = "server = [\"postgres\"]\npath = [\"plain\", \"tls1.3-p256\", \"proxy\", \"pgbouncer\"]\n\
+                  ctx = [\"per-connect\", \"shared\"]\nlink = [\"local\", \"5ms\"]";
+    let plan = Plan::new(&Spec::from_toml(&format!("[[grid]]\n{levels}\n")).unwrap(), 1).unwrap();
+    let proxied = plan.cells.iter().filter(|cell| cell.treatment.path.as_proxy().is_some());
+    assert_eq!(proxied.clone().count(), 2 * 2);
+    assert!(proxied.clone().all(|cell| cell.treatment.ctx.is_none()));
+    assert_eq!(plan.strata.len(), 2, "one for each link");
+    assert!(plan.strata.iter().all(|stratum| stratum.treatments.len() == 4));
+}

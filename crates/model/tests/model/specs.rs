@@ -121,3 +121,43 @@ fn a_grid_asks_for_every_combination_once() {
     assert_eq!(plan.cells.len(), 4);
     assert_eq!(plan.skipped, []);
 }
+
+fn quick(engines: &[Engine]) -> (Spec, Plan) {
+    let servers: Vec<ServerLevel> = engines.iter().copied().map(ServerLevel::of).collect();
+    let spec = Spec::quick_with_sidecar(&servers);
+    let plan = Plan::new(&spec, 1).unwrap();
+    (spec, plan)
+}
+
+#[test]
+fn a_quick_run_has_the_sidecar_where_it_speaks_the_protocol() {
+    let (spec, plan) = quick(&[Engine::MariaDb, Engine::Postgres]);
+    let proxied: Vec<_> = plan.cells.iter().filter(|cell| cell.treatment.path.as_proxy().is_some()).collect();
+    let workloads: Vec<Workload> = proxied.iter().map(|cell| cell.workload).collect();
+    assert_eq!(workloads, [Workload::Connect, Workload::PointSelect]);
+    assert!(proxied.iter().all(|cell| cell.treatment.server.engine == Engine::Postgres));
+    // Each is compared with plain.
+    for cell in proxied {
+        let at = plan.cells.iter().position(|other| other == cell).unwrap();
+        assert_eq!(plan.cells[plan.baseline_of(at)].treatment.path, Path::Plain);
+    }
+    assert_eq!(Spec::from_toml(&spec.to_toml()), Ok(spec));
+    let servers = [ServerLevel::of(Engine::MariaDb)];
+    assert_eq!(Spec::quick_with_sidecar(&servers), Spec::quick(&servers));
+}
+
+#[test]
+fn a_quick_run_stays_quick() {
+    const LIMIT: std::time::Duration = std::time::Duration::from_secs(165);
+    for engines in [&[Engine::Postgres][..], &[Engine::MariaDb, Engine::Postgres], &[Engine::Postgres; 1]] {
+        let (_, plan) = quick(engines);
+        assert!(plan.expected_duration() <= LIMIT, "{engines:?}: {:?}", plan.expected_duration());
+        assert_eq!(plan.servers().len(), engines.len());
+    }
+    // Whatever is too much is left out: TLS 1.2 first, then servers.
+    let three: Vec<ServerLevel> =
+        ["postgres-15", "postgres-17", "postgres-18"].map(|level| level.parse().unwrap()).to_vec();
+    let plan = Plan::new(&Spec::quick_with_sidecar(&three), 1).unwrap();
+    assert!(plan.expected_duration() <= LIMIT && plan.servers().len() < 3);
+    assert!(plan.cells.iter().any(|cell| cell.treatment.path.as_proxy().is_some()));
+}

@@ -53,7 +53,7 @@ impl Site {
         let account = self.server.account(auth);
         let endpoint = match path {
             Path::Unix => self.server.unix_endpoint(),
-            Path::Plain | Path::Tls(_) | Path::Tunnel(_) => self.server.tcp_endpoint(),
+            Path::Plain | Path::Tls(_) | Path::Tunnel(_) | Path::Proxy(_) => self.server.tcp_endpoint(),
         };
         let tls = path.as_tls().map(|path| TlsVisit {
             library: tls::Library::OpenSsl,

@@ -93,7 +93,6 @@ fn columns(stratum: &StratumView<'_>, levels: &[Metric], tolls: &[Metric]) -> Ve
             Metric::CpuUsPerOpMiddle => "middle\nCPU/op",
             Metric::CpuUsPerOpServer => "server\nCPU/op",
             Metric::CpuUsPerOpTotal => "total\nCPU/op",
-            Metric::SetUpNs => "tunnel\nset-up",
             other => other.title(),
         };
         Column::new(Part::Level, heading)

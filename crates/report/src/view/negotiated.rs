@@ -1,21 +1,40 @@
 //! What was negotiated, as observed on every connection.
 
-use ciphertoll_model::{Leg, LegCount};
+use ciphertoll_model::{Leg, LegCount, Path};
 
 use super::{Section, Statement, StratumView, Tone, clean};
 use crate::names;
 use crate::number::plural;
 
-/// Whose legs begin with the connections that are counted; others begin in a tunnel.
+/// Whose legs begin with the connections that are counted; others begin in a tunnel, or in a proxy.
 const CLIENT: &str = "client";
 
 /// One line: the connections of equal cells under different loads are counted together.
 struct Row<'a> {
     name: String,
     leg: Leg,
-    /// What the program of a tunnel said that it is.
+    /// What the program of a tunnel or a proxy said that it is.
     version: Option<&'a str>,
+    between: Between,
     connections: u64,
+}
+
+/// What is between a client and its server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Between {
+    Nothing,
+    Tunnel,
+    Proxy,
+}
+
+impl Between {
+    fn of(path: Path) -> Self {
+        match path {
+            Path::Plain | Path::Unix | Path::Tls(_) => Self::Nothing,
+            Path::Tunnel(_) => Self::Tunnel,
+            Path::Proxy(_) => Self::Proxy,
+        }
+    }
 }
 
 pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
@@ -29,9 +48,11 @@ pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
                 if let Some(row) = rows.iter_mut().find(|row| row.name == name && row.leg == *leg) {
                     row.connections += connections;
                 } else {
-                    let version = stratum.report.tunnel_version(cell.cell.treatment.path);
+                    let path = cell.cell.treatment.path;
+                    let version = stratum.report.program_version(path);
+                    let between = Between::of(path);
                     let (name, leg, connections) = (name.clone(), leg.clone(), *connections);
-                    rows.push(Row { name, leg, version, connections });
+                    rows.push(Row { name, leg, version, between, connections });
                 }
             }
         }
@@ -50,13 +71,23 @@ pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
 fn statement(row: &Row<'_>) -> Statement {
     let Leg { from, to, tls_version, suite, group, key, resumed, chain, hello_retry, .. } = &row.leg;
     if from != CLIENT {
-        let parts = [suite, group, key].into_iter().flatten().map(|part| clean(part));
+        let key = key.as_ref().map(|key| match row.between {
+            Between::Proxy => format!("{key} certificate"),
+            Between::Nothing | Between::Tunnel => key.clone(),
+        });
+        let parts = [suite, group, &key].into_iter().flatten().map(|part| clean(part));
         let version = tls_version.as_deref().map(|version| clean(version).replace("tls", "TLS "));
         let parts: Vec<String> = version.into_iter().chain(parts).collect();
         let ends = [Some(format!("{} to {}", clean(from), clean(to))), row.version.map(clean)];
         let ends = ends.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        let tunnels = plural(row.connections, "tunnel");
-        return Statement::neutral(format!("{} ({ends}): {} ({tunnels})", row.name, parts.join(", ")));
+        let counted = plural(
+            row.connections,
+            match row.between {
+                Between::Proxy => "server connection",
+                Between::Nothing | Between::Tunnel => "tunnel",
+            },
+        );
+        return Statement::neutral(format!("{} ({ends}): {} ({counted})", row.name, parts.join(", ")));
     }
     let handshake = resumed.map(|resumed| if resumed { "resumed" } else { "full handshake" }.to_owned());
     let parts: Vec<String> = match tls_version {
@@ -71,6 +102,7 @@ fn statement(row: &Row<'_>) -> Statement {
         .into_iter()
         .flatten()
         .collect(),
+        None if row.between == Between::Proxy => vec!["not encrypted in front".to_owned()],
         None => vec!["not encrypted".to_owned()],
     };
     let text = format!("{}: {} ({})", row.name, parts.join(", "), plural(row.connections, "connection"));

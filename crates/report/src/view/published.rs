@@ -51,6 +51,10 @@ pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
 /// The published figures that a cell here is an equal of; none where the run repeats no study.
 pub(crate) fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Vec<Published> {
     let Some(preset) = ciphertoll_presets::find(&report.plan.name) else { return Vec::new() };
+    // What was published is of MySQL: beside another engine it would be compared with nothing of its kind.
+    if !cell.cell.treatment.server.engine.is_mysql_family() {
+        return Vec::new();
+    }
     let is_equal = |published: &Published| {
         let Published { workload, clients, path, link, .. } = published;
         let treatment = &cell.cell.treatment;
@@ -167,16 +171,23 @@ fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Statement>
     // Of a rate less is dearer, of a time more.
     let factor = here.value / pair.published.ratio;
     let dearer = (factor > 1.0) != (pair.published.metric == Metric::RatePerS);
+    let encrypts = pair.published.path.as_proxy().is_none();
+    let so = match (encrypts, dearer) {
+        (true, true) => "encryption takes more of it",
+        (true, false) => "encryption takes less of it",
+        // A proxy saves what the connect costs.
+        (false, true) => "less is gained by it",
+        (false, false) => "more is gained by it",
+    };
     Some(Statement::neutral(format!(
         "{count} of {} ratios differ from the published ones, most of all {}: the {} was {} × that of plain then and is \
-         {} × ({}) here, so that encryption takes {} of it.",
+         {} × ({}) here, so that {so}.",
         known.len(),
         name(report, pair),
         pair.published.metric.title(),
         significant(pair.published.ratio),
         ratio(here),
         ratio_interval(here),
-        if dearer { "more" } else { "less" },
     )))
 }
 

@@ -11,6 +11,7 @@ mod html;
 mod linked;
 mod markdown;
 mod plan;
+mod proxied;
 mod schema;
 mod simulated;
 mod terminal;

@@ -27,9 +27,14 @@ pub(crate) fn alone() -> Alone {
 }
 
 /// Whether a real server is here. In CI one must be; elsewhere a test says why it is skipped.
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
 pub(crate) fn real_server() -> bool {
-    match ciphertoll_lab::find(&ServerLevel::of(Engine::MariaDb)) {
+    real_server_of(Engine::MariaDb)
+}
+
+/// The same of an engine.
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+pub(crate) fn real_server_of(engine: Engine) -> bool {
+    match ciphertoll_lab::find(&ServerLevel::of(engine)) {
         Ok(_) => true,
         Err(missing) => {
             assert!(!in_ci(), "in CI nothing is skipped: {missing}");

@@ -7,7 +7,9 @@ mod tmpfs;
 use std::path::Path;
 use std::process::Command;
 
-pub(crate) use host::{MOMENT, alone, assert_gone, in_ci, is_root, real_link, real_server, until};
+pub(crate) use host::{
+    MOMENT, alone, assert_gone, in_ci, is_root, real_link, real_server, real_server_of, until,
+};
 pub(crate) use session::{Finished, Session};
 pub(crate) use tmpfs::Tmpfs;
 

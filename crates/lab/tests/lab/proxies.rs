@@ -1,0 +1,268 @@
+//! Proxies by real programs, over a link of our own: what goes through them, and what of it can be seen on the way.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ciphertoll_lab::proxy::{ProxyStart, RunningProxy};
+use ciphertoll_lab::{Account, Child, Error, Launch, Provisions, RunAs, Server, Tables};
+use ciphertoll_link::LinkProcess;
+use ciphertoll_model::{
+    Auth, Clients, Endpoint, Engine, ExitCode, Link, LinkKind, LinkShape, Path as NetworkPath, Proxy,
+    ServerLevel,
+};
+use ciphertoll_net::Address;
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::{Secret, postgres};
+
+use crate::capture::{Capture, MARKER};
+use crate::common;
+use crate::stand::{Stand, Way, absent, connect};
+
+const RTT: Link = Link::Made(LinkShape::of_rtt_us(2_000));
+/// Each of them comes, asks and leaves.
+const VISITS: u64 = 40;
+
+/// A `PostgreSQL` behind a link.
+struct Site {
+    // Dropped in this order: the server's network goes with the link.
+    server: Server,
+    link: LinkProcess,
+    stand: Stand,
+}
+
+impl Site {
+    fn make() -> Option<Self> {
+        let mut stand = Stand::of(&ServerLevel::of(Engine::Postgres))?;
+        let mut link = match LinkProcess::start_by(&common::helper(), LinkKind::Ring) {
+            Ok(link) => link,
+            Err(error) => {
+                absent(&error.to_string());
+                return None;
+            }
+        };
+        stand.lab.move_servers_to(link.servers().expect("a network").clone());
+        let mut server = stand.start(&Tables::default(), None).expect("a server");
+        server.prepare_auth(Auth::Trust).expect("an account");
+        link.set(LinkShape::of_rtt_us(2_000)).expect("a link");
+        Some(Self { server, link, stand })
+    }
+
+    fn logs(&self) -> PathBuf {
+        self.stand.log().parent().expect("a directory").to_owned()
+    }
+
+    fn proxy(&mut self, proxy: Proxy, account: &Account, number: usize) -> Result<RunningProxy, Error> {
+        let Endpoint::Tcp(behind) = self.server.endpoint_over(RTT) else { panic!("a server listens on TCP") };
+        self.server.install_certificate(proxy.behind())?;
+        let start = ProxyStart {
+            proxy,
+            server: &self.server,
+            behind,
+            account,
+            clients: Clients::ONE,
+            name: &format!("q{number}"),
+            namespace: self.link.clients(),
+            processors: None,
+            logs: &self.logs(),
+        };
+        RunningProxy::start(&self.stand.lab, &start)
+    }
+
+    /// psql from the clients' end of the link, in the clear.
+    fn ask_directly(&self) -> String {
+        let Endpoint::Tcp(address) = self.server.endpoint_over(RTT) else {
+            panic!("a server listens on TCP")
+        };
+        let (user, database) = (self.server.account(Auth::Trust).user, self.server.database());
+        let place = format!(
+            "host={} port={} user={user} dbname={database} sslmode=disable",
+            address.ip(),
+            address.port()
+        );
+        let statement = format!("SELECT '{MARKER}'");
+        let launch = Launch {
+            what: "psql".to_owned(),
+            program: "/usr/bin/psql".into(),
+            arguments: ["-X", "-At", "-c", &statement, &place].map(ToOwned::to_owned).to_vec(),
+            environment: BTreeMap::new(),
+            directory: "/".into(),
+            run_as: RunAs::Ourselves,
+            processors: None,
+            namespace: self.link.clients().cloned(),
+            provisions: Provisions::default(),
+            log: self.logs().join("psql.log"),
+        };
+        let mut client =
+            Child::spawn(self.stand.lab.scratch(), &common::helper(), &launch).expect("a client");
+        let ended = client.wait(Duration::from_secs(30)).expect("its end");
+        assert!(ended.is_some_and(|status| status.success()), "{}", client.said());
+        client.said()
+    }
+}
+
+/// Comes to a proxy, asks for the marker and leaves.
+fn visit(running: &RunningProxy, account: &Account, database: &str) -> String {
+    let Endpoint::Unix(socket) = running.endpoint() else { panic!("a unix socket in front") };
+    let login = postgres::Login {
+        user: account.user.clone(),
+        password: Secret::new(fs::read(&account.password_file).expect("the password")),
+        database: Some(database.to_owned()),
+        encryption: postgres::Encryption::Plain,
+        channel_binding: postgres::ChannelBinding::Disabled,
+    };
+    let mut client =
+        Client::connect(&Address::Unix(socket), Login::Postgres(login.into()), None).expect("let in");
+    let answer = client.query_text(&format!("SELECT '{MARKER}'")).expect("an answer").expect("a row");
+    client.close().expect("a close");
+    answer
+}
+
+fn proxies() -> [Proxy; 4] {
+    ["proxy", "proxy+tls=1.3-rsa2048", "pgbouncer", "pgbouncer+tls=1.2-rsa2048+mode=transaction"]
+        .map(|path| path.parse::<NetworkPath>().unwrap().as_proxy().expect("a proxy"))
+}
+
+/// The proxy, or the reason why it cannot be had here, where it is one that the machine gives.
+fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option<RunningProxy> {
+    match started {
+        Ok(running) => Some(running),
+        Err(error) if error.exit_code() == ExitCode::NothingRan => {
+            absent(&error.to_string());
+            None
+        }
+        Err(error) => panic!("{proxy}: {error}"),
+    }
+}
+
+#[test]
+fn what_a_proxy_keeps_is_encrypted_and_few() {
+    let Some(mut site) = Site::make() else { return };
+    // In the clear it can be seen: the capture sees what there is to see.
+    let capture = Capture::begin(site.link.clients().expect("a network"));
+    assert!(site.ask_directly().contains(MARKER));
+    assert!(capture.end().1, "in plaintext the marker goes over the link");
+    let auth = Auth::default_of(Engine::Postgres);
+    site.server.prepare_auth(auth).expect("an account");
+    let account = site.server.account(auth);
+    for (number, proxy) in proxies().into_iter().enumerate() {
+        let before = site.server.arrivals().expect("counters");
+        let started = site.proxy(proxy, &account, number);
+        let Some(running) = here(started, proxy) else { continue };
+        let capture = Capture::begin(site.link.clients().expect("a network"));
+        for _ in 0..VISITS {
+            assert_eq!(visit(&running, &account, site.server.database()), MARKER, "{proxy}");
+        }
+        let (bytes, seen) = capture.end();
+        assert!(bytes > MARKER.len() * VISITS as usize, "{proxy}: {bytes} bytes went over the link");
+        assert!(!seen, "{proxy}: the marker can be read on the way");
+        let watcher = site.server.watcher(&account.user).expect("a connection");
+        let standing = watcher.expect("PostgreSQL tells").look().expect("an answer");
+        assert!(!standing.is_empty(), "{proxy}");
+        for one in standing.iter().map(|standing| &standing.leg).chain([running.leg()]) {
+            assert_eq!(one.tls_version.as_deref(), Some(proxy.version.label()), "{proxy}");
+            assert_eq!(one.key.as_deref(), Some(proxy.key.label()), "{proxy}");
+        }
+        drop(running);
+        let came = site.server.arrivals().expect("counters").since(before);
+        // Before version 15 the server does not count them so.
+        if let (Some(connections), Some(requests)) = (came.connections, came.requests) {
+            assert!((1..=4).contains(&connections), "{proxy}: {connections} for {VISITS} clients");
+            assert!(requests >= VISITS, "{proxy}: {requests} requests");
+        }
+    }
+}
+
+#[test]
+fn nothing_of_a_proxy_stays_and_nobody_else_reads_its_password() {
+    let Some(mut site) = Site::make() else { return };
+    let auth = Auth::default_of(Engine::Postgres);
+    let account = site.server.account(auth);
+    let password = fs::read_to_string(&account.password_file).expect("the password");
+    assert!(!password.is_empty());
+    for (number, proxy) in proxies().into_iter().enumerate() {
+        let started = site.proxy(proxy, &account, number);
+        let Some(mut running) = here(started, proxy) else { continue };
+        running.check().unwrap_or_else(|error| panic!("{proxy}: {error}"));
+        assert!(running.set_up() > Duration::ZERO);
+        let pid = running.pid();
+        for of_process in ["cmdline", "environ"] {
+            let seen = fs::read(format!("/proc/{pid}/{of_process}")).expect("what can be seen of it");
+            let shows = seen.windows(password.len()).any(|part| part == password.as_bytes());
+            assert!(!shows, "{proxy}: the password is in its {of_process}");
+        }
+        let place = site.stand.lab.scratch().path().join(format!("q{number}"));
+        assert_private(&place, &password);
+        drop(running);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{proxy}: process {pid} is left");
+        assert!(!place.exists(), "{proxy}: {} is left", place.display());
+    }
+}
+
+/// Whatever has the password in it can be read by its owner only.
+fn assert_private(place: &Path, password: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    for entry in fs::read_dir(place).expect("a directory").flatten() {
+        let (path, metadata) = (entry.path(), entry.metadata().expect("metadata"));
+        let has_password =
+            metadata.is_file() && fs::read_to_string(&path).is_ok_and(|text| text.contains(password));
+        let others = metadata.permissions().mode() & 0o077;
+        assert!(!has_password || others == 0, "{} can be read by others", path.display());
+    }
+}
+
+#[test]
+fn a_proxy_that_is_missing_or_does_not_speak_the_protocol_is_told() {
+    let Some(stand) = Stand::of(&ServerLevel::of(Engine::MariaDb)) else { return };
+    let server = stand.start(&Tables::default(), None).expect("a server");
+    let account = server.account(Auth::default_of(Engine::MariaDb));
+    let Endpoint::Tcp(behind) = server.tcp_endpoint() else { panic!("a server listens on TCP") };
+    let path: NetworkPath = "pgbouncer".parse().unwrap();
+    let log = stand.log();
+    let start = ProxyStart {
+        proxy: path.as_proxy().expect("a proxy"),
+        server: &server,
+        behind,
+        account: &account,
+        clients: Clients::ONE,
+        name: "q1",
+        namespace: None,
+        processors: None,
+        logs: log.parent().expect("a directory"),
+    };
+    let Err(error) = RunningProxy::start(&stand.lab, &start) else { panic!("PgBouncer speaks no MySQL") };
+    let told = error.to_string();
+    assert!(["pgbouncer", "PgBouncer", "log in"].iter().any(|word| told.contains(word)), "{told}");
+    assert!(!stand.lab.scratch().path().join("q1").exists(), "its files are left");
+}
+
+/// What gates rely on: a server counts who has come, who of them was encrypted, and what they asked.
+#[test]
+fn servers_count_what_comes_to_them() {
+    const EACH: u64 = 5;
+    for engine in Engine::ALL {
+        let Some(stand) = Stand::of(&ServerLevel::of(engine)) else { continue };
+        let server = stand.start(&Tables::default(), None).expect("a server");
+        let before = server.arrivals().expect("counters");
+        for way in [Way::Unix, Way::Plain, Way::Tls] {
+            for _ in 0..EACH {
+                let mut client = connect(&server, Auth::default_of(engine), way).expect("a client");
+                client.execute("SELECT 1").expect("an answer");
+                client.close().expect("a close");
+            }
+        }
+        let came = server.arrivals().expect("counters").since(before);
+        // PostgreSQL before version 15 does not count them so.
+        let Some(connections) = came.connections else { continue };
+        let (least, most) = (3 * EACH, 3 * EACH + 1);
+        assert!((least..=most).contains(&connections), "{engine}: {came:?}");
+        assert!(came.requests >= Some(3 * EACH), "{engine}: {came:?}");
+        if engine.is_mysql_family() {
+            assert_eq!((came.encrypted, came.in_the_clear()), (Some(EACH), Some(2 * EACH)), "{engine}");
+        } else {
+            assert_eq!(came.encrypted, None, "{engine}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Proxies: a process beside the client that keeps encrypted connections to the server, and lends them to whoever comes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::tls::told_as;
+use super::{Engine, Factor, LevelError, Path, ServerKey, TlsPath, TlsVersion, match_name};
+
+/// A proxy that pools: in front of it the client speaks in the clear, on its own machine; behind it is TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Proxy {
+    /// Whose.
+    pub program: ProxyProgram,
+    /// Where clients come to.
+    pub front: ProxyFront,
+    /// The TLS version behind.
+    pub version: TlsVersion,
+    /// The server certificate's key.
+    pub key: ServerKey,
+    /// How long a client keeps a server connection.
+    pub mode: PoolMode,
+}
+
+/// A program that pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProxyProgram {
+    /// `ciphertoll-proxy`.
+    Sidecar,
+    /// `PgBouncer`.
+    PgBouncer,
+    /// `ProxySQL`.
+    ProxySql,
+    /// `MySQL Router`, with its pool of connections.
+    MySqlRouter,
+}
+
+/// Where clients of a proxy come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProxyFront {
+    /// A unix socket.
+    #[default]
+    Unix,
+    /// TCP on loopback.
+    Tcp,
+}
+
+/// How long a client keeps a server connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PoolMode {
+    /// Until it leaves; what it has set is undone before the next one comes.
+    #[default]
+    Session,
+    /// Until its transaction is over.
+    Transaction,
+}
+
+impl ProxyProgram {
+    /// Every program.
+    pub const ALL: [Self; 4] = [Self::Sidecar, Self::PgBouncer, Self::ProxySql, Self::MySqlRouter];
+
+    /// As in a path: `pgbouncer`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Sidecar => "proxy",
+            Self::PgBouncer => "pgbouncer",
+            Self::ProxySql => "proxysql",
+            Self::MySqlRouter => "mysqlrouter",
+        }
+    }
+
+    /// What it is called in a sentence: `PgBouncer`.
+    pub const fn display_name(self) -> &'static str {
+        match self {
+            Self::Sidecar => "ciphertoll-proxy",
+            Self::PgBouncer => "PgBouncer",
+            Self::ProxySql => "ProxySQL",
+            Self::MySqlRouter => "MySQL Router",
+        }
+    }
+
+    /// Whether it can be told how long a client keeps a server connection; the others decide it themselves.
+    fn has_modes(self) -> bool {
+        match self {
+            Self::Sidecar | Self::PgBouncer => true,
+            Self::ProxySql | Self::MySqlRouter => false,
+        }
+    }
+
+    /// Why it is nothing for servers of `engine`, if so.
+    fn impossible(self, engine: Engine) -> Option<String> {
+        let name = self.display_name();
+        match (self, engine.is_mysql_family()) {
+            (Self::Sidecar, _) | (Self::PgBouncer, false) | (Self::ProxySql | Self::MySqlRouter, true) => {
+                None
+            }
+            (Self::PgBouncer, true) => Some(format!(
+                "{name} speaks PostgreSQL's protocol only: {} is for {}, {} or {}",
+                engine.display_name(),
+                Self::Sidecar.label(),
+                Self::ProxySql.label(),
+                Self::MySqlRouter.label()
+            )),
+            (Self::ProxySql | Self::MySqlRouter, false) => Some(format!(
+                "{name} is run for MySQL's protocol only: {} is for {} or {}",
+                engine.display_name(),
+                Self::Sidecar.label(),
+                Self::PgBouncer.label()
+            )),
+        }
+    }
+}
+
+impl ProxyFront {
+    /// Every front.
+    pub const ALL: [Self; 2] = [Self::Unix, Self::Tcp];
+
+    /// As in a path's modifier: `tcp`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Unix => "unix",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+impl PoolMode {
+    /// Every mode.
+    pub const ALL: [Self; 2] = [Self::Session, Self::Transaction];
+
+    /// As in a path's modifier: `transaction`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Transaction => "transaction",
+        }
+    }
+}
+
+impl Proxy {
+    /// A proxy without modifiers: a unix socket in front, TLS 1.3 and a key on P-256 behind.
+    pub const fn of(program: ProxyProgram) -> Self {
+        let (version, key) = (TlsVersion::Tls13, ServerKey::P256);
+        Self { program, front: ProxyFront::Unix, version, key, mode: PoolMode::Session }
+    }
+
+    /// What the proxy is to agree on with the server.
+    pub fn behind(self) -> TlsPath {
+        TlsPath { key: Some(self.key), ..TlsPath::as_served(self.version) }
+    }
+
+    /// The same with one more modifier; `None` where there is no such modifier.
+    pub(super) fn modified(self, modifier: &str) -> Option<Result<Self, LevelError>> {
+        let same = match modifier.split_once('=')? {
+            ("front", front) => {
+                named("front", front, &ProxyFront::ALL, ProxyFront::label).map(|front| Self { front, ..self })
+            }
+            ("tls", tls) => version_and_key(tls).map(|(version, key)| Self { version, key, ..self }),
+            ("mode", mode) if self.program.has_modes() => {
+                named("mode", mode, &PoolMode::ALL, PoolMode::label).map(|mode| Self { mode, ..self })
+            }
+            _ => return None,
+        };
+        Some(same)
+    }
+
+    /// Why it is nothing for servers of `engine`, if so.
+    pub fn impossible(self, engine: Engine) -> Option<String> {
+        let Self { program, version, .. } = self;
+        self.program.impossible(engine).or_else(|| match (program, version) {
+            (_, TlsVersion::Tls13) | (ProxyProgram::PgBouncer, TlsVersion::Tls12) => None,
+            (_, version) if version.is_forbidden() => {
+                Some(format!("a proxy of today speaks no {version}: RFC 8996 forbids it"))
+            }
+            _ => Some(format!(
+                "{} takes the newest version that its server has, and the servers here have {}",
+                program.display_name(),
+                TlsVersion::Tls13
+            )),
+        })
+    }
+}
+
+fn named<T: Copy>(
+    part: &'static str,
+    text: &str,
+    all: &[T],
+    label: fn(T) -> &'static str,
+) -> Result<T, LevelError> {
+    match_name(Factor::Path, text, all, |level| label(level).to_owned()).map_err(|error| told_as(part, error))
+}
+
+/// `1.3-rsa2048`: what stands behind `tls` in a path's name.
+fn version_and_key(text: &str) -> Result<(TlsVersion, ServerKey), LevelError> {
+    let path = Path::from_str(&format!("tls{text}")).ok().and_then(Path::as_tls);
+    let named = path.and_then(|tls| tls.key.map(|key| (tls.version, key)));
+    // With modifiers of its own it would be another path.
+    named.filter(|(version, key)| format!("{version}-{key}") == format!("tls{text}")).ok_or_else(|| {
+        LevelError::OutOfRange {
+            factor: Factor::Path.label(),
+            text: format!("+tls={text}"),
+            expected: "a version and a key as in a path's name, such as +tls=1.3-rsa2048",
+        }
+    })
+}
+
+impl fmt::Display for Proxy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { program, front, version, key, mode } = *self;
+        let usual = Self::of(program);
+        formatter.write_str(program.label())?;
+        if front != usual.front {
+            write!(formatter, "+front={}", front.label())?;
+        }
+        if (version, key) != (usual.version, usual.key) {
+            write!(formatter, "+tls={}-{key}", version.label().trim_start_matches("tls"))?;
+        }
+        if mode != usual.mode {
+            write!(formatter, "+mode={}", mode.label())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy(text: &str) -> Proxy {
+        text.parse::<Path>().unwrap().as_proxy().expect(text)
+    }
+
+    #[test]
+    fn a_proxy_has_tls_behind_it_and_none_in_front() {
+        let path: Path = "proxy".parse().unwrap();
+        assert_eq!((path.as_tls(), path.as_proxy()), (None, Some(Proxy::of(ProxyProgram::Sidecar))));
+        assert_eq!(path.server_tls(), "tls1.3-p256".parse::<Path>().unwrap().as_tls());
+        let behind = proxy("pgbouncer+front=tcp+tls=1.2-rsa2048+mode=transaction").behind();
+        assert_eq!((behind.version, behind.key), (TlsVersion::Tls12, Some(ServerKey::Rsa2048)));
+    }
+
+    #[test]
+    fn what_is_usual_goes_without_saying() {
+        assert_eq!(proxy("proxy+mode=session+tls=1.3-p256+front=unix").to_string(), "proxy");
+        let all = proxy("proxy+mode=transaction+tls=1.3-rsa2048+front=tcp");
+        assert_eq!(all.to_string(), "proxy+front=tcp+tls=1.3-rsa2048+mode=transaction");
+    }
+
+    #[test]
+    fn each_program_has_its_protocol_and_its_versions() {
+        let why = |text: &str, engine| proxy(text).impossible(engine);
+        for engine in Engine::ALL {
+            assert_eq!(why("proxy", engine), None, "{engine}");
+            for other in ["pgbouncer", "proxysql", "mysqlrouter"] {
+                let fits = (other == "pgbouncer") != engine.is_mysql_family();
+                assert_eq!(why(other, engine).is_none(), fits, "{other} {engine}");
+            }
+        }
+        let reason = why("pgbouncer", Engine::MariaDb).unwrap();
+        assert!(reason.contains("MariaDB is for proxy, proxysql or mysqlrouter"), "{reason}");
+        assert_eq!(why("pgbouncer+tls=1.2-p256", Engine::Postgres), None);
+        let newest = why("proxy+tls=1.2-p256", Engine::Postgres).unwrap();
+        assert!(newest.contains("takes the newest version"), "{newest}");
+        assert!(why("pgbouncer+tls=1.0-rsa2048", Engine::Postgres).unwrap().contains("RFC 8996"));
+    }
+}

@@ -1,0 +1,129 @@
+//! What a pooling proxy beside the client made of MySQL's encrypted connects in 2017.
+
+use ciphertoll_model::{
+    Clients, Engine, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion,
+    Workload,
+};
+
+use crate::table::{Row, Table};
+use crate::{Preset, Published, ratio};
+
+const CONNECTS: &str = include_str!("../data/proxysql-2017-connect.csv");
+
+pub(crate) const PRESET: Preset = Preset {
+    name: "proxysql-2017",
+    about: "what a pooling proxy beside the client makes of encrypted connects, beside TLS and OpenVPN",
+    source: "a post of 2017 on ProxySQL and TLS: MySQL 5.7.19, ProxySQL 1.4.1, OpenVPN 2.4.3, OpenSSL 1.0.1e",
+    servers: &["mysql-8.0", "mariadb", "postgres"],
+    deviations: &[
+        "then 10,000 connects of one PHP thread were timed as one, once; here one client connects for as long as a trial \
+         takes, in blocks, and rates are compared",
+        "then TLS was what both sides agreed on, with a key that is not told; here TLS 1.2 with RSA-2048, as servers of \
+         that time made their own",
+        "OpenVPN's cipher is not told: here AES-256-GCM, which two of version 2.4 agree on by themselves",
+        "a VPN joins two networks, so that all paths are measured over a made link without delay; proxies are beside the client",
+        "the published proxy is set beside ProxySQL and beside ciphertoll's own; no figure was published for a connect with \
+         a query, for PostgreSQL, or for other proxies",
+    ],
+    explanation: &[
+        "a connect through the proxy exchanges no keys and does not reach the server: what is left is a login over a unix \
+         socket. The connections behind are encrypted once, and kept",
+        "plain connects were slower then than those through OpenVPN: the proxy's gain is against that plain",
+    ],
+    spec,
+    published,
+};
+
+/// Of which proxy the published figure is, where it is set beside another one.
+const THEN: &str = "ProxySQL 1.4.1";
+
+/// Those here that are nearest to one of then.
+fn as_then(path: &str) -> Vec<(Path, Option<&'static str>)> {
+    let levels: &[(&str, Option<&'static str>)] = match path {
+        "tls" => &[("tls1.2-rsa2048", None)],
+        "openvpn" => &[("openvpn-aes256-gcm", None)],
+        "proxysql-unix-socket" => &[("proxysql", None), ("proxy", Some(THEN))],
+        _ => &[],
+    };
+    levels.iter().filter_map(|(path, of)| Some((path.parse().ok()?, *of))).collect()
+}
+
+/// Two networks and nothing in between.
+fn link() -> Link {
+    Link::Made(LinkShape::of_rtt_us(0))
+}
+
+fn proxies(engine: Engine) -> &'static [&'static str] {
+    match engine {
+        Engine::MySql => &["proxy", "proxysql", "mysqlrouter"],
+        Engine::MariaDb => &["proxy", "proxysql"],
+        Engine::Postgres => &["proxy", "pgbouncer"],
+    }
+}
+
+fn spec(servers: &[ServerLevel], size: Size) -> Spec {
+    let workload = match size {
+        Size::Smoke => vec![Workload::Connect],
+        Size::Quick | Size::Small | Size::Standard | Size::Full => {
+            vec![Workload::Connect, Workload::ConnectQuery]
+        }
+    };
+    let grid = |server: &ServerLevel| {
+        let then = ["tls", "openvpn"].into_iter().flat_map(as_then).map(|(path, _)| path);
+        let modern = Path::tls(TlsVersion::Tls13, ServerKey::P256);
+        let proxies = proxies(server.engine).iter().filter_map(|path| path.parse().ok());
+        Grid {
+            server: vec![server.clone()],
+            path: [Path::Plain].into_iter().chain(then).chain([modern]).chain(proxies).collect(),
+            workload: workload.clone(),
+            link: vec![link()],
+            ..Grid::default()
+        }
+    };
+    Spec { size, grids: servers.iter().map(grid).collect(), ..Spec::quick(&[]) }
+}
+
+fn published() -> Vec<Published> {
+    let table = Table::parse(CONNECTS);
+    let per_s = |row: Row<'_>| Some(row.number("connects")? / row.number("real_s")?);
+    let plain = table.rows().find(|row| row.text("path") == "plain-tcp").and_then(per_s);
+    let of = |row: Row<'_>| {
+        let rates = per_s(row).zip(plain);
+        let of_path = move |(path, of): (Path, Option<&'static str>)| {
+            let (rate, plain) = rates?;
+            let (ratio, ratio_sd) = ratio((rate, None), (plain, None));
+            let (workload, clients, metric) = (Workload::Connect, Clients::ONE, Metric::RatePerS);
+            Some(Published { workload, clients, path, link: link(), of, metric, ratio, ratio_sd })
+        };
+        as_then(row.text("path")).into_iter().filter_map(of_path).collect::<Vec<_>>()
+    };
+    table.rows().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_published_figure_is_a_ratio() {
+        let all = published();
+        let paths: Vec<String> = all.iter().map(|published| published.path.to_string()).collect();
+        assert_eq!(paths, ["tls1.2-rsa2048", "openvpn-aes256-gcm", "proxysql", "proxy"]);
+        // 20.417 ÷ 79.922 and 20.417 ÷ 2.791, by hand.
+        assert!((all[0].ratio - 0.255_462).abs() < 1e-6 && all[0].ratio_sd.is_none(), "{:?}", all[0]);
+        assert!((all[2].ratio - 7.315_299).abs() < 1e-6, "{:?}", all[2]);
+        assert_eq!((all[2].of, all[3].of), (None, Some(THEN)));
+    }
+
+    #[test]
+    fn each_engine_has_its_proxies() {
+        let spec = spec(&PRESET.servers(), Size::Full);
+        for grid in &spec.grids {
+            let engine = grid.server[0].engine;
+            let impossible =
+                |path: &&Path| path.as_proxy().is_some_and(|proxy| proxy.impossible(engine).is_some());
+            assert_eq!(grid.path.iter().find(impossible), None, "{engine}");
+            assert!(grid.path.iter().filter(|path| path.as_proxy().is_some()).count() > 1, "{engine}");
+        }
+    }
+}
