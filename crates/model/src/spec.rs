@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::settings::Settings;
 
 /// Engines whose protocol the sidecar speaks: for these the quick run has it beside.
-const SIDECAR_SPEAKS: [Engine; 1] = [Engine::Postgres];
+const SIDECAR_SPEAKS: [Engine; 3] = [Engine::MariaDb, Engine::MySql, Engine::Postgres];
 /// A quick run that takes longer has less in it.
 const QUICK_LIMIT: Duration = Duration::from_secs(165);
 

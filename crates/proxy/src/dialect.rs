@@ -3,11 +3,14 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use ciphertoll_wire::Response;
+use ciphertoll_net as net;
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session::{self, ServerInfo};
+use ciphertoll_wire::{Response, Secret};
 
 use crate::refusal::Refusal;
+use crate::settings::StartError;
+use crate::url::ServerUrl;
 
 /// A protocol as the engine speaks it, and what of the settings is the protocol's.
 pub trait Dialect: Sized {
@@ -25,6 +28,19 @@ pub trait Dialect: Sized {
     type Errand: Errand<Facts = Self::Facts>;
     /// What of a session its reset must know.
     type Remains: Copy;
+
+    /// Who says the first word between a client and the proxy.
+    const FIRST_WORD: FirstWord;
+
+    /// The protocol with what the operator has said of it.
+    fn new(making: Making<'_>) -> Result<Self, StartError>;
+
+    /// A connection that must be opened before clients are let in, who are told what the server says of itself; none
+    /// where that is known.
+    fn unknown(&self) -> Option<Self::Key>;
+
+    /// A connection could not be opened: what was known of the server may not hold any more.
+    fn doubt(&mut self, error: &net::Error);
 
     /// Begins a client's start-up.
     fn front(&self, admission: Admission) -> Self::Front;
@@ -166,6 +182,36 @@ pub trait Errand {
     ) -> Result<Response<Settled>, session::Error>;
 }
 
+/// What a protocol is made with.
+pub struct Making<'a> {
+    /// The server.
+    pub server: &'a ServerUrl,
+    /// What it lets the proxy in with.
+    pub password: Secret,
+    /// Whom clients must convince.
+    pub judge: Judge,
+    /// How long a client has a server connection.
+    pub pooling: Pooling,
+}
+
+/// Whom clients must convince.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judge {
+    /// The kernel, which says who they are.
+    Kernel,
+    /// The proxy, which knows the password.
+    Proxy,
+}
+
+/// Who speaks first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstWord {
+    /// The client.
+    Client,
+    /// The proxy, as soon as the client has come.
+    Proxy,
+}
+
 /// How a client comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
@@ -240,7 +286,10 @@ pub enum Start {
 pub struct FromClient {
     /// So many from the front are the server's.
     pub pass_bytes: usize,
-    /// What the server is to be told behind those. If it is not empty, the rest is to be looked at again.
+    /// So many behind those are nobody's.
+    pub drop_bytes: usize,
+    /// What the server is to be told behind those that are its own. If it is not empty, the rest is to be looked at
+    /// again.
     pub insert: Vec<u8>,
     /// Whether a goodbye follows.
     pub goodbye: Goodbye,
@@ -331,6 +380,6 @@ pub struct Parted<W, R> {
 pub enum Settled {
     /// It awaits commands, and nothing is open.
     Idle,
-    /// A transaction is open.
-    InTransaction,
+    /// It is not as it was at its beginning, for this reason, and no reset would help.
+    Spoilt(&'static str),
 }

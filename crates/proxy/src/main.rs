@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    Encryption, Ended, Level, Limits, Listen, ListenError, Log, Pooling, Postgres, Proxy, ServerUrl,
-    Settings, StartError, find_password,
+    Dialect, Encryption, Ended, Level, Limits, Listen, ListenError, Log, MySql, Pooling, Postgres, Protocol,
+    Proxy, ServerUrl, Settings, StartError, find_password,
 };
 use ciphertoll_wire::Secret;
 use clap::error::ErrorKind;
@@ -22,18 +22,20 @@ const USAGE: u8 = 2;
 const DONE_IN_PART: u8 = 6;
 const HOST: u8 = 9;
 
-/// Pools encrypted connections to a PostgreSQL server for applications on this machine.
+/// Pools encrypted connections to a PostgreSQL, MySQL or MariaDB server for applications on this machine.
 ///
 /// Clients come by a local socket, in plaintext; behind, every connection is encrypted and the server's certificate
-/// verified. The password is taken from PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass), never from an argument.
+/// verified. The password is taken from `CIPHERTOLL_PASSWORD`, from PGPASSWORD or a password file (PGPASSFILE,
+/// ~/.pgpass) or from `MYSQL_PWD`, never from an argument.
 #[derive(Parser)]
 #[command(name = "ciphertoll-proxy", version, max_term_width = 110)]
 struct Arguments {
     /// Where clients come to
     #[arg(long, value_name = "PLACE", value_parser = listen,
-          help = "Where clients come to: unix:/PATH/.s.PGSQL.6432, or tcp:127.0.0.1:6432 where they must know the password")]
+          help = "Where clients come to: unix:/PATH/.s.PGSQL.6432 or unix:/PATH/mysqld.sock, or tcp:127.0.0.1:6432 where they must know the password")]
     listen: Listen,
-    /// The server: postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE. Verified in full, unless sslmode says less
+    /// The server: postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE or mysql://USER@HOST:PORT/DATABASE?ssl-ca=FILE.
+    /// Verified in full, unless sslmode or ssl-mode says less
     // Parsed later: clap would show a wrong value, which may have a password in it.
     #[arg(long, value_name = "URL")]
     server: String,
@@ -101,12 +103,16 @@ fn main() -> ExitCode {
         }
     };
     raise_file_limit();
-    let proxy = match start(arguments, server, log) {
-        Ok(proxy) => proxy,
+    let ended = match server.protocol {
+        Protocol::Postgres => serve::<Postgres>(arguments, server, log),
+        Protocol::MySql => serve::<MySql>(arguments, server, log),
+    };
+    let ended = match ended {
+        Ok(ended) => ended,
         Err(error) if error.is_of_settings() => return failed("not-started", &error, USAGE),
         Err(error) => return failed("not-started", &error, HOST),
     };
-    match proxy.run() {
+    match ended {
         Ok(Ended::Drained) => {
             log.event(Level::Info, "stopped", &[("cut_off", &0)]);
             ExitCode::SUCCESS
@@ -119,7 +125,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(arguments: Arguments, server: ServerUrl, log: Log) -> Result<Proxy<Postgres>, StartError> {
+/// Serves until it is stopped; the outer error is one of the start.
+fn serve<D: Dialect>(
+    arguments: Arguments,
+    server: ServerUrl,
+    log: Log,
+) -> Result<Result<Ended, ciphertoll_net::Error>, StartError> {
+    start::<D>(arguments, server, log).map(Proxy::run)
+}
+
+fn start<D: Dialect>(arguments: Arguments, server: ServerUrl, log: Log) -> Result<Proxy<D>, StartError> {
     let password = find_password(&server)?.unwrap_or_else(|| Secret::new(Vec::new()));
     let mut allowed_uids = arguments.allow_uid;
     allowed_uids.push(geteuid().as_raw());

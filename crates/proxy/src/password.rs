@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::password_file::{self, Entry};
 
-use crate::url::{Place, ServerUrl};
+use crate::url::{Place, Protocol, ServerUrl};
 
 /// A password file that others can read is not read.
 const OTHERS: u32 = 0o077;
@@ -29,11 +29,18 @@ pub enum PasswordError {
     },
 }
 
-/// The password of `url`'s user: that of `PGPASSWORD`, else that of `PGPASSFILE` or `~/.pgpass`. `None`: the server is
-/// tried without one.
+/// The password of `url`'s user: that of `CIPHERTOLL_PASSWORD`, or of the variable that the server's own clients read; for
+/// PostgreSQL else that of `PGPASSFILE` or `~/.pgpass`. `None`: the server is tried without one.
 pub fn find_password(url: &ServerUrl) -> Result<Option<Secret>, PasswordError> {
-    if let Some(value) = env::var_os("PGPASSWORD") {
+    let own = match url.protocol {
+        Protocol::Postgres => "PGPASSWORD",
+        Protocol::MySql => "MYSQL_PWD",
+    };
+    if let Some(value) = ["CIPHERTOLL_PASSWORD", own].into_iter().find_map(env::var_os) {
         return Ok(Some(Secret::new(value.into_encoded_bytes())));
+    }
+    if url.protocol == Protocol::MySql {
+        return Ok(None);
     }
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".pgpass"));
     let Some(path) = env::var_os("PGPASSFILE").map(PathBuf::from).or_else(home) else {
@@ -53,7 +60,8 @@ fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
         Place::Host { host, port } => (host.as_str(), Some(*port)),
         Place::Socket(_) => ("localhost", None),
     };
-    password_file::find_password(text, &Entry { host, port, database: &url.database, user: &url.user })
+    let database = url.database.as_deref().unwrap_or(&url.user);
+    password_file::find_password(text, &Entry { host, port, database, user: &url.user })
 }
 
 #[cfg(test)]

@@ -83,6 +83,14 @@ impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, 
         idle.map_or(Asked::Wait, Asked::Evict)
     }
 
+    /// A connection is opened for which nobody waits.
+    pub fn open_unasked(&mut self, key: &K) {
+        let own = self.shelves.entry(key.clone()).or_default();
+        self.open += 1;
+        own.opening += 1;
+        own.open += 1;
+    }
+
     /// A connection is there that was being opened. Then it must be [given back](Self::give_back).
     pub fn opened(&mut self, key: &K) {
         if let Some(own) = self.shelves.get_mut(key) {

@@ -18,13 +18,15 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
 use crate::dialect::{
-    self, Admission, Dialect, Dialing, FromClient, FromServer, FrontStep, Greeted, Leaving, Parted, Place,
-    Pooling, Settled, Start, Ticket,
+    self, Admission, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted, Judge, Leaving,
+    Making, Parted, Place, Pooling, Settled, Start, Ticket,
 };
 use crate::facts::Facts;
 use crate::front::{self, Front, Gate};
 use crate::refusal::Refusal;
 use crate::session::{Session, digest};
+use crate::settings::StartError;
+use crate::url;
 use crate::wanted::{Wanted, cannot_fail};
 
 /// Databases whose settings are remembered; clients of others are greeted by the server's own word.
@@ -54,27 +56,6 @@ pub struct Key {
 }
 
 impl Postgres {
-    /// The protocol for this user. Those who come by TCP must know the password, too.
-    pub fn new(
-        user: &str,
-        password: Secret,
-        database: &str,
-        encrypted: bool,
-        gate: Option<Gate>,
-        pooling: Pooling,
-    ) -> Self {
-        Self {
-            user: user.into(),
-            password,
-            database: database.into(),
-            encryption: if encrypted { Encryption::Tls } else { Encryption::Plain },
-            keys: Arc::new(KeyCache::new()),
-            gate: gate.map(Arc::new),
-            pooling,
-            known: HashMap::new(),
-        }
-    }
-
     fn account(&self, database: Option<&str>) -> Arc<Login> {
         let binding = match self.encryption {
             Encryption::Plain => ChannelBinding::Disabled,
@@ -98,6 +79,36 @@ impl Dialect for Postgres {
     type Session = Session;
     type Errand = Errand;
     type Remains = TransactionStatus;
+
+    const FIRST_WORD: FirstWord = FirstWord::Client;
+
+    fn new(making: Making<'_>) -> Result<Self, StartError> {
+        let Making { server, password, judge, pooling } = making;
+        let gate = match judge {
+            Judge::Kernel => None,
+            Judge::Proxy => Some(Arc::new(Gate::new(&server.user, &password)?)),
+        };
+        let user: Arc<str> = server.user.as_str().into();
+        Ok(Self {
+            database: server.database.as_deref().map_or_else(|| Arc::clone(&user), Into::into),
+            user,
+            password,
+            encryption: match server.encryption {
+                url::Encryption::None => Encryption::Plain,
+                url::Encryption::Tls { .. } => Encryption::Tls,
+            },
+            keys: Arc::new(KeyCache::new()),
+            gate,
+            pooling,
+            known: HashMap::new(),
+        })
+    }
+
+    fn unknown(&self) -> Option<Key> {
+        None
+    }
+
+    fn doubt(&mut self, _: &ciphertoll_net::Error) {}
 
     fn front(&self, admission: Admission) -> Front {
         Front::new(match (admission, &self.gate) {
@@ -297,7 +308,7 @@ impl dialect::Errand for Errand {
         Ok(match Self::step(self, input, &mut facts.parameters)? {
             Response::NeedInput => Response::NeedInput,
             Response::Done(TransactionStatus::Idle) => Response::Done(Settled::Idle),
-            Response::Done(_) => Response::Done(Settled::InTransaction),
+            Response::Done(_) => Response::Done(Settled::Spoilt("the reset left a transaction open")),
         })
     }
 }

@@ -3,13 +3,15 @@
 use ciphertoll_net::Error;
 use ciphertoll_wire::postgres::server::{Report, write_error};
 use ciphertoll_wire::postgres::{self, Severity};
-use ciphertoll_wire::session;
+use ciphertoll_wire::{mysql, session};
 
 /// A reason, with its SQL state ("PostgreSQL Error Codes").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The SQL state.
     pub sqlstate: [u8; 5],
+    /// MySQL's number for it, where a server has given one.
+    pub number: Option<u16>,
     /// One sentence.
     pub message: String,
 }
@@ -36,7 +38,7 @@ impl Refusal {
 
     /// A refusal with this state.
     pub fn new(sqlstate: [u8; 5], message: impl Into<String>) -> Self {
-        Self { sqlstate, message: message.into() }
+        Self { sqlstate, number: None, message: message.into() }
     }
 
     /// A server's refusal in its own words; none where it has not refused.
@@ -45,8 +47,21 @@ impl Refusal {
             session::Error::Postgres(postgres::Error::Server { sqlstate, message, .. }) => {
                 Some(Self::new(<[u8; 5]>::try_from(sqlstate.as_bytes()).ok()?, message.clone()))
             }
+            session::Error::MySql(mysql::Error::Server { code, sql_state, message }) => {
+                let sqlstate = <[u8; 5]>::try_from(sql_state.as_bytes()).ok()?;
+                Some(Self { number: Some(*code), ..Self::new(sqlstate, message.clone()) })
+            }
             _ => None,
         }
+    }
+
+    /// Why a client is not let go on that does not keep to its protocol.
+    pub fn of_client(error: &session::Error) -> Self {
+        let sqlstate = match error {
+            session::Error::MySql(mysql::Error::NotPooled { .. }) => Self::UNSUPPORTED,
+            _ => Self::PROTOCOL,
+        };
+        Self::new(sqlstate, error.to_string())
     }
 
     /// Why a connection could not be opened.

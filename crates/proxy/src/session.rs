@@ -161,7 +161,7 @@ impl Session {
         }
         let taken = self.relay.from_client(look)?;
         self.touched |= taken.pass_bytes > 0 || !insert.is_empty();
-        Ok(FromClient { pass_bytes: taken.pass_bytes, insert, goodbye: taken.goodbye })
+        Ok(FromClient { pass_bytes: taken.pass_bytes, drop_bytes: 0, insert, goodbye: taken.goodbye })
     }
 
     /// Looks at the server's next bytes, those that were neither skipped nor passed on before and newer ones. What it

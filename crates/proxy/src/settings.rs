@@ -133,8 +133,17 @@ pub enum StartError {
     #[error(transparent)]
     Password(#[from] PasswordError),
     /// Clients by TCP must prove something, and there is nothing to prove.
-    #[error("clients that come by TCP must know the password, and there is none: set PGPASSWORD or .pgpass")]
+    #[error(
+        "clients that come by TCP must know the password, and there is none: set CIPHERTOLL_PASSWORD, \
+         PGPASSWORD or MYSQL_PWD"
+    )]
     NoPassword,
+    /// What this protocol is not pooled by.
+    #[error("--mode transaction is for PostgreSQL; MySQL and MariaDB are pooled by session")]
+    SessionsOnly,
+    /// OpenSSL has no random bytes.
+    #[error("OpenSSL has no random bytes")]
+    NoRandomBytes,
     /// OpenSSL could not make the verifier.
     #[error(transparent)]
     Scram(#[from] ciphertoll_wire::scram::Error),
@@ -143,7 +152,7 @@ pub enum StartError {
 impl StartError {
     /// Whether the operator's settings are to blame, and not the machine.
     pub fn is_of_settings(&self) -> bool {
-        matches!(self, Self::Tls(_) | Self::Password(_) | Self::NoPassword)
+        matches!(self, Self::Tls(_) | Self::Password(_) | Self::NoPassword | Self::SessionsOnly)
     }
 }
 

@@ -55,11 +55,6 @@ impl Upstream {
         Ok(Self { context, addresses })
     }
 
-    /// Whether nothing is said to the server in plaintext.
-    pub fn is_encrypted(&self) -> bool {
-        self.context.is_some()
-    }
-
     /// Begins a connect.
     pub fn open(&mut self, dialing: Dialing) -> Result<Connecting, Error> {
         let dialer = Dialer {

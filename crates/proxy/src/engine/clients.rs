@@ -70,6 +70,18 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
+    /// Says the first word to a client.
+    pub(super) fn speak_first(&mut self, id: Id) {
+        let Some(Client { channel, stage: ClientStage::Front(front), .. }) = self.clients.get_mut(id) else {
+            return;
+        };
+        match (front.step(&mut &b""[..], channel.output()), channel.send()) {
+            (FrontStep::NeedInput, Ok(Sent::All)) => {}
+            (FrontStep::Refuse(refusal), _) => self.refuse(id, &refusal),
+            _ => self.client_gone(id, "does not take a greeting"),
+        }
+    }
+
     fn step_front(&mut self, id: Id) {
         loop {
             let Some(client) = self.clients.get_mut(id) else { return };

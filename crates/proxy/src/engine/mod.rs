@@ -19,11 +19,10 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Connecting, Fault, Listener, Peer, Reactor, Readiness, Received, Spare};
 
-use crate::dialect::{Admission, Dialect, Leaving, Pooling, Ticket};
-use crate::front::Gate;
+use crate::dialect::{Admission, Dialect, FirstWord, Judge, Leaving, Making, Pooling, Ticket};
 use crate::log::{Level, Log};
 use crate::pool::Pool;
-use crate::postgres::Postgres;
+use crate::refusal::Refusal;
 use crate::settings::{Limits, Listen, Settings, StartError};
 use crate::slab::{Id, Slab};
 use crate::upstream::Upstream;
@@ -68,6 +67,14 @@ pub struct Proxy<D: Dialect> {
     now: Instant,
     next_tick: Instant,
     drain: Option<Drain>,
+    introduction: Introduction,
+}
+
+/// Whether a connection is being opened by which the server is to become known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Introduction {
+    None,
+    Awaited,
 }
 
 /// Who is let in.
@@ -228,7 +235,7 @@ fn kind_of(key: usize) -> usize {
     key & ((1 << KIND_BITS) - 1)
 }
 
-impl Proxy<Postgres> {
+impl<D: Dialect> Proxy<D> {
     /// Listens. Whatever is written to the other end of `signals` stops it: the first byte with time for clients to
     /// leave, the second one at once.
     pub fn start(settings: Settings, log: Log, signals: UnixStream) -> Result<Self, StartError> {
@@ -237,7 +244,7 @@ impl Proxy<Postgres> {
             let what = what.to_owned();
             move |source| StartError::Host { what, source }
         };
-        let (door, gate, mut listener) = match &listen {
+        let (door, judge, mut listener) = match &listen {
             Listen::Unix(path) => {
                 let others = allowed_uids.iter().any(|uid| *uid != nix::unistd::geteuid().as_raw());
                 make_directory(path, others)?;
@@ -245,15 +252,14 @@ impl Proxy<Postgres> {
                 let mode = if others { 0o666 } else { 0o600 };
                 let listener = Listener::unix(path, mode);
                 let door = Door::Uids(allowed_uids);
-                (door, None, listener.map_err(host(&format!("unix:{}", path.display())))?)
+                (door, Judge::Kernel, listener.map_err(host(&format!("unix:{}", path.display())))?)
             }
             Listen::Tcp(address) => {
                 if password.expose().is_empty() {
                     return Err(StartError::NoPassword);
                 }
-                let gate = Gate::new(&server.user, &password)?;
                 let listener = Listener::tcp(*address).map_err(host(&format!("tcp:{address}")))?;
-                (Door::Password, Some(gate), listener)
+                (Door::Password, Judge::Proxy, listener)
             }
         };
         let reactor = Reactor::new().map_err(host("readiness loop"))?;
@@ -261,8 +267,7 @@ impl Proxy<Postgres> {
         let mut signals = Channel::from_unix(signals).map_err(host("signals"))?;
         reactor.register_reading(&mut signals, key_of(Kind::Fixed, SIGNALS)).map_err(host("signals"))?;
         let upstream = Upstream::new(&server).map_err(StartError::Tls)?;
-        let encrypted = upstream.is_encrypted();
-        let dialect = Postgres::new(&server.user, password, &server.database, encrypted, gate, pooling);
+        let dialect = D::new(Making { server: &server, password, judge, pooling })?;
         let now = Instant::now();
         Ok(Self {
             dialect,
@@ -289,11 +294,10 @@ impl Proxy<Postgres> {
             now,
             next_tick: now,
             drain: None,
+            introduction: Introduction::None,
         })
     }
-}
 
-impl<D: Dialect> Proxy<D> {
     /// Where it listens, if by TCP.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref().and_then(Listener::address)
@@ -301,6 +305,7 @@ impl<D: Dialect> Proxy<D> {
 
     /// Serves until it is stopped.
     pub fn run(mut self) -> Result<Ended, ciphertoll_net::Error> {
+        self.is_introduced();
         loop {
             if self.clients.len() == 0
                 && let Some(cut_off) = self.drain.as_ref().map(|drain| drain.cut_off)
@@ -377,13 +382,45 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
+    /// Whether clients can be told who the server is. If not, they wait at the door while that is found out.
+    fn is_introduced(&mut self) -> bool {
+        let Some(key) = self.dialect.unknown() else { return true };
+        if self.introduction == Introduction::None {
+            self.introduction = Introduction::Awaited;
+            self.pool.open_unasked(&key);
+            self.open_server(&key);
+        }
+        false
+    }
+
+    /// Tells those who wait at the door why they cannot come in.
+    fn turn_away(&mut self, refusal: &Refusal) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = &mut self.listener else { return };
+            let Ok(Some((channel, peer))) = listener.accept() else { return };
+            if let Some(id) = self.admit(channel, peer) {
+                self.refuse(id, refusal);
+            }
+        }
+        self.accept_again = true;
+    }
+
     /// Lets clients in.
     fn accept(&mut self) {
+        if !self.is_introduced() {
+            return;
+        }
         for _ in 0..ACCEPTS {
             let Some(listener) = &mut self.listener else { return };
             match listener.accept() {
                 Ok(None) => return,
-                Ok(Some((channel, peer))) => self.admit(channel, peer),
+                Ok(Some((channel, peer))) => {
+                    if let Some(id) = self.admit(channel, peer)
+                        && D::FIRST_WORD == FirstWord::Proxy
+                    {
+                        self.speak_first(id);
+                    }
+                }
                 Err(error) => {
                     let is_ours = error.fault() == Fault::Host;
                     self.log.event(Level::Warn, "accept-failed", &[("reason", &error)]);
@@ -398,18 +435,18 @@ impl<D: Dialect> Proxy<D> {
         self.again.push(Turn::Accept);
     }
 
-    fn admit(&mut self, channel: Channel, peer: Peer) {
+    fn admit(&mut self, channel: Channel, peer: Peer) -> Option<Id> {
         // Some more than may log in are let in to be told so; beyond that, those who only come and say nothing would
         // take the files that others need.
         if self.clients.len() >= self.limits.clients.saturating_mul(2) {
-            return;
+            return None;
         }
         let admission = match (&self.door, peer) {
             (Door::Password, _) => Admission::Password,
             (Door::Uids(uids), Peer::Process { uid, .. }) if uids.contains(&uid) => Admission::Granted,
             (Door::Uids(_), Peer::Process { uid, .. }) => Admission::Denied { uid },
             // Nobody comes to a unix socket from an address.
-            (Door::Uids(_), Peer::Address(_)) => return,
+            (Door::Uids(_), Peer::Address(_)) => return None,
         };
         let id = self.clients.insert(Client {
             channel,
@@ -419,12 +456,14 @@ impl<D: Dialect> Proxy<D> {
             ticket: None,
             home: None,
         });
-        let Some(client) = self.clients.get_mut(id) else { return };
+        let client = self.clients.get_mut(id)?;
         let registered = self.reactor.register_reading(&mut client.channel, key_of(Kind::Client, id.index));
         if let Err(error) = registered {
             self.log.event(Level::Warn, "accept-failed", &[("reason", &error)]);
             self.clients.remove(id);
+            return None;
         }
+        Some(id)
     }
 
     /// Somebody wants it to end.

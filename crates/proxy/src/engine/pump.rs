@@ -50,7 +50,7 @@ impl<D: Dialect> Proxy<D> {
             Up::Waits => {}
             Up::More => self.again.push(Turn::Up(id)),
             Up::Left => self.client_gone(id, "left"),
-            Up::Violated(error) => self.refuse(id, &Refusal::new(Refusal::PROTOCOL, error.to_string())),
+            Up::Violated(error) => self.refuse(id, &Refusal::of_client(&error)),
             Up::ServerLost(error) => self.server_lost_up(server_id, &error),
         }
     }
@@ -112,6 +112,7 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>) -> Up 
         }
         client.flow.unread = false;
         let Ok(received) = client.channel.receive_input() else { return Up::Left };
+        let mut inserted = false;
         let goodbye = loop {
             let taken = match session.client_said(client.channel.input(), &mut backend.facts) {
                 Ok(taken) => taken,
@@ -120,12 +121,19 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>) -> Up 
             if let Err(error) = pass(&mut client.channel, &mut backend.channel, taken.pass_bytes) {
                 return Up::ServerLost(error);
             }
+            client.channel.consume(taken.drop_bytes);
+            inserted &= taken.pass_bytes == 0;
             if taken.insert.is_empty() {
                 break taken.goodbye;
             }
+            inserted = true;
             // It goes with what comes behind it.
             backend.channel.output().extend_from_slice(&taken.insert);
         };
+        // Nothing has come behind it.
+        if inserted && let Err(error) = backend.channel.send() {
+            return Up::ServerLost(error);
+        }
         if goodbye == Goodbye::Said || received == Received::Closed {
             return Up::Left;
         }

@@ -3,7 +3,7 @@
 use ciphertoll_net::{Connected, Error, Progress, Readiness, Received, Watch};
 use ciphertoll_wire::Response;
 
-use super::{Backend, Duty, Flow, Kind, Proxy, Reuse, Server, ServerStage, Turn, key_of};
+use super::{Backend, Duty, Flow, Introduction, Kind, Proxy, Reuse, Server, ServerStage, Turn, key_of};
 use crate::dialect::{Dialect, Errand, Key, Leaving, Pooling, Session, Settled};
 use crate::log::Level;
 use crate::refusal::Refusal;
@@ -106,6 +106,9 @@ impl<D: Dialect> Proxy<D> {
         }));
         self.pool.opened(&key);
         self.hand_over(id);
+        if std::mem::replace(&mut self.introduction, Introduction::None) == Introduction::Awaited {
+            self.again.push(Turn::Accept);
+        }
     }
 
     /// A connection could not be opened: the client that has waited longest is told.
@@ -127,6 +130,10 @@ impl<D: Dialect> Proxy<D> {
             self.wanting = true;
         }
         self.pool.closed(key, id);
+        self.dialect.doubt(error);
+        if std::mem::replace(&mut self.introduction, Introduction::None) == Introduction::Awaited {
+            self.turn_away(&Refusal::not_opened(error));
+        }
     }
 
     pub(super) fn backend(&mut self, id: Id) -> Option<&mut Backend<D>> {
@@ -259,7 +266,7 @@ impl<D: Dialect> Proxy<D> {
             backend.channel.consume(consumed);
             match answer {
                 Ok(Response::Done(Settled::Idle)) => return self.hand_over(id),
-                Ok(Response::Done(_)) => return self.close_server(id, "the reset left a transaction open"),
+                Ok(Response::Done(Settled::Spoilt(reason))) => return self.close_server(id, reason),
                 Ok(Response::NeedInput) => {}
                 Err(error) => return self.server_lost(id, Some(&Error::Protocol(error))),
             }
@@ -283,7 +290,11 @@ impl<D: Dialect> Proxy<D> {
         {
             if session.wants_a_reason() {
                 let message = format!("the connection to the server was lost: {reason}");
-                self.refuse(client, &Refusal::new(Refusal::LOST, message));
+                let refusal = Refusal::new(Refusal::LOST, message);
+                if let Some(client) = self.clients.get_mut(client) {
+                    session.refuse(&refusal, client.channel.output());
+                }
+                self.refused(client, &refusal);
             } else {
                 self.let_go(client);
             }

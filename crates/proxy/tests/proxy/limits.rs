@@ -133,7 +133,7 @@ fn refused_at_start(site: &mut Site) {
     let with_password = url.replace('@', ":hunter2@");
     for (listen, url, code, reason) in [
         ("unix:/tmp/x", with_password.as_str(), 2, "password"),
-        ("unix:/tmp/x", "mysql://a@h", 2, "mysql"),
+        ("unix:/tmp/x", "mongodb://a@h", 2, "mongodb"),
         ("tcp:0.0.0.0:1", &url, 2, "not loopback"),
         ("unix:/tmp/x", "postgres://a@h/?sslrootcert=/nowhere/ca.pem", 2, "/nowhere/ca.pem"),
         ("unix:/nowhere/at/all/s", &url, 9, "/nowhere/at/all"),

@@ -8,6 +8,7 @@ mod drivers;
 mod faults;
 mod leaks;
 mod limits;
+mod mysql;
 mod site;
 mod transactions;
 
@@ -21,29 +22,40 @@ type Case = (&'static str, fn(&mut Site));
 
 fn main() -> ExitCode {
     let Some(filter) = filter(std::env::args().skip(1)) else { return ExitCode::SUCCESS };
+    let mut failed = Vec::new();
+    let mut count = 0;
+    for (cases, failures) in [postgres(&filter), mysql::run(&filter)] {
+        count += cases;
+        failed.extend(failures);
+    }
+    say(&format!("{count} cases, {} failed: {}", failed.len(), failed.join("; ")));
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs those whose names have `filter` in them: how many there were, and those that failed.
+fn postgres(filter: &str) -> (usize, Vec<String>) {
     let both = [&cases::CASES[..], &leaks::CASES[..], &drivers::CASES[..]].concat();
     let sessions = [&both[..], &limits::CASES[..], &faults::CASES[..]].concat();
     let transactions = [&both[..], &transactions::CASES[..]].concat();
-    let wanted = |(mode, (name, _)): &(Mode, Case)| format!("{name}{}", mode.remark()).contains(&filter);
+    let wanted = |(mode, (name, _)): &(Mode, Case)| format!("{name}{}", mode.remark()).contains(filter);
     let sessions = sessions.into_iter().map(|case| (Mode::Session, case));
     let transactions = transactions.into_iter().map(|case| (Mode::Transaction, case));
     let cases: Vec<(Mode, Case)> = sessions.chain(transactions).filter(wanted).collect();
-    if cases.is_empty() {
-        return ExitCode::SUCCESS;
-    }
-    let Some(mut site) = Site::open() else { return ExitCode::SUCCESS };
     let mut failed = Vec::new();
+    if cases.is_empty() {
+        return (0, failed);
+    }
+    let Some(mut site) = Site::open() else { return (0, failed) };
     for (mode, (name, case)) in &cases {
         site.mode = *mode;
-        let name = &format!("{name}{}", mode.remark());
+        let name = format!("{name}{}", mode.remark());
         let passed = catch_unwind(AssertUnwindSafe(|| case(&mut site))).is_ok();
         say(&format!("{name} ... {}", if passed { "ok" } else { "FAILED" }));
         if !passed {
-            failed.push(name.clone());
+            failed.push(name);
         }
     }
-    say(&format!("{} cases, {} failed: {}", cases.len(), failed.len(), failed.join("; ")));
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    (cases.len(), failed)
 }
 
 /// What a case's name must have in it; none where nothing is to be run. Cargo passes on what it tells every test binary.

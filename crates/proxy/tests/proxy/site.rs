@@ -362,7 +362,7 @@ fn login(user: &str, password: Vec<u8>, database: &str) -> Login {
 }
 
 /// The helper that Cargo builds beside the tests.
-fn helper() -> PathBuf {
+pub(crate) fn helper() -> PathBuf {
     let test = std::env::current_exe().expect("our own path");
     let profile = test.parent().and_then(Path::parent).expect("tests lie two below the profile");
     let helper = profile.join("examples/proxy_exec_helper");

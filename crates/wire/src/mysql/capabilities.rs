@@ -9,10 +9,22 @@ pub struct Capabilities(u64);
 impl Capabilities {
     /// `CLIENT_LONG_PASSWORD`; MariaDB calls it `CLIENT_MYSQL` and leaves it out to say that extended flags follow.
     pub const LONG_PASSWORD: Self = Self(1);
+    /// `CLIENT_FOUND_ROWS`: an UPDATE counts the rows that it has found.
+    pub const FOUND_ROWS: Self = Self(1 << 1);
+    /// `CLIENT_LONG_FLAG`: two bytes of flags for each column.
+    pub const LONG_FLAG: Self = Self(1 << 2);
     /// `CLIENT_CONNECT_WITH_DB`: the login names a database.
     pub const CONNECT_WITH_DB: Self = Self(1 << 3);
+    /// `CLIENT_COMPRESS`: packets in packets that zlib has compressed.
+    pub const COMPRESS: Self = Self(1 << 5);
+    /// `CLIENT_LOCAL_FILES`: the server may ask the client for a file.
+    pub const LOCAL_FILES: Self = Self(1 << 7);
+    /// `CLIENT_IGNORE_SPACE`: `sql_mode` has `IGNORE_SPACE`.
+    pub const IGNORE_SPACE: Self = Self(1 << 8);
     /// `CLIENT_PROTOCOL_41`: the protocol since 4.1, the only one spoken here.
     pub const PROTOCOL_41: Self = Self(1 << 9);
+    /// `CLIENT_INTERACTIVE`: `interactive_timeout` in place of `wait_timeout`.
+    pub const INTERACTIVE: Self = Self(1 << 10);
     /// `CLIENT_SSL`: TLS after an `SSLRequest`.
     pub const SSL: Self = Self(1 << 11);
     /// `CLIENT_TRANSACTIONS`: status flags in OK and EOF.
@@ -23,12 +35,30 @@ impl Capabilities {
     pub const MULTI_STATEMENTS: Self = Self(1 << 16);
     /// `CLIENT_MULTI_RESULTS`: a `COM_QUERY` may answer with several result sets.
     pub const MULTI_RESULTS: Self = Self(1 << 17);
+    /// `CLIENT_PS_MULTI_RESULTS`: so may a `COM_STMT_EXECUTE`.
+    pub const PS_MULTI_RESULTS: Self = Self(1 << 18);
     /// `CLIENT_PLUGIN_AUTH`: authentication plugins are named.
     pub const PLUGIN_AUTH: Self = Self(1 << 19);
     /// `CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA`: the authentication response has a length-encoded length.
     pub const PLUGIN_AUTH_LENENC: Self = Self(1 << 21);
+    /// `CLIENT_SESSION_TRACK`: an OK may tell of changes of the session.
+    pub const SESSION_TRACK: Self = Self(1 << 23);
     /// `CLIENT_DEPRECATE_EOF`: no EOF after column definitions, an OK after rows.
     pub const DEPRECATE_EOF: Self = Self(1 << 24);
+    /// `CLIENT_ZSTD_COMPRESSION_ALGORITHM`: as [`Self::COMPRESS`], with another algorithm.
+    pub const ZSTD_COMPRESSION: Self = Self(1 << 26);
+    /// `CLIENT_QUERY_ATTRIBUTES`: queries and executes have attributes.
+    pub const QUERY_ATTRIBUTES: Self = Self(1 << 27);
+    /// `MARIADB_CLIENT_PROGRESS`: long statements report how far they are.
+    pub const PROGRESS: Self = Self(1 << 32);
+    /// `MARIADB_CLIENT_STMT_BULK_OPERATIONS`: `COM_STMT_BULK_EXECUTE`.
+    pub const BULK_OPERATIONS: Self = Self(1 << 34);
+    /// `MARIADB_CLIENT_EXTENDED_METADATA`: more in the definitions of columns.
+    pub const EXTENDED_METADATA: Self = Self(1 << 35);
+    /// `MARIADB_CLIENT_CACHE_METADATA`: definitions of columns that have not changed are left out.
+    pub const CACHE_METADATA: Self = Self(1 << 36);
+    /// `MARIADB_CLIENT_BULK_UNIT_RESULTS`: a bulk execute answers for each row of parameters.
+    pub const BULK_UNIT_RESULTS: Self = Self(1 << 37);
 
     /// A set from its bits.
     pub const fn from_bits(bits: u64) -> Self {
@@ -55,6 +85,11 @@ impl Capabilities {
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    /// Whether there are any of MariaDB's own.
+    pub(super) fn is_extended(self) -> bool {
+        self.0 >> 32 != 0
     }
 
     /// The set that a header's lower half and MariaDB's extended half make.

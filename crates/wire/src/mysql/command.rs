@@ -1,6 +1,6 @@
 //! Commands from client to server ("Command Phase"); each is a packet that begins a new sequence.
 
-use super::{Error, codec::put_lenenc_bytes, packet};
+use super::{Capabilities, Error, Statements, codec::put_lenenc_bytes, packet};
 
 pub use super::{
     prepare::{PrepareReader, Prepared},
@@ -9,12 +9,14 @@ pub use super::{
 };
 
 const COM_QUIT: u8 = 0x01;
+const COM_INIT_DB: u8 = 0x02;
 const COM_QUERY: u8 = 0x03;
 const COM_PING: u8 = 0x0e;
 const COM_STMT_PREPARE: u8 = 0x16;
 const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_CLOSE: u8 = 0x19;
 const COM_STMT_RESET: u8 = 0x1a;
+const COM_SET_OPTION: u8 = 0x1b;
 const COM_RESET_CONNECTION: u8 = 0x1f;
 
 /// `CURSOR_TYPE_NO_CURSOR`: the server sends all rows at once.
@@ -23,6 +25,13 @@ const NO_CURSOR: u8 = 0;
 const ITERATIONS: u32 = 1;
 /// The types of the parameters follow; the server forgets them with no harm if they are always sent.
 const NEW_PARAMS_BOUND: u8 = 1;
+
+/// "`COM_QUERY`": no attributes, in the one set that there is.
+pub(super) const NO_ATTRIBUTES: [u8; 2] = [0, 1];
+
+/// "`COM_SET_OPTION`": `MYSQL_OPTION_MULTI_STATEMENTS_ON` and `_OFF`.
+const MULTI_STATEMENTS_ON: u8 = 0;
+const MULTI_STATEMENTS_OFF: u8 = 1;
 
 /// "Column types": `MYSQL_TYPE_NULL`, `MYSQL_TYPE_LONGLONG`, `MYSQL_TYPE_VAR_STRING`.
 const TYPE_NULL: u8 = 0x06;
@@ -43,6 +52,31 @@ pub enum Param<'a> {
 /// `COM_QUERY`: a statement as text.
 pub fn encode_query(out: &mut Vec<u8>, sql: &str) -> Result<(), Error> {
     encode_text(out, COM_QUERY, sql)
+}
+
+/// The same on a connection with these agreed capabilities, with which it may have attributes; it has none.
+pub fn encode_query_on(capabilities: Capabilities, out: &mut Vec<u8>, sql: &str) -> Result<(), Error> {
+    packet::write(out, 0, |out| {
+        out.push(COM_QUERY);
+        if capabilities.contains(Capabilities::QUERY_ATTRIBUTES) {
+            out.extend_from_slice(&NO_ATTRIBUTES);
+        }
+        out.extend_from_slice(sql.as_bytes());
+    })
+}
+
+/// `COM_INIT_DB`: another default database; the answer is an OK, for [`ResponseReader`].
+pub fn encode_init_db(out: &mut Vec<u8>, database: &str) -> Result<(), Error> {
+    encode_text(out, COM_INIT_DB, database)
+}
+
+/// `COM_SET_OPTION`: whether a query may have several statements; the answer is an EOF or an OK.
+pub(super) fn encode_multi_statements(out: &mut Vec<u8>, statements: Statements) {
+    let option = match statements {
+        Statements::Several => MULTI_STATEMENTS_ON,
+        Statements::One => MULTI_STATEMENTS_OFF,
+    };
+    out.extend_from_slice(&[3, 0, 0, 0, COM_SET_OPTION, option, 0]);
 }
 
 /// `COM_STMT_PREPARE`.
@@ -136,7 +170,12 @@ mod tests {
         let mut out = Vec::new();
         encode_query(&mut out, "SELECT 1").unwrap();
         encode_prepare(&mut out, "DO ?").unwrap();
-        assert_eq!(out, b"\x09\0\0\0\x03SELECT 1\x05\0\0\0\x16DO ?");
+        encode_query_on(Capabilities::DEPRECATE_EOF, &mut out, "DO 0").unwrap();
+        encode_query_on(Capabilities::QUERY_ATTRIBUTES, &mut out, "DO 0").unwrap();
+        assert_eq!(
+            out,
+            b"\x09\0\0\0\x03SELECT 1\x05\0\0\0\x16DO ?\x05\0\0\0\x03DO 0\x07\0\0\0\x03\0\x01DO 0"
+        );
     }
 
     #[test]

@@ -9,10 +9,12 @@ use super::{
     conversation::{Answer, Conversation},
     err::refuse_err,
     greeting::Greeting,
+    greeting_template::GreetingTemplate,
     handshake_response::HandshakeResponse,
     native_password::NONCE_BYTES,
     ok::OkPacket,
     packet::{self, MAX_LOGIN_PAYLOAD_BYTES, MAX_MESSAGE_BYTES, Packets},
+    relay::RELAYED,
     ssl_request::{SslRequest, UTF8MB4},
 };
 use crate::{Phase, Secret, Step};
@@ -39,6 +41,14 @@ const WANTED: Capabilities = REQUIRED
     .with(Capabilities::PLUGIN_AUTH)
     .with(Capabilities::PLUGIN_AUTH_LENENC)
     .with(Capabilities::DEPRECATE_EOF);
+
+/// What a login alone is about, and nothing that comes after it.
+const OF_LOGIN: Capabilities = REQUIRED
+    .with(Capabilities::LONG_PASSWORD)
+    .with(Capabilities::CONNECT_WITH_DB)
+    .with(Capabilities::SSL)
+    .with(Capabilities::PLUGIN_AUTH)
+    .with(Capabilities::PLUGIN_AUTH_LENENC);
 
 /// What a server is taken to offer that is asked for TLS before it has said anything: all that a login may use. Every
 /// server of the last ten years does.
@@ -126,6 +136,16 @@ impl Login {
     }
 }
 
+/// What a login agrees on for one that will pass another's bytes through: so much of it as that one has agreed on with
+/// its own client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Terms {
+    /// Of those that [`RELAYED`] has; the server must offer all of them.
+    pub capabilities: Capabilities,
+    /// The client's collation, its lower byte.
+    pub character_set: u8,
+}
+
 /// What is known of the server and the connection once the login is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
@@ -139,11 +159,15 @@ pub struct ServerInfo {
     pub offered: Capabilities,
     /// How the client has proved who it is.
     pub auth: AuthMethod,
+    /// What the server says to everybody.
+    pub greeting: GreetingTemplate,
 }
 
 /// One login, from the client's side.
 pub struct Connect {
     login: Arc<Login>,
+    /// None for a login that says itself what it wants.
+    terms: Option<Terms>,
     packets: Packets,
     state: State,
 }
@@ -167,6 +191,7 @@ struct Greeted {
     capabilities: Capabilities,
     offered: Capabilities,
     nonce: [u8; NONCE_BYTES],
+    greeting: GreetingTemplate,
 }
 
 impl Connect {
@@ -176,7 +201,13 @@ impl Connect {
             Encryption::Plain | Encryption::Tls => State::AwaitGreeting,
             Encryption::EagerTls => State::OfferTls,
         };
-        Self { login, packets: Packets::new(0, MAX_LOGIN_PAYLOAD_BYTES), state }
+        Self { login, terms: None, packets: Packets::new(0, MAX_LOGIN_PAYLOAD_BYTES), state }
+    }
+
+    /// A login that agrees on these terms and on nothing else; of `login` neither the statements matter nor anything
+    /// that is not who logs in and how.
+    pub fn pooled(login: Arc<Login>, terms: Terms) -> Self {
+        Self { terms: Some(terms), ..Self::new(login) }
     }
 
     /// Takes whole packets from the front of `input` and appends to `out` what is to be sent, which may be the password
@@ -211,7 +242,7 @@ impl Connect {
     }
 
     fn offer_tls(&mut self, out: &mut Vec<u8>) -> Result<(State, Step), Error> {
-        let request = head(agree(&self.login, ASSUMED)?);
+        let request = self.head(self.agree(ASSUMED)?);
         packet::write(out, REQUEST_NUMBER, |out| request.encode(out))?;
         Ok((State::AwaitGreeting, Step::OfferTls))
     }
@@ -226,14 +257,15 @@ impl Connect {
         let greeted = Greeted {
             version: printable(version, MAX_NAME_CHARACTERS),
             connection_id: greeting.connection_id,
-            capabilities: agree(&self.login, greeting.capabilities)?,
+            capabilities: self.agree(greeting.capabilities)?,
             offered: greeting.capabilities,
             nonce: greeting.nonce,
+            greeting: GreetingTemplate::of(&greeting),
         };
         let next = match self.login.encryption {
             Encryption::Plain => State::SendLogin(greeted),
             Encryption::Tls => State::RequestTls(greeted),
-            Encryption::EagerTls if greeted.capabilities != agree(&self.login, ASSUMED)? => {
+            Encryption::EagerTls if greeted.capabilities != self.agree(ASSUMED)? => {
                 let reason = "it lacks what was taken for granted when TLS was asked for before it";
                 return Err(Error::Protocol { message: "greeting", reason });
             }
@@ -253,7 +285,8 @@ impl Connect {
         out: &mut Vec<u8>,
     ) -> Result<(State, Step), Error> {
         refuse_early_input(input)?;
-        packet::write(out, self.packets.number(), |out| head(greeted.capabilities).encode(out))?;
+        let request = self.head(greeted.capabilities);
+        packet::write(out, self.packets.number(), |out| request.encode(out))?;
         Ok((State::StartTls(greeted), Step::Phase(Phase::TlsRequest)))
     }
 
@@ -272,7 +305,7 @@ impl Connect {
         let plugin = if named { self.login.plugin } else { Plugin::NativePassword };
         let (conversation, proof) = Conversation::guess(plugin, &self.login, &greeted.nonce);
         let response = HandshakeResponse {
-            head: head(greeted.capabilities),
+            head: self.head(greeted.capabilities),
             user: self.login.user.as_bytes(),
             auth_response: &proof,
             database: self.login.database.as_deref().map(str::as_bytes),
@@ -330,18 +363,33 @@ impl Connect {
     fn send(&mut self, answer: &Answer, out: &mut Vec<u8>) -> Result<(), Error> {
         packet::write(out, self.packets.number(), |out| out.extend_from_slice(answer))
     }
+
+    /// What a request for TLS is, and what a login begins with.
+    fn head(&self, capabilities: Capabilities) -> SslRequest {
+        let character_set = self.terms.map_or(UTF8MB4, |terms| terms.character_set);
+        SslRequest { capabilities, max_packet_bytes: MAX_MESSAGE_BYTES as u32, character_set }
+    }
+
+    /// The capabilities that this login uses at a server that offers these.
+    fn agree(&self, offered: Capabilities) -> Result<Capabilities, Error> {
+        let agreed = agree(&self.login, offered)?;
+        let Some(Terms { capabilities, .. }) = self.terms else { return Ok(agreed) };
+        let capabilities = capabilities & RELAYED;
+        if !offered.contains(capabilities) {
+            let reason = "it offers less than the server has before";
+            return Err(Error::Protocol { message: "greeting", reason });
+        }
+        let terms = (agreed & OF_LOGIN) | capabilities;
+        // MariaDB's own flags are sent in place of this one.
+        Ok(if terms.is_extended() { terms.without(Capabilities::LONG_PASSWORD) } else { terms })
+    }
 }
 
 impl Greeted {
     fn into_server(self, auth: AuthMethod) -> ServerInfo {
-        let Self { version, connection_id, capabilities, offered, nonce: _ } = self;
-        ServerInfo { version, connection_id, capabilities, offered, auth }
+        let Self { version, connection_id, capabilities, offered, nonce: _, greeting } = self;
+        ServerInfo { version, connection_id, capabilities, offered, auth, greeting }
     }
-}
-
-/// What a request for TLS is, and what a login begins with.
-fn head(capabilities: Capabilities) -> SslRequest {
-    SslRequest { capabilities, max_packet_bytes: MAX_MESSAGE_BYTES as u32, character_set: UTF8MB4 }
 }
 
 /// The capabilities that this login uses at a server that offers these.

@@ -59,6 +59,12 @@ pub enum Error {
         /// The caller's limit.
         limit: usize,
     },
+    /// A command that does not go through a connection which others have had and will have.
+    #[error("{command} is not possible on a pooled connection")]
+    NotPooled {
+        /// The protocol's name for it.
+        command: &'static str,
+    },
     /// The login cannot be written in the protocol.
     #[error("the {field} has a NUL byte")]
     InvalidLogin {
@@ -115,6 +121,7 @@ impl Error {
             | Self::PacketTooLarge { .. }
             | Self::ResultTooLarge { .. }
             | Self::InvalidLogin { .. }
+            | Self::NotPooled { .. }
             | Self::NotReset => Fault::Caller,
         }
     }

@@ -3,12 +3,14 @@
 //! - [`Connect`] is the client's login, from the greeting to the first OK.
 //! - [`command`] has the encoders of commands; [`ResponseReader`], [`PrepareReader`] and [`RowsReader`] read answers.
 //! - [`server`] has what the other role needs.
+//! - [`relay`], [`errand`], [`beginning`], [`kill`] and [`greeting_template`] are for one between the two.
 //!
 //! Pages named in comments are those of the `MySQL` Source Code Documentation, "Client/Server Protocol", and of the
 //! MariaDB Knowledge Base, "Client/Server Protocol".
 
 pub mod auth;
 pub mod auth_switch;
+pub mod beginning;
 pub mod caching_sha2;
 pub mod capabilities;
 pub mod clear_password;
@@ -17,14 +19,18 @@ pub mod command;
 pub mod connect;
 pub mod ed25519;
 pub mod err;
+pub mod errand;
 pub mod error;
 pub mod greeting;
+pub mod greeting_template;
 pub mod handshake_response;
+pub mod kill;
 pub mod native_password;
 pub mod ok;
 pub mod packet;
 pub mod parsec;
 pub mod prepare;
+pub mod relay;
 pub mod response;
 pub mod rows;
 pub mod server;
@@ -38,7 +44,7 @@ mod rsa_key;
 pub use auth::{AuthMethod, Plugin};
 pub use capabilities::Capabilities;
 pub use command::Param;
-pub use connect::{Connect, Encryption, Login, ServerInfo, Statements, Transport};
+pub use connect::{Connect, Encryption, Login, ServerInfo, Statements, Terms, Transport};
 pub use error::{Error, Fault};
 pub use prepare::{PrepareReader, Prepared};
 pub use response::{Response, ResponseKind, ResponseReader, Summary};

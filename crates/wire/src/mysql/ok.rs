@@ -9,8 +9,14 @@ const OK_HEADER: u8 = 0x00;
 /// How what ends rows begins. A row can begin so, too, but only one whose first packet is full: the byte announces a
 /// cell's eight-byte length.
 pub(super) const EOF_HEADER: u8 = 0xfe;
-/// `SERVER_MORE_RESULTS_EXISTS` ("Status flags").
+/// `SERVER_STATUS_IN_TRANS` ("Status flags").
+const IN_TRANSACTION: u16 = 0x0001;
+/// `SERVER_MORE_RESULTS_EXISTS`.
 const MORE_RESULTS_EXIST: u16 = 0x0008;
+/// `SERVER_STATUS_CURSOR_EXISTS`.
+const CURSOR_EXISTS: u16 = 0x0040;
+/// An EOF's payload; what is longer and begins like one is an OK, or a row.
+const EOF_BYTES: usize = 5;
 
 /// What the server says at the end of a command or result set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,6 +81,25 @@ impl OkPacket {
 
     pub(super) fn more_results_exist(&self) -> bool {
         self.status & MORE_RESULTS_EXIST != 0
+    }
+
+    /// Whether a transaction is open.
+    pub fn is_in_transaction(&self) -> bool {
+        self.status & IN_TRANSACTION != 0
+    }
+
+    /// Whether rows are left in a cursor.
+    pub(super) fn cursor_exists(&self) -> bool {
+        self.status & CURSOR_EXISTS != 0
+    }
+
+    /// Reads the answer to a command that returns nothing: an OK, or an EOF in either dress.
+    pub(super) fn parse_any(payload: &[u8]) -> Result<Self, Error> {
+        match payload.first() {
+            Some(&EOF_HEADER) if payload.len() <= EOF_BYTES => Self::parse_eof(payload),
+            Some(&EOF_HEADER) => Self::parse_with_header(payload, EOF_HEADER),
+            _ => Self::parse(payload),
+        }
     }
 
     fn parse_with_header(payload: &[u8], header: u8) -> Result<Self, Error> {

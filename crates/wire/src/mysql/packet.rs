@@ -14,7 +14,7 @@ pub const MAX_MESSAGE_BYTES: usize = 1 << 30;
 /// The longest payload taken before the peer has authenticated; no message of a login comes near it.
 pub const MAX_LOGIN_PAYLOAD_BYTES: usize = 0x1_0000;
 
-const HEADER_BYTES: usize = 4;
+pub(super) const HEADER_BYTES: usize = 4;
 /// Packets of the longest message, without its first.
 const MAX_MORE_PARTS: u8 = (MAX_MESSAGE_BYTES / MAX_PART_BYTES) as u8;
 
@@ -34,6 +34,15 @@ pub(super) struct Peeked {
     pub(super) length: usize,
     /// The payload's first byte, if it has one.
     pub(super) first: Option<u8>,
+}
+
+/// A packet's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    /// The payload's length.
+    pub(super) length: usize,
+    /// The packet's number.
+    pub(super) sequence: u8,
 }
 
 impl Packets {
@@ -169,6 +178,13 @@ fn split(out: &mut Vec<u8>, start: usize, length: usize, sequence: u8) -> u8 {
         out[to..to + HEADER_BYTES].copy_from_slice(&header(part_length, number));
     }
     sequence.wrapping_add(last as u8).wrapping_add(1)
+}
+
+/// The header at the front, and what is there behind it.
+#[inline]
+pub(super) fn peek_header(input: &[u8]) -> Option<(Header, &[u8])> {
+    let (length, sequence, rest) = split_header(input)?;
+    Some((Header { length, sequence }, rest))
 }
 
 fn header(length: usize, sequence: u8) -> [u8; HEADER_BYTES] {

@@ -81,21 +81,22 @@ impl PrepareReader {
             return Ok(());
         }
         let prepared = Prepared::parse(payload)?;
-        self.state = State::Definitions { prepared, left: self.definitions(prepared) };
+        self.state = State::Definitions { prepared, left: prepared.definitions(self.capabilities) };
         Ok(())
     }
+}
 
-    fn definitions(&self, prepared: Prepared) -> u32 {
-        let ends_in_eof = !self.capabilities.contains(Capabilities::DEPRECATE_EOF);
-        [prepared.params, prepared.columns]
+impl Prepared {
+    /// How many packets follow: definitions of parameters and columns, and the EOFs after each kind.
+    pub(super) fn definitions(self, capabilities: Capabilities) -> u32 {
+        let ends_in_eof = !capabilities.contains(Capabilities::DEPRECATE_EOF);
+        [self.params, self.columns]
             .into_iter()
             .filter(|&count| count > 0)
             .map(|count| u32::from(count) + u32::from(ends_in_eof))
             .sum()
     }
-}
 
-impl Prepared {
     /// Reads a payload (`COM_STMT_PREPARE_OK`).
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "answer to PREPARE");

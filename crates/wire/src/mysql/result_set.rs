@@ -9,7 +9,7 @@ use super::{
 };
 
 /// `LOCAL INFILE Request`: the server asks the client for a file.
-const LOCAL_INFILE: u8 = 0xfb;
+pub(super) const LOCAL_INFILE: u8 = 0xfb;
 /// "Binary Protocol Resultset Row": every row begins with it.
 const BINARY_ROW: u8 = 0x00;
 
@@ -134,16 +134,18 @@ impl ResultSets {
         match self.state {
             State::Head if OkPacket::is(payload) => Ok(Some(self.end_statement(OkPacket::parse(payload)?))),
             State::Head => {
-                let total = column_count(payload)?;
-                self.state = State::Columns { left: total, total };
+                no_file(payload)?;
+                let ResultHead { columns: total, definitions } =
+                    ResultHead::parse(payload, self.capabilities)?;
+                self.state = match definitions {
+                    Definitions::Follow => State::Columns { left: total, total },
+                    Definitions::LeftOut => self.after_columns(total),
+                };
                 Ok(None)
             }
             State::Columns { left, total } => {
                 self.state = match left - 1 {
-                    0 if self.capabilities.contains(Capabilities::DEPRECATE_EOF) => {
-                        State::Rows { columns: total }
-                    }
-                    0 => State::EndOfColumns { total },
+                    0 => self.after_columns(total),
                     left => State::Columns { left, total },
                 };
                 Ok(None)
@@ -158,6 +160,14 @@ impl ResultSets {
                 Ok(Some(self.end_statement(end)))
             }
             State::Row { .. } | State::Ended | State::Failed => Err(Error::NotReset),
+        }
+    }
+
+    fn after_columns(&self, total: u16) -> State {
+        if self.capabilities.contains(Capabilities::DEPRECATE_EOF) {
+            State::Rows { columns: total }
+        } else {
+            State::EndOfColumns { total }
         }
     }
 
@@ -232,16 +242,50 @@ fn is_row(peeked: Peeked) -> bool {
     }
 }
 
-fn column_count(payload: &[u8]) -> Result<u16, Error> {
-    let mut reader = Reader::new(payload, "result");
-    if reader.peek() == Some(LOCAL_INFILE) {
-        return Err(reader.error("it asks for a local file, which was not offered"));
+/// What the first packet of a result says, if it is neither an OK nor a request for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ResultHead {
+    pub(super) columns: u16,
+    pub(super) definitions: Definitions,
+}
+
+/// Whether the columns' definitions follow; the end of them does in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Definitions {
+    Follow,
+    /// The client has them from before ("`MARIADB_CLIENT_CACHE_METADATA`").
+    LeftOut,
+}
+
+impl ResultHead {
+    /// Reads a payload.
+    pub(super) fn parse(payload: &[u8], capabilities: Capabilities) -> Result<Self, Error> {
+        let mut reader = Reader::new(payload, "result");
+        let count = reader.lenenc_int()?;
+        let definitions = if capabilities.contains(Capabilities::CACHE_METADATA) {
+            match reader.u8()? {
+                0 => Definitions::LeftOut,
+                1 => Definitions::Follow,
+                _ => return Err(reader.error("neither with definitions nor without")),
+            }
+        } else {
+            Definitions::Follow
+        };
+        reader.end()?;
+        // Servers allow 4096; the protocol's other counts of columns have 16 bits.
+        match u16::try_from(count) {
+            Ok(columns @ 1..) => Ok(Self { columns, definitions }),
+            _ => Err(reader.error("an impossible number of columns")),
+        }
     }
-    let count = reader.lenenc_int()?;
-    reader.end()?;
-    // Servers allow 4096; the protocol's other counts of columns have 16 bits.
-    match u16::try_from(count) {
-        Ok(count @ 1..) => Ok(count),
-        _ => Err(reader.error("an impossible number of columns")),
+}
+
+fn no_file(payload: &[u8]) -> Result<(), Error> {
+    if payload.first() == Some(&LOCAL_INFILE) {
+        return Err(Error::Protocol {
+            message: "result",
+            reason: "it asks for a local file, which was not offered",
+        });
     }
+    Ok(())
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ciphertoll_wire::{
-    Secret, Step, mysql,
+    Secret, Step,
+    mysql::{self, greeting::Greeting, greeting_template::GreetingTemplate},
     postgres::{
         self, ChannelBinding, Format, Param,
         server::{self, Frontend},
@@ -48,6 +49,15 @@ fn mysql() -> ServerInfo {
         capabilities: mysql::Capabilities::DEPRECATE_EOF,
         offered: mysql::Capabilities::DEPRECATE_EOF,
         auth: mysql::AuthMethod::NativePassword,
+        greeting: GreetingTemplate::of(&Greeting {
+            version: b"8.4.0",
+            connection_id: 1,
+            nonce: [b'x'; 20],
+            capabilities: mysql::Capabilities::DEPRECATE_EOF,
+            character_set: 255,
+            status: 2,
+            plugin: b"caching_sha2_password",
+        }),
     })
 }
 

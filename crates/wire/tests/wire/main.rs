@@ -10,6 +10,8 @@ mod chunks;
 mod fake_server;
 mod large;
 mod login;
+mod pooled;
 mod recorded;
+mod relayed;
 mod round_trip;
 mod tls_flight;

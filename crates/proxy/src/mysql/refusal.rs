@@ -1,0 +1,71 @@
+//! Refusals as the protocol writes them: an error number, and an SQL state of its own.
+
+use ciphertoll_wire::mysql::err::ErrPacket;
+use ciphertoll_wire::mysql::server::{write_err, write_payload};
+
+use crate::refusal::Refusal;
+
+/// What a message may have; it must fit in one packet.
+const MAX_MESSAGE_BYTES: usize = 1024;
+const ERR_HEADER: u8 = 0xff;
+
+/// Appends the ERR that says it, with this sequence number; the connection ends after it.
+pub(super) fn write(refusal: &Refusal, sequence: u8, out: &mut Vec<u8>) {
+    let (code, sql_state) = match refusal.number {
+        Some(code) => (code, refusal.sqlstate),
+        None => number(refusal.sqlstate),
+    };
+    let message = refusal.message.as_bytes();
+    let message = &message[..message.len().min(MAX_MESSAGE_BYTES)];
+    // Only a message of a gigabyte could not be written.
+    let _ = write_err(out, sequence, &ErrPacket { code, sql_state, message });
+}
+
+/// Appends it to one that was not greeted, who cannot know of SQL states yet.
+pub(super) fn write_unasked(refusal: &Refusal, out: &mut Vec<u8>) {
+    let code = refusal.number.unwrap_or(number(refusal.sqlstate).0).to_le_bytes();
+    let message = refusal.message.as_bytes();
+    let message = &message[..message.len().min(MAX_MESSAGE_BYTES)];
+    let _ = write_payload(out, 0, &[&[ERR_HEADER], &code[..], message].concat());
+}
+
+/// The number that says the same ("Server Error Message Reference", "Client Error Message Reference"), and its state.
+fn number(sqlstate: [u8; 5]) -> (u16, [u8; 5]) {
+    match sqlstate {
+        // ER_MALFORMED_PACKET.
+        Refusal::PROTOCOL => (1835, *b"HY000"),
+        // CR_CONN_HOST_ERROR.
+        Refusal::NO_SERVER => (2003, *b"HY000"),
+        // CR_SERVER_LOST.
+        Refusal::LOST => (2013, *b"HY000"),
+        // ER_NOT_SUPPORTED_YET.
+        Refusal::UNSUPPORTED => (1235, *b"42000"),
+        // ER_ACCESS_DENIED_ERROR.
+        Refusal::WHO | Refusal::PASSWORD => (1045, *b"28000"),
+        // ER_CON_COUNT_ERROR.
+        Refusal::FULL => (1040, *b"08004"),
+        // ER_SERVER_SHUTDOWN.
+        Refusal::STOPPING => (1053, *b"08S01"),
+        // ER_UNKNOWN_ERROR.
+        other => (1105, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_one_packet() {
+        let mut out = Vec::new();
+        write(&Refusal::new(Refusal::FULL, "no room"), 2, &mut out);
+        assert_eq!(out, b"\x10\0\0\x02\xff\x10\x04#08004no room");
+        out.clear();
+        write(&Refusal::new(*b"XX000", "x".repeat(5000)), 0, &mut out);
+        let packet = ErrPacket::parse(&out[4..]).unwrap();
+        assert_eq!(
+            (packet.code, &packet.sql_state, packet.message.len()),
+            (1105, b"XX000", MAX_MESSAGE_BYTES)
+        );
+    }
+}

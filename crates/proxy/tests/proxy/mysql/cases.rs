@@ -1,0 +1,519 @@
+//! What clients see: as if the server were there itself.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::thread;
+
+use ciphertoll_model::Engine;
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::prepare::Prepared;
+use ciphertoll_wire::mysql::{Capabilities, Param, command, packet, server};
+
+use super::Case;
+use super::fake::Fake;
+use super::raw::{Raw, USUAL, UTF8MB4};
+use super::site::{INTERACTIVE_TIMEOUT, Proxy, Site, one};
+
+pub(crate) const CASES: [Case; 17] = [
+    ("queries, errors and transactions", queries),
+    ("its own client", cli),
+    ("the way behind is encrypted", encrypted),
+    ("several statements, several results", several),
+    ("prepared statements and cursors", prepared),
+    ("definitions that a client has already", cached_definitions),
+    ("files of the client's", files),
+    ("more than 16 MB in one packet, both ways", large),
+    ("pipelined commands", pipelined),
+    ("commands beside queries", commands),
+    ("what was agreed on holds behind, too", agreed),
+    ("queries with attributes", attributes),
+    ("what does not go through a pool is refused", refused),
+    ("a KILL hits the right command", kill),
+    ("nonces under eight clients", nonces),
+    ("byte by byte", byte_by_byte),
+    ("a client that does not read stops nobody", deaf),
+];
+
+fn queries(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    for _ in 0..3 {
+        let mut client = proxy.client();
+        let rows = client.query("SELECT 'a', NULL UNION ALL SELECT 'b', 'c'").expect("rows");
+        assert_eq!(rows, [[Some(b"a".to_vec()), None], [Some(b"b".to_vec()), Some(b"c".to_vec())]]);
+        assert!(client.query("SELECT nonsense").is_err());
+        client.execute("CREATE TEMPORARY TABLE t (n INT) ENGINE=InnoDB").expect("a table");
+        client.execute("BEGIN").expect("a transaction");
+        client.execute("INSERT INTO t VALUES (1)").expect("a row");
+        assert_eq!(one(&mut client, "SELECT COUNT(*) FROM t"), "1");
+        client.execute("ROLLBACK").expect("no transaction");
+        assert_eq!(one(&mut client, "SELECT COUNT(*) FROM t"), "0");
+        client.execute("PREPARE p FROM 'SELECT ? + 1'").expect("a statement");
+        client.execute("SET @n = 41").expect("a variable");
+        assert_eq!(one(&mut client, "EXECUTE p USING @n"), "42");
+        client.close().expect("a goodbye");
+    }
+    // One server connection has done it all, beside the one by which the server became known.
+    assert_eq!(proxy.process.count("event=server-connected"), 2);
+    assert_eq!(proxy.process.count("event=server-lost"), 0);
+}
+
+fn cli(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let sql = |sql: &str| proxy.cli(&["--execute", sql]).map(|mut cli| cli.output().expect("it runs"));
+    let Some(output) = sql("SELECT 6 * 7; SELECT 'b'; SELECT DATABASE()") else { return };
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(stdout, format!("42\nb\n{}\n", proxy.database));
+    let output = sql("SELECT nonsense").expect("it is here");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("ERROR 1054 (42S22)"), "{stderr}");
+    // It asks for the columns of all tables, as it does for completion.
+    let output = proxy.cli(&["--auto-rehash", "--execute", "SELECT 1"]).expect("it is here").output();
+    assert!(output.expect("it runs").status.success());
+}
+
+fn encrypted(site: &mut Site) {
+    let password = String::from_utf8(site.password()).expect("text");
+    let auth = match site.engine() {
+        Engine::MySql => "auth=caching-sha2",
+        Engine::MariaDb | Engine::Postgres => "auth=native",
+    };
+    let mut proxy = site.proxy(&[]);
+    let mut client = proxy.client();
+    let rows = client.query("SHOW STATUS LIKE 'Ssl_version'").expect("a status");
+    assert_eq!(rows[0][1].as_deref(), Some(&b"TLSv1.3"[..]));
+    drop(client);
+    let line = proxy.process.await_line("event=server-connected");
+    assert!(line.contains("tls=tls1.3 group=p256") && line.contains(auth), "{line}");
+    assert_eq!(proxy.process.count(&password), 0);
+}
+
+fn several(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    for capabilities in [USUAL, USUAL.without(Capabilities::DEPRECATE_EOF)] {
+        let mut raw = proxy.raw_with(capabilities | Capabilities::MULTI_STATEMENTS);
+        raw.query("SELECT 1, 2; DO 0; SELECT 'a' UNION SELECT 'b'; SELECT 3");
+        let payloads = raw.results();
+        let rows = |text: &[u8]| payloads.iter().filter(|payload| **payload == text).count();
+        for text in [&b"\x011\x012"[..], b"\x01a", b"\x01b", b"\x013"] {
+            assert_eq!(rows(text), 1, "{payloads:?}");
+        }
+        raw.query("SELECT 1; SELECT nonsense; SELECT 2");
+        assert_eq!(Raw::error(&raw.results()), Some(1054));
+        raw.query("DROP PROCEDURE IF EXISTS p");
+        raw.results();
+        raw.query("CREATE PROCEDURE p(IN n INT) BEGIN SELECT n; SELECT n + 1; END");
+        assert_eq!(Raw::error(&raw.results()), None);
+        raw.query("CALL p(7)");
+        let payloads = raw.results();
+        assert!(payloads.contains(&b"\x017".to_vec()) && payloads.contains(&b"\x018".to_vec()));
+        // Without the flag a query has one statement.
+        let mut raw = proxy.raw_with(capabilities);
+        raw.query("SELECT 1; SELECT 2");
+        assert_eq!(Raw::error(&raw.results()), Some(1064));
+    }
+}
+
+/// The statement's number, after its definitions.
+fn prepare(raw: &mut Raw, sql: &str) -> Prepared {
+    let mut bytes = Vec::new();
+    command::encode_prepare(&mut bytes, sql).expect("a statement");
+    raw.send(&bytes);
+    let prepared = Prepared::parse(&raw.word()).expect("it is prepared");
+    let eof = u16::from(!raw.capabilities.contains(Capabilities::DEPRECATE_EOF));
+    for count in [prepared.params, prepared.columns] {
+        if count > 0 {
+            (0..count + eof).for_each(|_| drop(raw.word()));
+        }
+    }
+    prepared
+}
+
+fn execute(raw: &mut Raw, statement_id: u32, params: &[Param<'_>], cursor: bool) {
+    let mut bytes = Vec::new();
+    command::encode_execute(&mut bytes, statement_id, params).expect("it is short");
+    // CURSOR_TYPE_READ_ONLY, behind the header, the command and the statement's number.
+    bytes[9] = u8::from(cursor);
+    raw.send(&bytes);
+}
+
+fn prepared(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    for capabilities in [USUAL, USUAL.without(Capabilities::DEPRECATE_EOF)] {
+        let mut raw = proxy.raw_with(capabilities);
+        let statement = prepare(&mut raw, "SELECT ?, ? + 1");
+        assert_eq!((statement.params, statement.columns), (2, 2));
+        for text in [&b"one"[..], b"two"] {
+            execute(&mut raw, statement.statement_id, &[Param::Bytes(text), Param::I64(41)], false);
+            let payloads = raw.results();
+            let cell = [&[text.len() as u8][..], text].concat();
+            let row = &payloads[payloads.len() - 2];
+            assert!(row.windows(cell.len()).any(|part| part == cell), "{payloads:?}");
+        }
+        // Sent in parts beside the statement.
+        let mut long = vec![0x18];
+        long.extend(statement.statement_id.to_le_bytes());
+        long.extend(*b"\0\0in parts");
+        raw.command(&long);
+        execute(&mut raw, statement.statement_id, &[Param::Bytes(b""), Param::I64(1)], false);
+        assert_eq!(Raw::error(&raw.results()), None);
+        // A cursor, fetched row by row.
+        let many = prepare(&mut raw, "SELECT 1 UNION SELECT 2 UNION SELECT 3");
+        execute(&mut raw, many.statement_id, &[], true);
+        let mut payloads = Vec::new();
+        (0..2).for_each(|_| payloads.push(raw.word()));
+        raw.rows(&mut payloads);
+        assert_eq!(payloads.len(), 3, "no row comes before it is fetched: {payloads:?}");
+        for row in 1..=3 {
+            let mut fetch = vec![0x1c];
+            fetch.extend(many.statement_id.to_le_bytes());
+            fetch.extend(1_u32.to_le_bytes());
+            raw.command(&fetch);
+            let mut payloads = Vec::new();
+            raw.rows(&mut payloads);
+            assert_eq!(payloads.len(), 2, "{payloads:?}");
+            assert!(
+                payloads[0].ends_with(&[row, 0, 0, 0]) || payloads[0].ends_with(&[row, 0, 0, 0, 0, 0, 0, 0])
+            );
+        }
+        let mut bytes = Vec::new();
+        command::encode_statement_reset(&mut bytes, many.statement_id);
+        command::encode_statement_close(&mut bytes, many.statement_id);
+        raw.send(&bytes);
+        assert_eq!(raw.word()[0], 0);
+        execute(&mut raw, many.statement_id, &[], false);
+        assert_eq!(Raw::error(&raw.results()), Some(1243), "it is closed");
+        assert_eq!(raw.value("SELECT 'after'"), "after");
+    }
+}
+
+fn cached_definitions(site: &mut Site) {
+    if site.engine() == Engine::MySql {
+        return crate::say("MySQL does not leave definitions out: nothing is to be tested");
+    }
+    let proxy = site.proxy(&[]);
+    let mut raw = proxy.raw_with(USUAL | Capabilities::CACHE_METADATA | Capabilities::EXTENDED_METADATA);
+    assert!(raw.capabilities.contains(Capabilities::CACHE_METADATA));
+    let statement = prepare(&mut raw, "SELECT 7, 'x'");
+    for _ in 0..3 {
+        execute(&mut raw, statement.statement_id, &[], false);
+        // The number of columns, and that nothing of them follows.
+        assert_eq!(raw.word(), [2, 0]);
+        let mut payloads = Vec::new();
+        raw.rows(&mut payloads);
+        assert_eq!(payloads.len(), 2, "{payloads:?}");
+    }
+    raw.query("SELECT 1");
+    assert_eq!(raw.word(), [1, 1]);
+    raw.word();
+    raw.rows(&mut Vec::new());
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}
+
+fn files(site: &mut Site) {
+    let fake = Fake::start();
+    let mut proxy = site.proxy_to(&Fake::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
+    "toll".clone_into(&mut proxy.user);
+    let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
+    // Many small parts, few large ones, and none: a client need not give the file.
+    for (part_bytes, total_bytes) in [(1000, 700_000), (packet::MAX_PART_BYTES + 1, 40_000_000), (1, 0)] {
+        raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
+        let (sequence, asked) = raw.packet().expect("it asks");
+        assert_eq!((sequence, asked.as_slice()), (1, &b"\xfbfile"[..]));
+        let (mut sequence, mut bytes) = (2, Vec::new());
+        for part in vec![b'x'; total_bytes].chunks(part_bytes) {
+            sequence = server::write_payload(&mut bytes, sequence, part).expect("it is short");
+        }
+        server::write_payload(&mut bytes, sequence, b"").expect("the end");
+        raw.send(&bytes);
+        let ok = OkPacket::parse(&raw.word()).expect("all was taken");
+        assert_eq!(ok.affected_rows, total_bytes as u64);
+    }
+    drop(raw);
+    // The next one has the same connection, which is where it was.
+    let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
+    raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
+    raw.packet().expect("it asks");
+    // Whoever leaves amid a file leaves nothing that others could use.
+    drop(raw);
+    proxy.process.await_line("in the middle of a file");
+    // Who has not offered files is not asked for any, whatever the server says.
+    let mut raw = proxy.raw();
+    raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
+    assert_eq!(Raw::error(&[raw.word()]), Some(2013));
+    proxy.process.await_line("it asks for a local file, which was not offered");
+    // A real server, where files are not allowed.
+    let proxy = site.proxy(&[]);
+    let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
+    raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
+    assert!(matches!(Raw::error(&[raw.word()]), Some(1148 | 3948 | 4166)));
+    assert_eq!(raw.value("SELECT 'after'"), "after");
+}
+
+fn large(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mut raw = proxy.raw();
+    for length in [packet::MAX_PART_BYTES - 30, packet::MAX_PART_BYTES, 40 << 20] {
+        let text = "x".repeat(length);
+        raw.query(&format!("SELECT '{text}'"));
+        // The number of columns, a definition, then a row of one or more packets.
+        raw.word();
+        raw.word();
+        let mut row = Vec::new();
+        loop {
+            let part = raw.word();
+            let is_last = part.len() < packet::MAX_PART_BYTES;
+            row.extend(part);
+            if is_last {
+                break;
+            }
+        }
+        assert!(row.ends_with(text.as_bytes()), "{} bytes of {length}", row.len());
+        assert_eq!(raw.word()[0], 0xfe);
+    }
+    assert_eq!(raw.value("SELECT 'after'"), "after");
+}
+
+fn pipelined(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mut raw = proxy.raw();
+    let mut bytes = Vec::new();
+    for number in 0..100 {
+        command::encode_query(&mut bytes, &format!("SELECT {number}")).expect("a query");
+        command::encode_ping(&mut bytes);
+    }
+    raw.send(&bytes);
+    for number in 0..100_i32 {
+        let payloads = raw.results();
+        assert_eq!(payloads[payloads.len() - 2][1..], *number.to_string().as_bytes());
+        assert_eq!(raw.word()[0], 0);
+    }
+}
+
+fn commands(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    for capabilities in [USUAL, USUAL.without(Capabilities::DEPRECATE_EOF)] {
+        let mut raw = proxy.raw_with(capabilities);
+        // COM_INIT_DB.
+        raw.command(b"\x02information_schema");
+        assert_eq!(raw.word()[0], 0);
+        assert_eq!(raw.value("SELECT DATABASE()"), "information_schema");
+        raw.command(b"\x02no_such_database");
+        assert_eq!(raw.word()[0], 0xff);
+        // COM_STATISTICS.
+        raw.command(b"\x09");
+        assert!(raw.word().starts_with(b"Uptime"));
+        // COM_SET_OPTION: several statements.
+        raw.command(b"\x1b\0\0");
+        assert_eq!(raw.word()[0], 0xfe);
+        raw.query("SELECT 1; SELECT 2");
+        assert_eq!(Raw::error(&raw.results()), None);
+        // COM_PING and COM_RESET_CONNECTION.
+        for command in [&b"\x0e"[..], b"\x1f"] {
+            raw.command(command);
+            assert_eq!(raw.word()[0], 0);
+        }
+        // COM_FIELD_LIST of a table.
+        raw.query("CREATE TEMPORARY TABLE t (n INT, s VARCHAR(30))");
+        raw.results();
+        raw.command(b"\x02information_schema");
+        raw.word();
+        raw.command(b"\x04TABLES\0");
+        let mut payloads = Vec::new();
+        raw.rows(&mut payloads);
+        assert!(payloads.len() > 10 || Raw::error(&payloads).is_some(), "{payloads:?}");
+        // What the next client finds is not this one's.
+        drop(raw);
+        let mut next = proxy.raw_with(capabilities);
+        assert_eq!(next.value("SELECT DATABASE()"), proxy.database);
+        next.query("SELECT 1; SELECT 2");
+        assert_eq!(Raw::error(&next.results()), Some(1064));
+    }
+}
+
+fn agreed(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mut raw = proxy.raw();
+    for sql in
+        ["DROP TABLE IF EXISTS found", "CREATE TABLE found (n INT)", "INSERT INTO found VALUES (1), (2)"]
+    {
+        raw.query(sql);
+        assert_eq!(Raw::error(&raw.results()), None, "{sql}");
+    }
+    let affected = |capabilities: Capabilities| {
+        let mut raw = proxy.raw_with(capabilities);
+        raw.query("UPDATE found SET n = n");
+        raw.word()[1]
+    };
+    assert_eq!((affected(USUAL), affected(USUAL | Capabilities::FOUND_ROWS)), (0, 2));
+    raw.query("DROP TABLE found");
+    raw.results();
+    // A character set that the server may not know: what the first one gets, all get.
+    let mut unknown = Vec::new();
+    // More than once, so that the later ones have connections that were reset, for the first time and again.
+    for _ in 0..3 {
+        let mut raw = proxy.try_raw(USUAL, 255, Some(&proxy.database)).expect("it is let in");
+        unknown.push(raw.value("SELECT CONCAT(@@character_set_client, @@collation_connection)"));
+        raw.query("SET NAMES latin2");
+        assert_eq!(Raw::error(&raw.results()), None);
+        drop(raw);
+        for (number, name) in [(8, "latin1"), (UTF8MB4, "utf8mb4"), (63, "binary")] {
+            let mut raw = proxy.try_raw(USUAL, number, Some(&proxy.database)).expect("it is let in");
+            assert_eq!(raw.value("SELECT @@character_set_client"), name);
+            assert_eq!(raw.value("SELECT @@character_set_results"), name);
+            raw.query("SET NAMES latin2, sql_mode = 'ANSI', time_zone = '+03:00', wait_timeout = 77");
+            assert_eq!(Raw::error(&raw.results()), None);
+        }
+        for (capability, shows) in [(USUAL, "0"), (USUAL | Capabilities::IGNORE_SPACE, "1")] {
+            let mut raw = proxy.raw_with(capability);
+            assert_eq!(raw.value("SELECT FIND_IN_SET('IGNORE_SPACE', @@sql_mode) > 0"), shows);
+            raw.query("SET sql_mode = ''");
+            raw.results();
+        }
+        let mut raw = proxy.raw_with(USUAL | Capabilities::INTERACTIVE);
+        assert_eq!(raw.value("SELECT @@wait_timeout"), INTERACTIVE_TIMEOUT);
+    }
+    unknown.dedup();
+    assert_eq!(unknown.len(), 1, "{unknown:?}");
+}
+
+fn attributes(site: &mut Site) {
+    if site.engine() == Engine::MariaDb {
+        return crate::say("MariaDB has no attributes of queries: nothing is to be tested");
+    }
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    // The proxy's own queries have to be written with them, too.
+    for _ in 0..3 {
+        let mut raw = proxy.raw_with(USUAL | Capabilities::QUERY_ATTRIBUTES);
+        assert!(raw.capabilities.contains(Capabilities::QUERY_ATTRIBUTES));
+        assert_eq!(raw.value("SELECT 'no attributes'"), "no attributes");
+        // One, a text without a name.
+        raw.command(b"\x03\x01\x01\0\x01\xfd\0\0\x03hey SELECT 'one'");
+        assert_eq!(Raw::error(&raw.results()), None);
+        raw.query("SET @left = 1");
+        raw.results();
+        raw.query(&format!("KILL QUERY {}", raw.connection_id));
+        assert_eq!(Raw::error(&raw.results()), Some(1317), "it names itself");
+        drop(raw);
+        let mut next = proxy.raw_with(USUAL | Capabilities::QUERY_ATTRIBUTES);
+        assert_eq!(next.value("SELECT @left IS NULL"), "1");
+    }
+}
+
+fn refused(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mut bystander = proxy.client();
+    // COM_CHANGE_USER, COM_BINLOG_DUMP, COM_REGISTER_SLAVE, COM_BINLOG_DUMP_GTID.
+    for kind in [0x11, 0x12, 0x15, 0x1e] {
+        let mut raw = proxy.raw();
+        raw.command(&[kind, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let (sequence, answer) = raw.packet().expect("a refusal");
+        assert_eq!((sequence, Raw::error(&[answer])), (1, Some(1235)), "{kind:#x}");
+        assert!(raw.packet().is_err(), "it ends after that");
+    }
+    assert_eq!(one(&mut bystander, "SELECT 1"), "1");
+}
+
+fn kill(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let (mut sleeper, mut other, mut killer) = (proxy.raw(), proxy.raw(), proxy.raw());
+    let number = sleeper.value("SELECT CONNECTION_ID()");
+    assert_ne!(number, sleeper.connection_id.to_string(), "it was greeted before it had a connection");
+    let mut control = proxy.client();
+    // By the number of its greeting, as drivers do it, and by the server's.
+    for statement in [format!("KILL QUERY {}", sleeper.connection_id), format!("KILL QUERY {number}")] {
+        sleeper.query("SELECT SLEEP(60)");
+        other.query("SELECT SLEEP(0.5)");
+        await_running(&mut control, &number);
+        killer.query(&statement);
+        assert_eq!(killer.word()[0], 0, "{statement}");
+        // It was interrupted: with an error, or with a row that says so.
+        let payloads = sleeper.results();
+        assert!(Raw::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()), "{payloads:?}");
+        assert_eq!(Raw::error(&other.results()), None);
+        assert_eq!(sleeper.value("SELECT 'goes on'"), "goes on");
+    }
+    killer.query(&format!("KILL QUERY {}", u32::MAX));
+    assert_eq!(Raw::error(&[killer.word()]), Some(1094));
+    // COM_PROCESS_KILL ends the connection.
+    killer.command(&[&b"\x0c"[..], &sleeper.connection_id.to_le_bytes()].concat());
+    let answer = killer.word();
+    assert_eq!(answer[0], 0, "{answer:?}");
+    let (sequence, last) = sleeper.packet().expect("last words");
+    assert!(sequence <= 1 && matches!(Raw::error(&[last]), Some(1317 | 1927 | 2013)));
+    // And the server's own client, which is interrupted at its terminal.
+    let Some(mut cli) = proxy.cli(&["--execute", "SELECT SLEEP(60), 'by hand'"]) else { return };
+    let child = cli.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let sleeps = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%by hand%' \
+                  AND id <> CONNECTION_ID()";
+    while one(&mut control, sleeps) != "1" {}
+    let process = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGINT).expect("it is there");
+    child.wait_with_output().expect("it ends");
+    while one(&mut control, sleeps) != "0" {}
+}
+
+/// Until the server has begun with the connection's statement: before that there is nothing to end.
+fn await_running(control: &mut Client, number: &str) {
+    let sql = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE id = {number} AND info LIKE '%SLEEP%'"
+    );
+    while one(control, &sql) != "1" {}
+}
+
+fn nonces(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "3"]);
+    thread::scope(|scope| {
+        for lane in 0..8 {
+            let proxy: &Proxy = &proxy;
+            scope.spawn(move || {
+                for round in 0..60 {
+                    let mut client = proxy.client();
+                    for step in 0..3 {
+                        let nonce = format!("{lane}-{round}-{step}");
+                        assert_eq!(one(&mut client, &format!("SELECT '{nonce}'")), nonce);
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn byte_by_byte(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mut raw = proxy.raw();
+    let mut bytes = Vec::new();
+    command::encode_query(&mut bytes, "SELECT 'slow'").expect("a query");
+    for byte in &bytes {
+        raw.send(std::slice::from_ref(byte));
+    }
+    let payloads = raw.results();
+    assert!(payloads.contains(&b"\x04slow".to_vec()), "{payloads:?}");
+}
+
+fn deaf(site: &mut Site) {
+    const BYTES: usize = 16 << 20;
+    let proxy = site.proxy(&[]);
+    let mut raw = proxy.raw();
+    raw.query(&format!("SELECT REPEAT('x', {BYTES})"));
+    // Others are served while it does not read.
+    for _ in 0..50 {
+        assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    }
+    let bytes: usize = raw.results().iter().map(Vec::len).sum();
+    assert!(bytes > BYTES, "{bytes}");
+    // And the other way: more than anybody buffers, sent before a byte of the answers is read.
+    let mut sender = raw.stream.try_clone().expect("another handle");
+    let writer = thread::spawn(move || {
+        let sql = format!("SELECT '{}'", "y".repeat(1 << 20));
+        let mut bytes = Vec::new();
+        command::encode_query(&mut bytes, &sql).expect("a query");
+        (0..16).try_for_each(|_| sender.write_all(&bytes))
+    });
+    for _ in 0..16 {
+        let bytes: usize = raw.results().iter().map(Vec::len).sum();
+        assert!(bytes > 1 << 20, "{bytes}");
+    }
+    writer.join().expect("no panic").expect("all is taken");
+}

@@ -1,0 +1,189 @@
+//! What happens when somebody breaks: clients that vanish or lie, and a server that goes away and comes back.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
+use ciphertoll_wire::mysql::ssl_request::SslRequest;
+use ciphertoll_wire::mysql::{Capabilities, command, server};
+
+use super::Case;
+use super::fake::Fake;
+use super::raw::{Raw, USUAL, UTF8MB4};
+use super::site::{Site, code, one};
+use crate::site::LONG;
+
+pub(crate) const CASES: [Case; 7] = [
+    ("garbage from a client ends that client only", garbage),
+    ("clients that vanish at any byte", vanish),
+    ("a connection that is killed is told of", killed),
+    ("a client that vanishes amid a result", vanished_amid_a_result),
+    ("a server that does not verify is not spoken to", unverified),
+    ("a server that is not there when the proxy starts", absent),
+    ("what cannot be is refused at the start", refused_at_start),
+];
+
+fn garbage(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mut bystander = proxy.client();
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\x01", b"\0\0\0\x01", b"\x05\0\0\x07hello"] {
+        let mut raw = proxy.raw_silent();
+        raw.packet().expect("a greeting");
+        raw.send(bytes);
+        let (sequence, answer) = raw.packet().expect("a refusal");
+        assert_eq!((sequence, Raw::error(&[answer])), (2, Some(1835)), "{bytes:?}");
+        assert!(raw.packet().is_err(), "it ends after that");
+    }
+    for bytes in [&b"\x01\0\0\0\x7f"[..], b"\0\0\0\0", b"\x01\0\0\x05\x03", b"\x01\0\0\0\0"] {
+        let mut raw = proxy.raw();
+        raw.send(bytes);
+        let answer = raw.word();
+        assert_eq!(Raw::error(&[answer]), Some(1835), "{bytes:?}");
+        assert!(raw.packet().is_err(), "it ends after that");
+    }
+    // TLS and compression were not offered.
+    let mut raw = proxy.raw_silent();
+    raw.packet().expect("a greeting");
+    let mut payload = Vec::new();
+    let head = SslRequest {
+        capabilities: USUAL | Capabilities::PROTOCOL_41 | Capabilities::SSL,
+        max_packet_bytes: 1 << 24,
+        character_set: UTF8MB4,
+    };
+    head.encode(&mut payload);
+    let mut bytes = Vec::new();
+    server::write_payload(&mut bytes, 1, &payload).expect("it is short");
+    raw.send(&bytes);
+    assert_eq!(Raw::error(&[raw.word()]), Some(1235));
+    assert_eq!(one(&mut bystander, "SELECT 1"), "1");
+}
+
+fn vanish(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "2"]);
+    let mut payload = Vec::new();
+    let head = SslRequest {
+        capabilities: USUAL
+            | Capabilities::PROTOCOL_41
+            | Capabilities::SECURE_CONNECTION
+            | Capabilities::LONG_PASSWORD,
+        max_packet_bytes: 1 << 24,
+        character_set: UTF8MB4,
+    };
+    let user = proxy.user.as_bytes();
+    HandshakeResponse { head, user, auth_response: b"", database: None, plugin: None }.encode(&mut payload);
+    let mut whole = Vec::new();
+    server::write_payload(&mut whole, 1, &payload).expect("it is short");
+    command::encode_query(&mut whole, "SELECT 1").expect("a query");
+    for cut in 0..=whole.len() {
+        let mut raw = proxy.raw_silent();
+        raw.send(&whole[..cut]);
+    }
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}
+
+fn killed(site: &mut Site) {
+    let mut proxy = site.proxy(&[]);
+    let (mut other, mut raw) = (proxy.client(), proxy.raw());
+    let number = raw.value("SELECT CONNECTION_ID()");
+    raw.query("SELECT SLEEP(60)");
+    let sleeps = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE id = {number} AND info IS NOT NULL"
+    );
+    while one(&mut other, &sleeps) != "1" {}
+    other.execute(&format!("KILL {number}")).expect("it is ours to kill");
+    // In the server's own words or in the proxy's, and then the end.
+    let payloads = raw.results();
+    let answer = Raw::error(&payloads).or(payloads.last().map(|_| 0));
+    assert!(matches!(answer, Some(1317 | 1927 | 2013 | 1053 | 0)), "{payloads:?}");
+    if answer == Some(1317) || answer == Some(0) {
+        // The command was ended first; the connection is what ends next.
+        let told = raw.packet();
+        assert!(told.is_err() || matches!(&told, Ok((_, last)) if last[0] == 0xff), "{told:?}");
+    }
+    // One that is idle is replaced without anybody's noticing.
+    let idle = one(&mut proxy.client(), "SELECT CONNECTION_ID()");
+    other.execute(&format!("KILL {idle}")).expect("it is ours to kill");
+    proxy.process.await_line("event=server-lost");
+    assert_ne!(one(&mut proxy.client(), "SELECT CONNECTION_ID()"), idle);
+}
+
+fn vanished_amid_a_result(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    for _ in 0..5 {
+        let mut raw = proxy.raw();
+        let before = raw.value("SELECT CONNECTION_ID()");
+        raw.query("SELECT REPEAT('x', 16000000) UNION ALL SELECT REPEAT('y', 16000000)");
+        raw.word();
+        drop(raw);
+        proxy.process.await_line("event=server-closed");
+        let mut client = proxy.client();
+        assert_eq!(one(&mut client, "SELECT 'mine'"), "mine");
+        assert_ne!(one(&mut client, "SELECT CONNECTION_ID()"), before);
+        drop(client);
+    }
+}
+
+fn unverified(site: &mut Site) {
+    // Nobody whom the whole world trusts has signed it.
+    let ca = site.server().ca_file().display().to_string();
+    let (url, password) = (site.url().replace(&ca, "system"), site.password());
+    let mut proxy = site.proxy_to(&url, password, &[]);
+    let mut raw = proxy.raw_silent();
+    let (sequence, payload) = raw.packet().expect("a refusal in place of a greeting");
+    assert_eq!((sequence, payload[0]), (0, 0xff));
+    let text = String::from_utf8_lossy(&payload).into_owned();
+    assert!(text.contains("does not verify"), "{text}");
+    let error = proxy.try_client().err().expect("there is no server");
+    assert_eq!(code(&error), Some(2003), "{error}");
+    proxy.process.await_line("event=connect-failed");
+}
+
+fn absent(site: &mut Site) {
+    // It comes, goes, and comes again at the same place.
+    let port = Fake::start().port();
+    let mut proxy = site.proxy_to(&Fake::url(port), Vec::new(), &[]);
+    "toll".clone_into(&mut proxy.user);
+    for _ in 0..2 {
+        let error = proxy.try_client().err().expect("there is no server");
+        assert_eq!(code(&error), Some(2003), "{error}");
+        assert!(error.to_string().contains("cannot connect"), "{error}");
+        let fake = Fake::again(port);
+        // The first may still be told of the attempt before.
+        let until = Instant::now() + LONG;
+        let mut standing = loop {
+            match proxy.try_client() {
+                Ok(client) => break client,
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+        };
+        standing.execute("DO 0").expect("an answer");
+        drop(fake);
+        proxy.process.await_line("event=server-lost");
+        let error = standing.query("DO 0").expect_err("its server is gone");
+        assert!(matches!(code(&error), None | Some(2013)), "{error}");
+    }
+}
+
+fn refused_at_start(site: &mut Site) {
+    let url = site.url();
+    let with_password = url.replace('@', ":hunter2@");
+    let socket = PathBuf::from("/tmp/x");
+    let listen = format!("unix:{}", socket.display());
+    for (listen, url, mode, code, reason) in [
+        (listen.as_str(), with_password.as_str(), "session", 2, "password"),
+        (&listen, &url, "transaction", 2, "by session"),
+        ("tcp:127.0.0.1:0", &url, "session", 2, "MYSQL_PWD"),
+        (&listen, "mysql://a@h/?ssl-ca=/nowhere/ca.pem", "session", 2, "/nowhere/ca.pem"),
+        (&listen, "mysql://a@h/?sslmode=disable", "session", 2, "ssl-mode"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
+            .args(["--listen", listen, "--server", url, "--mode", mode])
+            .env_remove("MYSQL_PWD")
+            .output()
+            .expect("it runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(reason) && !stderr.contains("hunter2"), "{stderr}");
+    }
+}

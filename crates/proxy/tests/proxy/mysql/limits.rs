@@ -1,0 +1,98 @@
+//! How many, how long, and who.
+
+use std::path::PathBuf;
+
+use ciphertoll_wire::mysql;
+use nix::sys::signal::Signal;
+
+use super::Case;
+use super::raw::{USUAL, UTF8MB4};
+use super::site::{Site, code, one};
+
+pub(crate) const CASES: [Case; 6] = [
+    ("who waits too long is told", queue),
+    ("too many clients are told", too_many),
+    ("other databases have connections of their own", other_databases),
+    ("by TCP the password must be known", tcp),
+    ("only the proxy's user comes in", others),
+    ("it stops when its clients have left, or after a while", stops),
+];
+
+fn queue(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.5"]);
+    let mut first = proxy.client();
+    let error = proxy.try_client().err().expect("there is no room");
+    assert_eq!(code(&error), Some(1040), "{error}");
+    assert!(error.is_too_many_connections(), "{error}");
+    assert!(error.to_string().contains("no server connection became free within 0.5 s"), "{error}");
+    assert_eq!(one(&mut first, "SELECT 1"), "1");
+    // One that waits is served when the first one leaves.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| one(&mut proxy.client(), "SELECT 2"));
+        drop(first);
+        assert_eq!(waiting.join().expect("no panic"), "2");
+    });
+}
+
+fn too_many(site: &mut Site) {
+    let proxy = site.proxy(&["--max-clients", "2"]);
+    let clients = [proxy.client(), proxy.client()];
+    let error = proxy.try_client().err().expect("there is no room");
+    assert_eq!(code(&error), Some(1040), "{error}");
+    drop(clients);
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}
+
+fn other_databases(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    // The idle connection to the first database makes room.
+    let mut raw = proxy.try_raw(USUAL, UTF8MB4, Some("information_schema")).expect("it is there");
+    assert_eq!(raw.value("SELECT DATABASE()"), "information_schema");
+    drop(raw);
+    let refused = proxy.try_raw(USUAL, UTF8MB4, Some("no_such_database")).err().expect("it is not there");
+    assert!(matches!(refused, mysql::Error::Server { code: 1044 | 1049, .. }), "{refused:?}");
+    assert_eq!(one(&mut proxy.client(), "SELECT DATABASE()"), proxy.database);
+}
+
+fn tcp(site: &mut Site) {
+    let (url, password) = (site.url(), site.password());
+    let proxy = site.proxy_at("tcp:127.0.0.1:0", &url, password.clone(), PathBuf::new(), &[]);
+    let user = proxy.user.clone();
+    let mut client = proxy.tcp_client(&user, password.clone()).expect("the right password");
+    assert_eq!(one(&mut client, "SELECT 42"), "42");
+    for (user, password) in [(user.as_str(), &b"wrong"[..]), (&user, b""), ("nobody", &password)] {
+        let error = proxy.tcp_client(user, password.to_vec()).err().expect("it was let in");
+        assert_eq!(code(&error), Some(1045), "{error}");
+        assert!(
+            error.to_string().contains(&format!("Access denied for user '{user}'@'localhost'")),
+            "{error}"
+        );
+    }
+}
+
+fn others(site: &mut Site) {
+    let mut proxy = site.proxy(&[]);
+    "somebody".clone_into(&mut proxy.user);
+    let error = proxy.try_client().err().expect("it was let in");
+    assert_eq!(code(&error), Some(1045), "{error}");
+    assert!(error.to_string().contains("and not as 'somebody'"), "{error}");
+}
+
+fn stops(site: &mut Site) {
+    let mut proxy = site.proxy(&[]);
+    let mut client = proxy.client();
+    proxy.process.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=stopping");
+    assert!(proxy.try_client().is_err(), "it still listens");
+    assert_eq!(one(&mut client, "SELECT 1"), "1");
+    drop(client);
+    assert_eq!(proxy.process.wait().code(), Some(0));
+    let mut proxy = site.proxy(&["--drain-time", "0.3"]);
+    let mut raw = proxy.raw();
+    proxy.process.signal(Signal::SIGTERM);
+    // The first packet that answers whatever it will say next.
+    let (sequence, last) = raw.packet().expect("last words");
+    assert_eq!((sequence, super::raw::Raw::error(&[last])), (1, Some(1053)));
+    assert_eq!(proxy.process.wait().code(), Some(6));
+}

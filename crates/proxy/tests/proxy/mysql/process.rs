@@ -1,0 +1,83 @@
+//! A proxy as a process, and its log.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::say;
+use crate::site::LONG;
+
+/// Ended when dropped.
+pub(crate) struct Process {
+    child: Child,
+    /// In a lock, so that clients on threads can share the proxy.
+    lines: Mutex<Receiver<String>>,
+    pub(crate) log: Vec<String>,
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child =
+            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the proxy starts");
+        let stderr = BufReader::new(child.stderr.take().expect("it was asked for"));
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { child, lines: Mutex::new(lines), log: Vec::new() }
+    }
+
+    /// The next line of the log that has this in it.
+    pub(crate) fn await_line(&mut self, wanted: &str) -> String {
+        let until = Instant::now() + LONG;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.get_mut().expect("no panic").recv_timeout(left) else {
+                panic!("no line with {wanted:?} came: {:#?}", self.log)
+            };
+            self.log.push(line.clone());
+            if line.contains(wanted) {
+                return line;
+            }
+        }
+    }
+
+    /// How many lines have had this in them until now.
+    pub(crate) fn count(&mut self, wanted: &str) -> usize {
+        let rest: Vec<String> = self.lines.get_mut().expect("no panic").try_iter().collect();
+        self.log.extend(rest);
+        self.log.iter().filter(|line| line.contains(wanted)).count()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("the proxy is there");
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let until = Instant::now() + LONG;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is ours") {
+                return status;
+            }
+            assert!(Instant::now() < until, "the proxy does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let rest: Vec<String> =
+            self.lines.get_mut().map(|lines| lines.try_iter().collect()).unwrap_or_default();
+        self.log.extend(rest);
+        if thread::panicking() {
+            say(&format!("the proxy's log: {:#?}", self.log));
+        }
+    }
+}

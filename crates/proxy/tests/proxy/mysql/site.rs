@@ -1,0 +1,235 @@
+//! The server, proxies in front of it, and clients of both.
+
+use std::fs::{self, Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
+use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Setting, Settings, Strength};
+use ciphertoll_net::Address;
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::mysql::{self, Capabilities};
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::{Secret, mysql::Plugin};
+use tempfile::TempDir;
+
+use super::process::Process;
+use super::raw::{Raw, USUAL, UTF8MB4};
+use crate::say;
+use crate::site::helper;
+
+/// Packets of many megabytes, and a limit that only interactive sessions have.
+const SETTINGS: [(&str, &str); 2] =
+    [("max_allowed_packet", "134217728"), ("interactive_timeout", INTERACTIVE_TIMEOUT)];
+pub(crate) const INTERACTIVE_TIMEOUT: &str = "4321";
+
+pub(crate) struct Site {
+    // Dropped in this order: the server's files lie in the scratch directory, that in the place.
+    server: Option<Server>,
+    lab: Lab,
+    build: Build,
+    template: Template,
+    place: TempDir,
+    proxies: u32,
+}
+
+/// A proxy of one case; ended with it.
+pub(crate) struct Proxy {
+    pub(crate) process: Process,
+    pub(crate) socket: PathBuf,
+    pub(crate) port: u16,
+    pub(crate) user: String,
+    pub(crate) database: String,
+    engine: Engine,
+}
+
+impl Site {
+    /// `None`, with a line that says so, where there is no such server.
+    pub(crate) fn open(level: &ServerLevel) -> Option<Self> {
+        let build = find(level).inspect_err(|error| say(&format!("skipped: {error}"))).ok()?;
+        let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
+        set_permissions(place.path(), Permissions::from_mode(0o711)).expect("ours to change");
+        let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
+        let lab = Lab::open_in(helper(), &place.path().join("scratch"), cache.into()).expect("a lab");
+        let template = lab.template(&build, &Tables::default(), &mut |_| {}, &|| false).expect("a template");
+        let mut site = Self { server: None, lab, build, template, place, proxies: 0 };
+        site.start_server();
+        Some(site)
+    }
+
+    fn start_server(&mut self) {
+        let start = Start {
+            build: &self.build,
+            template: &self.template,
+            name: "x1",
+            key: ServerKey::P256,
+            log: self.place.path().join("server.log"),
+            preferred_port: None,
+            processors: None,
+            strength: Strength::Default,
+        };
+        let mut settings = Settings::default();
+        for (name, value) in SETTINGS {
+            settings.set(Setting::new(self.build.engine, name, value).expect("a setting"));
+        }
+        self.server = Some(Server::start_with(&self.lab, &start, &settings).expect("the server starts"));
+    }
+
+    pub(crate) fn engine(&self) -> Engine {
+        self.server().engine()
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        self.server.as_ref().expect("the server is there")
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        match self.server().tcp_endpoint() {
+            Endpoint::Tcp(address) => address.port(),
+            _ => panic!("a private server has an address"),
+        }
+    }
+
+    pub(crate) fn password(&self) -> Vec<u8> {
+        let account = self.server().account(Auth::default_of(self.engine()));
+        fs::read(account.password_file).expect("the password is ours to read")
+    }
+
+    pub(crate) fn user(&self) -> String {
+        self.server().account(Auth::default_of(self.engine())).user
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let (server, user) = (self.server(), self.user());
+        let (name, port, database) = (server.server_name(), self.port(), server.database());
+        format!("mysql://{user}@{name}:{port}/{database}?ssl-ca={}", server.ca_file().display())
+    }
+
+    /// A proxy on a unix socket, which listens when this returns.
+    pub(crate) fn proxy(&mut self, arguments: &[&str]) -> Proxy {
+        let (url, password) = (self.url(), self.password());
+        self.proxy_to(&url, password, arguments)
+    }
+
+    pub(crate) fn proxy_to(&mut self, url: &str, password: Vec<u8>, arguments: &[&str]) -> Proxy {
+        self.proxies += 1;
+        let socket = self.place.path().join(format!("p{}", self.proxies)).join("mysqld.sock");
+        self.proxy_at(&format!("unix:{}", socket.display()), url, password, socket, arguments)
+    }
+
+    pub(crate) fn proxy_at(
+        &self,
+        listen: &str,
+        url: &str,
+        password: Vec<u8>,
+        socket: PathBuf,
+        arguments: &[&str],
+    ) -> Proxy {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"));
+        command
+            .args(["--listen", listen, "--server", url, "--log", "debug"])
+            .args(arguments)
+            .env("MYSQL_PWD", String::from_utf8(password).expect("passwords here are text"));
+        let mut process = Process::start(&mut command);
+        let line = process.await_line("event=listening");
+        let port = line.split_once("at=tcp:127.0.0.1:").map_or(0, |(_, address)| {
+            let digits: String = address.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().expect("a port")
+        });
+        let (user, database) = (self.user(), self.server().database().to_owned());
+        Proxy { process, socket, port, user, database, engine: self.engine() }
+    }
+}
+
+impl Proxy {
+    /// Our own client, by the unix socket.
+    pub(crate) fn client(&self) -> Client {
+        self.try_client().expect("the proxy lets us in")
+    }
+
+    pub(crate) fn try_client(&self) -> Result<Client, ciphertoll_net::Error> {
+        self.client_of(&self.socket)
+    }
+
+    fn client_of(&self, socket: &Path) -> Result<Client, ciphertoll_net::Error> {
+        Client::connect(&Address::Unix(socket.to_owned()), self.login(&self.user, Vec::new()), None)
+    }
+
+    pub(crate) fn tcp_client(&self, user: &str, password: Vec<u8>) -> Result<Client, ciphertoll_net::Error> {
+        let address = Address::Tcp(([127, 0, 0, 1], self.port).into());
+        Client::connect(&address, self.login(user, password), None)
+    }
+
+    fn login(&self, user: &str, password: Vec<u8>) -> Login {
+        let plugin = match self.engine {
+            Engine::MySql => Plugin::CachingSha2Password,
+            Engine::MariaDb | Engine::Postgres => Plugin::NativePassword,
+        };
+        Login::MySql(Arc::new(mysql::Login {
+            database: Some(self.database.clone()),
+            plugin,
+            ..mysql::Login::new(user, Secret::new(password))
+        }))
+    }
+
+    /// A connection whose bytes the case makes itself, logged in.
+    pub(crate) fn raw(&self) -> Raw {
+        self.raw_with(USUAL)
+    }
+
+    pub(crate) fn raw_with(&self, capabilities: Capabilities) -> Raw {
+        self.try_raw(capabilities, UTF8MB4, Some(&self.database)).expect("the proxy lets us in")
+    }
+
+    pub(crate) fn try_raw(
+        &self,
+        capabilities: Capabilities,
+        character_set: u8,
+        database: Option<&str>,
+    ) -> Result<Raw, mysql::Error> {
+        Raw::log_in(&self.socket, &self.user, database, capabilities, character_set)
+    }
+
+    pub(crate) fn raw_silent(&self) -> Raw {
+        Raw::silent(&self.socket)
+    }
+
+    /// MariaDB's own client, if it is here.
+    pub(crate) fn cli(&self, arguments: &[&str]) -> Option<Command> {
+        let found = Command::new("mariadb").arg("--version").stdout(Stdio::null()).status().is_ok();
+        if !found {
+            say("mariadb is not here: a half of the case is skipped");
+            return None;
+        }
+        let mut command = Command::new("mariadb");
+        command
+            .args(["--no-defaults", "--batch", "--skip-column-names", "--socket"])
+            .arg(&self.socket)
+            .args(["--user", &self.user])
+            .args(arguments)
+            .arg(&self.database)
+            .env_remove("MYSQL_PWD")
+            .stdin(Stdio::null());
+        Some(command)
+    }
+}
+
+/// The one value of a result.
+pub(crate) fn one(client: &mut Client, sql: &str) -> String {
+    let rows = client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let value = rows.into_iter().flatten().next().flatten();
+    String::from_utf8(value.unwrap_or_default()).expect("text")
+}
+
+/// The server's number of a refusal.
+pub(crate) fn code(error: &ciphertoll_net::Error) -> Option<u16> {
+    use ciphertoll_wire::session;
+    match error {
+        ciphertoll_net::Error::Protocol(session::Error::MySql(mysql::Error::Server { code, .. })) => {
+            Some(*code)
+        }
+        _ => None,
+    }
+}

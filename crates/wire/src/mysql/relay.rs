@@ -1,0 +1,588 @@
+//! What one between a client and a server must know of what passes: where packets and messages begin and end, which
+//! commands the server still owes an answer, and whether the session is where another could take it over. Of payloads
+//! the first bytes are looked at, where they say how the answer goes on.
+
+use std::collections::VecDeque;
+
+use crate::relay::{FromClient, Goodbye};
+
+use super::{
+    Capabilities, Error, Prepared,
+    err::{self, ErrPacket},
+    kill::{self, Kill, Seen},
+    ok::{self, OkPacket},
+    packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
+    result_set::{Definitions, LOCAL_INFILE, ResultHead},
+};
+
+/// What a client and a server can agree on with a relay between them that changes no byte. What a login alone is about
+/// is left out; so is compression, in which nothing could be followed.
+pub const RELAYED: Capabilities = Capabilities::FOUND_ROWS
+    .with(Capabilities::LONG_FLAG)
+    .with(Capabilities::LOCAL_FILES)
+    .with(Capabilities::IGNORE_SPACE)
+    .with(Capabilities::INTERACTIVE)
+    .with(Capabilities::TRANSACTIONS)
+    .with(Capabilities::MULTI_STATEMENTS)
+    .with(Capabilities::MULTI_RESULTS)
+    .with(Capabilities::PS_MULTI_RESULTS)
+    .with(Capabilities::SESSION_TRACK)
+    .with(Capabilities::DEPRECATE_EOF)
+    .with(Capabilities::QUERY_ATTRIBUTES)
+    .with(Capabilities::PROGRESS)
+    .with(Capabilities::BULK_OPERATIONS)
+    .with(Capabilities::EXTENDED_METADATA)
+    .with(Capabilities::CACHE_METADATA)
+    .with(Capabilities::BULK_UNIT_RESULTS);
+
+/// Commands that wait for their answers; nobody who reads answers has as many.
+const MAX_OUTSTANDING: usize = 4096;
+/// What of a packet may have to be here before it is passed on: an OK up to its warnings.
+const LOOK_BYTES: usize = 23;
+/// An ERR with this code reports progress ("Progress reporting").
+const PROGRESS_CODE: u16 = 0xffff;
+/// Of a packet that no command came before: a client's next command has 0.
+const FIRST_ANSWER: u8 = 1;
+
+/// One session between a client and a server, both logged in.
+#[derive(Debug)]
+pub struct Relay {
+    capabilities: Capabilities,
+    up: Frames,
+    down: Frames,
+    upward: Upward,
+    /// What the server is answering, or will next.
+    current: Option<Answer>,
+    later: VecDeque<Awaited>,
+    /// The number of the next packet to the client.
+    next: u8,
+    statements: MultiStatements,
+    transaction: Transaction,
+    doubt: Option<&'static str>,
+    last: Last,
+    kills: Kills,
+}
+
+/// What is done with a client's KILL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kills {
+    /// It is passed on.
+    Pass,
+    /// It is not passed on, and nothing behind it, if it names a number from this one on.
+    StopFrom(u32),
+}
+
+/// What a session leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// All is answered, and the server awaits commands.
+    Clean(Remains),
+    /// Nobody can say what the server will send next, for this reason.
+    Unknown(&'static str),
+}
+
+/// What of a session its reset must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Remains {
+    /// Whether a transaction is open.
+    pub transaction: Transaction,
+    /// Whether queries may still have as many statements as was agreed.
+    pub statements: MultiStatements,
+}
+
+/// Whether a transaction is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transaction {
+    /// None.
+    #[default]
+    None,
+    /// One.
+    Open,
+}
+
+/// How many statements a query may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MultiStatements {
+    /// As the login has agreed.
+    #[default]
+    AsAgreed,
+    /// A `COM_SET_OPTION` has come since.
+    Changed,
+}
+
+/// Where the current packet ends, in one direction, and whether its message goes on after it.
+#[derive(Debug, Default)]
+struct Frames {
+    left_bytes: usize,
+    continues: bool,
+}
+
+/// What the client's current message is, or its last one was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Upward {
+    /// A command without answer.
+    Silent,
+    /// The newest of those that will be answered.
+    Command,
+    /// A part of a file that the server has asked for.
+    File,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Awaited {
+    answer: Answer,
+    /// The number of its first packet.
+    next: u8,
+}
+
+/// How an answer goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// With an OK or an EOF, and that is all.
+    Word,
+    /// With a text, and that is all.
+    Text,
+    /// With an OK, a file, or the number of columns.
+    Results(Of),
+    Columns {
+        left: u16,
+        of: Of,
+    },
+    EndOfColumns(Of),
+    Rows(Of),
+    /// With what a statement takes and returns.
+    Prepared,
+    /// With definitions, so many packets of them.
+    Definitions {
+        left: u32,
+    },
+    /// With definitions until an EOF.
+    Fields,
+}
+
+/// What has results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Query,
+    /// Rows may stay in a cursor.
+    Execute,
+    /// Rows of a cursor.
+    Fetch,
+}
+
+/// The server's last message, as far as it matters to one who has to say goodbye in its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Other,
+    Error,
+}
+
+/// What is to be done with a command.
+enum Command {
+    Quit,
+    Silent,
+    SetOption,
+    Answered(Answer),
+}
+
+impl Frames {
+    /// Goes over what is there of the current packet; whether it ends in `input`.
+    #[inline]
+    fn skip(&mut self, input: &[u8], at: &mut usize) -> bool {
+        let bytes = self.left_bytes.min(input.len() - *at);
+        *at += bytes;
+        self.left_bytes -= bytes;
+        self.left_bytes == 0
+    }
+
+    /// Begins the packet with this header.
+    #[inline]
+    fn begin(&mut self, header: Header, at: &mut usize) {
+        *at += HEADER_BYTES;
+        self.left_bytes = header.length;
+        self.continues = header.length == MAX_PART_BYTES;
+    }
+
+    fn is_between_messages(&self) -> bool {
+        self.left_bytes == 0 && !self.continues
+    }
+}
+
+impl Relay {
+    /// A session in which nothing has been said, with what client and server have agreed on; both must have agreed on
+    /// the same.
+    pub fn new(capabilities: Capabilities) -> Self {
+        Self {
+            capabilities,
+            up: Frames::default(),
+            down: Frames::default(),
+            upward: Upward::Silent,
+            current: None,
+            later: VecDeque::new(),
+            next: FIRST_ANSWER,
+            statements: MultiStatements::AsAgreed,
+            transaction: Transaction::None,
+            doubt: None,
+            last: Last::Other,
+            kills: Kills::Pass,
+        }
+    }
+
+    /// Numbers of connections from this one on are not the server's: of commands that name them see [`Self::kill`].
+    #[must_use]
+    pub fn with_own_numbers(mut self, from: u32) -> Self {
+        self.kills = Kills::StopFrom(from);
+        self
+    }
+
+    /// The command that what was passed on has ended before, if it is one that names a number which is not the server's,
+    /// and its length. Its place must be taken by another one, see [`Self::replace_kill`].
+    pub fn kill(&self, input: &[u8]) -> Option<(Kill, usize)> {
+        let Kills::StopFrom(from) = self.kills else { return None };
+        if !self.up.is_between_messages() || self.upward == Upward::File {
+            return None;
+        }
+        let (header, payload) = packet::peek_header(input)?;
+        match kill::look(header, payload, self.capabilities) {
+            Seen::Kill(kill) if kill.number >= from => Some((kill, HEADER_BYTES + header.length)),
+            _ => None,
+        }
+    }
+
+    /// Another command is sent in a [`Self::kill`]'s place, which is answered alike.
+    pub fn replace_kill(&mut self, input: &[u8]) -> Result<(), Error> {
+        let kills = std::mem::replace(&mut self.kills, Kills::Pass);
+        let replaced = match packet::peek_header(input) {
+            Some((header, &[kind, ..])) => self.begins(kind, header).map(drop),
+            _ => Ok(()),
+        };
+        self.kills = kills;
+        replaced
+    }
+
+    /// Looks at the next bytes from the client: those that were not passed on before, and newer ones. An error is final,
+    /// and the client's; [`Error::NotPooled`] is what it is to be told.
+    pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
+        let mut at = 0;
+        let goodbye = loop {
+            if !self.up.skip(input, &mut at) {
+                break Goodbye::None;
+            }
+            let Some((header, payload)) = packet::peek_header(&input[at..]) else { break Goodbye::None };
+            if self.up.continues {
+                self.goes_on(header);
+            } else if self.upward == Upward::File {
+                self.part_of_file(header);
+            } else if header.length == 0 {
+                return Err(broken("command", "it is empty"));
+            } else {
+                let Some(&kind) = payload.first() else { break Goodbye::None };
+                if self.stops_before(header, payload) {
+                    break Goodbye::None;
+                }
+                if self.begins(kind, header)? == Goodbye::Said {
+                    break Goodbye::Said;
+                }
+            }
+            self.up.begin(header, &mut at);
+        };
+        Ok(FromClient { pass_bytes: at, goodbye })
+    }
+
+    /// Whether a command must not be passed on, or that cannot be told yet.
+    #[inline]
+    fn stops_before(&self, header: Header, payload: &[u8]) -> bool {
+        let Kills::StopFrom(from) = self.kills else { return false };
+        match kill::look(header, payload, self.capabilities) {
+            Seen::Other => false,
+            Seen::Unfinished => true,
+            Seen::Kill(kill) => kill.number >= from,
+        }
+    }
+
+    /// A command begins.
+    fn begins(&mut self, kind: u8, header: Header) -> Result<Goodbye, Error> {
+        if header.sequence != 0 {
+            return Err(broken("command", "a packet is missing or out of order"));
+        }
+        match command(kind)? {
+            Command::Quit => return Ok(Goodbye::Said),
+            Command::Silent => self.upward = Upward::Silent,
+            Command::SetOption => {
+                self.statements = MultiStatements::Changed;
+                self.owes(Answer::Word)?;
+            }
+            Command::Answered(answer) => self.owes(answer)?,
+        }
+        Ok(Goodbye::None)
+    }
+
+    #[inline]
+    fn owes(&mut self, answer: Answer) -> Result<(), Error> {
+        self.upward = Upward::Command;
+        if self.current.is_none() {
+            self.current = Some(answer);
+            self.next = FIRST_ANSWER;
+        } else if self.later.len() < MAX_OUTSTANDING {
+            self.later.push_back(Awaited { answer, next: FIRST_ANSWER });
+        } else {
+            return Err(broken("command", "too many others wait for their answers"));
+        }
+        Ok(())
+    }
+
+    /// Another packet of the client's message.
+    fn goes_on(&mut self, header: Header) {
+        let next = header.sequence.wrapping_add(1);
+        match (self.upward, self.later.back_mut()) {
+            (Upward::Silent, _) => {}
+            (Upward::Command, Some(newest)) => newest.next = next,
+            (Upward::Command | Upward::File, _) => self.next = next,
+        }
+    }
+
+    /// The file ends with a message that is empty.
+    fn part_of_file(&mut self, header: Header) {
+        self.next = header.sequence.wrapping_add(1);
+        if header.length == 0 {
+            self.upward = Upward::Command;
+        }
+    }
+
+    /// Looks at the next bytes from the server: those that were not passed on before, and newer ones. So many of them
+    /// may be passed on; less than a header may be left, or the beginning of a message. An error is final.
+    pub fn from_server(&mut self, input: &[u8]) -> Result<usize, Error> {
+        let mut at = 0;
+        loop {
+            if !self.down.skip(input, &mut at) {
+                return Ok(at);
+            }
+            let Some((header, payload)) = packet::peek_header(&input[at..]) else { return Ok(at) };
+            if !self.down.continues {
+                let is_row = match (self.current, payload.first()) {
+                    (_, None) if header.length > 0 => return Ok(at),
+                    (Some(Answer::Rows(_)), Some(&first)) if header.length > 0 => is_row(first, header),
+                    _ => false,
+                };
+                if !is_row {
+                    // At once, so that it is not taken for the answer to what is said next.
+                    let here = &payload[..payload.len().min(header.length)];
+                    if self.current.is_none() && !ErrPacket::is(here) {
+                        return Err(broken("answer", "nothing was asked"));
+                    }
+                    let look = header.length.min(LOOK_BYTES);
+                    let Some(look) = here.get(..look) else { return Ok(at) };
+                    self.answer(header, look)?;
+                    self.down.begin(header, &mut at);
+                    continue;
+                }
+                self.last = Last::Other;
+            }
+            self.next = header.sequence.wrapping_add(1);
+            self.down.begin(header, &mut at);
+        }
+    }
+
+    /// Takes the beginning of a message that is not a row.
+    fn answer(&mut self, header: Header, look: &[u8]) -> Result<(), Error> {
+        let Some(answer) = self.current else { return self.unasked(look) };
+        self.next = header.sequence.wrapping_add(1);
+        self.last = Last::Other;
+        if ErrPacket::is(look) {
+            return self.refused(look);
+        }
+        let next = match answer {
+            Answer::Word => {
+                self.heard(OkPacket::parse_any(look)?);
+                None
+            }
+            Answer::Text => None,
+            Answer::Results(of) => self.results(look, of)?,
+            Answer::Columns { left: 1, of } => Some(self.after_columns(of)),
+            Answer::Columns { left, of } => Some(Answer::Columns { left: left - 1, of }),
+            Answer::EndOfColumns(of) => {
+                let end = OkPacket::parse_eof(look)?;
+                self.heard(end);
+                (of != Of::Execute || !end.cursor_exists()).then_some(Answer::Rows(of))
+            }
+            Answer::Rows(of) => {
+                if look.is_empty() {
+                    return Err(broken("row", "it is empty"));
+                }
+                let end = OkPacket::parse_end_of_rows(look, self.capabilities)?;
+                self.ended(end, of)
+            }
+            Answer::Prepared => definitions(Prepared::parse(look)?.definitions(self.capabilities)),
+            Answer::Definitions { left } => definitions(left - 1),
+            Answer::Fields if ends_fields(header, look) => None,
+            Answer::Fields => Some(Answer::Fields),
+        };
+        self.goes_on_with(next);
+        Ok(())
+    }
+
+    /// The first message of an answer that may have results.
+    fn results(&mut self, look: &[u8], of: Of) -> Result<Option<Answer>, Error> {
+        if OkPacket::is(look) {
+            let ok = OkPacket::parse(look)?;
+            return Ok(self.ended(ok, of));
+        }
+        if look.first() == Some(&LOCAL_INFILE) {
+            return self.asks_for_file(of).map(Some);
+        }
+        let ResultHead { columns, definitions } = ResultHead::parse(look, self.capabilities)?;
+        Ok(Some(match definitions {
+            Definitions::Follow => Answer::Columns { left: columns, of },
+            Definitions::LeftOut => self.after_columns(of),
+        }))
+    }
+
+    fn asks_for_file(&mut self, of: Of) -> Result<Answer, Error> {
+        let reason = if !self.capabilities.contains(Capabilities::LOCAL_FILES) {
+            "it asks for a local file, which was not offered"
+        } else if self.upward != Upward::Command || !self.up.is_between_messages() || !self.later.is_empty() {
+            "it asks for a local file while the client says something else"
+        } else {
+            self.upward = Upward::File;
+            return Ok(Answer::Results(of));
+        };
+        Err(broken("result", reason))
+    }
+
+    fn after_columns(&self, of: Of) -> Answer {
+        let eof_follows = !self.capabilities.contains(Capabilities::DEPRECATE_EOF);
+        if eof_follows { Answer::EndOfColumns(of) } else { Answer::Rows(of) }
+    }
+
+    /// A result has ended; what follows it.
+    fn ended(&mut self, end: OkPacket, of: Of) -> Option<Answer> {
+        self.heard(end);
+        (of != Of::Fetch && end.more_results_exist()).then_some(Answer::Results(of))
+    }
+
+    fn heard(&mut self, end: OkPacket) {
+        self.transaction = if end.is_in_transaction() { Transaction::Open } else { Transaction::None };
+    }
+
+    fn refused(&mut self, look: &[u8]) -> Result<(), Error> {
+        let is_progress = ErrPacket::parse(look)?.code == PROGRESS_CODE;
+        if is_progress && self.capabilities.contains(Capabilities::PROGRESS) {
+            return Ok(());
+        }
+        self.last = Last::Error;
+        if self.upward == Upward::File {
+            self.doubt = Some("the server would not have the client's file");
+        }
+        self.goes_on_with(None);
+        Ok(())
+    }
+
+    /// What comes when no answer is awaited: the server's last words, if they are that.
+    fn unasked(&mut self, look: &[u8]) -> Result<(), Error> {
+        ErrPacket::parse(look)?;
+        self.last = Last::Error;
+        self.doubt = Some("the server has said more than it was asked");
+        Ok(())
+    }
+
+    /// The answer goes on with this, or with nothing, and then the next one is the current one.
+    fn goes_on_with(&mut self, next: Option<Answer>) {
+        self.current = next;
+        if next.is_none() {
+            let awaited = self.later.pop_front();
+            self.next = awaited.map_or(FIRST_ANSWER, |awaited| awaited.next);
+            self.current = awaited.map(|awaited| awaited.answer);
+        }
+    }
+
+    /// Where the session stands, as a client leaves it.
+    pub fn rest(&self) -> Rest {
+        if let Some(doubt) = self.doubt {
+            return Rest::Unknown(doubt);
+        }
+        if !self.up.is_between_messages() {
+            return Rest::Unknown("the client left in the middle of a command");
+        }
+        if self.upward == Upward::File {
+            return Rest::Unknown("the client left in the middle of a file");
+        }
+        if self.current.is_some() || !self.down.is_between_messages() {
+            return Rest::Unknown("the client left before all was answered");
+        }
+        Rest::Clean(Remains { transaction: self.transaction, statements: self.statements })
+    }
+
+    /// Whether an ERR of one's own could be put behind what was passed on to the client: it ends the answer that the
+    /// client reads, or the next one.
+    pub fn between_answers(&self) -> bool {
+        self.down.is_between_messages()
+    }
+
+    /// The number that such an ERR must have.
+    pub fn next_sequence(&self) -> u8 {
+        self.next
+    }
+
+    /// Whether the server's last message was an error: if it closes the connection now, it has said why.
+    pub fn error_was_last(&self) -> bool {
+        self.last == Last::Error
+    }
+}
+
+/// What a command's answer will be ("Command Phase").
+fn command(kind: u8) -> Result<Command, Error> {
+    let refused = |command| Err(Error::NotPooled { command });
+    let answer = match kind {
+        0x01 => return Ok(Command::Quit),
+        // COM_STMT_SEND_LONG_DATA and COM_STMT_CLOSE.
+        0x18 | 0x19 => return Ok(Command::Silent),
+        0x1b => return Ok(Command::SetOption),
+        // COM_INIT_DB, COM_CREATE_DB, COM_DROP_DB, COM_REFRESH, COM_SHUTDOWN, COM_PROCESS_KILL, COM_DEBUG, COM_PING,
+        // COM_STMT_RESET and COM_RESET_CONNECTION.
+        0x02 | 0x05 | 0x06 | 0x07 | 0x08 | 0x0c | 0x0d | 0x0e | 0x1a | 0x1f => Answer::Word,
+        // COM_QUERY and COM_PROCESS_INFO.
+        0x03 | 0x0a => Answer::Results(Of::Query),
+        // COM_FIELD_LIST.
+        0x04 => Answer::Fields,
+        // COM_STATISTICS.
+        0x09 => Answer::Text,
+        // COM_STMT_PREPARE.
+        0x16 => Answer::Prepared,
+        // COM_STMT_EXECUTE, and MariaDB's COM_STMT_BULK_EXECUTE.
+        0x17 | 0xfa => Answer::Results(Of::Execute),
+        // COM_STMT_FETCH.
+        0x1c => Answer::Rows(Of::Fetch),
+        0x11 => return refused("COM_CHANGE_USER"),
+        0x12 => return refused("COM_BINLOG_DUMP"),
+        0x13 => return refused("COM_TABLE_DUMP"),
+        0x15 => return refused("COM_REGISTER_SLAVE"),
+        0x1e => return refused("COM_BINLOG_DUMP_GTID"),
+        0x20 => return refused("COM_CLONE"),
+        0x21 => return refused("COM_SUBSCRIBE_GROUP_REPLICATION_STREAM"),
+        _ => return Err(broken("command", "of an unknown kind")),
+    };
+    Ok(Command::Answered(answer))
+}
+
+fn definitions(left: u32) -> Option<Answer> {
+    (left > 0).then_some(Answer::Definitions { left })
+}
+
+/// Whether what begins so is a row, rather than the rows' end or an ERR.
+#[inline]
+fn is_row(first: u8, header: Header) -> bool {
+    match first {
+        err::HEADER => false,
+        // In a row it announces a cell too long for this packet.
+        ok::EOF_HEADER => header.length == MAX_PART_BYTES,
+        _ => true,
+    }
+}
+
+fn ends_fields(header: Header, look: &[u8]) -> bool {
+    look.first() == Some(&ok::EOF_HEADER) && header.length < MAX_PART_BYTES
+}
+
+fn broken(message: &'static str, reason: &'static str) -> Error {
+    Error::Protocol { message, reason }
+}

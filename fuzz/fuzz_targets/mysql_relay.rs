@@ -1,0 +1,99 @@
+//! What clients and servers say, hostile or not, past a relay: at once and in portions, which must come to the same, and
+//! nothing is passed on that did not come.
+//!
+//! Input: one byte of choices, one byte for the portions' size, then turns: a byte whose lowest bit says who speaks and
+//! whose rest how much, and what is said.
+#![no_main]
+
+use ciphertoll_wire::mysql::{
+    Capabilities, Error,
+    relay::{RELAYED, Relay, Rest},
+};
+use ciphertoll_wire::relay::Goodbye;
+use libfuzzer_sys::fuzz_target;
+
+/// What one of the two has not been rid of.
+#[derive(Default)]
+struct Side {
+    held: Vec<u8>,
+    passed: usize,
+}
+
+struct Line {
+    relay: Relay,
+    up: Side,
+    down: Side,
+    ended: Option<Result<Goodbye, Error>>,
+}
+
+impl Line {
+    fn new(agreed: Capabilities) -> Self {
+        Self { relay: Relay::new(agreed), up: Side::default(), down: Side::default(), ended: None }
+    }
+
+    fn hear(&mut self, is_up: bool, said: &[u8]) {
+        if self.ended.is_some() {
+            return;
+        }
+        let side = if is_up { &mut self.up } else { &mut self.down };
+        side.held.extend_from_slice(said);
+        let pass_bytes = if is_up {
+            match self.relay.from_client(&side.held) {
+                Ok(taken) => {
+                    if taken.goodbye == Goodbye::Said {
+                        self.ended = Some(Ok(Goodbye::Said));
+                    }
+                    Ok(taken.pass_bytes)
+                }
+                Err(error) => Err(error),
+            }
+        } else {
+            self.relay.from_server(&side.held)
+        };
+        match pass_bytes {
+            Ok(bytes) => {
+                side.passed += bytes;
+                side.held.drain(..bytes);
+                // What is held is less than what has to be looked at.
+                assert!(side.held.len() < 64 || self.ended.is_some());
+            }
+            Err(error) => self.ended = Some(Err(error)),
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let &[choices, size, ref turns @ ..] = data else { return };
+    let mut agreed = RELAYED;
+    for (bit, capability) in [Capabilities::DEPRECATE_EOF, Capabilities::CACHE_METADATA, Capabilities::LOCAL_FILES]
+        .into_iter()
+        .enumerate()
+    {
+        if choices >> bit & 1 == 1 {
+            agreed = agreed.without(capability);
+        }
+    }
+    let (mut whole, mut portions) = (Line::new(agreed), Line::new(agreed));
+    let mut rest = turns;
+    while let Some((&turn, said)) = rest.split_first() {
+        let (said, later) = said.split_at(usize::from(turn >> 1).min(said.len()));
+        rest = later;
+        if said.is_empty() {
+            continue;
+        }
+        let is_up = turn & 1 == 0;
+        whole.hear(is_up, said);
+        for portion in said.chunks(usize::from(size).max(1)) {
+            portions.hear(is_up, portion);
+        }
+        assert_eq!(whole.ended, portions.ended);
+        if whole.ended.is_none() {
+            assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
+            assert_eq!(whole.relay.rest(), portions.relay.rest());
+            assert_eq!(whole.relay.next_sequence(), portions.relay.next_sequence());
+            if let Rest::Clean(_) = whole.relay.rest() {
+                assert!(whole.relay.between_answers());
+            }
+        }
+    }
+});

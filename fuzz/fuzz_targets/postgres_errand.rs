@@ -1,0 +1,45 @@
+//! A hostile server's bytes as the answers to what a pool asks on its own account, at once and in portions, which must
+//! come to the same.
+//!
+//! Input: one byte for what is asked, one byte for the portions' size, then the answers.
+#![no_main]
+
+use ciphertoll_wire::postgres::{
+    Error, Parameters, Response, TransactionStatus, errand::Errand,
+};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let &[asked, size, ref bytes @ ..] = data else { return };
+    let whole = run(asked, bytes, usize::MAX);
+    // Of nothing there is no end.
+    assert!(asked & 3 != 0 || !matches!(whole.0, Some(Ok(_))));
+    assert_eq!(whole, run(asked, bytes, usize::from(size).max(1)));
+});
+
+type End = Option<Result<TransactionStatus, Error>>;
+
+fn run(asked: u8, bytes: &[u8], size: usize) -> (End, Parameters) {
+    let (mut out, mut parameters) = (Vec::new(), Parameters::default());
+    let errand = match asked & 3 {
+        0 => Ok(Errand::nothing()),
+        1 => Errand::reset(TransactionStatus::Idle, &mut out),
+        2 => Errand::reset(TransactionStatus::InTransaction, &mut out),
+        _ => Errand::settings([("application_name", "x"), ("TimeZone", "UTC")], &mut out),
+    };
+    let mut errand = errand.expect("it can be written");
+    let mut received = Vec::new();
+    for portion in bytes.chunks(size) {
+        received.extend_from_slice(portion);
+        let mut input = received.as_slice();
+        let response = errand.step(&mut input, &mut parameters);
+        let unread = input.len();
+        received.drain(..received.len() - unread);
+        match response {
+            Ok(Response::NeedInput) => {}
+            Ok(Response::Done(status)) => return (Some(Ok(status)), parameters),
+            Err(error) => return (Some(Err(error)), parameters),
+        }
+    }
+    (None, parameters)
+}

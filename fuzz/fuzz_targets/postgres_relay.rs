@@ -1,0 +1,84 @@
+//! What clients and servers say, hostile or not, past a relay: at once and in portions, which must come to the same, and
+//! nothing is passed on that did not come.
+//!
+//! Input: one byte for the portions' size, then turns: a byte whose lowest bit says who speaks and whose rest how much,
+//! and what is said.
+#![no_main]
+
+use ciphertoll_wire::postgres::{
+    Error, Parameters,
+    message::MAX_LOGIN_PAYLOAD_BYTES,
+    relay::{Relay, Rest},
+};
+use ciphertoll_wire::relay::Goodbye;
+use libfuzzer_sys::fuzz_target;
+
+/// What one of the two has not been rid of.
+#[derive(Default)]
+struct Side {
+    held: Vec<u8>,
+    passed: usize,
+}
+
+#[derive(Default)]
+struct Line {
+    relay: Relay,
+    parameters: Parameters,
+    up: Side,
+    down: Side,
+    ended: Option<Result<Goodbye, Error>>,
+}
+
+impl Line {
+    fn hear(&mut self, is_up: bool, said: &[u8]) {
+        if self.ended.is_some() {
+            return;
+        }
+        let side = if is_up { &mut self.up } else { &mut self.down };
+        side.held.extend_from_slice(said);
+        let pass_bytes = if is_up {
+            self.relay.from_client(&side.held).map(|taken| {
+                if taken.goodbye == Goodbye::Said {
+                    self.ended = Some(Ok(Goodbye::Said));
+                }
+                taken.pass_bytes
+            })
+        } else {
+            self.relay.from_server(&side.held, &mut self.parameters)
+        };
+        match pass_bytes {
+            Ok(bytes) => {
+                side.passed += bytes;
+                side.held.drain(..bytes);
+                assert!(side.held.len() < MAX_LOGIN_PAYLOAD_BYTES || self.ended.is_some());
+            }
+            Err(error) => self.ended = Some(Err(error)),
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&size, mut rest)) = data.split_first() else { return };
+    let (mut whole, mut portions) = (Line::default(), Line::default());
+    while let Some((&turn, said)) = rest.split_first() {
+        let (said, later) = said.split_at(usize::from(turn >> 1).min(said.len()));
+        rest = later;
+        if said.is_empty() {
+            continue;
+        }
+        let is_up = turn & 1 == 0;
+        whole.hear(is_up, said);
+        for portion in said.chunks(usize::from(size).max(1)) {
+            portions.hear(is_up, portion);
+        }
+        assert_eq!(whole.ended, portions.ended);
+        if whole.ended.is_none() {
+            assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
+            assert_eq!(whole.relay.rest(), portions.relay.rest());
+            assert_eq!(whole.parameters, portions.parameters);
+            if let Rest::Clean(_) = whole.relay.rest() {
+                assert!(whole.relay.between_answers());
+            }
+        }
+    }
+});
