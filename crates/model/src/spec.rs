@@ -13,8 +13,6 @@ use crate::factor::{
 use crate::plan::Plan;
 use crate::settings::Settings;
 
-/// Engines whose protocol the sidecar speaks: for these the quick run has it beside.
-const SIDECAR_SPEAKS: [Engine; 3] = [Engine::MariaDb, Engine::MySql, Engine::Postgres];
 /// A quick run that takes longer has less in it.
 const QUICK_LIMIT: Duration = Duration::from_secs(165);
 
@@ -315,18 +313,12 @@ impl Spec {
         }
     }
 
-    /// The same with the sidecar beside, where it speaks the server's protocol. Where that takes too long, TLS 1.2 is left
-    /// out, then the second server.
+    /// The same with the sidecar beside. Where that takes too long, TLS 1.2 is left out, then the second server.
     pub fn quick_with_sidecar(servers: &[ServerLevel]) -> Self {
         let sidecar = Path::Proxy(Proxy::of(ProxyProgram::Sidecar));
         let older = Path::tls(TlsVersion::Tls12, ServerKey::P256);
-        let spoken_to: Vec<ServerLevel> =
-            servers.iter().filter(|server| SIDECAR_SPEAKS.contains(&server.engine)).cloned().collect();
         let mut spec = Self::quick(servers);
-        if spoken_to.is_empty() {
-            return spec;
-        }
-        let cured = |grid: &Grid| Grid { server: spoken_to.clone(), path: vec![sidecar], ..grid.clone() };
+        let cured = |grid: &Grid| Grid { path: vec![sidecar], ..grid.clone() };
         let beside: Vec<Grid> = spec.grids.iter().filter(|grid| grid.auth.is_none()).map(cured).collect();
         spec.grids.extend(beside);
         let is_long =

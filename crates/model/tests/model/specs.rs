@@ -130,20 +130,22 @@ fn quick(engines: &[Engine]) -> (Spec, Plan) {
 }
 
 #[test]
-fn a_quick_run_has_the_sidecar_where_it_speaks_the_protocol() {
+fn a_quick_run_has_the_sidecar_beside() {
     let (spec, plan) = quick(&[Engine::MariaDb, Engine::Postgres]);
     let proxied: Vec<_> = plan.cells.iter().filter(|cell| cell.treatment.path.as_proxy().is_some()).collect();
-    let workloads: Vec<Workload> = proxied.iter().map(|cell| cell.workload).collect();
-    assert_eq!(workloads, [Workload::Connect, Workload::PointSelect]);
-    assert!(proxied.iter().all(|cell| cell.treatment.server.engine == Engine::Postgres));
+    let mut found: Vec<_> =
+        proxied.iter().map(|cell| (cell.treatment.server.engine, cell.workload)).collect();
+    found.sort_by_key(|(engine, workload)| (workload.to_string(), engine.to_string()));
+    let both = [Engine::MariaDb, Engine::Postgres];
+    let expected =
+        [Workload::Connect, Workload::PointSelect].map(|workload| both.map(|engine| (engine, workload)));
+    assert_eq!(found, expected.concat());
     // Each is compared with plain.
     for cell in proxied {
         let at = plan.cells.iter().position(|other| other == cell).unwrap();
         assert_eq!(plan.cells[plan.baseline_of(at)].treatment.path, Path::Plain);
     }
     assert_eq!(Spec::from_toml(&spec.to_toml()), Ok(spec));
-    let servers = [ServerLevel::of(Engine::MariaDb)];
-    assert_eq!(Spec::quick_with_sidecar(&servers), Spec::quick(&servers));
 }
 
 #[test]
