@@ -4,6 +4,7 @@
 //! [`Channel`] is a socket with or without TLS in it and whole buffers around it; [`Connecting`]
 //! takes a channel from `socket()` to authenticated and times each [`Phase`] on the way.
 
+mod accepting;
 pub mod blocking;
 mod buffer;
 mod channel;
@@ -16,6 +17,7 @@ mod resolve;
 mod socket;
 pub mod tls;
 
+pub use accepting::Accepted;
 pub use channel::{Channel, Received, Sent, Spare};
 pub use connecting::{Connected, Connecting, ContextSource, Dialer, Progress};
 pub use error::{Error, Fault};

@@ -4,13 +4,16 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use ciphertoll_net as net;
+use ciphertoll_wire::Response;
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session::{self, ServerInfo};
-use ciphertoll_wire::{Response, Secret};
+use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use crate::mark::Mark;
 use crate::refusal::Refusal;
-use crate::settings::StartError;
-use crate::url::ServerUrl;
+use crate::settings::{Settings, StartError};
 
 /// A protocol as the engine speaks it, and what of the settings is the protocol's.
 pub trait Dialect: Sized {
@@ -32,8 +35,14 @@ pub trait Dialect: Sized {
     /// Who says the first word between a client and the proxy.
     const FIRST_WORD: FirstWord;
 
-    /// The protocol with what the operator has said of it.
-    fn new(making: Making<'_>) -> Result<Self, StartError>;
+    /// Takes what is the protocol's from the settings, and hashes passwords where clients must prove that they know them.
+    fn of(settings: &Settings) -> Result<Self, StartError>;
+
+    /// Goes on with the users, passwords and demands on clients of `newer`. What sessions have is theirs.
+    fn renew(&mut self, newer: Self);
+
+    /// Forgets what connections have taught: there will be new ones.
+    fn forget(&mut self);
 
     /// A connection that must be opened before clients are let in, who are told what the server says of itself; none
     /// where that is known.
@@ -48,8 +57,14 @@ pub trait Dialect: Sized {
     /// Which connections a client can be given, or why it can have none.
     fn key(&self, wanted: &Self::Wanted) -> Result<Self::Key, Refusal>;
 
-    /// The login of a new connection.
-    fn login(&self, key: &Self::Key) -> Dialing;
+    /// What clients ask for that leave the database to others: one for each user, the server's URL's first.
+    fn usual_keys(&self) -> &[Self::Key];
+
+    /// What a connection would be logged in with now; none where its user is none of ours any more.
+    fn mark(&self, key: &Self::Key) -> Option<Mark>;
+
+    /// The login of a new connection; none where its user is none of ours any more.
+    fn login(&self, key: &Self::Key) -> Option<Dialing>;
 
     /// What asks for the end of what a connection does, by a connection of its own; none if the protocol has no such.
     fn cancel(&self, facts: &Self::Facts) -> Option<Dialing>;
@@ -85,6 +100,9 @@ pub trait Dialect: Sized {
         to_server: &mut Vec<u8>,
     ) -> Result<Self::Errand, session::Error>;
 
+    /// Asks a server whether it is there.
+    fn ping(&self, facts: &mut Self::Facts, to_server: &mut Vec<u8>) -> Result<Self::Errand, session::Error>;
+
     /// Nothing is asked; what a server says unasked is read.
     fn nothing(&self) -> Self::Errand;
 
@@ -94,6 +112,9 @@ pub trait Dialect: Sized {
 
 /// What connections have in common that clients can take from one another.
 pub trait Key: Clone + Debug + Eq + Hash {
+    /// As whom.
+    fn user(&self) -> &str;
+
     /// To which database.
     fn database(&self) -> &str;
 }
@@ -106,6 +127,9 @@ pub trait Front {
     /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. After anything but
     /// [`FrontStep::NeedInput`] it is over.
     fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> FrontStep<Self::Wanted>;
+
+    /// The client's way is encrypted now. By its certificate, if it has shown one that was verified, it is `name`.
+    fn encrypted(&mut self, name: Option<String>);
 
     /// Appends why the client is not let in.
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
@@ -182,27 +206,6 @@ pub trait Errand {
     ) -> Result<Response<Settled>, session::Error>;
 }
 
-/// What a protocol is made with.
-pub struct Making<'a> {
-    /// The server.
-    pub server: &'a ServerUrl,
-    /// What it lets the proxy in with.
-    pub password: Secret,
-    /// Whom clients must convince.
-    pub judge: Judge,
-    /// How long a client has a server connection.
-    pub pooling: Pooling,
-}
-
-/// Whom clients must convince.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judge {
-    /// The kernel, which says who they are.
-    Kernel,
-    /// The proxy, which knows the password.
-    Proxy,
-}
-
 /// Who speaks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstWord {
@@ -222,8 +225,21 @@ pub enum Admission {
         /// Its user.
         uid: u32,
     },
-    /// It must prove that it knows the password.
-    Password,
+    /// It has come by unix socket, and must prove that it knows the password.
+    PasswordByUnix,
+    /// It has come by TCP, and must prove that it knows the password.
+    PasswordByTcp(Way),
+    /// It must begin with TLS and show a certificate with the name of the user whom it names.
+    Certificate,
+}
+
+/// What a client's start-up goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// As it comes.
+    Plain,
+    /// TLS, with which it must begin.
+    Tls,
 }
 
 /// What a step of a start-up has come to.
@@ -231,6 +247,8 @@ pub enum Admission {
 pub enum FrontStep<W> {
     /// The client must go on.
     NeedInput,
+    /// The client begins with TLS, if it has not yet. When that is done, [`Front::encrypted`] is told.
+    StartTls,
     /// The client is in, and shall have a session. It has not been told so.
     Login(W),
     /// The client wants the command of another one to end.
@@ -334,12 +352,13 @@ pub enum Place {
 }
 
 /// How long a client has a server connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pooling {
     /// Until it leaves.
     #[default]
     Session,
-    /// Until its transaction ends.
+    /// Until its transaction ends: more clients than connections.
     Transaction,
 }
 

@@ -1,5 +1,6 @@
 //! A client's start-up, from its first byte until it is known who it is and what it wants.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
@@ -15,8 +16,6 @@ use crate::dialect::FrontStep;
 use crate::refusal::Refusal;
 use crate::wanted::Wanted;
 
-/// As drivers expect it of anything that does not come by unix socket.
-const ITERATIONS: u32 = 4096;
 const SALT_BYTES: usize = 16;
 /// One for TLS and one for GSSAPI's encryption.
 const MAX_REQUESTS: u8 = 2;
@@ -33,12 +32,28 @@ pub enum Admission {
     },
     /// Prove that it knows the password.
     Password(Arc<Gate>),
+    /// Show a certificate with the name of the user whom it names.
+    Certificate,
+}
+
+/// Whether a client's way is encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Way {
+    /// It is not, and need not be.
+    #[default]
+    Plain,
+    /// It must be, and is not yet.
+    Wanted,
+    /// It is.
+    Encrypted {
+        /// Who the client is by its certificate, if it has shown one that was verified.
+        name: Option<String>,
+    },
 }
 
 /// Judges proofs.
 pub struct Gate {
-    user: String,
-    verifier: Verifier,
+    verifiers: HashMap<String, Verifier>,
     /// For users that are not there: it has the same salt and costs the same, and no password fits.
     decoy: Verifier,
 }
@@ -46,6 +61,7 @@ pub struct Gate {
 /// A client's start-up, stepped with its bytes.
 pub struct Front {
     admission: Admission,
+    way: Way,
     stage: Stage,
 }
 
@@ -57,30 +73,54 @@ enum Stage {
 }
 
 impl Gate {
+    /// As drivers expect it of anything that does not come by unix socket, and the fewest that some of them take.
+    pub const USUAL_ITERATIONS: u32 = 4096;
+
     /// Lets in those who know the password of `user`.
     pub fn new(user: &str, password: &Secret) -> Result<Self, scram::Error> {
+        Self::of([(user, password)], Self::USUAL_ITERATIONS)
+    }
+
+    /// Lets in those who know the password of the one of these whom they name, and have hashed it so often.
+    pub fn of<'a>(
+        users: impl IntoIterator<Item = (&'a str, &'a Secret)>,
+        iterations: u32,
+    ) -> Result<Self, scram::Error> {
         let random = |bytes: &mut [u8]| {
             openssl::rand::rand_bytes(bytes).map_err(|_| scram::Error::Crypto { operation: "random bytes" })
         };
+        // One salt for all, also for those who are not there: it must not tell who is.
         let (mut salt, mut nobodys) = ([0; SALT_BYTES], [0; SALT_BYTES]);
         random(&mut salt)?;
         random(&mut nobodys)?;
-        Ok(Self {
-            user: user.to_owned(),
-            verifier: Verifier::with_salt(password.expose(), ITERATIONS, &salt)?,
-            decoy: Verifier::with_salt(&nobodys, ITERATIONS, &salt)?,
-        })
+        let verifier = |password: &[u8]| Verifier::with_salt(password, iterations, &salt);
+        let verifiers = users
+            .into_iter()
+            .map(|(user, password)| Ok((user.to_owned(), verifier(password.expose())?)))
+            .collect::<Result<_, scram::Error>>()?;
+        Ok(Self { verifiers, decoy: verifier(&nobodys)? })
     }
 
     fn verifier_of(&self, user: &str) -> &Verifier {
-        if user == self.user { &self.verifier } else { &self.decoy }
+        self.verifiers.get(user).unwrap_or(&self.decoy)
     }
 }
 
 impl Front {
     /// A client that has said nothing yet.
     pub fn new(admission: Admission) -> Self {
-        Self { admission, stage: Stage::Startup { requests: 0 } }
+        Self { admission, way: Way::Plain, stage: Stage::Startup { requests: 0 } }
+    }
+
+    /// The same for one who must do so by TLS.
+    pub fn by_tls(admission: Admission) -> Self {
+        Self { way: Way::Wanted, ..Self::new(admission) }
+    }
+
+    /// The client's way is encrypted now. By its certificate, if it has shown one that was verified, it is `name`.
+    pub fn encrypted(&mut self, name: Option<String>) {
+        self.way = Way::Encrypted { name };
+        self.stage = Stage::Startup { requests: MAX_REQUESTS };
     }
 
     /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. After anything but
@@ -105,6 +145,11 @@ impl Front {
                 self.stage = Stage::Startup { requests };
                 Some(FrontStep::NeedInput)
             }
+            Ok(Some(Startup::TlsRequest)) if self.way == Way::Wanted => {
+                write_tls_answer(out, TlsAnswer::Yes);
+                Some(FrontStep::StartTls)
+            }
+            Ok(Some(Startup::DirectTls)) if self.way == Way::Wanted => Some(FrontStep::StartTls),
             Ok(Some(Startup::TlsRequest | Startup::GssEncRequest)) => {
                 if requests >= MAX_REQUESTS {
                     return Some(FrontStep::HangUp("it asks for encryption again and again"));
@@ -135,14 +180,23 @@ impl Front {
             Ok(wanted) => wanted,
             Err(refusal) => return Some(FrontStep::Refuse(refusal)),
         };
+        if self.way == Way::Wanted {
+            let message = "this proxy lets clients in by TLS only";
+            return Some(FrontStep::Refuse(Refusal::new(Refusal::WHO, message)));
+        }
         let names = message.parameters().map(|(name, _)| name);
         let unknown: Vec<&[u8]> = names.filter(|name| name.starts_with(b"_pq_.")).collect();
         if message.version > PROTOCOL_3_0 || !unknown.is_empty() {
             // Only more than a gigabyte of options could not be written.
             let _ = write_negotiate_protocol_version(out, PROTOCOL_3_0, &unknown);
         }
-        match self.admission {
-            Admission::Granted | Admission::Denied { .. } => Some(FrontStep::Login(wanted)),
+        match &self.admission {
+            Admission::Granted => Some(FrontStep::Login(wanted)),
+            Admission::Denied { .. } => None,
+            Admission::Certificate => Some(match &self.way {
+                Way::Encrypted { name: Some(name) } if *name == wanted.user => FrontStep::Login(wanted),
+                _ => wrong_certificate(&wanted.user),
+            }),
             Admission::Password(_) => {
                 let mechanisms = vec![Mechanism::Sha256.name().as_bytes()];
                 let _ = write_authentication(out, &Authentication::Sasl { mechanisms });
@@ -210,6 +264,12 @@ impl Front {
 fn wrong_password(user: &str) -> FrontStep<Wanted> {
     let message = format!("password authentication failed for user \"{user}\"");
     FrontStep::Refuse(Refusal::new(Refusal::PASSWORD, message))
+}
+
+/// As servers say it: who else the certificate is for is nobody's business.
+fn wrong_certificate(user: &str) -> FrontStep<Wanted> {
+    let message = format!("certificate authentication failed for user \"{user}\"");
+    FrontStep::Refuse(Refusal::new(Refusal::WHO, message))
 }
 
 fn out_of_order() -> FrontStep<Wanted> {

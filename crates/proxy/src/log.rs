@@ -1,19 +1,39 @@
-//! What the operator is told: a line for each event, as `key=value` pairs. Never a statement, a parameter or a secret.
+//! What the operator is told: a line for each event, as `key=value` pairs or as JSON. Never a statement, a parameter or a
+//! secret.
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write as _};
 
+use clap::ValueEnum;
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// How much an operator cares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// Each client.
     Debug,
     /// Beginning and end, and each connection to the server.
+    #[default]
     Info,
     /// What somebody should look at.
     Warn,
+}
+
+/// How an event is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// A line of `name=value` behind the time.
+    #[default]
+    Text,
+    /// One object a line: `ts`, `level`, `event` and the event's own fields.
+    Json,
 }
 
 impl Level {
@@ -30,12 +50,18 @@ impl Level {
 #[derive(Clone, Copy, Debug)]
 pub struct Log {
     least: Level,
+    format: Format,
 }
 
 impl Log {
     /// A log that leaves out what is below `least`.
     pub fn new(least: Level) -> Self {
-        Self { least }
+        Self::written(least, Format::Text)
+    }
+
+    /// The same in this format.
+    pub fn written(least: Level, format: Format) -> Self {
+        Self { least, format }
     }
 
     /// Writes an event.
@@ -43,7 +69,11 @@ impl Log {
         if level < self.least {
             return;
         }
-        let line = line(&Timestamp::now(), level, event, fields);
+        let now = Timestamp::now();
+        let line = match self.format {
+            Format::Text => line(&now, level, event, fields),
+            Format::Json => json(&now, level, event, fields),
+        };
         // Whoever closed stderr does not want to know.
         let _ = io::stderr().lock().write_all(line.as_bytes());
     }
@@ -66,17 +96,43 @@ fn line(time: &dyn Display, level: Level, event: &str, fields: &[(&str, &dyn Dis
     line
 }
 
+fn json(time: &dyn Display, level: Level, event: &str, fields: &[(&str, &dyn Display)]) -> String {
+    let time = format!("{time:.3}");
+    let own: [(&str, &dyn Display); 3] = [("ts", &time), ("level", &level.label()), ("event", &event)];
+    let members = own.iter().chain(fields).map(|(name, value)| {
+        let text = value.to_string();
+        // What a program may want to add up is a number.
+        let value = text.parse::<u64>().map_or(Value::String(text), Value::from);
+        format!("{}:{value}", Value::from(*name))
+    });
+    format!("{{{}}}\n", members.collect::<Vec<_>>().join(","))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const FIELDS: [(&str, &dyn Display); 3] =
+        [("client", &7), ("server", &"unix:/run/x"), ("reason", &"a \"b\"\nlevel=info event=forged")];
+
     #[test]
     fn an_event_is_one_line_whatever_is_in_it() {
-        let fields: [(&str, &dyn Display); 3] =
-            [("client", &7), ("server", &"unix:/run/x"), ("reason", &"a \"b\"\nlevel=info event=forged")];
-        let line = line(&"NOW", Level::Warn, "lost", &fields);
+        let line = line(&"NOW", Level::Warn, "lost", &FIELDS);
         let rest = r#"client=7 server=unix:/run/x reason="a \"b\"\nlevel=info event=forged""#;
         assert_eq!(line.matches('\n').count(), 1);
         assert!(line.ends_with(&format!("level=warn event=lost {rest}\n")), "{line}");
+    }
+
+    #[test]
+    fn an_event_is_one_object_whatever_is_in_it() {
+        let line = json(&"NOW", Level::Warn, "lost", &FIELDS);
+        assert_eq!(line.matches('\n').count(), 1);
+        let object: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            (&object["ts"], &object["level"], &object["event"]),
+            (&"NOW".into(), &"warn".into(), &"lost".into())
+        );
+        assert_eq!((&object["client"], &object["server"]), (&7.into(), &"unix:/run/x".into()));
+        assert_eq!(object["reason"], "a \"b\"\nlevel=info event=forged");
     }
 }

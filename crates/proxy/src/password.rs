@@ -1,9 +1,11 @@
-//! What the server lets us in with: from the environment or the file that PostgreSQL's own clients read.
+//! What the server lets us in with: from a file or a variable that the operator names, else from the environment or the
+//! file that PostgreSQL's own clients read.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::password_file::{self, Entry};
@@ -12,6 +14,10 @@ use crate::url::{Place, Protocol, ServerUrl};
 
 /// A password file that others can read is not read.
 const OTHERS: u32 = 0o077;
+/// One that is root's may be read by a group, as service managers and orchestrators hand secrets to those who are not root.
+const OTHERS_OF_ROOT: u32 = 0o037;
+/// Far longer than any password; tokens are passwords, too.
+const MAX_PASSWORD_BYTES: u64 = 64 << 10;
 
 /// A password file that may not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +33,53 @@ pub enum PasswordError {
         /// What the system said.
         reason: String,
     },
+    /// There is nothing in it, or far too much.
+    #[error("{} is no password file: it is empty or longer than 64 KiB", .0.display())]
+    NoPassword(PathBuf),
+    /// The variable is not set.
+    #[error("the environment has no variable {0}, or an empty one, and a password is expected there")]
+    NoVariable(String),
+}
+
+/// Where the operator says that a password is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PasswordSource {
+    /// The whole of this file, but for a line end behind it.
+    File(PathBuf),
+    /// This variable of the environment.
+    Variable(String),
+}
+
+/// Reads a password from where the operator says that it is.
+pub fn read_password(source: &PasswordSource) -> Result<Secret, PasswordError> {
+    match source {
+        PasswordSource::File(path) => from_file(path),
+        PasswordSource::Variable(name) => match env::var_os(name) {
+            Some(value) if !value.is_empty() => Ok(Secret::new(value.into_encoded_bytes())),
+            _ => Err(PasswordError::NoVariable(name.clone())),
+        },
+    }
+}
+
+fn from_file(path: &Path) -> Result<Secret, PasswordError> {
+    let unreadable = |error: std::io::Error| PasswordError::Unreadable {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    let others = if metadata.uid() == 0 { OTHERS_OF_ROOT } else { OTHERS };
+    if metadata.mode() & others != 0 {
+        return Err(PasswordError::Readable(path.to_owned()));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_PASSWORD_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let length = bytes.strip_suffix(b"\n").map_or(bytes.len(), <[u8]>::len);
+    bytes.truncate(length);
+    if bytes.is_empty() || bytes.len() as u64 > MAX_PASSWORD_BYTES {
+        return Err(PasswordError::NoPassword(path.to_owned()));
+    }
+    Ok(Secret::new(bytes))
 }
 
 /// The password of `url`'s user: that of `CIPHERTOLL_PASSWORD`, or of the variable that the server's own clients read; for
@@ -39,6 +92,11 @@ pub fn find_password(url: &ServerUrl) -> Result<Option<Secret>, PasswordError> {
     if let Some(value) = ["CIPHERTOLL_PASSWORD", own].into_iter().find_map(env::var_os) {
         return Ok(Some(Secret::new(value.into_encoded_bytes())));
     }
+    find_in_password_file(url)
+}
+
+/// The same from `PGPASSFILE` or `~/.pgpass` alone: the variable is the first user's.
+pub fn find_in_password_file(url: &ServerUrl) -> Result<Option<Secret>, PasswordError> {
     if url.protocol == Protocol::MySql {
         return Ok(None);
     }
@@ -66,7 +124,33 @@ fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn a_file_of_its_own_is_the_password_and_nobody_elses_to_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("password");
+        let read = |bytes: &[u8], mode: u32| {
+            write(&path, bytes).unwrap();
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            read_password(&PasswordSource::File(path.clone())).map(|secret| secret.expose().to_vec())
+        };
+        assert_eq!(read(b"pass word\n", 0o600), Ok(b"pass word".to_vec()));
+        assert_eq!(read(b"two\n\n", 0o400), Ok(b"two\n".to_vec()));
+        assert_eq!(read(b"x", 0o644), Err(PasswordError::Readable(path.clone())));
+        // A service manager's: root's, and a group's to read.
+        let group = read(b"x", 0o440);
+        assert_eq!(group.is_ok(), nix::unistd::geteuid().is_root());
+        assert_eq!(read(b"\n", 0o600), Err(PasswordError::NoPassword(path.clone())));
+        assert_eq!(read(&vec![b'x'; 1 << 17], 0o600), Err(PasswordError::NoPassword(path.clone())));
+        let missing = PasswordSource::File(directory.path().join("missing"));
+        assert!(matches!(read_password(&missing), Err(PasswordError::Unreadable { .. })));
+        let variable = PasswordSource::Variable("CIPHERTOLL_NO_SUCH_VARIABLE".to_owned());
+        assert!(matches!(read_password(&variable), Err(PasswordError::NoVariable(_))));
+    }
 
     #[test]
     fn the_first_line_that_fits_has_the_password() {

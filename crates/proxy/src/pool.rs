@@ -168,6 +168,58 @@ impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, 
         self.open
     }
 
+    /// Whether there may be one more connection, though nobody waits for it; it counts as begun then.
+    pub fn open_ahead(&mut self, key: &K) -> bool {
+        if self.open >= self.limit {
+            return false;
+        }
+        let own = self.shelves.entry(key.clone()).or_default();
+        self.open += 1;
+        own.opening += 1;
+        own.open += 1;
+        true
+    }
+
+    /// Takes this connection from those that clients can have, if it is one of them, until it is
+    /// [given back](Self::give_back) or [closed](Self::closed).
+    pub fn take_idle(&mut self, key: &K, server: S) -> bool {
+        let Some(own) = self.shelves.get_mut(key) else { return false };
+        let before = own.idle.len();
+        own.idle.retain(|idle| *idle != server);
+        own.idle.len() < before
+    }
+
+    /// How many clients wait already, where one more would have to wait until another one has done.
+    pub fn queue_ahead(&self) -> Option<usize> {
+        // One that is kept is nobody's who would have to be waited for.
+        let can_be_had = |own: &Shelf<S, C>| !own.idle.is_empty() || !own.kept.is_empty();
+        if self.open < self.limit || self.shelves.values().any(can_be_had) {
+            return None;
+        }
+        let waiting = |own: &Shelf<S, C>| own.waiting.len().saturating_sub(own.opening + own.stolen);
+        Some(self.shelves.values().map(waiting).sum())
+    }
+
+    /// Changes how many connections there may be. Those that are too many are closed when they come back.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Whether there are more connections than there may be.
+    pub fn is_over(&self) -> bool {
+        self.open > self.limit
+    }
+
+    /// Connections of this key, those that are being opened, too.
+    pub fn open_of(&self, key: &K) -> usize {
+        self.shelves.get(key).map_or(0, |own| own.open)
+    }
+
+    /// Every key, and how many clients wait for its connections.
+    pub fn waiting(&self) -> impl Iterator<Item = (&K, usize)> {
+        self.shelves.iter().map(|(key, own)| (key, own.waiting.len()))
+    }
+
     /// Databases' names are clients' to make up: what nobody uses is not remembered.
     fn tidy(&mut self, key: &K) {
         let unused = |own: &Shelf<S, C>| own.open == 0 && own.waiting.is_empty();
@@ -255,5 +307,55 @@ mod tests {
         // The last one used is the first one taken.
         assert_eq!(pool.give_back(&shop, 1), None);
         assert_eq!(pool.ask(&shop, 'e'), Asked::Take(1));
+    }
+
+    #[test]
+    fn connections_are_opened_ahead_as_long_as_there_is_room() {
+        let (mut pool, shop) = (Pool::<&str, u32, char>::new(2), "shop");
+        assert!(pool.open_ahead(&shop) && pool.open_ahead(&shop) && !pool.open_ahead(&shop));
+        // Who comes meanwhile gets one of those.
+        assert_eq!((pool.ask(&shop, 'a'), pool.open_of(&shop)), (Asked::Wait, 2));
+        pool.opened(&shop);
+        assert_eq!(pool.give_back(&shop, 1), Some('a'));
+        pool.opened(&shop);
+        assert_eq!(pool.give_back(&shop, 2), None);
+        pool.set_limit(1);
+        assert!(pool.is_over());
+        pool.closed(&shop, Some(2));
+        assert!(!pool.is_over());
+    }
+
+    #[test]
+    fn what_is_taken_away_is_nobodys_until_it_is_given_back() {
+        let (mut pool, shop) = (Pool::new(2), "shop");
+        assert!(pool.open_ahead(&shop));
+        pool.opened(&shop);
+        assert_eq!(pool.give_back(&shop, 1), None::<char>);
+        assert!(pool.take_idle(&shop, 1) && !pool.take_idle(&shop, 1));
+        assert_eq!(pool.ask(&shop, 'a'), Asked::Open);
+        assert_eq!(pool.give_back(&shop, 1), Some('a'));
+    }
+
+    #[test]
+    fn only_who_depends_on_others_is_queued() {
+        let (mut pool, shop, till) = (Pool::new(2), "shop", "till");
+        assert_eq!(pool.queue_ahead(), None);
+        for (key, client, server) in [(&shop, 'a', 1), (&till, 'b', 2)] {
+            assert_eq!(pool.ask(key, client), Asked::Open);
+            // Its connection is on its way: it waits for nobody.
+            pool.opened(key);
+            assert_eq!(pool.give_back(key, server), Some(client));
+        }
+        assert_eq!(pool.queue_ahead(), Some(0));
+        assert_eq!(pool.ask(&shop, 'c'), Asked::Wait);
+        assert_eq!(pool.queue_ahead(), Some(1));
+        assert_eq!(pool.waiting().map(|(_, waiting)| waiting).sum::<usize>(), 1);
+        // One of others' that is idle would make room, and so would one that is kept.
+        assert_eq!(pool.give_back(&till, 2), None);
+        assert_eq!(pool.queue_ahead(), None);
+        assert!(pool.take_idle(&till, 2));
+        assert_eq!(pool.queue_ahead(), Some(1));
+        pool.keep(&till, 2);
+        assert_eq!(pool.queue_ahead(), None);
     }
 }

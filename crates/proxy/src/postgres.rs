@@ -18,34 +18,44 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
 use crate::dialect::{
-    self, Admission, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted, Judge, Leaving,
-    Making, Parted, Place, Pooling, Settled, Start, Ticket,
+    self, Admission, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted, Leaving,
+    Parted, Place, Pooling, Settled, Start, Ticket, Way,
 };
 use crate::facts::Facts;
 use crate::front::{self, Front, Gate};
+use crate::mark::{Mark, Marker};
 use crate::refusal::Refusal;
 use crate::session::{Session, digest};
-use crate::settings::StartError;
+use crate::settings::{Listen, Settings, StartError, UnixAuth, User};
 use crate::url;
 use crate::wanted::{Wanted, cannot_fail};
 
 /// Databases whose settings are remembered; clients of others are greeted by the server's own word.
 const MAX_KNOWN: usize = 64;
 
-/// The protocol, with the one user that logs in.
+/// The protocol, with the users that log in.
 pub struct Postgres {
-    user: Arc<str>,
-    password: Secret,
-    /// The database of clients that name none.
-    database: Arc<str>,
+    accounts: HashMap<Arc<str>, Account>,
+    /// Each user with his database, the server's URL's first.
+    usual: Vec<Key>,
     encryption: Encryption,
-    /// So that no password is hashed for each connection.
-    keys: Arc<KeyCache>,
-    /// What clients must know that the kernel says nothing of.
-    gate: Option<Arc<Gate>>,
+    /// What clients must know that come by unix socket; none where the kernel's word is enough.
+    by_unix: Option<Arc<Gate>>,
+    /// What clients must know that come by TCP; none where they show certificates, or cannot come.
+    by_tcp: Option<Arc<Gate>>,
     pooling: Pooling,
     /// What the server says of a new connection's settings.
     known: HashMap<Key, Parameters>,
+}
+
+/// A user whom the server knows.
+struct Account {
+    /// What clients get that name no database.
+    usual: Key,
+    password: Secret,
+    /// So that no password is hashed for each connection.
+    keys: Arc<KeyCache>,
+    mark: Mark,
 }
 
 /// A role and a database.
@@ -56,19 +66,52 @@ pub struct Key {
 }
 
 impl Postgres {
-    fn account(&self, database: Option<&str>) -> Arc<Login> {
+    fn login_as(&self, user: &str, password: Secret, database: Option<&str>) -> Arc<Login> {
         let binding = match self.encryption {
             Encryption::Plain => ChannelBinding::Disabled,
             _ => ChannelBinding::Preferred,
         };
         Arc::new(Login {
-            user: self.user.to_string(),
-            password: self.password.clone(),
+            user: user.to_owned(),
+            password,
             database: database.map(ToOwned::to_owned),
             encryption: self.encryption,
             channel_binding: binding,
         })
     }
+
+    fn not_known(&self, other: &str) -> Refusal {
+        let message = match self.usual.as_slice() {
+            [own] => format!("this proxy logs in as \"{}\" only, and not as \"{other}\"", own.user),
+            _ => format!("this proxy does not log in as \"{other}\""),
+        };
+        Refusal::new(Refusal::WHO, message)
+    }
+}
+
+impl Account {
+    fn of(user: &User) -> Self {
+        let mut marker = Marker::default();
+        marker.add(user.name.as_bytes());
+        marker.add(user.password.expose());
+        Self {
+            usual: Key {
+                user: user.name.as_str().into(),
+                database: user.database.as_deref().unwrap_or(&user.name).into(),
+            },
+            password: user.password.clone(),
+            keys: Arc::new(KeyCache::new()),
+            mark: marker.finish(),
+        }
+    }
+}
+
+fn gate(settings: &Settings, iterations: u32) -> Result<Arc<Gate>, StartError> {
+    if let Some(user) = settings.users.iter().find(|user| user.password.expose().is_empty()) {
+        return Err(StartError::NoPassword(user.name.clone()));
+    }
+    let users = settings.users.iter().map(|user| (user.name.as_str(), &user.password));
+    Ok(Arc::new(Gate::of(users, iterations)?))
 }
 
 impl Dialect for Postgres {
@@ -82,26 +125,48 @@ impl Dialect for Postgres {
 
     const FIRST_WORD: FirstWord = FirstWord::Client;
 
-    fn new(making: Making<'_>) -> Result<Self, StartError> {
-        let Making { server, password, judge, pooling } = making;
-        let gate = match judge {
-            Judge::Kernel => None,
-            Judge::Proxy => Some(Arc::new(Gate::new(&server.user, &password)?)),
-        };
-        let user: Arc<str> = server.user.as_str().into();
+    fn of(settings: &Settings) -> Result<Self, StartError> {
+        let comes = |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, Listen::Tcp(_)) == by_tcp);
+        let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
+        let proves_by_unix = comes(false) && settings.unix_auth == UnixAuth::Scram;
+        let proves_by_tcp = comes(true) && !certificates;
+        let gate = |wanted: bool, iterations| wanted.then(|| gate(settings, iterations)).transpose();
+        let accounts: Vec<Account> = settings.users.iter().map(Account::of).collect();
         Ok(Self {
-            database: server.database.as_deref().map_or_else(|| Arc::clone(&user), Into::into),
-            user,
-            password,
-            encryption: match server.encryption {
+            usual: accounts.iter().map(|account| account.usual.clone()).collect(),
+            accounts: accounts
+                .into_iter()
+                .map(|account| (Arc::clone(&account.usual.user), account))
+                .collect(),
+            encryption: match settings.server.encryption {
                 url::Encryption::None => Encryption::Plain,
                 url::Encryption::Tls { .. } => Encryption::Tls,
             },
-            keys: Arc::new(KeyCache::new()),
-            gate,
-            pooling,
+            by_unix: gate(proves_by_unix, settings.iterations.by_unix)?,
+            by_tcp: gate(proves_by_tcp, settings.iterations.by_tcp)?,
+            pooling: settings.pooling,
             known: HashMap::new(),
         })
+    }
+
+    fn renew(&mut self, newer: Self) {
+        let Self { accounts, usual, encryption, by_unix, by_tcp, pooling: _, known: _ } = newer;
+        let older = std::mem::replace(&mut self.accounts, accounts);
+        for (user, account) in &mut self.accounts {
+            if let Some(known) = older.get(user).filter(|known| known.mark == account.mark) {
+                account.keys = Arc::clone(&known.keys);
+            }
+        }
+        let mark = |accounts: &HashMap<_, Account>, key: &Key| accounts.get(&key.user).map(|own| own.mark);
+        let accounts = &self.accounts;
+        self.known.retain(|key, _| mark(&older, key) == mark(accounts, key));
+        self.usual = usual;
+        self.encryption = encryption;
+        (self.by_unix, self.by_tcp) = (by_unix, by_tcp);
+    }
+
+    fn forget(&mut self) {
+        self.known.clear();
     }
 
     fn unknown(&self) -> Option<Key> {
@@ -111,36 +176,51 @@ impl Dialect for Postgres {
     fn doubt(&mut self, _: &ciphertoll_net::Error) {}
 
     fn front(&self, admission: Admission) -> Front {
-        Front::new(match (admission, &self.gate) {
-            (Admission::Granted, _) => front::Admission::Granted,
-            (Admission::Denied { uid }, _) => front::Admission::Denied { uid: Some(uid) },
-            (Admission::Password, Some(gate)) => front::Admission::Password(Arc::clone(gate)),
-            (Admission::Password, None) => front::Admission::Denied { uid: None },
-        })
+        let password = |gate: &Option<Arc<Gate>>| {
+            // Nobody comes in because there is nothing to prove.
+            gate.clone().map_or(front::Admission::Denied { uid: None }, front::Admission::Password)
+        };
+        match admission {
+            Admission::Granted => Front::new(front::Admission::Granted),
+            Admission::Denied { uid } => Front::new(front::Admission::Denied { uid: Some(uid) }),
+            Admission::PasswordByUnix => Front::new(password(&self.by_unix)),
+            Admission::PasswordByTcp(Way::Plain) => Front::new(password(&self.by_tcp)),
+            Admission::PasswordByTcp(Way::Tls) => Front::by_tls(password(&self.by_tcp)),
+            Admission::Certificate => Front::by_tls(front::Admission::Certificate),
+        }
     }
 
     fn key(&self, wanted: &Wanted) -> Result<Key, Refusal> {
-        if *wanted.user != *self.user {
-            let (own, other) = (&self.user, &wanted.user);
-            let message = format!("this proxy logs in as \"{own}\" only, and not as \"{other}\"");
-            return Err(Refusal::new(Refusal::WHO, message));
-        }
-        let database = match &wanted.database {
-            Some(name) if **name != *self.database => name.as_str().into(),
-            _ => Arc::clone(&self.database),
-        };
-        Ok(Key { user: Arc::clone(&self.user), database })
+        let account = self.accounts.get(wanted.user.as_str());
+        let own = account.map(|account| &account.usual).ok_or_else(|| self.not_known(&wanted.user))?;
+        Ok(match &wanted.database {
+            Some(name) if **name != *own.database => {
+                Key { user: Arc::clone(&own.user), database: name.as_str().into() }
+            }
+            _ => own.clone(),
+        })
     }
 
-    fn login(&self, key: &Key) -> Dialing {
-        let login = self.account(Some(&key.database));
-        let machine = Connect::pooled(Arc::clone(&login), Arc::clone(&self.keys));
-        Dialing { login: session::Login::Postgres(login), machine: session::Connect::Postgres(machine) }
+    fn usual_keys(&self) -> &[Key] {
+        &self.usual
+    }
+
+    fn mark(&self, key: &Key) -> Option<Mark> {
+        self.accounts.get(&key.user).map(|account| account.mark)
+    }
+
+    fn login(&self, key: &Key) -> Option<Dialing> {
+        let account = self.accounts.get(&key.user)?;
+        let login = self.login_as(&key.user, account.password.clone(), Some(&key.database));
+        let machine = Connect::pooled(Arc::clone(&login), Arc::clone(&account.keys));
+        Some(Dialing { login: session::Login::Postgres(login), machine: session::Connect::Postgres(machine) })
     }
 
     fn cancel(&self, facts: &Facts) -> Option<Dialing> {
         let (process_id, key) = facts.cancel.clone()?;
-        let login = self.account(None);
+        let user = &self.usual.first()?.user;
+        // Nobody logs in for that.
+        let login = self.login_as(user, Secret::new(Vec::new()), None);
         let machine = Connect::cancelling(Arc::clone(&login), process_id, key);
         Some(Dialing { login: session::Login::Postgres(login), machine: session::Connect::Postgres(machine) })
     }
@@ -199,6 +279,10 @@ impl Dialect for Postgres {
         Ok(Errand::reset(remains, to_server)?)
     }
 
+    fn ping(&self, _: &mut Facts, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
+        Ok(Errand::ping(to_server)?)
+    }
+
     fn nothing(&self) -> Errand {
         Errand::nothing()
     }
@@ -209,6 +293,10 @@ impl Dialect for Postgres {
 }
 
 impl dialect::Key for Key {
+    fn user(&self) -> &str {
+        &self.user
+    }
+
     fn database(&self) -> &str {
         &self.database
     }
@@ -219,6 +307,10 @@ impl dialect::Front for Front {
 
     fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> FrontStep<Wanted> {
         Self::step(self, input, out)
+    }
+
+    fn encrypted(&mut self, name: Option<String>) {
+        Self::encrypted(self, name);
     }
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
@@ -324,3 +416,6 @@ fn write_greeting(parameters: &Parameters, ticket: Ticket, out: &mut Vec<u8>) ->
     write_ready_for_query(out, TransactionStatus::Idle);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

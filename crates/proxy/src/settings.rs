@@ -1,38 +1,110 @@
 //! What the operator has asked for, parsed once.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ciphertoll_net::tls::Service;
 use ciphertoll_wire::Secret;
+use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::dialect::Pooling;
-use crate::password::PasswordError;
 use crate::url::ServerUrl;
 
 /// Everything that a proxy is told.
 pub struct Settings {
-    /// Where clients come to.
-    pub listen: Listen,
+    /// Where clients come to: at least one place.
+    pub listen: Vec<Listen>,
     /// The server behind.
     pub server: ServerUrl,
-    /// What the server lets the proxy in with; empty where it asks for nothing.
-    pub password: Secret,
+    /// Who can be logged in as. The first one is the server's URL's.
+    pub users: Vec<User>,
     /// Whose processes may come to a unix socket.
-    pub allowed_uids: Vec<u32>,
+    pub allowed_uids: Uids,
+    /// What clients must prove; those who come by TCP always the password.
+    pub unix_auth: UnixAuth,
+    /// How clients that come by TCP are encrypted; none where they are not.
+    pub tls: Option<Service>,
+    /// How often clients must hash a password to prove that they know it.
+    pub iterations: Iterations,
     /// How long a client has a server connection.
     pub pooling: Pooling,
     /// How much and how long.
     pub limits: Limits,
 }
 
-/// Where clients come to.
+/// How often clients must hash a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Iterations {
+    /// Those who come by unix socket.
+    pub by_unix: u32,
+    /// Those who come by TCP.
+    pub by_tcp: u32,
+}
+
+/// Whose processes may come to a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Uids {
+    /// Everybody's.
+    All,
+    /// Those of these users.
+    Only(Vec<u32>),
+}
+
+/// How clients that come by unix socket show who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnixAuth {
+    /// The kernel says whose process has come.
+    #[default]
+    Peer,
+    /// They prove that they know the password of the user whom they name.
+    Scram,
+}
+
+impl Uids {
+    /// Whether a process of this user may come.
+    pub fn allow(&self, uid: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(uids) => uids.contains(&uid),
+        }
+    }
+
+    /// The permissions of the socket's file: who may come is for the kernel to say where only we may, and for peer
+    /// credentials otherwise.
+    pub fn mode(&self) -> u32 {
+        let ours = nix::unistd::geteuid().as_raw();
+        match self {
+            Self::Only(uids) if uids.iter().all(|uid| *uid == ours) => 0o600,
+            Self::Only(_) | Self::All => 0o666,
+        }
+    }
+}
+
+/// Somebody whom the server knows. Clients that name him get connections that were logged in as him, and no others do.
+#[derive(Clone)]
+pub struct User {
+    /// The role.
+    pub name: String,
+    /// The database of clients that name none; none where they have none.
+    pub database: Option<String>,
+    /// What the server lets him in with; empty where it asks for nothing.
+    pub password: Secret,
+}
+
+/// Where clients come to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
 pub enum Listen {
     /// A unix socket.
     Unix(PathBuf),
-    /// An address of this machine's own network.
+    /// An address.
     Tcp(SocketAddr),
 }
 
@@ -43,6 +115,10 @@ pub struct Limits {
     pub server_connections: usize,
     /// Clients at a time; further ones are refused.
     pub clients: usize,
+    /// Clients that wait for others' connections at a time; further ones are refused.
+    pub queued: usize,
+    /// Server connections of each user, to his database, that are opened before anybody asks for them.
+    pub warm: usize,
     /// How long a client waits for a server connection.
     pub queue: Duration,
     /// How long a client may take to say who it is.
@@ -55,6 +131,8 @@ pub struct Limits {
     pub idle: Duration,
     /// How old a server connection may be when it is handed to the next client.
     pub age: Duration,
+    /// How long a server connection may be idle before the server is asked whether it is there; zero: it never is.
+    pub health: Duration,
     /// How long clients have to leave when the proxy is stopped.
     pub drain: Duration,
 }
@@ -64,12 +142,15 @@ impl Default for Limits {
         Self {
             server_connections: 20,
             clients: 10_000,
+            queued: 10_000,
+            warm: 0,
             queue: Duration::from_secs(30),
             login: Duration::from_secs(15),
             connect: Duration::from_secs(10),
             reset: Duration::from_secs(10),
             idle: Duration::from_mins(10),
             age: Duration::from_hours(1),
+            health: Duration::from_secs(30),
             drain: Duration::from_secs(30),
         }
     }
@@ -84,9 +165,6 @@ pub enum ListenError {
     /// A unix socket is named from the root on.
     #[error("the path of the unix socket must begin with /")]
     Relative,
-    /// What is not loopback is somebody else's network.
-    #[error("{0} is not loopback: in front there is no encryption, and it is not offered to a network")]
-    NotLoopback(SocketAddr),
 }
 
 impl FromStr for Listen {
@@ -98,11 +176,40 @@ impl FromStr for Listen {
             return if path.is_absolute() { Ok(Self::Unix(path)) } else { Err(ListenError::Relative) };
         }
         let address = text.strip_prefix("tcp:").ok_or(ListenError::Shape)?;
-        let address: SocketAddr = address.parse().map_err(|_| ListenError::Shape)?;
-        if address.ip().is_loopback() {
-            Ok(Self::Tcp(address))
-        } else {
-            Err(ListenError::NotLoopback(address))
+        address.parse().map(Self::Tcp).map_err(|_| ListenError::Shape)
+    }
+}
+
+impl Listen {
+    /// Whether only this machine's own processes can come.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp(address) => address.ip().is_loopback(),
+        }
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = ListenError;
+
+    fn try_from(text: String) -> Result<Self, ListenError> {
+        text.parse()
+    }
+}
+
+impl From<Listen> for String {
+    fn from(listen: Listen) -> Self {
+        listen.to_string()
+    }
+}
+
+/// As it is read.
+impl fmt::Display for Listen {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(formatter, "tcp:{address}"),
         }
     }
 }
@@ -129,18 +236,18 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The password file.
-    #[error(transparent)]
-    Password(#[from] PasswordError),
-    /// Clients by TCP must prove something, and there is nothing to prove.
+    /// Clients must prove something, and there is nothing to prove.
     #[error(
-        "clients that come by TCP must know the password, and there is none: set CIPHERTOLL_PASSWORD, \
-         PGPASSWORD or MYSQL_PWD"
+        "clients must know the password, and there is none for \"{0}\": set CIPHERTOLL_PASSWORD, PGPASSWORD, \
+         .pgpass or MYSQL_PWD"
     )]
-    NoPassword,
+    NoPassword(String),
     /// What this protocol is not pooled by.
-    #[error("--mode transaction is for PostgreSQL; MySQL and MariaDB are pooled by session")]
+    #[error("mode \"transaction\" is for PostgreSQL; MySQL and MariaDB are pooled by session")]
     SessionsOnly,
+    /// What this protocol has not in front, or not yet.
+    #[error("{0} is for PostgreSQL only, so far")]
+    PostgresOnly(&'static str),
     /// OpenSSL has no random bytes.
     #[error("OpenSSL has no random bytes")]
     NoRandomBytes,
@@ -152,7 +259,7 @@ pub enum StartError {
 impl StartError {
     /// Whether the operator's settings are to blame, and not the machine.
     pub fn is_of_settings(&self) -> bool {
-        matches!(self, Self::Tls(_) | Self::Password(_) | Self::NoPassword | Self::SessionsOnly)
+        matches!(self, Self::Tls(_) | Self::NoPassword(_) | Self::SessionsOnly | Self::PostgresOnly(_))
     }
 }
 
@@ -161,13 +268,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_listened_to() {
+    fn a_place_is_local_or_is_known_not_to_be() {
         assert_eq!("unix:/run/x/.s.PGSQL.1".parse(), Ok(Listen::Unix("/run/x/.s.PGSQL.1".into())));
         assert_eq!("unix:run/x".parse::<Listen>(), Err(ListenError::Relative));
         assert!(matches!("tcp:127.0.0.1:6432".parse(), Ok(Listen::Tcp(_))));
+        for text in ["tcp:127.0.0.1:6432", "unix:/run/x"] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+        }
         assert!(matches!("tcp:[::1]:0".parse(), Ok(Listen::Tcp(_))));
         for wide in ["tcp:0.0.0.0:6432", "tcp:10.0.0.1:6432", "tcp:[::]:6432"] {
-            assert!(matches!(wide.parse::<Listen>(), Err(ListenError::NotLoopback(_))), "{wide}");
+            assert!(!wide.parse::<Listen>().unwrap().is_local(), "{wide}");
+        }
+        for local in ["tcp:127.0.0.2:6432", "tcp:[::1]:6432", "unix:/x"] {
+            assert!(local.parse::<Listen>().unwrap().is_local(), "{local}");
         }
         for text in ["/run/x", "tcp:localhost:1", "tcp:1", ""] {
             assert_eq!(text.parse::<Listen>(), Err(ListenError::Shape), "{text}");

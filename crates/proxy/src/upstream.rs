@@ -1,17 +1,24 @@
-//! The way to the server: its addresses, its TLS and its password, and connects begun with them.
+//! The way to the server: its addresses and its TLS, and connects begun with them.
 
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::tls::{Context, Library, PeerName, Resumption, Settings, Strength, Version};
+use ciphertoll_net::tls::{
+    Context, Library, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification, Version,
+};
 use ciphertoll_net::{Address, Connecting, ContextSource, Dialer, Error, Transport};
 use ciphertoll_wire::tls::NamedGroup;
+use openssl::asn1::Asn1Time;
+use openssl::x509::X509;
 
 use crate::dialect::Dialing;
+use crate::mark::{Mark, Marker};
 use crate::url::{Encryption, Place, ServerUrl};
 
 /// What a key is sent for comes first: the one group that every server has had for long, and that is fast everywhere.
@@ -23,6 +30,17 @@ const FRESH: Duration = Duration::from_secs(5);
 pub struct Upstream {
     context: Option<Context>,
     addresses: Addresses,
+    mark: Mark,
+    expiries: Vec<Expiry>,
+}
+
+/// When a file's certificates are over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// The file.
+    pub file: PathBuf,
+    /// That of its first certificate to end; in seconds since 1970.
+    pub at_unix_s: i64,
 }
 
 /// Where the server is.
@@ -52,7 +70,18 @@ impl Upstream {
                 Err(_) => Addresses::Named(Named::look_up(host, *port)),
             },
         };
-        Ok(Self { context, addresses })
+        let Material { marker, expiries } = Material::read(&url.encryption)?;
+        Ok(Self { context, addresses, mark: marker.finish(), expiries })
+    }
+
+    /// What connections are encrypted with now.
+    pub fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// When certificates are over that were read from files.
+    pub fn expiries(&self) -> &[Expiry] {
+        &self.expiries
     }
 
     /// Begins a connect.
@@ -72,6 +101,68 @@ impl Upstream {
             named.turn = named.turn.wrapping_add(1);
         }
     }
+}
+
+/// The files that TLS needs, as far as they can change.
+struct Material {
+    marker: Marker,
+    expiries: Vec<Expiry>,
+}
+
+impl Material {
+    fn read(encryption: &Encryption) -> Result<Self, Error> {
+        let mut material = Self { marker: Marker::default(), expiries: Vec::new() };
+        let Encryption::Tls { verification, anchors, identity } = encryption else {
+            material.marker.add(b"plain");
+            return Ok(material);
+        };
+        material.marker.add(match verification {
+            Verification::Full => b"full",
+            Verification::Authority => b"authority",
+            Verification::Off => b"off",
+        });
+        // The system's authorities come and go without anything's being wrong with connections that there are.
+        if *verification != Verification::Off
+            && let TrustAnchors::File(file) | TrustAnchors::FileAndSystem(file) = anchors
+        {
+            material.add_certificates(file)?;
+        }
+        if let Some(identity) = identity {
+            material.add_certificates(&identity.certificate_file)?;
+            material.marker.add(&read(&identity.key_file)?);
+        }
+        Ok(material)
+    }
+
+    fn add_certificates(&mut self, file: &Path) -> Result<(), Error> {
+        let bytes = read(file)?;
+        self.marker.add(&bytes);
+        if let Some(at_unix_s) = expiry(&bytes) {
+            self.expiries.push(Expiry { file: file.to_owned(), at_unix_s });
+        }
+        Ok(())
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(file).map_err(|error| Error::TlsSettings(format!("cannot read {}: {error}", file.display())))
+}
+
+/// When the first certificate of a file is over; none where there is no certificate.
+pub(crate) fn expiry_of(file: &Path) -> Option<Expiry> {
+    let at_unix_s = expiry(&fs::read(file).ok()?)?;
+    Some(Expiry { file: file.to_owned(), at_unix_s })
+}
+
+/// When the first of these is over; none where there is no certificate.
+fn expiry(pem: &[u8]) -> Option<i64> {
+    const DAY_S: i64 = 86_400;
+    let began = Asn1Time::from_unix(0).ok()?;
+    let ends = X509::stack_from_pem(pem).ok()?.into_iter().filter_map(|certificate| {
+        let left = began.diff(certificate.not_after()).ok()?;
+        Some(i64::from(left.days) * DAY_S + i64::from(left.secs))
+    });
+    ends.min()
 }
 
 fn context(url: &ServerUrl) -> Result<Option<Context>, Error> {
@@ -140,4 +231,32 @@ impl Named {
 
 fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((name, port).to_socket_addrs()?.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_changes_with_how_the_server_is_spoken_to() {
+        let mark = |mode: &str| {
+            let url = format!("postgres://a@127.0.0.1/shop?sslmode={mode}").parse().unwrap();
+            Upstream::new(&url).unwrap().mark()
+        };
+        assert_eq!(mark("disable"), mark("disable"));
+        assert_ne!(mark("disable"), mark("require"));
+    }
+
+    #[test]
+    fn the_first_certificate_to_end_counts() {
+        let authority = ciphertoll_lab::Authority::generate().unwrap();
+        let mut pem = authority.certificate_pem().unwrap();
+        let now = jiff::Timestamp::now().as_second();
+        let of_the_authority = expiry(&pem).unwrap();
+        assert!(of_the_authority > now, "{of_the_authority}");
+        pem.extend(authority.issue_expired(ciphertoll_model::ServerKey::P256).unwrap().certificate_pem);
+        let ended = expiry(&pem).unwrap();
+        assert!((now - 2 * 86_400..now).contains(&ended), "{ended}");
+        assert_eq!(expiry(b"no certificate"), None);
+    }
 }

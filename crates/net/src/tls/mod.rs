@@ -4,6 +4,7 @@
 //! There are two libraries because what encryption costs is partly the library's doing: OpenSSL is what most
 //! drivers use, rustls is what drivers in Rust use, and a toll that both have is not an accident of one.
 
+mod acceptor;
 mod certificate;
 mod memory;
 mod openssl;
@@ -21,6 +22,7 @@ use crate::Error;
 
 pub use ciphertoll_resumption::Sessions;
 
+pub use self::acceptor::{Acceptor, Service};
 pub use self::session::Context;
 pub(crate) use self::session::{Decrypted, Filled, Handshake, Session};
 

@@ -11,7 +11,7 @@ use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::Id;
 use openssl::ssl::{
-    ErrorCode, SslContextBuilder, SslFiletype, SslMethod, SslOptions, SslRef, SslStream, SslVerifyMode,
+    ErrorCode, Ssl, SslContextBuilder, SslFiletype, SslMethod, SslOptions, SslRef, SslStream, SslVerifyMode,
     SslVersion,
 };
 use openssl::x509::verify::X509CheckFlags;
@@ -39,6 +39,13 @@ pub(super) struct Session {
     observer: FlightObserver,
     verification: Verification,
     version: Version,
+    role: Role,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Client,
+    Server,
 }
 
 impl Context {
@@ -123,11 +130,24 @@ impl Context {
         }
         let stream = SslStream::new(ssl, Memory::default()).map_err(settings_error)?;
         let (verification, version) = (self.verification, self.version);
-        Ok(Session { stream, observer: FlightObserver::new(), verification, version })
+        Ok(Session { stream, observer: FlightObserver::new(), verification, version, role: Role::Client })
     }
 }
 
 impl Session {
+    /// A connection whose client begins.
+    pub(super) fn accepting(ssl: Ssl) -> Result<Self, Error> {
+        let stream = SslStream::new(ssl, Memory::default()).map_err(settings_error)?;
+        let (verification, version) = (Verification::Authority, Version::Tls13);
+        Ok(Self { stream, observer: FlightObserver::new(), verification, version, role: Role::Server })
+    }
+
+    pub(super) fn peer_common_name(&self) -> Option<String> {
+        let certificate = self.stream.ssl().peer_certificate()?;
+        let name = certificate.subject_name().entries_by_nid(Nid::COMMONNAME).next()?;
+        name.data().to_string().ok()
+    }
+
     pub(super) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
         let memory = self.stream.get_mut();
         let (filled, new) = memory.fill(socket)?;
@@ -149,7 +169,11 @@ impl Session {
     }
 
     pub(super) fn handshake(&mut self) -> Result<Handshake, Error> {
-        match self.stream.connect() {
+        let went_on = match self.role {
+            Role::Client => self.stream.connect(),
+            Role::Server => self.stream.accept(),
+        };
+        match went_on {
             Ok(()) => Ok(Handshake::Done),
             Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Handshake::NeedInput),
             Err(error) => Err(self.explain(&error)),
@@ -231,16 +255,19 @@ impl Session {
         // OpenSSL has a result even where nobody asked for it: that is no reason, then.
         let verified = self.stream.ssl().verify_result();
         if self.verification != Verification::Off && verified != X509VerifyResult::OK {
-            return Error::Tls(format!(
-                "the server's certificate does not verify: {}",
-                verified.error_string()
-            ));
+            let whose = match self.role {
+                Role::Client => "server",
+                Role::Server => "client",
+            };
+            let reason = verified.error_string();
+            return Error::Tls(format!("the {whose}'s certificate does not verify: {reason}"));
         }
         let reason = error
             .ssl_error()
             .and_then(|stack| stack.errors().first())
             .and_then(openssl::error::Error::reason);
         match reason {
+            Some(reason) if self.role == Role::Server => Error::Tls(reason.to_owned()),
             Some(reason) => Error::Tls(format!("{reason} (offered {})", self.version.label())),
             None => Error::Tls(error.to_string()),
         }
@@ -311,13 +338,13 @@ fn group_name(group: NamedGroup) -> Result<&'static str, Error> {
     })
 }
 
-fn load_ca(builder: &mut SslContextBuilder, file: &Path) -> Result<(), Error> {
+pub(super) fn load_ca(builder: &mut SslContextBuilder, file: &Path) -> Result<(), Error> {
     builder
         .set_ca_file(file)
         .map_err(|error| Error::TlsSettings(format!("CA file {}: {}", file.display(), first_line(&error))))
 }
 
-fn load_identity(builder: &mut SslContextBuilder, identity: &Identity) -> Result<(), Error> {
+pub(super) fn load_identity(builder: &mut SslContextBuilder, identity: &Identity) -> Result<(), Error> {
     let Identity { certificate_file, key_file } = identity;
     let cannot_use = |what: &'static str, file: &Path| {
         let file = file.display().to_string();
@@ -327,11 +354,11 @@ fn load_identity(builder: &mut SslContextBuilder, identity: &Identity) -> Result
     };
     builder
         .set_certificate_chain_file(certificate_file)
-        .map_err(cannot_use("client certificate", certificate_file))?;
+        .map_err(cannot_use("certificate", certificate_file))?;
     builder
         .set_private_key_file(key_file, SslFiletype::PEM)
         .and_then(|()| builder.check_private_key())
-        .map_err(cannot_use("client key", key_file))
+        .map_err(cannot_use("key", key_file))
 }
 
 /// Certificates that the server sent in this handshake.
@@ -356,11 +383,11 @@ fn key_label(x509: &X509Ref) -> Option<Cow<'static, str>> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
-fn settings_error(error: openssl::error::ErrorStack) -> Error {
+pub(super) fn settings_error(error: openssl::error::ErrorStack) -> Error {
     Error::TlsSettings(first_line(&error))
 }
 
-fn first_line(error: &openssl::error::ErrorStack) -> String {
+pub(super) fn first_line(error: &openssl::error::ErrorStack) -> String {
     // The system's own errors have none.
     let reason = error.errors().iter().find_map(openssl::error::Error::reason);
     reason.map_or_else(|| error.to_string(), ToOwned::to_owned)

@@ -80,6 +80,18 @@ impl Context {
 }
 
 impl Session {
+    pub(super) fn by_openssl(session: openssl::Session) -> Self {
+        Self(InnerSession::OpenSsl(session))
+    }
+
+    /// The common name of the certificate that the peer has shown; of a server only.
+    pub(crate) fn peer_common_name(&self) -> Option<String> {
+        match &self.0 {
+            InnerSession::OpenSsl(session) => session.peer_common_name(),
+            InnerSession::Rustls(_) => None,
+        }
+    }
+
     /// Reads once from `socket`; 0 at its end.
     pub(crate) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
         match &mut self.0 {

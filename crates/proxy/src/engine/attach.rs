@@ -37,6 +37,7 @@ impl<D: Dialect> Proxy<D> {
             }
         };
         let start = session.start();
+        self.ops.metrics.waits.add(self.now.duration_since(client.since));
         client.stage = ClientStage::Attached(server_id);
         client.home = Some(server_id);
         backend.duty = Duty::Session { client: client_id, session };
@@ -81,6 +82,7 @@ impl<D: Dialect> Proxy<D> {
             return self.client_gone(client_id, "went away");
         }
         self.watch_client(client_id);
+        self.ops.metrics.sessions.up();
         self.log.event(
             Level::Debug,
             "session",
@@ -116,7 +118,7 @@ impl<D: Dialect> Proxy<D> {
                     self.close_server(server, "makes room for another database");
                     asked = self.pool.refill(key);
                 }
-                Asked::Steal(server) => return self.take_away(server),
+                Asked::Steal(server) => return self.steal(server),
                 Asked::Take(_) | Asked::Wait => return,
             }
         }

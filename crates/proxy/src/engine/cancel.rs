@@ -17,12 +17,17 @@ impl<D: Dialect> Proxy<D> {
     /// A client wants the command of the one to end that was told these.
     pub(super) fn cancel_wanted(&mut self, requester: Id, process_id: u32, key: &[u8]) {
         if let Some(waiting) = self.waiting_of(process_id, key) {
-            let how =
-                if self.cancel_waiting(waiting) { "has cancelled what waited" } else { "came too soon" };
+            let (count, how) = if self.cancel_waiting(waiting) {
+                (&self.ops.metrics.cancels_waiting, "has cancelled what waited")
+            } else {
+                (&self.ops.metrics.cancels_dropped, "came too soon")
+            };
+            count.up();
             return self.client_gone(requester, how);
         }
         let Some(server_id) = self.target_of(process_id, key) else {
             // As servers do: nothing is said to who guesses.
+            self.ops.metrics.cancels_dropped.up();
             return self.client_gone(requester, "asked to cancel nobody's command");
         };
         let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get(server_id) else {
@@ -101,6 +106,7 @@ impl<D: Dialect> Proxy<D> {
                         return self.cancel_done(id);
                     }
                     cancel.channel = Some(channel);
+                    self.ops.metrics.cancels_sent.up();
                 }
                 Err(error) => {
                     self.cancel_failed(&error);
@@ -148,6 +154,7 @@ impl<D: Dialect> Proxy<D> {
     }
 
     fn cancel_failed(&self, error: &Error) {
+        self.ops.metrics.cancels_failed.up();
         self.log.event(Level::Warn, "cancel-failed", &[("server", &self.server), ("reason", error)]);
     }
 }

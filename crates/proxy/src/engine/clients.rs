@@ -15,6 +15,7 @@ impl<D: Dialect> Proxy<D> {
         client.flow.ended |= readiness == Readiness::ReadableToEnd;
         match &client.stage {
             ClientStage::Front(_) => self.step_front(id),
+            ClientStage::Encrypting(_) => self.shake_hands(id),
             ClientStage::Queued { .. } if client.flow.ended => self.client_gone(id, "left the queue"),
             ClientStage::Queued { .. } => client.flow.unread = true,
             ClientStage::Attached(server) => {
@@ -82,7 +83,7 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
-    fn step_front(&mut self, id: Id) {
+    pub(super) fn step_front(&mut self, id: Id) {
         loop {
             let Some(client) = self.clients.get_mut(id) else { return };
             let Client { channel, stage, .. } = client;
@@ -106,7 +107,12 @@ impl<D: Dialect> Proxy<D> {
                 (FrontStep::NeedInput, _) if received == Received::MoreLikely => {}
                 (FrontStep::NeedInput, _) if received == Received::Drained && ended => {}
                 (FrontStep::NeedInput, _) => return,
-                (FrontStep::Login(wanted), _) => return self.login(id, wanted),
+                (FrontStep::StartTls, _) => return self.begin_tls(id),
+                (FrontStep::Login(wanted), _) => {
+                    // No edge will tell of what came with the last of its start-up.
+                    client.flow.unread |= !client.channel.input().is_empty();
+                    return self.login(id, wanted);
+                }
                 (FrontStep::Cancel { process_id, key }, _) => {
                     return self.cancel_wanted(id, process_id, &key);
                 }
@@ -118,7 +124,10 @@ impl<D: Dialect> Proxy<D> {
 
     /// A client is known: it gets a connection, or waits for one.
     fn login(&mut self, id: Id, wanted: D::Wanted) {
-        let granted = self.cannot_serve().map_or_else(|| self.dialect.key(&wanted), Err);
+        let granted = self
+            .cannot_serve()
+            .map_or_else(|| self.dialect.key(&wanted), Err)
+            .and_then(|key| self.queue_is_full().map_or(Ok(key), Err));
         let Some(client) = self.clients.get_mut(id) else { return };
         client.since = self.now;
         let key = match granted {
@@ -168,7 +177,8 @@ impl<D: Dialect> Proxy<D> {
                     session.refuse(refusal, channel.output());
                 }
             }
-            ClientStage::Cancelling | ClientStage::Flushing => {}
+            // In the middle of a handshake it would not understand.
+            ClientStage::Encrypting(_) | ClientStage::Cancelling | ClientStage::Flushing => {}
         }
         self.refused(id, refusal);
     }
@@ -179,6 +189,7 @@ impl<D: Dialect> Proxy<D> {
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("client", &id.index), ("sqlstate", &state), ("reason", &refusal.message)];
         self.log.event(Level::Info, "refused", &fields);
+        self.ops.metrics.refused(&state);
         self.let_go(id);
     }
 
@@ -217,6 +228,7 @@ impl<D: Dialect> Proxy<D> {
             ClientStage::Queued { key, .. } => self.pool.forget(&key, id),
             ClientStage::Attached(server) => self.client_has_left(server),
             ClientStage::Front(_)
+            | ClientStage::Encrypting(_)
             | ClientStage::Parked { .. }
             | ClientStage::Cancelling
             | ClientStage::Flushing => {}

@@ -4,28 +4,37 @@
 mod attach;
 mod cancel;
 mod clients;
+mod encrypt;
+mod health;
+mod listeners;
+mod orders;
 mod park;
 mod pump;
+mod reload;
 mod servers;
 mod ticks;
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Connecting, Fault, Listener, Peer, Reactor, Readiness, Received, Spare};
 
-use crate::dialect::{Admission, Dialect, FirstWord, Judge, Leaving, Making, Pooling, Ticket};
+use crate::dialect::{Dialect, FirstWord, Leaving, Pooling, Ticket};
 use crate::log::{Level, Log};
+use crate::notify::Notifier;
 use crate::pool::Pool;
 use crate::refusal::Refusal;
-use crate::settings::{Limits, Listen, Settings, StartError};
+use crate::settings::{Limits, Settings, StartError, Uids, UnixAuth};
 use crate::slab::{Id, Slab};
 use crate::upstream::Upstream;
+use encrypt::FrontTls;
+use health::Upkeep;
+use orders::{ORDERS, Ops};
+
+pub use orders::{Health, NoAnswer, Orders};
+pub use reload::Prepared;
 
 /// How often limits of time are looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -33,8 +42,7 @@ const TICK: Duration = Duration::from_millis(250);
 const ACCEPTS: usize = 64;
 /// Of a key, the bits that say what its number is one of.
 const KIND_BITS: u32 = 2;
-const LISTENER: usize = 0;
-const SIGNALS: usize = 1;
+const SIGNALS: usize = 0;
 
 /// A proxy that listens, for clients and a server of one protocol.
 pub struct Proxy<D: Dialect> {
@@ -44,7 +52,7 @@ pub struct Proxy<D: Dialect> {
     server: String,
     log: Log,
     reactor: Reactor,
-    listener: Option<Listener>,
+    listeners: Vec<Listener>,
     signals: Channel,
     door: Door,
     upstream: Upstream,
@@ -68,6 +76,7 @@ pub struct Proxy<D: Dialect> {
     next_tick: Instant,
     drain: Option<Drain>,
     introduction: Introduction,
+    ops: Ops<D>,
 }
 
 /// Whether a connection is being opened by which the server is to become known.
@@ -78,11 +87,11 @@ enum Introduction {
 }
 
 /// Who is let in.
-enum Door {
-    /// Processes of these users.
-    Uids(Vec<u32>),
-    /// Whoever knows the password.
-    Password,
+struct Door {
+    uids: Uids,
+    unix_auth: UnixAuth,
+    /// How clients are encrypted; none where they are not.
+    tls: Option<FrontTls>,
 }
 
 struct Client<D: Dialect> {
@@ -98,6 +107,8 @@ struct Client<D: Dialect> {
 
 enum ClientStage<D: Dialect> {
     Front(D::Front),
+    /// In the middle of a handshake.
+    Encrypting(D::Front),
     Queued {
         key: D::Key,
         wanted: D::Wanted,
@@ -120,6 +131,7 @@ struct Server<D: Dialect> {
     /// Requests to cancel that are on their way to it.
     cancels: u32,
     reuse: Reuse,
+    upkeep: Upkeep,
     stage: ServerStage<D>,
 }
 
@@ -238,46 +250,33 @@ fn kind_of(key: usize) -> usize {
 impl<D: Dialect> Proxy<D> {
     /// Listens. Whatever is written to the other end of `signals` stops it: the first byte with time for clients to
     /// leave, the second one at once.
-    pub fn start(settings: Settings, log: Log, signals: UnixStream) -> Result<Self, StartError> {
-        let Settings { listen, server, password, allowed_uids, pooling, limits } = settings;
+    pub fn start(
+        settings: &Settings,
+        log: Log,
+        signals: UnixStream,
+        notifier: Notifier,
+    ) -> Result<Self, StartError> {
+        let Prepared { door, dialect, upstream, limits, log } = Prepared::new(settings, log)?;
+        let Settings { listen, server, allowed_uids, .. } = settings;
         let host = |what: &str| {
             let what = what.to_owned();
             move |source| StartError::Host { what, source }
         };
-        let (door, judge, mut listener) = match &listen {
-            Listen::Unix(path) => {
-                let others = allowed_uids.iter().any(|uid| *uid != nix::unistd::geteuid().as_raw());
-                make_directory(path, others)?;
-                // Who may come is for the kernel to say where only we may, and for peer credentials otherwise.
-                let mode = if others { 0o666 } else { 0o600 };
-                let listener = Listener::unix(path, mode);
-                let door = Door::Uids(allowed_uids);
-                (door, Judge::Kernel, listener.map_err(host(&format!("unix:{}", path.display())))?)
-            }
-            Listen::Tcp(address) => {
-                if password.expose().is_empty() {
-                    return Err(StartError::NoPassword);
-                }
-                let listener = Listener::tcp(*address).map_err(host(&format!("tcp:{address}")))?;
-                (Door::Password, Judge::Proxy, listener)
-            }
-        };
         let reactor = Reactor::new().map_err(host("readiness loop"))?;
-        reactor.register_listener(&mut listener, key_of(Kind::Fixed, LISTENER)).map_err(host("listener"))?;
+        let listeners = listeners::open(listen, allowed_uids, &reactor)?;
         let mut signals = Channel::from_unix(signals).map_err(host("signals"))?;
         reactor.register_reading(&mut signals, key_of(Kind::Fixed, SIGNALS)).map_err(host("signals"))?;
-        let upstream = Upstream::new(&server).map_err(StartError::Tls)?;
-        let dialect = D::new(Making { server: &server, password, judge, pooling })?;
+        let ops = Ops::new(notifier, &reactor).map_err(host("orders"))?;
         let now = Instant::now();
         Ok(Self {
             dialect,
-            pooling,
+            pooling: settings.pooling,
             pool: Pool::new(limits.server_connections),
             limits,
             server: server.place.to_string(),
             log,
             reactor,
-            listener: Some(listener),
+            listeners,
             signals,
             door,
             upstream,
@@ -295,12 +294,13 @@ impl<D: Dialect> Proxy<D> {
             next_tick: now,
             drain: None,
             introduction: Introduction::None,
+            ops,
         })
     }
 
-    /// Where it listens, if by TCP.
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().and_then(Listener::address)
+    /// Where it listens by TCP.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(Listener::address).collect()
     }
 
     /// Serves until it is stopped.
@@ -377,8 +377,9 @@ impl<D: Dialect> Proxy<D> {
                     self.cancel_ready(id, readiness);
                 }
             }
-            _ if index == LISTENER => self.accept(),
-            _ => self.signalled(),
+            _ if index == SIGNALS => self.signalled(),
+            _ if index == ORDERS => self.ordered(),
+            _ => self.accept(),
         }
     }
 
@@ -395,11 +396,13 @@ impl<D: Dialect> Proxy<D> {
 
     /// Tells those who wait at the door why they cannot come in.
     fn turn_away(&mut self, refusal: &Refusal) {
-        for _ in 0..ACCEPTS {
-            let Some(listener) = &mut self.listener else { return };
-            let Ok(Some((channel, peer))) = listener.accept() else { return };
-            if let Some(id) = self.admit(channel, peer) {
-                self.refuse(id, refusal);
+        for at in 0..self.listeners.len() {
+            for _ in 0..ACCEPTS {
+                let Some(listener) = self.listeners.get_mut(at) else { return };
+                let Ok(Some((channel, peer))) = listener.accept() else { break };
+                if let Some(id) = self.admit(channel, peer) {
+                    self.refuse(id, refusal);
+                }
             }
         }
         self.accept_again = true;
@@ -410,8 +413,14 @@ impl<D: Dialect> Proxy<D> {
         if !self.is_introduced() {
             return;
         }
+        for at in 0..self.listeners.len() {
+            self.accept_at(at);
+        }
+    }
+
+    fn accept_at(&mut self, at: usize) {
         for _ in 0..ACCEPTS {
-            let Some(listener) = &mut self.listener else { return };
+            let Some(listener) = self.listeners.get_mut(at) else { return };
             match listener.accept() {
                 Ok(None) => return,
                 Ok(Some((channel, peer))) => {
@@ -441,13 +450,7 @@ impl<D: Dialect> Proxy<D> {
         if self.clients.len() >= self.limits.clients.saturating_mul(2) {
             return None;
         }
-        let admission = match (&self.door, peer) {
-            (Door::Password, _) => Admission::Password,
-            (Door::Uids(uids), Peer::Process { uid, .. }) if uids.contains(&uid) => Admission::Granted,
-            (Door::Uids(_), Peer::Process { uid, .. }) => Admission::Denied { uid },
-            // Nobody comes to a unix socket from an address.
-            (Door::Uids(_), Peer::Address(_)) => return None,
-        };
+        let admission = self.door.admission(peer);
         let id = self.clients.insert(Client {
             channel,
             stage: ClientStage::Front(self.dialect.front(admission)),
@@ -456,6 +459,7 @@ impl<D: Dialect> Proxy<D> {
             ticket: None,
             home: None,
         });
+        self.ops.metrics.clients.up();
         let client = self.clients.get_mut(id)?;
         let registered = self.reactor.register_reading(&mut client.channel, key_of(Kind::Client, id.index));
         if let Err(error) = registered {
@@ -481,23 +485,11 @@ impl<D: Dialect> Proxy<D> {
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("clients", &clients), ("server_connections", &open), ("wait_s", &seconds)];
         self.log.event(Level::Info, "stopping", &fields);
+        self.ops.notifier.stopping();
         let cut_off = self.drain.as_ref().map_or(0, |drain| drain.cut_off);
         self.drain = Some(Drain { until: self.now + wait, cut_off });
-        self.listener = None;
+        self.listeners.clear();
         self.refuse_newcomers();
         self.tick();
-    }
-}
-
-/// Makes the directory of the socket, if it is missing, for us or, where others may come, to be passed through.
-fn make_directory(socket: &Path, others: bool) -> Result<(), StartError> {
-    let Some(directory) = socket.parent() else { return Ok(()) };
-    let mode = if others { 0o711 } else { 0o700 };
-    match DirBuilder::new().mode(mode).create(directory) {
-        Err(source) if fs::metadata(directory).is_err() => {
-            Err(StartError::Directory { path: directory.to_owned(), source })
-        }
-        // It is made, or was there.
-        _ => Ok(()),
     }
 }

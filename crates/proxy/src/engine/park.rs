@@ -8,6 +8,7 @@ use ciphertoll_net::{Received, Sent};
 use super::{Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
 use crate::dialect::{Dialect, Greeted, Leaving, Parted, Place, Pooling, Session, Wanted};
 use crate::log::Level;
+use crate::refusal::Refusal;
 use crate::slab::Id;
 
 /// How long a connection is kept as a client has left it. Then it is reset, so that the next one need not wait for that.
@@ -49,6 +50,7 @@ impl<D: Dialect> Proxy<D> {
             client.stage = ClientStage::Parked { key, wanted };
         }
         self.by_process.insert(ticket.process_id, id);
+        self.ops.metrics.sessions.up();
         self.watch_client(id);
         // What came behind the login is looked at, too.
         self.again.push(Turn::Up(id));
@@ -79,6 +81,10 @@ impl<D: Dialect> Proxy<D> {
         if is_silent {
             return;
         }
+        if let Some(refusal) = self.cannot_go_on(id) {
+            return self.refuse(id, &refusal);
+        }
+        let Some(client) = self.clients.get_mut(id) else { return };
         client.since = self.now;
         let key = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
             ClientStage::Parked { key, wanted } => {
@@ -91,6 +97,16 @@ impl<D: Dialect> Proxy<D> {
             }
         };
         self.ask(id, &key);
+    }
+
+    /// Why a client between transactions cannot have another connection.
+    fn cannot_go_on(&self, id: Id) -> Option<Refusal> {
+        match &self.clients.get(id)?.stage {
+            ClientStage::Parked { wanted, .. } => {
+                self.dialect.key(wanted).err().or_else(|| self.queue_is_full())
+            }
+            _ => None,
+        }
     }
 
     /// Gives a client its last connection, which is as it has left it.
@@ -176,14 +192,23 @@ impl<D: Dialect> Proxy<D> {
             self.again.push(Turn::Down(id));
         }
         if self.pool.is_waited_for(&server.key) {
-            self.take_away(id);
+            self.steal(id);
         } else {
             self.pool.keep(&server.key, id);
         }
     }
 
+    /// Takes a kept connection, which the pool does not keep any more, for a client that waits.
+    pub(super) fn steal(&mut self, id: Id) {
+        self.ops.metrics.steals.up();
+        self.take_away(id);
+    }
+
     /// Resets a kept connection, which the pool does not keep any more, for the next client.
-    pub(super) fn take_away(&mut self, id: Id) {
+    fn take_away(&mut self, id: Id) {
+        if let Some(reason) = self.outlived(id) {
+            return self.close_server(id, reason);
+        }
         if let Some(backend) = self.backend(id)
             && let Duty::Kept { remains, .. } = backend.duty
         {
@@ -228,6 +253,7 @@ impl<D: Dialect> Proxy<D> {
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("client", &client_id.index), ("server_connection", &server_id.index), ("reason", &reason)];
         self.log.event(Level::Info, "pinned", &fields);
+        self.ops.metrics.pinned(reason);
     }
 
     /// Ends the command of a client that waits for a connection. Whether it could be ended.

@@ -6,6 +6,7 @@ use ciphertoll_wire::session;
 
 use super::{Backend, Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
 use crate::dialect::{Dialect, News, Session, Start, Then};
+use crate::metrics::Counter;
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -44,7 +45,7 @@ impl<D: Dialect> Proxy<D> {
         let ClientStage::Attached(server_id) = client.stage else { return };
         let server = self.servers.get_mut(server_id);
         let Some(Server { stage: ServerStage::Up(backend), .. }) = server else { return };
-        let outcome = up(client, backend, &mut self.spare);
+        let outcome = up(client, backend, &mut self.spare, &self.ops.metrics.bytes_up);
         self.watch_server(server_id);
         match outcome {
             Up::Waits => {}
@@ -68,7 +69,7 @@ impl<D: Dialect> Proxy<D> {
         let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(id) else { return };
         let Duty::Session { client: client_id, .. } = backend.duty else { return self.read_own(id) };
         let Some(client) = self.clients.get_mut(client_id) else { return };
-        let outcome = down(client, backend, &mut self.spare);
+        let outcome = down(client, backend, &mut self.spare, &self.ops.metrics.bytes_down);
         self.watch_client(client_id);
         match outcome {
             Down::Waits => {}
@@ -91,9 +92,14 @@ impl<D: Dialect> Proxy<D> {
     }
 }
 
-fn up<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, spare: &mut Spare) -> Up {
+fn up<D: Dialect>(
+    client: &mut Client<D>,
+    backend: &mut Backend<D>,
+    spare: &mut Spare,
+    bytes: &Counter,
+) -> Up {
     client.channel.borrow(spare);
-    let outcome = up_reads(client, backend);
+    let outcome = up_reads(client, backend, bytes);
     if let Up::Left = outcome {
         // Its goodbye, and whatever it may have said after that.
         let bytes = client.channel.input().len();
@@ -103,7 +109,7 @@ fn up<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, spare: &mut 
     outcome
 }
 
-fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>) -> Up {
+fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes: &Counter) -> Up {
     let Duty::Session { session, .. } = &mut backend.duty else { return Up::Waits };
     for _ in 0..READS {
         if backend.channel.is_blocked() || session.start() == Start::WhenSet {
@@ -118,6 +124,7 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>) -> Up 
                 Ok(taken) => taken,
                 Err(error) => return Up::Violated(error),
             };
+            bytes.add(taken.pass_bytes as u64);
             if let Err(error) = pass(&mut client.channel, &mut backend.channel, taken.pass_bytes) {
                 return Up::ServerLost(error);
             }
@@ -146,14 +153,19 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>) -> Up 
     Up::More
 }
 
-fn down<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, spare: &mut Spare) -> Down {
+fn down<D: Dialect>(
+    client: &mut Client<D>,
+    backend: &mut Backend<D>,
+    spare: &mut Spare,
+    bytes: &Counter,
+) -> Down {
     backend.channel.borrow(spare);
-    let outcome = down_reads(client, backend);
+    let outcome = down_reads(client, backend, bytes);
     backend.channel.give_back(spare);
     outcome
 }
 
-fn down_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>) -> Down {
+fn down_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes: &Counter) -> Down {
     let Backend { channel, facts, flow, duty, .. } = backend;
     let Duty::Session { session, .. } = duty else { return Down::Waits };
     for _ in 0..READS {
@@ -173,6 +185,7 @@ fn down_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>) -> D
                 Err(error) => return Down::Broken(error),
             };
             channel.consume(taken.skip_bytes);
+            bytes.add(taken.pass_bytes as u64);
             if pass(channel, &mut client.channel, taken.pass_bytes).is_err() {
                 return Down::ClientLost;
             }

@@ -11,15 +11,21 @@ use crate::slab::Id;
 
 impl<D: Dialect> Proxy<D> {
     pub(super) fn open_server(&mut self, key: &D::Key) {
-        let mut connecting = match self.upstream.open(self.dialect.login(key)) {
+        let dialing = self.dialect.login(key).ok_or_else(|| {
+            let reason = "it is no user that this proxy logs in as any more".to_owned();
+            Error::Unresolved { name: key.user().to_owned(), reason }
+        });
+        let mut connecting = match dialing.and_then(|dialing| self.upstream.open(dialing)) {
             Ok(connecting) => connecting,
             Err(error) => return self.open_failed(key, None, &error),
         };
+        let upkeep = self.upkeep_of(key);
         let id = self.servers.insert(Server {
             key: key.clone(),
             born: self.now,
             cancels: 0,
             reuse: Reuse::Allowed,
+            upkeep,
             stage: ServerStage::Connecting { connecting: None, until: self.now + self.limits.connect },
         });
         if let Err(error) = self.reactor.register(connecting.channel(), key_of(Kind::Server, id.index)) {
@@ -104,6 +110,8 @@ impl<D: Dialect> Proxy<D> {
             flow: Flow { unread: true, ..Flow::default() },
             duty: Duty::Idle { since: self.now, errand: self.dialect.nothing() },
         }));
+        self.ops.metrics.opened.up();
+        self.ops.warmth.opened(self.now);
         self.pool.opened(&key);
         self.hand_over(id);
         if std::mem::replace(&mut self.introduction, Introduction::None) == Introduction::Awaited {
@@ -117,6 +125,8 @@ impl<D: Dialect> Proxy<D> {
             self.servers.remove(id);
         }
         self.upstream.failed();
+        self.ops.metrics.not_opened(error);
+        self.ops.warmth.failed(self.now);
         self.pool.opened(key);
         let may_wait = error.is_too_many_connections() && self.pool.has_open(key);
         let fields: [(&str, &dyn std::fmt::Display); 3] =
@@ -189,6 +199,9 @@ impl<D: Dialect> Proxy<D> {
     /// Brings a connection back to where the next client may have it.
     pub(super) fn make_fresh(&mut self, id: Id, leaving: Leaving<D::Remains>) {
         let until = self.now + self.limits.reset;
+        if let Leaving::Reset(_) = leaving {
+            self.ops.metrics.resets.up();
+        }
         let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(id) else { return };
         let reset = match leaving {
             Leaving::Untouched => {
@@ -215,6 +228,9 @@ impl<D: Dialect> Proxy<D> {
 
     /// A connection awaits commands: the next client has it, or it waits for one.
     pub(super) fn hand_over(&mut self, id: Id) {
+        if let Some(reason) = self.outlived(id) {
+            return self.close_server(id, reason);
+        }
         let Some(server) = self.servers.get_mut(id) else { return };
         if self.drain.is_some() && self.pooling == Pooling::Session {
             return self.close_server(id, "the proxy is stopping");
@@ -226,8 +242,9 @@ impl<D: Dialect> Proxy<D> {
             return self.close_server(id, "it is old");
         }
         let key = server.key.clone();
+        let since = server.upkeep.idle_since(self.now);
         let ServerStage::Up(backend) = &mut server.stage else { return };
-        backend.duty = Duty::Idle { since: self.now, errand: self.dialect.nothing() };
+        backend.duty = Duty::Idle { since, errand: self.dialect.nothing() };
         if backend.flow.unread || backend.flow.ended {
             self.again.push(Turn::Down(id));
         }
@@ -285,6 +302,7 @@ impl<D: Dialect> Proxy<D> {
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.log.event(Level::Warn, "server-lost", &fields);
+        self.ops.metrics.lost();
         if let ServerStage::Up(backend) = server.stage
             && let Duty::Session { client, session } = backend.duty
         {
@@ -309,6 +327,7 @@ impl<D: Dialect> Proxy<D> {
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.log.event(Level::Info, "server-closed", &fields);
+        self.ops.metrics.closed(reason);
         if let ServerStage::Up(mut backend) = server.stage {
             self.dialect.goodbye(backend.channel.output());
             // The server will notice in any case.

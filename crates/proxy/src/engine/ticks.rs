@@ -41,6 +41,7 @@ impl<D: Dialect> Proxy<D> {
                 self.cancel_done(id);
             }
         }
+        self.look_after();
         if std::mem::take(&mut self.accept_again) {
             self.accept();
         }
@@ -51,7 +52,7 @@ impl<D: Dialect> Proxy<D> {
         let Some(client) = self.clients.get(id) else { return };
         let waited = self.now.duration_since(client.since);
         match client.stage {
-            ClientStage::Front(_) if waited >= self.limits.login => {
+            ClientStage::Front(_) | ClientStage::Encrypting(_) if waited >= self.limits.login => {
                 self.client_gone(id, "did not log in in time");
             }
             ClientStage::Queued { .. } if waited >= self.limits.queue => {
@@ -74,10 +75,13 @@ impl<D: Dialect> Proxy<D> {
                     Due::Close("the proxy is stopping")
                 }
                 Duty::Kept { since, .. } if self.now.duration_since(*since) >= KEPT => Due::KeepNoMore,
-                Duty::Idle { since, .. } if self.now.duration_since(*since) >= self.limits.idle => {
+                Duty::Idle { since, .. }
+                    if self.now.duration_since(*since) >= self.limits.idle
+                        && !self.is_kept_warm(&server.key) =>
+                {
                     Due::Close("nobody needs it")
                 }
-                Duty::Resetting { until, .. } if self.now >= *until => Due::Close("it was not reset in time"),
+                Duty::Resetting { until, .. } if self.now >= *until => Due::Close(server.upkeep.overdue()),
                 Duty::Awaiting { until, .. } if self.now >= *until => {
                     Due::Close("a request to cancel is still on its way")
                 }
@@ -86,13 +90,15 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
-    /// Those that have not said who they are, or wait, are told that it ends.
+    /// Those that have not said who they are, or wait and have not been let in yet, are told that it ends.
     pub(super) fn refuse_newcomers(&mut self) {
         for id in self.clients.ids() {
-            let waits = |client: &super::Client<D>| {
-                matches!(client.stage, ClientStage::Front(_) | ClientStage::Queued { .. })
+            let is_new = |client: &super::Client<D>| match client.stage {
+                ClientStage::Front(_) | ClientStage::Encrypting(_) => true,
+                ClientStage::Queued { .. } => client.ticket.is_none(),
+                _ => false,
             };
-            if self.clients.get(id).is_some_and(waits) {
+            if self.clients.get(id).is_some_and(is_new) {
                 self.refuse(id, &stopping());
             }
         }
@@ -106,18 +112,23 @@ impl<D: Dialect> Proxy<D> {
         }
         let mut count = 0;
         for id in self.clients.ids() {
-            if self.clients.get(id).is_some_and(|client| matches!(client.stage, ClientStage::Attached(_))) {
-                count += 1;
-                self.end_session(id);
-            } else if self
-                .clients
-                .get(id)
-                .is_some_and(|client| matches!(client.stage, ClientStage::Parked { .. }))
-            {
-                self.refuse(id, &stopping());
-                self.client_gone(id, "was between transactions");
-            } else {
-                self.client_gone(id, "was cut off");
+            let Some(client) = self.clients.get(id) else { continue };
+            match client.stage {
+                ClientStage::Attached(_) => {
+                    count += 1;
+                    self.end_session(id);
+                }
+                // It has asked for something that is not done any more.
+                ClientStage::Queued { .. } => {
+                    count += 1;
+                    self.refuse(id, &stopping());
+                    self.client_gone(id, "was cut off");
+                }
+                ClientStage::Parked { .. } => {
+                    self.refuse(id, &stopping());
+                    self.client_gone(id, "was between transactions");
+                }
+                _ => self.client_gone(id, "was cut off"),
             }
         }
         if let Some(drain) = &mut self.drain {

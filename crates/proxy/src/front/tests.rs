@@ -128,3 +128,57 @@ fn a_password_is_proved_and_neither_users_nor_passwords_can_be_guessed_apart() {
     }
     assert_eq!(gate.verifier_of("app").iterations(), gate.verifier_of("nobody").iterations());
 }
+
+#[test]
+fn each_user_has_a_password_of_his_own() {
+    let [app, reports] = ["secret", "other"].map(|text| Secret::new(text.as_bytes().to_vec()));
+    let gate = Arc::new(Gate::of([("app", &app), ("reports", &reports)], 1).unwrap());
+    for (user, password, is_let_in) in [
+        ("app", &b"secret"[..], true),
+        ("reports", b"other", true),
+        ("app", b"other", false),
+        ("reports", b"secret", false),
+        ("nobody", b"other", false),
+    ] {
+        let (step, _) = log_in(&gate, user, password);
+        assert_eq!(matches!(step, FrontStep::Login(_)), is_let_in, "{user}: {step:?}");
+    }
+    assert_eq!(gate.verifier_of("app").iterations(), 1);
+}
+
+#[test]
+fn where_tls_is_wanted_nobody_comes_without() {
+    let login = startup(&[("user", "app")]);
+    let mut tls = Vec::new();
+    encode_tls_request(&mut tls);
+    let mut out = Vec::new();
+    let FrontStep::Refuse(refusal) = step(&mut Front::by_tls(Admission::Granted), &login, &mut out) else {
+        panic!("it was let in")
+    };
+    assert_eq!((refusal.sqlstate, out.is_empty()), (Refusal::WHO, true));
+    // Asked for, or begun with; what has come behind the request is TLS's, and not looked at.
+    for (bytes, left) in [([&tls[..], &login].concat(), login.len()), (b"\x16\x03\x01".to_vec(), 3)] {
+        let mut front = Front::by_tls(Admission::Granted);
+        let (mut input, mut out) = (&bytes[..], Vec::new());
+        assert_eq!(front.step(&mut input, &mut out), FrontStep::StartTls);
+        assert_eq!(input.len(), left);
+        front.encrypted(None);
+        // There is no TLS in TLS.
+        assert!(matches!(step(&mut front, &tls, &mut Vec::new()), FrontStep::HangUp(_)));
+        front.encrypted(None);
+        assert!(matches!(step(&mut front, &login, &mut out), FrontStep::Login(_)));
+    }
+}
+
+#[test]
+fn a_certificate_lets_its_own_user_in() {
+    let login = startup(&[("user", "app")]);
+    for (name, is_let_in) in [(Some("app"), true), (Some("other"), false), (Some(""), false), (None, false)] {
+        let mut front = Front::by_tls(Admission::Certificate);
+        front.encrypted(name.map(ToOwned::to_owned));
+        let step = step(&mut front, &login, &mut Vec::new());
+        assert_eq!(matches!(step, FrontStep::Login(_)), is_let_in, "{name:?}: {step:?}");
+    }
+    let mut front = Front::new(Admission::Certificate);
+    assert!(matches!(step(&mut front, &login, &mut Vec::new()), FrontStep::Refuse(_)));
+}

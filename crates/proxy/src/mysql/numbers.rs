@@ -1,21 +1,21 @@
 //! Which number of the server's a client's own number stands for. A client is greeted before it has a server connection,
 //! and so with a number of the proxy's; that is what other clients name who want its command to end.
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Numbers from this one on are the proxy's. Servers count from 1 and do not come so far.
 pub(crate) const OWN: u32 = 1 << 31;
 
 /// Shared by all sessions of a proxy.
+// One thread uses them; another one makes the dialect of a reload.
 #[derive(Clone, Debug, Default)]
-pub struct Numbers(Rc<Shared>);
+pub struct Numbers(Arc<Mutex<Shared>>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    next: Cell<u32>,
-    sessions: RefCell<HashMap<u32, Target>>,
+    next: u32,
+    sessions: HashMap<u32, Target>,
 }
 
 #[derive(Debug)]
@@ -37,14 +37,19 @@ pub(super) struct Listed {
 impl Numbers {
     /// The next client's number.
     pub fn draw(&self) -> u32 {
-        let number = self.0.next.get();
-        self.0.next.set(number.wrapping_add(1));
+        let mut shared = self.shared();
+        let number = shared.next;
+        shared.next = number.wrapping_add(1);
         number | OWN
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A session begins of the client with this number, on the connection that has `server_number`.
     pub(super) fn list(&self, number: u32, server_number: u32) -> Listed {
-        self.0.sessions.borrow_mut().insert(number, Target { server_number, kills: 0 });
+        self.shared().sessions.insert(number, Target { server_number, kills: 0 });
         Listed { numbers: self.clone(), number, named: Vec::new() }
     }
 }
@@ -52,8 +57,8 @@ impl Numbers {
 impl Listed {
     /// The server's number for a client that this session's client wants to end; none if that has no session.
     pub(super) fn name(&mut self, number: u32) -> Option<u32> {
-        let mut sessions = self.numbers.0.sessions.borrow_mut();
-        let target = sessions.get_mut(&number)?;
+        let mut shared = self.numbers.shared();
+        let target = shared.sessions.get_mut(&number)?;
         target.kills += 1;
         self.named.push(number);
         Some(target.server_number)
@@ -61,9 +66,9 @@ impl Listed {
 
     /// All that this session's client has said is answered: nothing of that is on its way any more.
     pub(super) fn all_answered(&mut self) {
-        let mut sessions = self.numbers.0.sessions.borrow_mut();
+        let mut shared = self.numbers.shared();
         for number in self.named.drain(..) {
-            if let Some(target) = sessions.get_mut(&number) {
+            if let Some(target) = shared.sessions.get_mut(&number) {
                 target.kills = target.kills.saturating_sub(1);
             }
         }
@@ -71,14 +76,14 @@ impl Listed {
 
     /// Whether a command is on its way that ends something on this session's connection, and could hit its next client.
     pub(super) fn is_named(&self) -> bool {
-        self.numbers.0.sessions.borrow().get(&self.number).is_some_and(|target| target.kills > 0)
+        self.numbers.shared().sessions.get(&self.number).is_some_and(|target| target.kills > 0)
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
         // What its client has named and is not answered may still hit.
-        self.numbers.0.sessions.borrow_mut().remove(&self.number);
+        self.numbers.shared().sessions.remove(&self.number);
     }
 }
 

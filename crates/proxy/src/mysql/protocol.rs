@@ -19,11 +19,12 @@ use super::refusal;
 use super::session::{Facts, Session};
 use super::wanted::Wanted;
 use crate::dialect::{
-    self, Admission, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted, Judge, Leaving,
-    Making, Parted, Place, Pooling, Settled, Start, Ticket,
+    self, Admission, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted, Leaving,
+    Parted, Place, Pooling, Settled, Start, Ticket,
 };
+use crate::mark::{Mark, Marker};
 use crate::refusal::Refusal;
-use crate::settings::StartError;
+use crate::settings::{Listen, Settings, StartError, UnixAuth, User};
 use crate::url;
 
 /// Challenges for so many clients that nobody notices what drawing them costs.
@@ -38,6 +39,7 @@ const FIRST_TERMS: Terms = Terms {
 pub struct MySql {
     user: Arc<str>,
     password: Secret,
+    mark: Mark,
     /// The database of clients that name none.
     database: Option<Arc<str>>,
     encryption: Encryption,
@@ -79,6 +81,20 @@ impl MySql {
     }
 }
 
+fn mark_of(user: &User) -> Mark {
+    let mut marker = Marker::default();
+    marker.add(user.name.as_bytes());
+    marker.add(user.password.expose());
+    marker.finish()
+}
+
+fn gate(user: &User) -> Result<Arc<Gate>, StartError> {
+    if user.password.expose().is_empty() {
+        return Err(StartError::NoPassword(user.name.clone()));
+    }
+    Gate::new(&user.name, &user.password).map(Arc::new).ok_or(StartError::NoRandomBytes)
+}
+
 impl Dialect for MySql {
     type Key = Key;
     type Front = Entrance;
@@ -90,22 +106,24 @@ impl Dialect for MySql {
 
     const FIRST_WORD: FirstWord = FirstWord::Proxy;
 
-    fn new(making: Making<'_>) -> Result<Self, StartError> {
-        let Making { server, password, judge, pooling } = making;
-        if pooling == Pooling::Transaction {
+    fn of(settings: &Settings) -> Result<Self, StartError> {
+        let [user] = settings.users.as_slice() else { return Err(StartError::PostgresOnly("[[user]]")) };
+        if settings.pooling == Pooling::Transaction {
             return Err(StartError::SessionsOnly);
         }
-        let gate = match judge {
-            Judge::Kernel => None,
-            Judge::Proxy => {
-                let gate = Gate::new(&server.user, &password).ok_or(StartError::NoRandomBytes)?;
-                Some(Arc::new(gate))
-            }
-        };
+        if settings.unix_auth == UnixAuth::Scram {
+            return Err(StartError::PostgresOnly("a password on the unix socket"));
+        }
+        if settings.tls.is_some() {
+            return Err(StartError::PostgresOnly("TLS in front"));
+        }
+        let by_tcp = settings.listen.iter().any(|place| matches!(place, Listen::Tcp(_)));
+        let server = &settings.server;
         Ok(Self {
-            user: server.user.as_str().into(),
-            password,
-            database: server.database.as_deref().map(Into::into),
+            user: user.name.as_str().into(),
+            password: user.password.clone(),
+            mark: mark_of(user),
+            database: user.database.as_deref().map(Into::into),
             encryption: match server.encryption {
                 url::Encryption::None => Encryption::Plain,
                 url::Encryption::Tls { .. } => Encryption::Tls,
@@ -114,11 +132,21 @@ impl Dialect for MySql {
                 url::Place::Host { .. } => Transport::Tcp,
                 url::Place::Socket(_) => Transport::UnixSocket,
             },
-            gate,
+            gate: if by_tcp { Some(gate(user)?) } else { None },
             greeting: None,
             random: RefCell::default(),
             numbers: Numbers::default(),
         })
+    }
+
+    fn renew(&mut self, newer: Self) {
+        let Self { user, password, mark, database, encryption, transport, gate, .. } = newer;
+        (self.user, self.password, self.mark, self.database) = (user, password, mark, database);
+        (self.encryption, self.transport, self.gate) = (encryption, transport, gate);
+    }
+
+    fn forget(&mut self) {
+        // Who greets is the same server still.
     }
 
     fn unknown(&self) -> Option<Key> {
@@ -146,8 +174,8 @@ impl Dialect for MySql {
         let admission = match (admission, &self.gate) {
             (Admission::Granted, _) => front::Admission::Granted,
             (Admission::Denied { uid }, _) => front::Admission::Denied { uid: Some(uid) },
-            (Admission::Password, Some(gate)) => front::Admission::Password(Arc::clone(gate)),
-            (Admission::Password, None) => front::Admission::Denied { uid: None },
+            (Admission::PasswordByTcp(_), Some(gate)) => front::Admission::Password(Arc::clone(gate)),
+            _ => front::Admission::Denied { uid: None },
         };
         Entrance(self.greeter().map(|greeter| Front::new(admission, greeter)))
     }
@@ -166,7 +194,19 @@ impl Dialect for MySql {
         Ok(Key { user: Arc::clone(&self.user), database, terms: wanted.terms })
     }
 
-    fn login(&self, key: &Key) -> Dialing {
+    fn usual_keys(&self) -> &[Key] {
+        // What a client will agree on is not known before it comes.
+        &[]
+    }
+
+    fn mark(&self, key: &Key) -> Option<Mark> {
+        (key.user == self.user).then_some(self.mark)
+    }
+
+    fn login(&self, key: &Key) -> Option<Dialing> {
+        if key.user != self.user {
+            return None;
+        }
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
         let login = Arc::new(Login {
             database: key.database.as_deref().map(ToOwned::to_owned),
@@ -176,7 +216,7 @@ impl Dialect for MySql {
             ..Login::new(self.user.to_string(), self.password.clone())
         });
         let machine = Connect::pooled(Arc::clone(&login), key.terms);
-        Dialing { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) }
+        Some(Dialing { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
     }
 
     fn cancel(&self, _: &Facts) -> Option<Dialing> {
@@ -216,6 +256,10 @@ impl Dialect for MySql {
         Ok(Errand::reset(facts.capabilities, beginning, remains, to_server)?)
     }
 
+    fn ping(&self, facts: &mut Facts, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
+        Ok(Errand::ping(facts.capabilities, to_server))
+    }
+
     fn nothing(&self) -> Errand {
         Errand::nothing()
     }
@@ -226,6 +270,10 @@ impl Dialect for MySql {
 }
 
 impl dialect::Key for Key {
+    fn user(&self) -> &str {
+        &self.user
+    }
+
     fn database(&self) -> &str {
         self.database.as_deref().unwrap_or_default()
     }
@@ -239,6 +287,10 @@ impl dialect::Front for Entrance {
             Some(front) => front.step(input, out),
             None => FrontStep::HangUp("there is nothing to greet it with"),
         }
+    }
+
+    fn encrypted(&mut self, _: Option<String>) {
+        // It was not offered.
     }
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {

@@ -6,9 +6,13 @@
 mod cases;
 mod drivers;
 mod faults;
+mod fronts;
 mod leaks;
 mod limits;
 mod mysql;
+mod operations;
+mod parked;
+mod reloads;
 mod site;
 mod transactions;
 
@@ -34,9 +38,18 @@ fn main() -> ExitCode {
 
 /// Runs those whose names have `filter` in them: how many there were, and those that failed.
 fn postgres(filter: &str) -> (usize, Vec<String>) {
-    let both = [&cases::CASES[..], &leaks::CASES[..], &drivers::CASES[..]].concat();
-    let sessions = [&both[..], &limits::CASES[..], &faults::CASES[..]].concat();
-    let transactions = [&both[..], &transactions::CASES[..]].concat();
+    let both = [
+        &cases::CASES[..],
+        &leaks::CASES[..],
+        &drivers::CASES[..],
+        &operations::CASES[..],
+        &reloads::CASES[..],
+        &fronts::CASES[..],
+    ]
+    .concat();
+    let of_sessions = [&operations::OF_SESSIONS[..], &reloads::OF_SESSIONS[..]].concat();
+    let sessions = [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..]].concat();
+    let transactions = [&both[..], &transactions::CASES[..], &parked::CASES[..]].concat();
     let wanted = |(mode, (name, _)): &(Mode, Case)| format!("{name}{}", mode.remark()).contains(filter);
     let sessions = sessions.into_iter().map(|case| (Mode::Session, case));
     let transactions = transactions.into_iter().map(|case| (Mode::Transaction, case));

@@ -25,7 +25,7 @@ use crate::say;
 
 /// Far longer than anything here takes.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-const PORT: u16 = 6432;
+pub(crate) const PORT: u16 = 6432;
 
 pub(crate) struct Site {
     // Dropped in this order: the server's files lie in the scratch directory, that in the place.
@@ -71,8 +71,8 @@ pub(crate) struct Proxy {
     /// In a lock, so that clients on threads can share the proxy.
     lines: Mutex<Receiver<String>>,
     pub(crate) log: Vec<String>,
-    user: String,
-    database: String,
+    pub(crate) user: String,
+    pub(crate) database: String,
 }
 
 impl Site {
@@ -146,10 +146,20 @@ impl Site {
     /// A proxy on a unix socket, which listens when this returns.
     pub(crate) fn proxy(&mut self, arguments: &[&str]) -> Proxy {
         let url = self.url("");
+        self.proxy_to(&url, arguments)
+    }
+
+    pub(crate) fn proxy_to(&mut self, url: &str, arguments: &[&str]) -> Proxy {
+        let (directory, listen) = self.new_place();
+        self.proxy_at(&listen, url, directory, PORT, arguments)
+    }
+
+    /// A directory for a proxy, and where it can listen there.
+    pub(crate) fn new_place(&mut self) -> (PathBuf, String) {
         self.proxies += 1;
         let directory = self.place.path().join(format!("p{}", self.proxies));
-        let socket = directory.join(format!(".s.PGSQL.{PORT}"));
-        self.proxy_at(&format!("unix:{}", socket.display()), &url, directory, PORT, arguments)
+        let listen = format!("unix:{}", directory.join(format!(".s.PGSQL.{PORT}")).display());
+        (directory, listen)
     }
 
     pub(crate) fn proxy_at(
@@ -160,15 +170,25 @@ impl Site {
         port: u16,
         arguments: &[&str],
     ) -> Proxy {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
+        let mut command = self.program();
+        command
             .args(["--listen", listen, "--server", url, "--log", "debug"])
             .args(self.mode.arguments())
-            .args(arguments)
-            .env("PGPASSWORD", String::from_utf8(self.password()).expect("passwords here are text"))
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the proxy starts");
+            .args(arguments);
+        self.proxy_by(&mut command, directory, port)
+    }
+
+    /// The program, which knows the password.
+    pub(crate) fn program(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"));
+        command.env("PGPASSWORD", String::from_utf8(self.password()).expect("passwords here are text"));
+        command
+    }
+
+    /// A proxy that was told where to listen, and does when this returns.
+    pub(crate) fn proxy_by(&self, command: &mut Command, directory: PathBuf, port: u16) -> Proxy {
+        let mut child =
+            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the proxy starts");
         let stderr = BufReader::new(child.stderr.take().expect("it was asked for"));
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
@@ -211,7 +231,11 @@ impl Proxy {
     }
 
     pub(crate) fn try_client(&self) -> Result<Client, ciphertoll_net::Error> {
-        Client::connect(&Address::Unix(self.socket()), login(&self.user, Vec::new(), &self.database), None)
+        self.try_client_as(&self.user)
+    }
+
+    pub(crate) fn try_client_as(&self, user: &str) -> Result<Client, ciphertoll_net::Error> {
+        Client::connect(&Address::Unix(self.socket()), login(user, Vec::new(), &self.database), None)
     }
 
     pub(crate) fn tcp_client(&self, password: Vec<u8>) -> Result<Client, ciphertoll_net::Error> {
@@ -349,6 +373,11 @@ impl Raw {
             .map(|state| String::from_utf8_lossy(state).into_owned())
             .next()
     }
+}
+
+/// A client of the proxy that listens at this socket.
+pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Client, ciphertoll_net::Error> {
+    Client::connect(&Address::Unix(socket.to_owned()), login(user, Vec::new(), database), None)
 }
 
 fn login(user: &str, password: Vec<u8>, database: &str) -> Login {

@@ -1,5 +1,5 @@
 //! Commands that one between client and server runs on its own account, and their answers, which nobody is passed: the
-//! settings that a client comes with, and the reset when it has left.
+//! settings that a client comes with, the reset when it has left, and whether the server is still there.
 
 use super::{
     Error, Parameters, Response, TransactionStatus,
@@ -34,6 +34,7 @@ enum Kind {
     Reset,
     Settings,
     Values,
+    Ping,
 }
 
 impl Errand {
@@ -85,6 +86,12 @@ impl Errand {
         std::mem::take(&mut self.values)
     }
 
+    /// Appends a command that does nothing, whose answer shows that the server is there.
+    pub fn ping(out: &mut Vec<u8>) -> Result<Self, Error> {
+        encode_query(out, "")?;
+        Ok(Self { kind: Kind::Ping, left: 1, refusal: None, values: Vec::new() })
+    }
+
     /// Nothing is asked; what a server says unasked may come.
     pub fn nothing() -> Self {
         Self { kind: Kind::Nothing, left: 0, refusal: None, values: Vec::new() }
@@ -133,7 +140,7 @@ impl Errand {
 
     fn expects(&self, kind: u8) -> bool {
         match (self.kind, kind) {
-            (Kind::Reset, kind::COMMAND_COMPLETE) => true,
+            (Kind::Reset, kind::COMMAND_COMPLETE) | (Kind::Ping, kind::EMPTY_QUERY_RESPONSE) => true,
             (Kind::Settings | Kind::Values, kind) => matches!(
                 kind,
                 kind::PARSE_COMPLETE

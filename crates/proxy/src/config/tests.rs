@@ -1,0 +1,196 @@
+use std::fs::{self, Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use super::*;
+
+const SERVER: &str = "postgres://app@db.example/shop?sslmode=disable";
+
+fn config(more: &str) -> Config {
+    let text = format!("listen = \"unix:/run/x/.s.PGSQL.1\"\nserver = \"{SERVER}\"\n{more}");
+    Config::from_toml(&text).unwrap_or_else(|reason| panic!("{reason}: {text}"))
+}
+
+#[test]
+fn what_is_not_said_is_as_usual() {
+    let resolved = config("").resolve().unwrap();
+    assert_eq!(resolved.settings.limits, Limits::default());
+    let [user] = resolved.settings.users.as_slice() else { panic!("one user") };
+    assert_eq!((user.name.as_str(), user.database.as_deref()), ("app", Some("shop")));
+    assert_eq!(resolved.settings.allowed_uids, Uids::Only(vec![geteuid().as_raw()]));
+    assert_eq!(resolved.settings.pooling, Pooling::Session);
+    assert_eq!((resolved.settings.unix_auth, resolved.settings.allowed_uids.mode()), (UnixAuth::Peer, 0o600));
+}
+
+#[test]
+fn flags_go_before_the_file() {
+    let file = config("warm-up = 2\nallow-uid = [7]\n[limits]\npool-size = 5\nqueue-time = \"500ms\"\n");
+    let flags = Config {
+        limits: LimitsSection { pool_size: NonZeroUsize::new(9), ..LimitsSection::default() },
+        allow_uid: vec![8],
+        ..Config::default()
+    };
+    let limits = flags.clone().or(file.clone()).resolve().unwrap().settings.limits;
+    assert_eq!((limits.server_connections, limits.warm, limits.queue), (9, 2, Duration::from_millis(500)));
+    assert_eq!(flags.or(file.clone()).allow_uid, [8]);
+    assert_eq!(Config::default().or(file.clone()), file);
+}
+
+#[test]
+fn what_is_printed_is_read_back_as_the_same() {
+    let config = config(
+        "admin = \"tcp:127.0.0.1:9188\"\nmode = \"transaction\"\nhealth-time = 15\n[limits]\nmax-age = \"0.5h\"\n\
+         [log]\nlevel = \"warn\"\nformat = \"json\"\n[[user]]\nname = \"app\"\n",
+    );
+    let effective = config.resolve().unwrap().effective;
+    let printed = effective.to_toml();
+    assert!(printed.contains("max-age = \"30m\"\n") && printed.contains("pool-size = 20\n"), "{printed}");
+    assert!(printed.contains("mode = \"transaction\"\n"), "{printed}");
+    assert_eq!(Config::from_toml(&printed), Ok(effective.clone()));
+    assert_eq!(effective.resolve().unwrap().effective, effective);
+}
+
+#[test]
+fn every_limit_is_one_that_can_be_written() {
+    // The schema and the effective settings know the same names: nothing is read that is not shown.
+    let effective = config("").resolve().unwrap().effective;
+    let printed: toml::Table = toml::from_str(&effective.to_toml()).unwrap();
+    let schema: Value = serde_json::from_str(&json_schema()).unwrap();
+    let properties = schema["$defs"]["LimitsSection"]["properties"].as_object().unwrap();
+    let shown = printed["limits"].as_table().unwrap();
+    assert_eq!(shown.keys().collect::<HashSet<_>>(), properties.keys().collect::<HashSet<_>>());
+    assert_eq!(schema["additionalProperties"], false);
+    assert!(!json_schema().contains("null"), "{schema:#}");
+}
+
+#[test]
+fn a_wrong_file_is_told_of_in_one_line() {
+    for (text, reason) in [
+        ("\n[limits]\npool-sise = 3", "line 3: unknown key \"pool-sise\": did you mean \"pool-size\"?"),
+        ("lissten = \"x\"", "line 1: unknown key \"lissten\": did you mean \"listen\"?"),
+        ("[log]\nzzz = 1", "line 2: unknown key \"zzz\": there are level, format"),
+        ("[[user]]\nname = \"a\"\npassword = \"x\"", "did you mean \"password-"),
+        ("[limits]\nqueue-time = \"soon\"", "line 2: \"soon\" is no duration"),
+        ("[limits]\npool-size = 0", "line 2: invalid value: integer `0`"),
+        ("listen = \"tcp:localhost:1\"", "it is written unix:"),
+        ("[[user]]\n", "missing field `name`"),
+        ("listen = ", "line 1: "),
+    ] {
+        let told = Config::from_toml(text).unwrap_err();
+        assert!(told.contains(reason) && !told.contains('\n'), "{text:?}: {told}");
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    let refused =
+        |more: &str| config(more).resolve().err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(refused("[[user]]\nname = \"a\"\n[[user]]\nname = \"a\"").contains("twice"));
+    let both = "[[user]]\nname = \"a\"\npassword-file = \"x\"\npassword-env = \"Y\"";
+    assert!(refused(both).contains("one of them"));
+    assert!(refused("warm-up = 11\n[[user]]\nname = \"b\"").contains("more than the pool-size, 20"));
+    assert!(refused("[[user]]\nname = \"b\"\npassword-file = \"/nowhere/x\"").contains("/nowhere/x"));
+    let missing = Config::default().resolve().err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(missing.contains("\"listen\""), "{missing}");
+    let with_password = Config { server: Some("postgres://a:hunter2@h".to_owned()), ..config("") };
+    let told = with_password.resolve().err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(told.contains("password") && !told.contains("hunter2"), "{told}");
+}
+
+#[test]
+fn who_may_come_depends_on_what_is_asked_of_them() {
+    let settings = |more: &str| config(more).resolve().unwrap().settings;
+    let of = |more: &str| (settings(more).allowed_uids, settings(more).iterations);
+    let ours = geteuid().as_raw();
+    assert_eq!(of("unix-auth = \"scram\""), (Uids::All, Iterations { by_unix: 1, by_tcp: 4096 }));
+    let named = "unix-auth = \"scram\"\nallow-uid = [64000]\nscram-iterations = 4096";
+    assert_eq!(of(named), (Uids::Only(vec![64_000, ours]), Iterations { by_unix: 4096, by_tcp: 4096 }));
+    let uids = of("allow-uid = [64000]").0;
+    assert!(uids.allow(ours) && uids.allow(64_000) && !uids.allow(64_001));
+    assert_eq!((uids.mode(), Uids::All.mode()), (0o666, 0o666));
+    let tcp = |iterations: u32| {
+        let config = Config {
+            listen: vec!["unix:/x".parse().unwrap(), "tcp:127.0.0.1:1".parse().unwrap()],
+            scram_iterations: NonZeroU32::new(iterations),
+            ..config("")
+        };
+        config
+            .resolve()
+            .map(|resolved| resolved.settings.iterations.by_tcp)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!((tcp(4096), tcp(5000)), (Ok(4096), Ok(5000)));
+    assert!(tcp(4095).unwrap_err().contains("from 4096"));
+}
+
+#[test]
+fn clients_come_to_one_place_or_to_several() {
+    let listen = |text: &str| Config::from_toml(&format!("listen = {text}")).map(|config| config.listen);
+    let [unix, tcp]: [Listen; 2] = ["unix:/x", "tcp:127.0.0.1:1"].map(|text| text.parse().unwrap());
+    assert_eq!(listen("\"unix:/x\""), Ok(vec![unix.clone()]));
+    assert_eq!(listen("[\"unix:/x\", \"tcp:127.0.0.1:1\"]"), Ok(vec![unix, tcp]));
+    for wrong in ["[\"x\"]", "1", "[1]"] {
+        assert!(listen(wrong).is_err_and(|told| !told.contains('\n')), "{wrong}");
+    }
+    assert!(listen("[]").is_ok_and(|listen| Config { listen, ..config("") }.resolve().is_err()));
+}
+
+#[test]
+fn nothing_is_offered_to_a_network_in_plaintext() {
+    let resolved = |listen: &str, more: &str| {
+        let text = format!("listen = \"{listen}\"\nserver = \"{SERVER}\"\n{more}");
+        let resolved = Config::from_toml(&text).unwrap().resolve();
+        resolved.map(|resolved| resolved.settings.tls.is_some()).map_err(|error| error.to_string())
+    };
+    let both = "tls-cert = \"/c\"\ntls-key = \"/k\"";
+    assert_eq!(resolved("tcp:127.0.0.1:1", ""), Ok(false));
+    assert_eq!(resolved("tcp:0.0.0.0:1", both), Ok(true));
+    for (listen, more, reason) in [
+        ("tcp:0.0.0.0:1", "", "listen cannot be tcp:0.0.0.0:1: that is not loopback"),
+        ("tcp:127.0.0.1:1", "admin = \"tcp:10.0.0.1:1\"", "admin cannot be"),
+        ("tcp:127.0.0.1:1", "tls-cert = \"/c\"", "needs both"),
+        ("tcp:127.0.0.1:1", "tls-client-ca = \"/c\"", "needs both"),
+        ("unix:/x", both, "no TLS"),
+    ] {
+        let told = resolved(listen, more).unwrap_err();
+        assert!(told.contains(reason), "{told}");
+    }
+}
+
+#[test]
+fn passwords_lie_beside_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("proxy.toml");
+    let text = format!(
+        "listen = \"unix:/x\"\nserver = \"{SERVER}\"\n[[user]]\nname = \"app\"\ndatabase = \"till\"\n\
+         password-file = \"app.password\"\n"
+    );
+    fs::write(&path, text).unwrap();
+    let password = directory.path().join("app.password");
+    fs::write(&password, "hunter2\n").unwrap();
+    set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
+    let resolved = Config::read(&path).unwrap().resolve().unwrap();
+    let [user] = resolved.settings.users.as_slice() else { panic!("one user") };
+    assert_eq!((user.database.as_deref(), user.password.expose()), (Some("till"), &b"hunter2"[..]));
+    assert!(!resolved.effective.to_toml().contains("hunter2"));
+}
+
+#[test]
+fn every_setting_is_on_its_page() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cure/operations.md");
+    let page = fs::read_to_string(page).unwrap();
+    let schema: Value = serde_json::from_str(&json_schema()).unwrap();
+    let names = |of: &Value| of["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    for name in names(&schema).into_iter().filter(|name| !["limits", "log", "user"].contains(&name.as_str()))
+    {
+        assert!(page.contains(&format!("`{name}`")), "{name} is not there");
+    }
+    for (section, written) in [("LimitsSection", "limits."), ("LogSection", "log.")] {
+        for name in names(&schema["$defs"][section]) {
+            assert!(page.contains(&format!("`{written}{name}`")), "{written}{name} is not there");
+        }
+    }
+    for name in names(&schema["$defs"]["UserSection"]) {
+        assert!(page.contains(&format!("{name} = ")), "{name} is not there");
+    }
+}

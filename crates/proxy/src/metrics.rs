@@ -1,0 +1,406 @@
+//! What is counted, and how Prometheus reads it (text format 0.0.4).
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ciphertoll_net::{Error, Fault};
+
+use crate::status::Status;
+
+const PREFIX: &str = "ciphertoll_proxy_";
+/// Upper ends of the buckets of waiting times.
+const WAITS: [Duration; 5] = [
+    Duration::from_millis(1),
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(10),
+];
+/// SQL states come from servers, too; more different ones than this are counted together.
+const MAX_STATES: usize = 64;
+const OTHER: &str = "other";
+
+/// Something that is counted, on any thread.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn up(&self) {
+        self.add(1);
+    }
+
+    /// So many more.
+    pub fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// How many it are.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters by the value of a label.
+#[derive(Debug, Default)]
+pub struct Labelled(Mutex<BTreeMap<String, u64>>);
+
+impl Labelled {
+    fn up(&self, label: &str) {
+        // A thread that panicked has left numbers that are whole.
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let label = if counts.len() < MAX_STATES || counts.contains_key(label) { label } else { OTHER };
+        *counts.entry(label.to_owned()).or_default() += 1;
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.counts().values().sum()
+    }
+}
+
+/// How long clients have waited.
+#[derive(Debug, Default)]
+pub struct Waits {
+    /// One more than there are ends: the last one has none.
+    buckets: [Counter; WAITS.len() + 1],
+    sum_us: Counter,
+}
+
+impl Waits {
+    /// A client has waited so long.
+    pub fn add(&self, waited: Duration) {
+        let bucket = WAITS.iter().position(|end| waited <= *end).unwrap_or(WAITS.len());
+        self.buckets[bucket].up();
+        self.sum_us.add(waited.as_micros() as u64);
+    }
+
+    /// How many have waited.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(Counter::get).sum()
+    }
+}
+
+/// What a proxy counts from its start on.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Clients that have come.
+    pub clients: Counter,
+    /// Sessions that have begun.
+    pub sessions: Counter,
+    /// From login, or from the first word of a transaction, until there was a server connection.
+    pub waits: Waits,
+    /// Clients that were refused, by SQL state.
+    pub refusals: Labelled,
+    /// Server connections that were opened.
+    pub opened: Counter,
+    /// Server connections that could not be opened, by reason.
+    pub failed: Labelled,
+    /// Server connections that have ended, by reason.
+    pub closed: Labelled,
+    /// Server connections that were reset.
+    pub resets: Counter,
+    /// Clients that keep their connections beyond a transaction, by reason.
+    pub pins: Labelled,
+    /// Connections kept for a client between transactions that were reset for another one.
+    pub steals: Counter,
+    /// Health checks that were begun.
+    pub checks: Counter,
+    /// Requests to cancel that were sent on.
+    pub cancels_sent: Counter,
+    /// Requests to cancel that ended a command which waited for a connection.
+    pub cancels_waiting: Counter,
+    /// Requests to cancel that hit nobody: a wrong key, or nothing to cancel.
+    pub cancels_dropped: Counter,
+    /// Requests to cancel that did not reach the server.
+    pub cancels_failed: Counter,
+    /// Bytes of clients that were passed on.
+    pub bytes_up: Counter,
+    /// Bytes of the server that were passed on.
+    pub bytes_down: Counter,
+    /// Settings that were read again.
+    pub reloads: Counter,
+    /// Settings that could not be used when they were read again.
+    pub reloads_failed: Counter,
+}
+
+impl Metrics {
+    /// A client was refused.
+    pub fn refused(&self, sqlstate: &str) {
+        self.refusals.up(sqlstate);
+    }
+
+    /// A client keeps its connection beyond a transaction.
+    pub fn pinned(&self, reason: &str) {
+        self.pins.up(reason);
+    }
+
+    /// A server connection could not be opened.
+    pub fn not_opened(&self, error: &Error) {
+        self.failed.up(match (error, error.fault()) {
+            (Error::TimedOut { .. }, _) => "timeout",
+            (Error::Unresolved { .. }, _) => "name",
+            (Error::Protocol(_), _) => "refused",
+            (_, Fault::Tls) => "tls",
+            (_, Fault::Host) => "host",
+            (_, Fault::Server) => "unreachable",
+            (_, Fault::Caller) => "settings",
+        });
+    }
+
+    /// A server connection was closed, for what the log says.
+    pub fn closed(&self, reason: &str) {
+        let known = REASONS.iter().find(|(text, _)| reason.starts_with(text));
+        self.closed.up(known.map_or("unknown_state", |(_, label)| label));
+    }
+
+    /// A server connection was lost.
+    pub fn lost(&self) {
+        self.closed.up("lost");
+    }
+}
+
+/// What the log says, and what is counted. All else is a state of the session that nobody knows, in many words.
+const REASONS: [(&str, &str); 9] = [
+    ("nobody needs it", "idle"),
+    ("it is old", "age"),
+    ("makes room for another database", "evicted"),
+    ("the proxy is stopping", "stopping"),
+    ("a request to cancel", "cancel"),
+    ("it was not reset in time", "reset"),
+    ("it did not answer in time", "check"),
+    ("its settings are of the past", "reloaded"),
+    ("there are more than there may be", "surplus"),
+];
+
+/// Everything, as Prometheus reads it.
+pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
+    let mut text = Text::default();
+    text.gauge("build_info", "Always 1.");
+    text.sample(&[("version", &status.version)], 1);
+    text.gauge("start_time_seconds", "When the proxy was started, in seconds since 1970.");
+    text.sample(&[], status.started_unix_s);
+    text.gauge("draining", "Whether the proxy is stopping.");
+    text.sample(&[], u8::from(status.draining));
+    clients(&mut text, metrics, status);
+    servers(&mut text, metrics, status);
+    text.counter("reloads_total", "Settings that were read again.");
+    text.sample(&[("outcome", &"done")], metrics.reloads.get());
+    text.sample(&[("outcome", &"failed")], metrics.reloads_failed.get());
+    text.gauge(
+        "certificate_expiry_timestamp_seconds",
+        "When the first certificate of a file is over, in seconds since 1970.",
+    );
+    for certificate in &status.certificates {
+        text.sample(&[("file", &certificate.file)], certificate.expires_unix_s);
+    }
+    text.0
+}
+
+fn clients(text: &mut Text, metrics: &Metrics, status: &Status) {
+    text.gauge("clients", "Clients, by what they do.");
+    for (state, count) in status.clients.by_state() {
+        text.sample(&[("state", &state)], count);
+    }
+    text.gauge("clients_max", "How many clients there may be.");
+    text.sample(&[], status.limits.clients);
+    text.counter("clients_total", "Clients that have come.");
+    text.sample(&[], metrics.clients.get());
+    text.counter("sessions_total", "Sessions that have begun.");
+    text.sample(&[], metrics.sessions.get());
+    text.counter("refusals_total", "Clients that were refused, by SQL state.");
+    for (state, count) in metrics.refusals.counts() {
+        text.sample(&[("sqlstate", &state)], count);
+    }
+    text.family("queue_wait_seconds", "histogram", "How long clients have waited for a server connection.");
+    let mut below = 0;
+    for (bucket, end) in metrics.waits.buckets.iter().zip(WAITS) {
+        below += bucket.get();
+        text.named("queue_wait_seconds_bucket", &[("le", &end.as_secs_f64())], below);
+    }
+    let count = metrics.waits.count();
+    text.named("queue_wait_seconds_bucket", &[("le", &"+Inf")], count);
+    text.named("queue_wait_seconds_sum", &[], metrics.waits.sum_us.get() as f64 / 1e6);
+    text.named("queue_wait_seconds_count", &[], count);
+    text.counter("bytes_total", "Bytes that were passed on between clients and server.");
+    text.sample(&[("direction", &"to_server")], metrics.bytes_up.get());
+    text.sample(&[("direction", &"to_client")], metrics.bytes_down.get());
+    text.counter("cancels_total", "Requests to cancel.");
+    text.sample(&[("outcome", &"sent")], metrics.cancels_sent.get());
+    text.sample(&[("outcome", &"waiting")], metrics.cancels_waiting.get());
+    text.sample(&[("outcome", &"dropped")], metrics.cancels_dropped.get());
+    text.sample(&[("outcome", &"failed")], metrics.cancels_failed.get());
+}
+
+fn servers(text: &mut Text, metrics: &Metrics, status: &Status) {
+    text.gauge("server_connections", "Server connections, by user, database and what they do.");
+    for pool in &status.pools {
+        for (state, count) in pool.by_state() {
+            let labels: [(&str, &dyn Display); 3] =
+                [("user", &pool.user), ("database", &pool.database), ("state", &state)];
+            text.sample(&labels, count);
+        }
+    }
+    text.gauge("server_connections_max", "How many server connections there may be.");
+    text.sample(&[], status.limits.server_connections);
+    text.counter("connects_total", "Server connections that were opened.");
+    text.sample(&[], metrics.opened.get());
+    text.counter("connect_failures_total", "Server connections that could not be opened, by reason.");
+    for (reason, count) in metrics.failed.counts() {
+        text.sample(&[("reason", &reason)], count);
+    }
+    text.counter("closed_total", "Server connections that have ended, by reason.");
+    for (reason, count) in metrics.closed.counts() {
+        text.sample(&[("reason", &reason)], count);
+    }
+    text.counter("resets_total", "Server connections that were reset.");
+    text.sample(&[], metrics.resets.get());
+    text.counter("pins_total", "Clients that keep their connections beyond a transaction, by reason.");
+    for (reason, count) in metrics.pins.counts() {
+        text.sample(&[("reason", &reason)], count);
+    }
+    text.counter("steals_total", "Kept server connections that were reset for another client.");
+    text.sample(&[], metrics.steals.get());
+    text.counter("checks_total", "Idle server connections that were asked whether they are there.");
+    text.sample(&[], metrics.checks.get());
+}
+
+/// The text, and the family that samples belong to.
+#[derive(Default)]
+struct Text(String, &'static str);
+
+impl Text {
+    fn gauge(&mut self, name: &'static str, help: &str) {
+        self.family(name, "gauge", help);
+    }
+
+    fn counter(&mut self, name: &'static str, help: &str) {
+        self.family(name, "counter", help);
+    }
+
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
+        self.1 = name;
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n");
+    }
+
+    fn sample(&mut self, labels: &[(&str, &dyn Display)], value: impl Display) {
+        self.named(self.1, labels, value);
+    }
+
+    fn named(&mut self, name: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
+        let label = |(name, value): &(&str, &dyn Display)| format!("{name}=\"{}\"", escaped(value));
+        let labels: Vec<String> = labels.iter().map(label).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(self.0, "{PREFIX}{name}{labels} {value}");
+    }
+}
+
+/// Names of databases are clients' to make up.
+fn escaped(value: &dyn Display) -> String {
+    value.to_string().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::example;
+
+    fn lines(metrics: &Metrics) -> Vec<String> {
+        render(metrics, &example()).lines().map(ToOwned::to_owned).collect()
+    }
+
+    fn has(lines: &[String], line: &str) {
+        assert!(lines.iter().any(|known| known == line), "{line} is not in {lines:#?}");
+    }
+
+    #[test]
+    fn what_was_counted_is_shown() {
+        let metrics = Metrics::default();
+        metrics.sessions.add(3);
+        metrics.refused("53300");
+        metrics.refused("53300");
+        metrics.closed("it is old");
+        metrics.closed("the client left in the middle of a message");
+        metrics.lost();
+        metrics.pinned("LISTEN");
+        metrics.steals.add(7);
+        metrics.not_opened(&Error::TimedOut { seconds: 1 });
+        let lines = lines(&metrics);
+        for line in [
+            "ciphertoll_proxy_sessions_total 3",
+            "ciphertoll_proxy_refusals_total{sqlstate=\"53300\"} 2",
+            "ciphertoll_proxy_closed_total{reason=\"age\"} 1",
+            "ciphertoll_proxy_closed_total{reason=\"unknown_state\"} 1",
+            "ciphertoll_proxy_closed_total{reason=\"lost\"} 1",
+            "ciphertoll_proxy_connect_failures_total{reason=\"timeout\"} 1",
+            "ciphertoll_proxy_clients{state=\"queued\"} 2",
+            "ciphertoll_proxy_pins_total{reason=\"LISTEN\"} 1",
+            "ciphertoll_proxy_steals_total 7",
+            "ciphertoll_proxy_server_connections{user=\"app\",database=\"a\\\"b\\\\\\n\",state=\"idle\"} 4",
+            "ciphertoll_proxy_certificate_expiry_timestamp_seconds{file=\"/ca.pem\"} 1800000000",
+        ] {
+            has(&lines, line);
+        }
+        assert_eq!(metrics.closed.total(), 3);
+    }
+
+    #[test]
+    fn waits_are_added_up_from_below() {
+        let metrics = Metrics::default();
+        for millis in [0, 1, 2, 5_000, 60_000] {
+            metrics.waits.add(Duration::from_millis(millis));
+        }
+        let lines = lines(&metrics);
+        for (end, count) in [("0.001", 2), ("0.01", 3), ("0.1", 3), ("1", 3), ("10", 4), ("+Inf", 5)] {
+            has(&lines, &format!("ciphertoll_proxy_queue_wait_seconds_bucket{{le=\"{end}\"}} {count}"));
+        }
+        has(&lines, "ciphertoll_proxy_queue_wait_seconds_sum 65.003");
+        has(&lines, "ciphertoll_proxy_queue_wait_seconds_count 5");
+    }
+
+    #[test]
+    fn every_sample_has_a_family_that_was_told_of_once() {
+        let metrics = Metrics::default();
+        metrics.refused("53300");
+        let text = render(&metrics, &example());
+        let mut families: Vec<&str> = Vec::new();
+        for line in text.lines() {
+            if let Some(family) = line.strip_prefix("# TYPE ") {
+                let name = family.split(' ').next().unwrap();
+                assert!(!families.contains(&name), "{name} twice");
+                families.push(name);
+            } else if !line.starts_with('#') {
+                let family = families.last().copied().unwrap_or_default();
+                assert!(line.starts_with(family), "{line} is not of {family}");
+                let value = line.rsplit(' ').next().unwrap();
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+            }
+        }
+        assert!(families.len() >= 20, "{families:?}");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cure/operations.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for family in families {
+            let name = family.strip_prefix(PREFIX).unwrap();
+            assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/cure/operations.md");
+        }
+    }
+
+    #[test]
+    fn a_server_cannot_make_up_labels_without_end() {
+        let metrics = Metrics::default();
+        for number in 0..1_000 {
+            metrics.refused(&format!("{number:05}"));
+        }
+        let counts = metrics.refusals.counts();
+        assert_eq!((counts.len(), metrics.refusals.total()), (MAX_STATES + 1, 1_000));
+    }
+}

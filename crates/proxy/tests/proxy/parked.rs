@@ -1,0 +1,185 @@
+//! What operators rely on where clients are parted from their connections after transactions.
+
+use std::fs;
+
+use ciphertoll_net::blocking::Client;
+use nix::sys::signal::Signal;
+
+use crate::Case;
+use crate::cases::one;
+use crate::operations::{admin_of, await_that, samples, second_user, settings, write_secret};
+use crate::site::{Raw, Site};
+
+pub(crate) const CASES: [Case; 7] = [
+    ("clients between transactions, pins and stolen connections are counted", counted),
+    ("who is in already is refused, too, where the queue is full", queue_limit),
+    ("who may not come is not greeted early", greetings),
+    ("a kept connection of an old password is its own client's, and nobody else's", passwords),
+    ("a client whose user is gone is told so when it needs another connection", gone),
+    ("the mode does not change while the proxy runs", mode),
+    ("a transaction that waits is served during a stop, up to a limit", stops),
+];
+
+const PID: &str = "SELECT pg_backend_pid()";
+
+fn counted(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "2", "--admin", "tcp:127.0.0.1:0"]);
+    let admin = admin_of(&proxy);
+    let is = |name: &str, value: f64| {
+        let sample = samples(admin).get(name).copied().unwrap_or_default();
+        (sample - value).abs() < 0.5
+    };
+    let state =
+        format!("server_connections{{user=\"{}\",database=\"{}\",state=\"", proxy.user, proxy.database);
+    let mut clients = [proxy.client(), proxy.client(), proxy.client()];
+    // The first one opens the connections that the first two have.
+    clients[0].query("BEGIN").expect("a transaction");
+    clients[1].query("BEGIN").expect("a transaction");
+    clients[0].query("COMMIT").expect("the end");
+    await_that("two are parked", || is("clients{state=\"parked\"}", 2.0));
+    assert!(is("clients{state=\"in_session\"}", 1.0) && is(&format!("{state}busy\"}}"), 1.0));
+    assert!(is("sessions_total", 3.0));
+    clients[1].query("COMMIT").expect("the end");
+    let before = samples(admin);
+    // None is free that is not kept for another client: one of those is taken.
+    for client in &mut clients {
+        one(client, "SELECT 1");
+        one(client, "SELECT 1");
+    }
+    one(&mut clients[0], "SELECT 1");
+    let after = samples(admin);
+    let grown = |name: &str| after[name] - before[name];
+    assert!(grown("steals_total") > 0.5, "{after:#?}");
+    assert!(grown("resets_total") >= grown("steals_total"), "{after:#?}");
+    assert!(grown("queue_wait_seconds_count") > 0.5, "{after:#?}");
+    clients[0].query("LISTEN news").expect("a listener");
+    await_that("it is pinned", || is("pins_total{reason=\"LISTEN\"}", 1.0));
+    // What is kept is reset when it has been for a while, and anybody's then.
+    await_that("nothing is kept", || is(&format!("{state}kept\"}}"), 0.0));
+    drop(clients);
+    await_that("all have left", || is("clients{state=\"parked\"}", 0.0));
+}
+
+fn queue_limit(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1", "--queue-limit", "1", "--admin", "tcp:127.0.0.1:0"]);
+    let mut first = proxy.client();
+    assert_eq!(one(&mut first, "SELECT 1"), "1");
+    let mut clients = [proxy.raw(&[]), proxy.raw(&[])];
+    for client in &mut clients {
+        assert_eq!(client.answer().last().map(|(kind, _)| *kind), Some(b'Z'));
+    }
+    let [mut waits, mut second] = clients;
+    first.query("BEGIN").expect("a transaction");
+    waits.query("SELECT 'waited'");
+    await_that("one waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
+    second.query("SELECT 'never'");
+    assert_eq!(Raw::error_state(&second.answer()).as_deref(), Some("53300"));
+    assert_eq!(second.answer(), [], "it ends");
+    // Nor is anybody let in who would have to be refused then.
+    assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
+    first.query("COMMIT").expect("the end");
+    assert!(waits.answer().iter().any(|(kind, row)| *kind == b'D' && row.ends_with(b"waited")));
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}
+
+fn greetings(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1", "--max-clients", "2"]);
+    let mut first = proxy.client();
+    assert_eq!(one(&mut first, "SELECT 1"), "1");
+    let Err(error) = proxy.try_client_as("nobody") else { panic!("nobody knows him") };
+    assert!(error.to_string().contains("28000"), "{error}");
+    // One is greeted though there is no connection to be had, and the next is one too many.
+    first.query("BEGIN").expect("a transaction");
+    let second = proxy.client();
+    assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
+    drop(second);
+    first.query("COMMIT").expect("the end");
+}
+
+fn passwords(site: &mut Site) {
+    let (directory, file) = settings("[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
+    let second = second_user(site, directory.path());
+    let mut proxy = site.proxy(&["--config", &file]);
+    let mut standing = proxy.try_client_as(&second).expect("it is let in");
+    standing.query("BEGIN").expect("a transaction");
+    let process = one(&mut standing, PID);
+    site.control().query(&format!("ALTER ROLE {second} PASSWORD 'another one'")).expect("it may");
+    write_secret(&directory.path().join("second"), "another one\n");
+    proxy.signal(Signal::SIGHUP);
+    proxy.await_line("event=reloaded");
+    // It ends its transaction where it has begun it, and finds the next one where it was, if nobody was in between.
+    assert_eq!(one(&mut standing, PID), process);
+    standing.query("COMMIT").expect("the end");
+    proxy.await_line("its settings are of the past");
+    let mut next = proxy.try_client_as(&second).expect("the new password is right");
+    let other = one(&mut next, PID);
+    assert_ne!(other, process);
+    // The old client goes on with a connection of the new password.
+    assert_ne!(one(&mut standing, PID), process);
+}
+
+fn gone(site: &mut Site) {
+    let (directory, file) = settings("[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
+    let second = second_user(site, directory.path());
+    let mut proxy = site.proxy(&["--config", &file]);
+    let known =
+        |proxy: &crate::site::Proxy| -> Client { proxy.try_client_as(&second).expect("it is let in") };
+    let (mut busy, mut parked) = (known(&proxy), known(&proxy));
+    assert_eq!(one(&mut parked, "SELECT 1"), "1");
+    busy.query("BEGIN").expect("a transaction");
+    fs::write(&file, "").expect("ours to write");
+    proxy.signal(Signal::SIGHUP);
+    proxy.await_line("event=reloaded");
+    assert!(proxy.try_client_as(&second).is_err(), "he is greeted no more");
+    assert_eq!(one(&mut busy, "SELECT 1"), "1");
+    busy.query("COMMIT").expect("the end");
+    for _ in 0..2 {
+        proxy.await_line("its settings are of the past");
+    }
+    for mut client in [busy, parked] {
+        let error = client.query("SELECT 1").expect_err("there is no other connection for him");
+        assert!(error.to_string().contains("28000"), "{error}");
+    }
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}
+
+fn mode(site: &mut Site) {
+    let (place, listen) = site.new_place();
+    let text =
+        |mode: &str| format!("server = \"{}\"\nlisten = \"{listen}\"\nmode = \"{mode}\"\n", site.url(""));
+    let (_directory, file) = settings(&text("transaction"));
+    let mut command = site.program();
+    command.args(["--log", "debug", "--pool-size", "1", "--config", &file]);
+    let mut proxy = site.proxy_by(&mut command, place, crate::site::PORT);
+    fs::write(&file, text("session")).expect("ours to write");
+    proxy.signal(Signal::SIGHUP);
+    let line = proxy.await_line("event=reload-ignored");
+    assert!(line.contains("setting=mode"), "{line}");
+    proxy.await_line("event=reloaded");
+    // Two clients on one connection: sessions are parted as before.
+    let (mut first, mut second) = (proxy.client(), proxy.client());
+    assert_eq!(one(&mut first, PID), one(&mut second, PID));
+}
+
+fn stops(site: &mut Site) {
+    for (more, is_served) in [(&[][..], true), (&["--drain-time", "0.3"][..], false)] {
+        let arguments = [&["--pool-size", "1", "--admin", "tcp:127.0.0.1:0"], more].concat();
+        let mut proxy = site.proxy(&arguments);
+        let mut first = proxy.client();
+        first.query("BEGIN").expect("a transaction");
+        let mut waits = proxy.raw(&[]);
+        waits.answer();
+        waits.query("SELECT 'waited'");
+        await_that("one waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
+        proxy.signal(Signal::SIGTERM);
+        proxy.await_line("event=stopping");
+        if is_served {
+            first.query("COMMIT").expect("the end");
+            assert!(waits.answer().iter().any(|(kind, row)| *kind == b'D' && row.ends_with(b"waited")));
+        } else {
+            assert_eq!(Raw::error_state(&waits.answer()).as_deref(), Some("57P01"));
+        }
+        drop((first, waits));
+        assert_eq!(proxy.wait().code(), Some(if is_served { 0 } else { 6 }));
+    }
+}

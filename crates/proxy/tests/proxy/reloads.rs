@@ -1,0 +1,312 @@
+//! SIGHUP: what changes, for whom, and what a mistake does.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use ciphertoll_lab::Authority;
+use ciphertoll_model::ServerKey;
+use nix::sys::signal::Signal;
+
+use crate::Case;
+use crate::cases::one;
+use crate::operations::{await_that, second_user, settings, write_secret};
+use crate::site::{Proxy, Raw, Site, client_at};
+
+/// In both modes.
+pub(crate) const CASES: [Case; 4] = [
+    ("authority and certificate are rotated under load, and no session ends", rotated),
+    ("settings that cannot be used change nothing", wrong),
+    ("reloads, checks, warm-up and killed processes at once lose count of nothing", at_once),
+    ("a password changes, and connections of the old one end with their sessions", passwords),
+];
+
+/// Where a client that does nothing has a connection nevertheless.
+pub(crate) const OF_SESSIONS: [Case; 1] = [("limits change for those who come", limits)];
+
+fn reload(proxy: &mut Proxy) {
+    proxy.signal(Signal::SIGHUP);
+    proxy.await_line("event=reloaded");
+}
+
+/// The server's certificate, which can be another one for a while.
+struct Rotation {
+    /// Where the server finds the directory of the one in use.
+    current: PathBuf,
+    before: PathBuf,
+}
+
+impl Rotation {
+    /// Gives the server a certificate of this authority's.
+    fn begin(site: &Site, authority: &Authority) -> Self {
+        let tls = site.server().ca_file().with_file_name("tls");
+        let current = tls.join("current");
+        let before = fs::read_link(&current).expect("a link");
+        let certificate = authority.issue(ServerKey::P256).expect("a certificate");
+        let directory = tls.join("rotated");
+        let model = fs::metadata(tls.join(&before).join("key.pem")).expect("the key in use");
+        fs::create_dir(&directory).expect("ours to make");
+        let files = [("certificate.pem", certificate.certificate_pem), ("key.pem", certificate.key_pem)];
+        for (name, bytes) in files {
+            let file = directory.join(name);
+            fs::write(&file, bytes).expect("ours to write");
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("ours to change");
+            chown(&file, Some(model.uid()), Some(model.gid())).expect("the server's to read");
+        }
+        chown(&directory, Some(model.uid()), Some(model.gid())).expect("the server's to enter");
+        let rotation = Self { current, before };
+        rotation.point_to(site, Path::new("rotated"));
+        rotation
+    }
+
+    fn point_to(&self, site: &Site, directory: &Path) {
+        let next = self.current.with_file_name("next");
+        symlink(directory, &next).expect("a link");
+        fs::rename(&next, &self.current).expect("ours to swap");
+        let mut control = site.control();
+        let before = one(&mut control, "SELECT pg_conf_load_time()");
+        one(&mut control, "SELECT pg_reload_conf()");
+        await_that("the server has read it", || {
+            one(&mut site.control(), "SELECT pg_conf_load_time()") != before
+        });
+    }
+
+    fn end(&self, site: &Site) {
+        self.point_to(site, &self.before);
+        fs::remove_dir_all(self.current.with_file_name("rotated")).expect("ours to remove");
+    }
+}
+
+fn rotated(site: &mut Site) {
+    let (directory, _) = settings("");
+    let ca = directory.path().join("ca.pem");
+    let old = fs::read(site.server().ca_file()).expect("the authority");
+    let authority = Authority::generate().expect("another authority");
+    let new = authority.certificate_pem().expect("PEM");
+    fs::write(&ca, &old).expect("ours to write");
+    let url = site.url("").replace(&site.server().ca_file().display().to_string(), &ca.display().to_string());
+    let mut proxy = site.proxy_to(&url, &["--pool-size", "4"]);
+    let mut standing = proxy.client();
+    standing.query("CREATE TEMP TABLE mine (n int)").expect("a table");
+    let load = Load::on(&proxy);
+    let served = thread::scope(|scope| {
+        let lanes: Vec<_> = (0..3).map(|_| scope.spawn(|| load.run())).collect();
+        // The usual way: trust both, change the certificate, trust the new one alone.
+        load.goes_on();
+        fs::write(&ca, [&old[..], &new].concat()).expect("ours to write");
+        reload(&mut proxy);
+        load.goes_on();
+        let rotation = Rotation::begin(site, &authority);
+        load.goes_on();
+        fs::write(&ca, &new).expect("ours to write");
+        reload(&mut proxy);
+        proxy.await_line("event=server-connected");
+        load.goes_on();
+        load.stop.store(true, Ordering::Relaxed);
+        let served: u32 = lanes.into_iter().map(|lane| lane.join().expect("every client was served")).sum();
+        rotation.end(site);
+        served
+    });
+    assert!(served > 0);
+    // The old certificate is not taken any more. Another byte, and no idle connection is left that was opened before.
+    fs::write(&ca, [&new[..], b"\n"].concat()).expect("ours to write");
+    reload(&mut proxy);
+    assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("08001"));
+    // Nor has the old session noticed anything.
+    assert_eq!(one(&mut standing, "SELECT count(*) FROM mine"), "0");
+    fs::write(&ca, &old).expect("ours to write");
+    reload(&mut proxy);
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    assert_eq!(one(&mut standing, "SELECT count(*) FROM mine"), "0");
+}
+
+/// Clients that come and go, and must all be served.
+struct Load {
+    socket: PathBuf,
+    user: String,
+    database: String,
+    stop: AtomicBool,
+    rounds: AtomicU32,
+}
+
+impl Load {
+    fn on(proxy: &Proxy) -> Self {
+        let (user, database) = (proxy.user.clone(), proxy.database.clone());
+        let (stop, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
+        Self { socket: proxy.socket(), user, database, stop, rounds }
+    }
+
+    fn run(&self) -> u32 {
+        let mut rounds = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            let mut client = client_at(&self.socket, &self.user, &self.database).expect("it is let in");
+            assert_eq!(one(&mut client, &format!("SELECT {rounds}")), rounds.to_string());
+            rounds += 1;
+            self.rounds.fetch_add(1, Ordering::Relaxed);
+        }
+        rounds
+    }
+
+    /// Not every client is served, but none wrongly.
+    fn run_whatever_happens(&self) -> u32 {
+        let mut rounds = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            let answer = client_at(&self.socket, &self.user, &self.database)
+                .and_then(|mut client| client.query(&format!("SELECT {rounds}")));
+            if let Ok(rows) = answer {
+                assert_eq!(rows, [[Some(rounds.to_string().into_bytes())]]);
+                rounds += 1;
+                self.rounds.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        rounds
+    }
+
+    /// Until some more have been served.
+    fn goes_on(&self) {
+        let before = self.rounds.load(Ordering::Relaxed);
+        await_that("clients are served", || self.rounds.load(Ordering::Relaxed) > before + 20);
+    }
+}
+
+fn wrong(site: &mut Site) {
+    let text = "[limits]\npool-size = 1\nqueue-time = \"3s\"\n";
+    let (directory, file) = settings(text);
+    let file = Path::new(&file);
+    let ca = directory.path().join("ca.pem");
+    fs::copy(site.server().ca_file(), &ca).expect("ours to write");
+    let (place, listen) = site.new_place();
+    let url = site.url("").replace(&site.server().ca_file().display().to_string(), &ca.display().to_string());
+    let with_url = |url: &str, more: &str| format!("server = \"{url}\"\nlisten = \"{listen}\"\n{more}");
+    let good = with_url(&url, text);
+    fs::write(file, &good).expect("ours to write");
+    let mut command = site.program();
+    command.args(["--log", "debug", "--config"]).arg(file);
+    let mut proxy = site.proxy_by(&mut command, place, crate::site::PORT);
+    let process = one(&mut proxy.client(), "SELECT pg_backend_pid()");
+    let elsewhere = url.replace(&format!(":{}/", site.server_port()), ":1/");
+    let many = text.replace('1', "9");
+    for (text, reason) in [
+        (with_url(&url, &many.replace("pool-size", "pool-sise")), "did you mean"),
+        (with_url(&elsewhere, &many), "until the proxy is started anew"),
+        (
+            with_url(&url, &many) + "[[user]]\nname = \"x\"\npassword-env = \"NOT_SET_AT_ALL\"",
+            "NOT_SET_AT_ALL",
+        ),
+    ] {
+        fs::write(file, text).expect("ours to write");
+        proxy.signal(Signal::SIGHUP);
+        let line = proxy.await_line("event=reload-failed");
+        assert!(line.contains(reason), "{line}");
+    }
+    fs::write(file, with_url(&url, &many)).expect("ours to write");
+    fs::write(&ca, "no certificate").expect("ours to write");
+    proxy.signal(Signal::SIGHUP);
+    proxy.await_line("event=reload-failed");
+    // Still one connection, and the same.
+    let mut first = proxy.client();
+    assert_eq!(one(&mut first, "SELECT pg_backend_pid()"), process);
+    assert!(proxy.try_client().is_err_and(|error| error.is_too_many_connections()));
+    drop(first);
+    // A place that is another one is told of, and all else is taken.
+    fs::copy(site.server().ca_file(), &ca).expect("ours to write");
+    fs::write(file, good.replace(".s.PGSQL.", ".t.PGSQL.") + "max-clients = 1\n").expect("ours to write");
+    proxy.signal(Signal::SIGHUP);
+    let line = proxy.await_line("event=reload-ignored");
+    assert!(line.contains("setting=listen"), "{line}");
+    proxy.await_line("event=reloaded");
+    let first = proxy.client();
+    assert!(proxy.try_client().is_err());
+    drop(first);
+}
+
+fn limits(site: &mut Site) {
+    let (_directory, file) = settings("[limits]\npool-size = 3\n");
+    let mut proxy = site.proxy(&["--config", &file]);
+    let mut clients = [proxy.client(), proxy.client(), proxy.client()];
+    fs::write(&file, "allow-uid = [64000]\n[limits]\npool-size = 1\nqueue-time = \"3s\"\n").expect("ours");
+    reload(&mut proxy);
+    // Those who are there stay; what they leave is closed until one is left.
+    for client in &mut clients {
+        assert_eq!(one(client, "SELECT 1"), "1");
+    }
+    assert!(proxy.try_client().is_err_and(|error| error.is_too_many_connections()));
+    drop(clients);
+    proxy.await_line("there are more than there may be");
+    proxy.await_line("there are more than there may be");
+    let mut first = proxy.client();
+    assert_eq!(one(&mut first, "SELECT 1"), "1");
+    let mode = fs::metadata(proxy.socket()).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o666);
+    assert!(proxy.try_client().is_err_and(|error| error.is_too_many_connections()));
+    fs::write(&file, "[limits]\npool-size = 2\n").expect("ours to write");
+    reload(&mut proxy);
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    let mode = fs::metadata(proxy.socket()).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+/// Whatever happens to connections at the same time: answers are right, and there are as many connections as there may be.
+fn at_once(site: &mut Site) {
+    const LANES: usize = 6;
+    let (directory, file) = settings("warm-up = 2\nhealth-time = \"10ms\"\n[limits]\npool-size = 3\n");
+    let ca = directory.path().join("ca.pem");
+    let pem = fs::read(site.server().ca_file()).expect("the authority");
+    fs::write(&ca, &pem).expect("ours to write");
+    let url = site.url("").replace(&site.server().ca_file().display().to_string(), &ca.display().to_string());
+    let mut proxy = site.proxy_to(&url, &["--config", &file]);
+    let load = Load::on(&proxy);
+    let served: u32 = thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(|| load.run_whatever_happens())).collect();
+        let mut control = site.control();
+        for round in 0..30 {
+            // Another byte is another authority's file: all connections are of the past.
+            fs::write(&ca, [&pem[..], &b"\n".repeat(round % 3)].concat()).expect("ours to write");
+            reload(&mut proxy);
+            let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                        WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND random() < 0.5";
+            control.query(kill).expect("the control role is no client");
+            load.goes_on();
+        }
+        load.stop.store(true, Ordering::Relaxed);
+        lanes.into_iter().map(|lane| lane.join().expect("no wrong answer")).sum()
+    });
+    assert!(served > 0);
+    // None is counted that is not there, or three clients at once would not be served; none is there that is not counted.
+    let mut control = site.control();
+    let mut clients = [proxy.client(), proxy.client(), proxy.client()];
+    for client in &mut clients {
+        assert_eq!(one(client, "SELECT 1"), "1");
+    }
+    let backends = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", proxy.user);
+    await_that("three are left", || one(&mut control, &backends) == "3");
+}
+
+fn passwords(site: &mut Site) {
+    let (directory, file) = settings("[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
+    let second = second_user(site, directory.path());
+    let mut proxy = site.proxy(&["--config", &file]);
+    let own = one(&mut proxy.client(), "SELECT pg_backend_pid()");
+    let mut standing = proxy.try_client_as(&second).expect("it is let in");
+    let process = one(&mut standing, "SELECT pg_backend_pid()");
+    let other_password = format!("ALTER ROLE {second} PASSWORD 'another one'");
+    site.control().query(&other_password).expect("the control role may");
+    write_secret(&directory.path().join("second"), "another one\n");
+    reload(&mut proxy);
+    // Its session goes on, and nobody takes the connection after it; that of the other user is as good as before.
+    assert_eq!(one(&mut standing, "SELECT pg_backend_pid()"), process);
+    drop(standing);
+    proxy.await_line("its settings are of the past");
+    let mut next = proxy.try_client_as(&second).expect("the new password is right");
+    assert_ne!(one(&mut next, "SELECT pg_backend_pid()"), process);
+    assert_eq!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), own);
+    // A user who is gone is not let in again.
+    fs::write(&file, "").expect("ours to write");
+    reload(&mut proxy);
+    assert_eq!(one(&mut next, "SELECT 1"), "1");
+    assert!(proxy.try_client_as(&second).is_err());
+    drop(next);
+    proxy.await_line("its settings are of the past");
+}
