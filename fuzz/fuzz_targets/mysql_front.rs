@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, LazyLock};
 
-use ciphertoll_proxy::mysql::{Admission, Front, Gate, Greeter};
 use ciphertoll_proxy::FrontStep;
+use ciphertoll_proxy::mysql::{Admission, Front, Gate, Greeter};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{
     Capabilities, Plugin, greeting::Greeting, greeting_template::GreetingTemplate, relay::RELAYED,

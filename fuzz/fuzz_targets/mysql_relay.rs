@@ -65,9 +65,10 @@ impl Line {
 fuzz_target!(|data: &[u8]| {
     let &[choices, size, ref turns @ ..] = data else { return };
     let mut agreed = RELAYED;
-    for (bit, capability) in [Capabilities::DEPRECATE_EOF, Capabilities::CACHE_METADATA, Capabilities::LOCAL_FILES]
-        .into_iter()
-        .enumerate()
+    for (bit, capability) in
+        [Capabilities::DEPRECATE_EOF, Capabilities::CACHE_METADATA, Capabilities::LOCAL_FILES]
+            .into_iter()
+            .enumerate()
     {
         if choices >> bit & 1 == 1 {
             agreed = agreed.without(capability);

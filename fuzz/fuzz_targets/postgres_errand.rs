@@ -4,9 +4,7 @@
 //! Input: one byte for what is asked, one byte for the portions' size, then the answers.
 #![no_main]
 
-use ciphertoll_wire::postgres::{
-    Error, Parameters, Response, TransactionStatus, errand::Errand,
-};
+use ciphertoll_wire::postgres::{Error, Parameters, Response, TransactionStatus, errand::Errand};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

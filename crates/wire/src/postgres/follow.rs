@@ -371,6 +371,10 @@ impl Follow {
                 return Ok(Answers { bytes: at, skip_bytes: 0 });
             }
             match header.kind {
+                kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if header.payload_bytes > 0 => {
+                    let reason = "it has a payload";
+                    return Err(Error::Protocol { message: "ParseComplete", reason });
+                }
                 kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if self.done(prepared) == Whose::Nobodys => {
                     return Ok(Answers { bytes: at, skip_bytes: HEADER_BYTES });
                 }
