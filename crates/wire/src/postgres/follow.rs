@@ -243,12 +243,15 @@ impl Follow {
             Creation::Repeated
         } else {
             prepared.0.remove(&name);
-            statements.insert(name.clone(), Statement { message, effects });
+            statements.remove(&name);
+            if statements.bytes + message.len() > MAX_STATEMENT_BYTES {
+                // It stays where it is, and so does its client: nothing more is kept of it.
+                self.effects.pin.get_or_insert("prepared statements that are too long");
+            } else {
+                statements.insert(name.clone(), Statement { message, effects });
+            }
             Creation::First
         };
-        if statements.bytes > MAX_STATEMENT_BYTES {
-            self.effects.pin.get_or_insert("prepared statements that are too long");
-        }
         self.owed.push_back(Owed::Own { name, creation });
     }
 
@@ -375,7 +378,9 @@ impl Follow {
                     let reason = "it has a payload";
                     return Err(Error::Protocol { message: "ParseComplete", reason });
                 }
-                kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if self.done(prepared) == Whose::Nobodys => {
+                kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE
+                    if self.done(statements, prepared) == Whose::Nobodys =>
+                {
                     return Ok(Answers { bytes: at, skip_bytes: HEADER_BYTES });
                 }
                 kind::ERROR_RESPONSE => self.failed(statements),
@@ -388,13 +393,16 @@ impl Follow {
     }
 
     /// The server has prepared or closed the next statement.
-    fn done(&mut self, prepared: &mut Prepared) -> Whose {
+    fn done(&mut self, statements: &Statements, prepared: &mut Prepared) -> Whose {
         loop {
             match self.owed.pop_front() {
                 // A `Sync` that the server has not answered, as it waited for a COPY's data.
                 Some(Owed::Ready) => {}
                 Some(Owed::Own { name, .. }) => {
-                    prepared.0.insert(name);
+                    // Names of which nothing is kept would only pile up.
+                    if statements.by_name.contains_key(&name) {
+                        prepared.0.insert(name);
+                    }
                     return Whose::Clients;
                 }
                 Some(Owed::Inserted(name)) => {

@@ -153,6 +153,22 @@ fn what_could_not_be_prepared_is_forgotten() {
 }
 
 #[test]
+fn more_than_can_be_kept_is_not_kept_and_pins() {
+    const EIGHT_MB: usize = 8 << 20;
+    let mut site = Site::default();
+    let long = format!("SELECT '{}'", "x".repeat(EIGHT_MB / 3));
+    for number in 0..5 {
+        site.up(&[parse(&format!("s{number}"), &long), sync()].concat(), 1 << 20);
+        site.down(&answers("1Z"), 1000);
+    }
+    assert!(site.statements.bytes() <= EIGHT_MB, "{}", site.statements.bytes());
+    // What was not kept is used where it is.
+    let use_it = [execute("s4"), sync()].concat();
+    assert_eq!(site.up(&use_it, 1000), use_it);
+    assert_eq!(site.follow.settle().pin, Some("prepared statements that are too long"));
+}
+
+#[test]
 fn a_command_ends_where_the_server_answers_that_it_is_ready() {
     let mut query = Vec::new();
     encode_query(&mut query, "SELECT 1").expect("a query");
