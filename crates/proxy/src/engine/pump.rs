@@ -200,7 +200,9 @@ fn down_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, byte
                 (News::None, Then::GoesOn) => None,
             };
             if let Some(come_to) = come_to {
-                flow.unread = received != Received::WouldBlock || !channel.input().is_empty();
+                // Of what comes after an empty socket an edge will tell.
+                let is_emptied = matches!(received, Received::Drained | Received::WouldBlock);
+                flow.unread = !is_emptied || !channel.input().is_empty();
                 return come_to;
             }
             if taken.drop_bytes == 0 {

@@ -221,6 +221,11 @@ impl Proxy {
         }
     }
 
+    /// Puts what has been said so far into the log.
+    pub(crate) fn read_on(&mut self) {
+        self.log.extend(self.lines.get_mut().expect("no panic").try_iter());
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.join(format!(".s.PGSQL.{}", self.port))
     }
