@@ -37,7 +37,7 @@ test: ## format, lints, all tests and a short fuzz run; each stage prints its se
 	@$(STAGE) servers scripts/fetch-servers $(CARGO)
 	@$(STAGE) drivers scripts/fetch-drivers $(TARGET)/drivers
 	@$(STAGE) test $(CARGO) test --workspace --locked
-	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 5
+	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 4
 
 test-full: test ## make test, the tests marked as long, those on Oracle's MySQL (fetches 554 MB), a longer fuzz run, make deny
 	@$(STAGE) setup-full scripts/setup full
@@ -46,19 +46,21 @@ test-full: test ## make test, the tests marked as long, those on Oracle's MySQL 
 	@$(STAGE) fuzz-long $(WITH) scripts/fuzz-smoke 60
 	@$(STAGE) deny scripts/deny
 
-bench: ## measure ciphertoll beside its peers: sysbench, libmariadb, the bare-loop floor
+bench: ## measure ciphertoll beside its peers: sysbench, libmariadb, the bare-loop floor; then bench-pools
 	@scripts/setup bench
 	@scripts/build-peers $(TARGET)/peers
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-peers $(ARGS)
+	@$(MAKE) --no-print-directory bench-pools
 
 bench-links: ## measure long links: how exact, how fast, at what cost (ARGS='--by tun')
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-links $(ARGS)
 
-bench-pools: ## measure the sidecar beside PgBouncer (ARGS='--only connect')
+bench-pools: ## measure the sidecar beside PgBouncer, ProxySQL and no proxy (ARGS='--only connect')
 	@scripts/setup bench
+	@scripts/build-peers $(TARGET)/peers
 	@scripts/build-pgbouncer $(TARGET)/pgbouncer
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
 	@PATH="$$PWD/$(TARGET)/pgbouncer:$$PATH" $(TARGET)/release/ciphertoll-pools $(ARGS)

@@ -7,10 +7,10 @@
 use std::sync::{Arc, LazyLock};
 
 use ciphertoll_proxy::FrontStep;
-use ciphertoll_proxy::mysql::{Admission, Front, Gate, Greeter};
+use ciphertoll_proxy::mysql::{Admission, Front, Gate, Greeter, Way};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{
-    Capabilities, Plugin, greeting::Greeting, greeting_template::GreetingTemplate, relay::RELAYED,
+    Capabilities, Plugin, Terms, greeting::Greeting, greeting_template::GreetingTemplate, relay::RELAYED,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -34,7 +34,13 @@ fuzz_target!(|data: &[u8]| {
     let run = |size: usize| {
         let admission = if granted { Admission::Granted } else { Admission::Password(Arc::clone(&GATE)) };
         let greeter = Greeter::new(Arc::clone(&template), 7, [b'x'; 20]);
-        let mut front = Front::new(admission, greeter);
+        let terms = Terms { capabilities: RELAYED, character_set: 45 };
+        let mut front = match choices >> 2 & 3 {
+            0 => Front::new(admission, greeter),
+            1 => Front::by_tls(admission, greeter),
+            2 => Front::anew(admission, Way::Plain, greeter, terms),
+            _ => Front::anew(admission, Way::Encrypted { name: None }, greeter, terms),
+        };
         let (mut received, mut out) = (Vec::new(), Vec::new());
         let mut step = front.step(&mut &b""[..], &mut out);
         assert_eq!(step, FrontStep::NeedInput);
@@ -42,6 +48,10 @@ fuzz_target!(|data: &[u8]| {
             received.extend_from_slice(portion);
             let mut input = received.as_slice();
             step = front.step(&mut input, &mut out);
+            if step == FrontStep::StartTls {
+                front.encrypted(None);
+                step = front.step(&mut input, &mut out);
+            }
             let unread = input.len();
             received.drain(..received.len() - unread);
             if step != FrontStep::NeedInput {

@@ -40,8 +40,8 @@ impl Line {
         let pass_bytes = if is_up {
             match self.relay.from_client(&side.held) {
                 Ok(taken) => {
-                    if taken.goodbye == Goodbye::Said {
-                        self.ended = Some(Ok(Goodbye::Said));
+                    if taken.goodbye != Goodbye::None {
+                        self.ended = Some(Ok(taken.goodbye));
                     }
                     Ok(taken.pass_bytes)
                 }

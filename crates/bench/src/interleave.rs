@@ -10,8 +10,8 @@ use rand_pcg::Pcg64Mcg;
 use crate::arm::{Arm, Place, Sample};
 
 /// The samples of some arms, by round.
-pub struct Rounds {
-    samples: Vec<Vec<Sample>>,
+pub struct Rounds<S = Sample> {
+    samples: Vec<Vec<S>>,
 }
 
 /// A ratio with its 95 % interval.
@@ -26,28 +26,41 @@ pub struct Ratio {
 }
 
 impl Rounds {
-    /// Samples by arm, each arm's by round.
-    pub fn of(samples: Vec<Vec<Sample>>) -> Self {
-        Self { samples }
-    }
-
     /// Runs every arm `rounds` times, after one round that counts for nothing.
     pub fn run(
         arms: &[Arm],
         rounds: u32,
         seed: u64,
         place: &Place<'_>,
+        progress: impl FnMut(u32),
+    ) -> Result<Self> {
+        Self::take(arms.len(), rounds, seed, |arm| arms[arm].run(place), progress)
+    }
+}
+
+impl<S> Rounds<S> {
+    /// Samples by arm, each arm's by round.
+    pub fn of(samples: Vec<Vec<S>>) -> Self {
+        Self { samples }
+    }
+
+    /// Takes a sample of each of `count` arms in every round, in random order, after one round that counts for nothing.
+    pub fn take(
+        count: usize,
+        rounds: u32,
+        seed: u64,
+        mut sample: impl FnMut(usize) -> Result<S>,
         mut progress: impl FnMut(u32),
     ) -> Result<Self> {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let mut samples = vec![Vec::new(); arms.len()];
+        let mut samples: Vec<Vec<S>> = std::iter::repeat_with(Vec::new).take(count).collect();
         for round in 0..=rounds {
-            let mut order: Vec<usize> = (0..arms.len()).collect();
+            let mut order: Vec<usize> = (0..count).collect();
             order.shuffle(&mut random);
             for arm in order {
-                let sample = arms[arm].run(place)?;
+                let taken = sample(arm)?;
                 if round > 0 {
-                    samples[arm].push(sample);
+                    samples[arm].push(taken);
                 }
             }
             progress(round);
@@ -56,13 +69,13 @@ impl Rounds {
     }
 
     /// Geometric mean over rounds of what `value` takes from the samples of `arm`.
-    pub fn level(&self, arm: usize, value: impl Fn(&Sample) -> f64) -> f64 {
+    pub fn level(&self, arm: usize, value: impl Fn(&S) -> f64) -> f64 {
         let logs: Vec<f64> = self.samples[arm].iter().map(|sample| value(sample).ln()).collect();
         (logs.iter().sum::<f64>() / logs.len() as f64).exp()
     }
 
     /// `arm` ÷ `peer` in `value`, paired in rounds.
-    pub fn ratio(&self, arm: usize, peer: usize, value: impl Fn(&Sample) -> f64) -> Option<Ratio> {
+    pub fn ratio(&self, arm: usize, peer: usize, value: impl Fn(&S) -> f64) -> Option<Ratio> {
         let pairs = self.samples[arm].iter().zip(&self.samples[peer]);
         let logs: Vec<f64> = pairs.map(|(own, other)| (value(own) / value(other)).ln()).collect();
         let summary = Summary::of(&logs)?;

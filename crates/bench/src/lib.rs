@@ -16,9 +16,12 @@ pub mod real;
 pub mod stall;
 pub mod truth;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use ciphertoll_lab::{Lab, Server, Start, Tables};
+use ciphertoll_model::{Engine, ServerKey, ServerLevel, Strength};
 
 /// The `ciphertoll` program beside this one: both are built into one directory.
 pub fn ciphertoll_program() -> Result<PathBuf> {
@@ -40,4 +43,27 @@ pub fn peers_directory() -> Result<PathBuf> {
 fn own_directory() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find this program")?;
     Ok(own.parent().unwrap_or(Path::new(".")).to_owned())
+}
+
+/// A private server of this engine with these tables, and a P-256 key, as every program here wants one.
+pub fn start_server(lab: &Lab, engine: Engine, tables: &Tables) -> Result<Server> {
+    let build = ciphertoll_lab::find(&ServerLevel::of(engine))?;
+    let template = lab.template(&build, tables, &mut |_| (), &|| false)?;
+    let log = lab.scratch().path().join("server.log");
+    let start = Start {
+        build: &build,
+        template: &template,
+        name: "s1",
+        key: ServerKey::P256,
+        log,
+        preferred_port: None,
+        processors: None,
+        strength: Strength::Default,
+    };
+    Ok(lab.start(&start)?)
+}
+
+/// Prints a line of what was found.
+pub fn say(line: &str) -> Result<()> {
+    writeln!(std::io::stdout(), "{line}").context("cannot write to stdout")
 }

@@ -23,6 +23,6 @@ pub use connecting::{Connected, Connecting, ContextSource, Dialer, Progress};
 pub use error::{Error, Fault};
 pub use listener::{Listener, Peer};
 pub use phase::{Phase, PhaseTimes, Stopwatch};
-pub use reactor::{Reactor, Readiness, Ready, Watch};
+pub use reactor::{Bell, Reactor, Readiness, Ready, Watch};
 pub use resolve::Family;
 pub use socket::{Address, Socket, SourceAddresses, Transport};

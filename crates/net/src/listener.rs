@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
@@ -70,6 +71,18 @@ impl Listener {
         }
     }
 
+    /// The same place, for another thread. The file of a unix socket remains that of the first.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        let error = Error::socket("cannot share a listener");
+        // mio's own cannot be cloned.
+        let descriptor = self.descriptor().try_clone_to_owned().map_err(error)?;
+        let inner = match &self.inner {
+            Inner::Tcp(_) => Inner::Tcp(TcpListener::from_std(descriptor.into())),
+            Inner::Unix(_) => Inner::Unix(UnixListener::from_std(descriptor.into())),
+        };
+        Ok(Self { inner, file: None })
+    }
+
     /// Takes the next one who has come; none where nobody has. Where the machine is out of files ([`Error::fault`]), they
     /// wait, and no edge will tell of them again.
     pub fn accept(&mut self) -> Result<Option<(Channel, Peer)>, Error> {
@@ -97,6 +110,13 @@ impl Listener {
                     ) => {}
                 Err(source) => return Err(Error::Socket { doing: "cannot accept", source }),
             }
+        }
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        match &self.inner {
+            Inner::Tcp(listener) => listener.as_fd(),
+            Inner::Unix(listener) => listener.as_fd(),
         }
     }
 

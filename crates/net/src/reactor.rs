@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Token, Waker};
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
@@ -23,6 +24,9 @@ pub struct Reactor {
     events: Events,
     alarm: Option<Alarm>,
 }
+
+/// Ends a reactor's wait, from any thread.
+pub struct Bell(Waker);
 
 /// A timer, as epoll's own timeout is in whole milliseconds.
 struct Alarm {
@@ -95,6 +99,32 @@ impl Reactor {
             .map_err(Error::socket("cannot watch a socket"))
     }
 
+    /// Watches `channel` no more: it can be registered elsewhere then.
+    pub fn deregister(&self, channel: &mut Channel) -> Result<(), Error> {
+        self.poll
+            .registry()
+            .deregister(channel.socket.source())
+            .map_err(Error::socket("cannot cease to watch a socket"))
+    }
+
+    /// What another thread rings to have a wait end with this key, ready to be read. A reactor can have one.
+    pub fn bell(&self, key: usize) -> Result<Bell, Error> {
+        Waker::new(self.poll.registry(), Token(key)).map(Bell).map_err(Error::socket("cannot make a bell"))
+    }
+
+    /// Watches a listener that other reactors watch, too: of those that wait, one connection wakes one.
+    pub fn register_shared_listener(&self, listener: &Listener, key: usize) -> Result<(), Error> {
+        let error = Error::socket("cannot watch a listener");
+        // mio does not know the flag. The descriptor is another one, of the same epoll instance.
+        let epoll = match self.poll.registry().as_fd().try_clone_to_owned() {
+            Ok(descriptor) => Epoll(descriptor),
+            Err(source) => return Err(error(source)),
+        };
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET | EpollFlags::EPOLLEXCLUSIVE;
+        let added = epoll.add(listener.descriptor(), EpollEvent::new(flags, key as u64));
+        added.map_err(|errno| error(errno.into()))
+    }
+
     /// Watches a listener for connections; a wait tells of the first one of several only.
     pub fn register_listener(&self, listener: &mut Listener, key: usize) -> Result<(), Error> {
         self.poll
@@ -137,6 +167,13 @@ impl Reactor {
                 Readiness::Writable
             },
         }))
+    }
+}
+
+impl Bell {
+    /// Ends the wait, or the next one if nobody waits.
+    pub fn ring(&self) -> Result<(), Error> {
+        self.0.wake().map_err(Error::socket("cannot ring a bell"))
     }
 }
 
@@ -184,6 +221,55 @@ mod tests {
         reactor.wake_at(began).unwrap();
         assert_eq!(reactor.wait(LONG).unwrap().count(), 0);
         assert!(began.elapsed() < LONG / 2);
+    }
+
+    #[test]
+    fn a_bell_ends_a_wait_from_another_thread_and_is_not_forgotten() {
+        let mut reactor = Reactor::new().unwrap();
+        let bell = reactor.bell(7).unwrap();
+        for _ in 0..2 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| bell.ring().unwrap());
+                let keys: Vec<usize> = reactor.wait(LONG).unwrap().map(|ready| ready.key).collect();
+                assert_eq!(keys, [7]);
+            });
+        }
+        bell.ring().unwrap();
+        bell.ring().unwrap();
+        assert_eq!(reactor.wait(LONG).unwrap().count(), 1);
+        assert_eq!(reactor.wait(Duration::ZERO).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn two_reactors_share_a_listener_and_none_of_its_connections_is_lost() {
+        let mut reactors = [Reactor::new().unwrap(), Reactor::new().unwrap()];
+        let first = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut listeners = [first.try_clone().unwrap(), first];
+        for (reactor, listener) in reactors.iter().zip(&listeners) {
+            reactor.register_shared_listener(listener, 3).unwrap();
+        }
+        let address = listeners[0].address().unwrap();
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let told =
+            reactors.iter_mut().map(|reactor| reactor.wait(Duration::ZERO).unwrap().count()).sum::<usize>();
+        assert!(told >= 1);
+        let accepted = listeners.iter_mut().filter_map(|listener| listener.accept().unwrap()).count();
+        assert_eq!(accepted, 1);
+    }
+
+    #[test]
+    fn a_channel_goes_from_one_reactor_to_another() {
+        let (mut first, mut second) = (Reactor::new().unwrap(), Reactor::new().unwrap());
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut channel = Channel::from_unix(ours).unwrap();
+        first.register_reading(&mut channel, 1).unwrap();
+        first.deregister(&mut channel).unwrap();
+        io::Write::write_all(&mut theirs, b"x").unwrap();
+        assert_eq!(first.wait(Duration::ZERO).unwrap().count(), 0);
+        // What came between the two is told of.
+        second.register_reading(&mut channel, 2).unwrap();
+        let keys: Vec<usize> = second.wait(LONG).unwrap().map(|ready| ready.key).collect();
+        assert_eq!(keys, [2]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Error, Listener, Reactor, Readiness, Received, Sent};
 
+use crate::dialect::Dialect;
 use crate::engine::{Health, NoAnswer, Orders};
 use crate::metrics::render;
 use crate::settings::Listen;
@@ -31,7 +32,7 @@ const MAX_ANSWER_BYTES: u64 = 16 << 20;
 const MODE: u32 = 0o600;
 
 /// A place where a proxy is asked how it is.
-pub struct Admin<D> {
+pub struct Admin<D: Dialect> {
     listener: Listener,
     file: Option<PathBuf>,
     reactor: Reactor,
@@ -64,7 +65,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-impl<D: Send + 'static> Admin<D> {
+impl<D: Dialect> Admin<D> {
     /// Listens.
     pub fn listen(place: &Listen, orders: Orders<D>) -> Result<Self, Error> {
         let (mut listener, file) = match place {
@@ -191,7 +192,7 @@ fn parse(bytes: &[u8]) -> Option<Result<String, Answer>> {
     }
 }
 
-fn answer<D>(path: &str, orders: &Orders<D>) -> Answer {
+fn answer<D: Dialect>(path: &str, orders: &Orders<D>) -> Answer {
     let answer = match path {
         "/metrics" => orders.status().map(|status| Answer {
             status: "200 OK",

@@ -57,6 +57,9 @@ pub(crate) struct Arguments {
     /// How long a client has a server connection [default: session]
     #[arg(long, value_name = "MODE")]
     mode: Option<Pooling>,
+    /// How many threads serve; more than one pay where one processor is not enough [default: 1]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    threads: Option<NonZeroUsize>,
     /// Where status and metrics are asked for
     #[arg(
         long,
@@ -143,6 +146,7 @@ impl Arguments {
             tls_client_ca: self.tls_client_ca.clone(),
             admin: self.admin.clone(),
             mode: self.mode,
+            threads: self.threads,
             allow_uid: self.allow_uid.clone(),
             unix_auth: self.unix_auth,
             scram_iterations: None,

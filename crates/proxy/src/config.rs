@@ -21,10 +21,14 @@ use crate::log::{Format, Level, Log};
 use crate::password::{PasswordError, PasswordSource, find_in_password_file, find_password, read_password};
 use crate::settings::{Iterations, Limits, Listen, Settings, Uids, UnixAuth, User};
 use crate::span::Span;
-use crate::url::{ServerUrl, UrlError};
+use crate::url::{Protocol, ServerUrl, UrlError};
 
+/// Far more than what there is to do for a server would keep busy.
+const MAX_THREADS: usize = 256;
 /// A file of settings is a page or two.
 const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Clients of MySQL's name nothing; who names something else by ALPN speaks another protocol.
+const MYSQL_ALPN: &[u8] = b"mysql";
 /// Names that are less alike are no misspellings of one another.
 const CLOSE_ENOUGH: f64 = 0.7;
 
@@ -50,6 +54,8 @@ pub struct Config {
     pub admin: Option<Listen>,
     /// How long a client has a server connection: until it leaves, or until its transaction ends.
     pub mode: Option<Pooling>,
+    /// How many threads serve: as many processors can be used.
+    pub threads: Option<NonZeroUsize>,
     /// Users, beside our own, whose processes may come by the unix socket.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_uid: Vec<u32>,
@@ -190,6 +196,9 @@ pub enum ConfigError {
     /// A unix socket has no TLS.
     #[error("clients that come by unix socket have no TLS: tls-cert is for TCP")]
     TlsByUnixSocket,
+    /// No machine has so many processors.
+    #[error("threads cannot be {0}: from 1 to {MAX_THREADS}")]
+    Threads(usize),
     /// Too little work, or too much.
     #[error("scram-iterations cannot be {said} here: from {least} to {MAX_ITERATIONS}")]
     Iterations {
@@ -252,6 +261,7 @@ impl Config {
             tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             admin: self.admin.or(other.admin),
             mode: self.mode.or(other.mode),
+            threads: self.threads.or(other.threads),
             allow_uid: if self.allow_uid.is_empty() { other.allow_uid } else { self.allow_uid },
             unix_auth: self.unix_auth.or(other.unix_auth),
             scram_iterations: self.scram_iterations.or(other.scram_iterations),
@@ -282,7 +292,11 @@ impl Config {
         }
         let (pooling, unix_auth) = (self.mode.unwrap_or_default(), self.unix_auth.unwrap_or_default());
         let iterations = self.iterations(&listen)?;
-        let tls = self.tls(&listen)?;
+        let tls = self.tls(&listen, server.protocol)?;
+        let threads = self.threads.unwrap_or(NonZeroUsize::MIN);
+        if threads.get() > MAX_THREADS {
+            return Err(ConfigError::Threads(threads.get()));
+        }
         if let Some(admin) = self.admin.clone().filter(|admin| !admin.is_local()) {
             return Err(ConfigError::AdminNotLoopback(admin));
         }
@@ -290,6 +304,7 @@ impl Config {
         let (level, format) = (self.log.level.unwrap_or_default(), self.log.format.unwrap_or_default());
         let effective = Self {
             mode: Some(pooling),
+            threads: Some(threads),
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
             health_time: Some(limits.health.into()),
@@ -297,14 +312,24 @@ impl Config {
             log: LogSection { level: Some(level), format: Some(format) },
             ..self.clone()
         };
-        let settings =
-            Settings { listen, server, users, allowed_uids, unix_auth, tls, iterations, pooling, limits };
+        let settings = Settings {
+            listen,
+            server,
+            users,
+            allowed_uids,
+            unix_auth,
+            tls,
+            iterations,
+            pooling,
+            threads,
+            limits,
+        };
         Ok(Resolved { settings, admin: self.admin.clone(), log: Log::written(level, format), effective })
     }
 
     /// Our own and those that are named; with passwords, whoever knows one, unless some are named.
     fn uids(&self, unix_auth: UnixAuth) -> Uids {
-        if unix_auth == UnixAuth::Scram && self.allow_uid.is_empty() {
+        if unix_auth != UnixAuth::Peer && self.allow_uid.is_empty() {
             return Uids::All;
         }
         let ours = std::iter::once(geteuid().as_raw());
@@ -312,7 +337,7 @@ impl Config {
     }
 
     /// What is not loopback is somebody else's network.
-    fn tls(&self, listen: &[Listen]) -> Result<Option<Service>, ConfigError> {
+    fn tls(&self, listen: &[Listen], protocol: Protocol) -> Result<Option<Service>, ConfigError> {
         let (certificate, key) = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
             (None, None) if self.tls_client_ca.is_none() => {
@@ -325,7 +350,11 @@ impl Config {
             return Err(ConfigError::TlsByUnixSocket);
         }
         let identity = Identity { certificate_file: certificate, key_file: key };
-        Ok(Some(Service { identity, clients: self.tls_client_ca.clone(), protocol: DIRECT_TLS_ALPN }))
+        let protocol = match protocol {
+            Protocol::Postgres => DIRECT_TLS_ALPN,
+            Protocol::MySql => MYSQL_ALPN,
+        };
+        Ok(Some(Service { identity, clients: self.tls_client_ca.clone(), protocol }))
     }
 
     /// Nobody can listen at a unix socket, so that once is enough there; all else is as drivers expect it of a network.

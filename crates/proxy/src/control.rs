@@ -2,6 +2,7 @@
 
 use std::fs::{Permissions, set_permissions};
 use std::io::{self, Read};
+use std::num::NonZeroUsize;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -15,7 +16,7 @@ use crate::settings::{Listen, Settings, StartError};
 use crate::url::Place;
 
 /// Has a running proxy go on with other settings.
-pub struct Reloader<D> {
+pub struct Reloader<D: Dialect> {
     /// The way to the proxy.
     pub orders: Orders<D>,
     /// Who wants to know.
@@ -31,6 +32,7 @@ pub struct Fixed {
     listen: Vec<Listen>,
     admin: Option<Listen>,
     pooling: Pooling,
+    threads: NonZeroUsize,
     server: Place,
 }
 
@@ -55,12 +57,13 @@ impl Fixed {
             listen: settings.listen.clone(),
             admin: admin.clone(),
             pooling: settings.pooling,
+            threads: settings.threads,
             server: settings.server.place.clone(),
         }
     }
 }
 
-impl<D: Dialect + Send + 'static> Reloader<D> {
+impl<D: Dialect> Reloader<D> {
     /// Calls `load` whenever something is written to the other end of `signals`.
     pub fn watch(
         mut self,
@@ -110,6 +113,7 @@ impl<D: Dialect + Send + 'static> Reloader<D> {
             ("listen", settings.listen == self.fixed.listen),
             ("admin", admin == self.fixed.admin),
             ("mode", settings.pooling == self.fixed.pooling),
+            ("threads", settings.threads == self.fixed.threads),
         ] {
             if !same {
                 let reason = "it changes only when the proxy is started anew";
@@ -119,7 +123,7 @@ impl<D: Dialect + Send + 'static> Reloader<D> {
         let Fixed { listen, pooling, .. } = &self.fixed;
         let settings = Settings { listen: listen.clone(), pooling: *pooling, ..settings };
         let prepared = Prepared::new(&settings, log)?;
-        self.orders.renew(prepared)?;
+        self.orders.renew(&prepared)?;
         self.open_to(settings.allowed_uids.mode());
         Ok(log)
     }

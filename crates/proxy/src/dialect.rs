@@ -15,22 +15,25 @@ use crate::mark::Mark;
 use crate::refusal::Refusal;
 use crate::settings::{Settings, StartError};
 
-/// A protocol as the engine speaks it, and what of the settings is the protocol's.
-pub trait Dialect: Sized {
+/// A protocol as the engine speaks it, and what of the settings is the protocol's. Each thread has its own, a clone of the
+/// first one's; connections go from one thread to another, with all that belongs to them.
+pub trait Dialect: Clone + Send + 'static {
     /// What connections have in common that clients can take from one another.
-    type Key: Key;
+    type Key: Key + Send;
     /// A client's start-up.
-    type Front: Front<Wanted = Self::Wanted>;
+    type Front: Front<Wanted = Self::Wanted> + Send;
     /// What a client has asked for in its start-up.
-    type Wanted: Wanted;
+    type Wanted: Wanted + Send;
     /// What the server has said of a connection.
-    type Facts;
+    type Facts: Send;
     /// A client on a server connection.
-    type Session: Session<Wanted = Self::Wanted, Facts = Self::Facts, Remains = Self::Remains>;
+    type Session: Session<Wanted = Self::Wanted, Facts = Self::Facts, Remains = Self::Remains> + Send;
     /// Commands on the proxy's own account.
-    type Errand: Errand<Facts = Self::Facts>;
+    type Errand: Errand<Facts = Self::Facts> + Send;
     /// What of a session its reset must know.
-    type Remains: Copy;
+    type Remains: Copy + Send;
+    /// What connections have taught of the server.
+    type Lore: Clone + Send;
 
     /// Who says the first word between a client and the proxy.
     const FIRST_WORD: FirstWord;
@@ -51,8 +54,20 @@ pub trait Dialect: Sized {
     /// A connection could not be opened: what was known of the server may not hold any more.
     fn doubt(&mut self, error: &net::Error);
 
+    /// What was learnt of connections of this key, or is not known any more; none where others need not know.
+    fn lore(&self, key: &Self::Key) -> Option<Self::Lore>;
+
+    /// Takes over what another thread has learnt.
+    fn learn(&mut self, lore: Self::Lore);
+
     /// Begins a client's start-up.
     fn front(&self, admission: Admission) -> Self::Front;
+
+    /// Begins the start-up of a client that has said, on this session's connection, that it logs in anew, see
+    /// [`Goodbye::Anew`]; none where it cannot.
+    fn front_anew(&self, _session: &Self::Session) -> Option<Self::Front> {
+        None
+    }
 
     /// Which connections a client can be given, or why it can have none.
     fn key(&self, wanted: &Self::Wanted) -> Result<Self::Key, Refusal>;
@@ -100,8 +115,17 @@ pub trait Dialect: Sized {
         to_server: &mut Vec<u8>,
     ) -> Result<Self::Errand, session::Error>;
 
+    /// Whether a connection that was left like this can be given to the next client with its reset in front of what that
+    /// one says, so that the server hears nothing of that if the reset fails: see `Place::Taken`.
+    fn takeover(&self, remains: Self::Remains) -> Takeover;
+
     /// Asks a server whether it is there.
     fn ping(&self, facts: &mut Self::Facts, to_server: &mut Vec<u8>) -> Result<Self::Errand, session::Error>;
+
+    /// Whether a session has left behind what its client may ask for next, so that others have to wait a moment.
+    fn is_held(&self, _: &Self::Remains) -> bool {
+        false
+    }
 
     /// Nothing is asked; what a server says unasked is read.
     fn nothing(&self) -> Self::Errand;
@@ -143,6 +167,11 @@ pub trait Wanted {
     /// Whether these bytes of a client without a connection begin with a goodbye.
     fn is_goodbye(&self, input: &[u8]) -> bool;
 
+    /// What is to become of the client, which has no connection.
+    fn order(&self) -> Order {
+        Order::None
+    }
+
     /// Ends what these bytes ask, which no server has heard of: so many of them are answered for by what is appended to
     /// `out`. None if the end of it has not come yet.
     fn cancel(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize>;
@@ -180,7 +209,7 @@ pub trait Session: Sized {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
     /// Asks the server for what the client must take along, see [`Then::Asks`].
-    fn ask(&mut self, to_server: &mut Vec<u8>) -> Result<(), session::Error>;
+    fn ask(&mut self, facts: &Self::Facts, to_server: &mut Vec<u8>) -> Result<(), session::Error>;
 
     /// Whether it can be parted before the client has said anything.
     fn can_be_parted(&self) -> bool;
@@ -247,7 +276,7 @@ pub enum Way {
 pub enum FrontStep<W> {
     /// The client must go on.
     NeedInput,
-    /// The client begins with TLS, if it has not yet. When that is done, [`Front::encrypted`] is told.
+    /// The client begins with TLS, if it has not yet. When that is done, the start-up is told.
     StartTls,
     /// The client is in, and shall have a session. It has not been told so.
     Login(W),
@@ -324,6 +353,8 @@ pub struct FromServer {
     pub pass_bytes: usize,
     /// So many behind those are nobody's. If there are any, the rest is to be looked at again.
     pub drop_bytes: usize,
+    /// What the client is told in place of them.
+    pub insert: Vec<u8>,
     /// What the session has come to.
     pub then: Then,
 }
@@ -342,6 +373,17 @@ pub enum Then {
     Pinned(&'static str),
 }
 
+/// What others want to become of a client that has no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing.
+    None,
+    /// What it waits for shall end.
+    Cancel,
+    /// It shall end.
+    End,
+}
+
 /// Whose a connection was last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -349,6 +391,17 @@ pub enum Place {
     Fresh,
     /// The same client's.
     Own,
+    /// Another client's, and it has not been reset: that is to be written first.
+    Taken,
+}
+
+/// Whether a connection can change hands without waiting for its reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takeover {
+    /// It can.
+    AtOnce,
+    /// The reset must be waited for.
+    WhenReset,
 }
 
 /// How long a client has a server connection.

@@ -8,9 +8,9 @@
 //! - [`Front`] is a client's start-up, [`Session`] what it says afterwards, [`Pool`] who gets which connection: state
 //!   machines that are stepped with bytes or events and do no I/O.
 //! - [`mysql`] has the same for MySQL and MariaDB.
-//! - [`Proxy`] moves the bytes between them, on one thread with one readiness loop.
+//! - [`Crew`] moves the bytes between them, on one thread or several, each with one readiness loop.
 //! - [`Config`] is what the operator asks for, [`Admin`] where operators ask how the proxy is, and [`Reloader`] has it go on
-//!   with other settings: each on a thread of its own, and by [`Orders`] to the one that serves.
+//!   with other settings: each on a thread of its own, and by [`Orders`] to those that serve.
 
 mod admin;
 mod config;
@@ -41,7 +41,7 @@ pub use admin::{Admin, AskError, Serving, ask_status};
 pub use config::{Config, ConfigError, LimitsSection, LogSection, Resolved, UserSection, json_schema};
 pub use control::{Fixed, Reloader};
 pub use dialect::{Dialect, FrontStep, Pooling};
-pub use engine::{Ended, Health, NoAnswer, Orders, Prepared, Proxy};
+pub use engine::{Crew, Ended, Health, NoAnswer, Orders, Prepared};
 pub use facts::Facts;
 pub use front::{Admission, Front, Gate};
 pub use log::{Format, Level, Log};
@@ -50,13 +50,13 @@ pub use metrics::{Counter, Labelled, Metrics, Waits};
 pub use mysql::MySql;
 pub use notify::Notifier;
 pub use password::{PasswordError, PasswordSource, find_in_password_file, find_password, read_password};
-pub use pool::{Asked, Pool};
+pub use pool::{Asked, Kept, Local, Pool};
 pub use postgres::Postgres;
 pub use refusal::Refusal;
 pub use session::Session;
 pub use settings::{Iterations, Limits, Listen, ListenError, Settings, StartError, Uids, UnixAuth, User};
 pub use span::{Span, SpanError};
-pub use status::{CertificateStatus, Clients, Counts, Most, PoolStatus, Status};
+pub use status::{CertificateStatus, Clients, Counts, Most, PoolStatus, Status, ThreadStatus};
 pub use upstream::{Expiry, Upstream};
 pub use url::{Encryption, Place, Protocol, ServerUrl, UrlError};
 pub use wanted::Wanted;

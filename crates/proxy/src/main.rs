@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    Admin, Config, Dialect, Encryption, Ended, Fixed, Level, Listen, Log, MySql, Notifier, Postgres,
-    Prepared, Protocol, Proxy, Reloader, Resolved, Serving, Settings, StartError, ask_status, json_schema,
+    Admin, Config, Crew, Dialect, Encryption, Ended, Fixed, Level, Listen, Log, MySql, Notifier, Postgres,
+    Prepared, Protocol, Reloader, Resolved, Serving, Settings, StartError, ask_status, json_schema,
 };
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -117,7 +117,7 @@ fn serve(arguments: Arguments) -> ExitCode {
 }
 
 /// Serves until it is stopped; the outer error is one of the start.
-fn run<D: Dialect + Send + 'static>(
+fn run<D: Dialect>(
     arguments: Arguments,
     resolved: &Resolved,
 ) -> Result<Result<Ended, ciphertoll_net::Error>, StartError> {
@@ -126,17 +126,16 @@ fn run<D: Dialect + Send + 'static>(
     Ok(proxy.run())
 }
 
-fn start<D: Dialect + Send + 'static>(
+fn start<D: Dialect>(
     arguments: Arguments,
     resolved: &Resolved,
-) -> Result<(Proxy<D>, Option<Serving>), StartError> {
+) -> Result<(Crew<D>, Option<Serving>), StartError> {
     let Resolved { settings, admin, log, .. } = resolved;
     let log = *log;
     // Before anything can be asked for by a signal that would otherwise be the end.
     let reloads = signals(&[SIGHUP]).map_err(no_signals)?;
     let notifier = Notifier::from_environment();
-    let proxy =
-        Proxy::start(settings, log, signals(&[SIGTERM, SIGINT]).map_err(no_signals)?, notifier.clone())?;
+    let proxy = Crew::start(settings, log, signals(&[SIGTERM, SIGINT]).map_err(no_signals)?, &notifier)?;
     let serving = admin.as_ref().map(|place| open_admin(place, &proxy, log)).transpose()?;
     let reloader =
         Reloader { orders: proxy.orders(), notifier: notifier.clone(), log, fixed: Fixed::of(resolved) };
@@ -146,11 +145,7 @@ fn start<D: Dialect + Send + 'static>(
     Ok((proxy, serving))
 }
 
-fn open_admin<D: Dialect + Send + 'static>(
-    place: &Listen,
-    proxy: &Proxy<D>,
-    log: Log,
-) -> Result<Serving, StartError> {
+fn open_admin<D: Dialect>(place: &Listen, proxy: &Crew<D>, log: Log) -> Result<Serving, StartError> {
     let admin = Admin::listen(place, proxy.orders())
         .map_err(|source| StartError::Host { what: place.to_string(), source })?;
     let place = admin.address().map_or_else(|| place.to_string(), |address| format!("tcp:{address}"));
@@ -159,7 +154,7 @@ fn open_admin<D: Dialect + Send + 'static>(
     Ok(serving)
 }
 
-fn announce<D: Dialect>(settings: &Settings, proxy: &Proxy<D>, log: Log) {
+fn announce<D: Dialect>(settings: &Settings, proxy: &Crew<D>, log: Log) {
     let encryption = match &settings.server.encryption {
         Encryption::None => "none",
         Encryption::Tls { verification: Verification::Full, .. } => "tls",

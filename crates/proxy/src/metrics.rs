@@ -112,6 +112,8 @@ pub struct Metrics {
     pub pins: Labelled,
     /// Connections kept for a client between transactions that were reset for another one.
     pub steals: Counter,
+    /// Server connections that have gone from one thread to another.
+    pub moves: Counter,
     /// Health checks that were begun.
     pub checks: Counter,
     /// Requests to cancel that were sent on.
@@ -190,6 +192,8 @@ pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
     text.sample(&[], status.started_unix_s);
     text.gauge("draining", "Whether the proxy is stopping.");
     text.sample(&[], u8::from(status.draining));
+    text.gauge("threads", "How many threads serve.");
+    text.sample(&[], status.threads.len());
     clients(&mut text, metrics, status);
     servers(&mut text, metrics, status);
     text.counter("reloads_total", "Settings that were read again.");
@@ -269,6 +273,8 @@ fn servers(text: &mut Text, metrics: &Metrics, status: &Status) {
     }
     text.counter("steals_total", "Kept server connections that were reset for another client.");
     text.sample(&[], metrics.steals.get());
+    text.counter("moves_total", "Server connections that have gone from one thread to another.");
+    text.sample(&[], metrics.moves.get());
     text.counter("checks_total", "Idle server connections that were asked whether they are there.");
     text.sample(&[], metrics.checks.get());
 }

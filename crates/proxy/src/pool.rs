@@ -1,15 +1,33 @@
 //! Who gets which server connection. It knows connections and clients by number only and does no I/O, so that threads
 //! can share one behind a lock.
+//!
+//! What is said of a connection another thread has is for that thread to do, and it hears of it later. Until then the
+//! connection is in no list from which anybody else could get it: it is *coming*, and counts for those that wait.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+/// Of those that wait, one of the thread that has the connection goes before others' that came so little before it: to move
+/// a connection costs more than to hand it over.
+const AT_ONCE: Duration = Duration::from_millis(10);
+/// Of those that wait, how many are looked at for one of the same thread.
+const LOOKED_AT: usize = 64;
+
+/// What one of several threads has.
+pub trait Local: Copy + PartialEq {
+    /// That thread.
+    fn thread(self) -> usize;
+}
 
 /// Connections of one server: `K` is what those have in common that clients can take from one another, `S` their numbers and
 /// `C` those of clients.
 pub struct Pool<K, S, C> {
     limit: usize,
-    /// Connections that there are, also those that are being opened or reset.
+    /// Connections that there are, also those that are being opened, reset or moved.
     open: usize,
+    /// Clients that wait, of all keys.
+    waiting: usize,
     shelves: HashMap<K, Shelf<S, C>>,
 }
 
@@ -18,9 +36,14 @@ struct Shelf<S, C> {
     idle: Vec<S>,
     /// As a client has left them, who may come back to them: the first has waited for that longest.
     kept: Vec<S>,
-    /// Taken from there for those that wait, and not given back yet.
-    stolen: usize,
-    waiting: VecDeque<C>,
+    /// As clients have left them that do not come back.
+    left: Vec<S>,
+    /// Taken from those for clients that wait, and not given back yet.
+    coming: Vec<S>,
+    /// Connections of others that are to be closed for clients that wait, and are not closed yet.
+    promised: usize,
+    /// Since when.
+    waiting: VecDeque<(C, Instant)>,
     opening: usize,
     open: usize,
 }
@@ -32,41 +55,98 @@ pub enum Asked<S> {
     Take(S),
     /// It waits, and a connection is to be opened.
     Open,
+    /// It waits, and this connection, which is idle, is to be given back once more by the thread that has it.
+    Fetch(S),
     /// It waits, and this connection, kept for another client, is to be reset and given back.
     Steal(S),
-    /// It waits, and this connection of others, idle or kept, is to be closed, so that one can be opened.
+    /// It waits, and this connection of others, idle or kept, is to be closed, and then [`Pool::evicted`] to be told, so
+    /// that one can be opened.
     Evict(S),
     /// It waits.
     Wait,
 }
 
+/// For whom a connection is as a client has left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// For that client.
+    ForItsClient,
+    /// For nobody: others wait, for whom it is to be reset and given back.
+    ForThoseThatWait,
+}
+
 impl<S, C> Default for Shelf<S, C> {
     fn default() -> Self {
-        Self { idle: Vec::new(), kept: Vec::new(), stolen: 0, waiting: VecDeque::new(), opening: 0, open: 0 }
+        Self {
+            idle: Vec::new(),
+            kept: Vec::new(),
+            left: Vec::new(),
+            coming: Vec::new(),
+            promised: 0,
+            waiting: VecDeque::new(),
+            opening: 0,
+            open: 0,
+        }
     }
 }
 
-impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, C> {
+impl<S: Local, C: Local> Shelf<S, C> {
+    /// Clients that wait, and for whom nothing is on its way.
+    fn in_want(&self) -> usize {
+        self.waiting.len().saturating_sub(self.opening + self.coming.len() + self.promised)
+    }
+
+    /// Who gets a connection of this thread: who has waited longest, or of the thread's own clients the one that has, if
+    /// that came with it.
+    fn next_waiting(&mut self, thread: usize) -> Option<C> {
+        let next = self.place_of_next(thread)?;
+        self.waiting.remove(next).map(|(client, _)| client)
+    }
+
+    fn place_of_next(&self, thread: usize) -> Option<usize> {
+        let (_, first) = *self.waiting.front()?;
+        let mut at_once =
+            self.waiting.iter().take(LOOKED_AT).take_while(|(_, since)| *since <= first + AT_ONCE);
+        Some(at_once.position(|(client, _)| client.thread() == thread).unwrap_or_default())
+    }
+
+    fn lose(&mut self, server: S) {
+        for list in [&mut self.idle, &mut self.kept, &mut self.left, &mut self.coming] {
+            list.retain(|other| *other != server);
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, S: Local, C: Local> Pool<K, S, C> {
     /// A pool of at most `limit` connections, over all keys.
     pub fn new(limit: usize) -> Self {
-        Self { limit, open: 0, shelves: HashMap::new() }
+        Self { limit, open: 0, waiting: 0, shelves: HashMap::new() }
     }
 
-    /// A client wants a connection.
-    pub fn ask(&mut self, key: &K, client: C) -> Asked<S> {
+    /// A client wants a connection, `now`.
+    pub fn ask(&mut self, key: &K, client: C, now: Instant) -> Asked<S> {
         let own = self.shelves.entry(key.clone()).or_default();
-        if let Some(server) = own.idle.pop() {
-            return Asked::Take(server);
+        if let Some(at) = own.idle.iter().rposition(|idle| idle.thread() == client.thread()) {
+            return Asked::Take(own.idle.remove(at));
         }
-        own.waiting.push_back(client);
-        self.refill(key)
+        own.waiting.push_back((client, now));
+        self.waiting += 1;
+        self.refill(key, client.thread())
     }
 
-    /// What is to be done for those that wait: [`Asked::Open`] counts as begun.
-    pub fn refill(&mut self, key: &K) -> Asked<S> {
+    /// What `thread` is to do, or to have done, for those that wait: it counts as begun.
+    pub fn refill(&mut self, key: &K, thread: usize) -> Asked<S> {
         let Some(own) = self.shelves.get_mut(key) else { return Asked::Wait };
-        if own.opening + own.stolen >= own.waiting.len() {
+        if own.in_want() == 0 {
             return Asked::Wait;
+        }
+        if let Some(idle) = own.idle.pop() {
+            own.coming.push(idle);
+            return Asked::Fetch(idle);
+        }
+        if let Some(left) = oldest(&mut own.left, thread) {
+            own.coming.push(left);
+            return Asked::Steal(left);
         }
         if self.open < self.limit {
             self.open += 1;
@@ -74,13 +154,27 @@ impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, 
             own.open += 1;
             return Asked::Open;
         }
-        if let Some(kept) = oldest(&mut own.kept) {
-            own.stolen += 1;
+        if let Some(kept) = oldest(&mut own.kept, thread) {
+            own.coming.push(kept);
             return Asked::Steal(kept);
         }
-        let others = self.shelves.values_mut();
-        let idle = others.into_iter().find_map(|own| oldest(&mut own.idle).or_else(|| oldest(&mut own.kept)));
-        idle.map_or(Asked::Wait, Asked::Evict)
+        let oldest = |own: &mut Shelf<S, C>| {
+            let lists = [&mut own.idle, &mut own.left, &mut own.kept];
+            lists.into_iter().find_map(|list| oldest(list, thread))
+        };
+        let Some(idle) = self.shelves.values_mut().find_map(oldest) else { return Asked::Wait };
+        if let Some(own) = self.shelves.get_mut(key) {
+            own.promised += 1;
+        }
+        Asked::Evict(idle)
+    }
+
+    /// A connection of others was closed, or had been already, for clients of this key: see [`Self::refill`].
+    pub fn evicted(&mut self, key: &K) {
+        if let Some(own) = self.shelves.get_mut(key) {
+            own.promised = own.promised.saturating_sub(1);
+        }
+        self.tidy(key);
     }
 
     /// A connection is opened for which nobody waits.
@@ -101,29 +195,65 @@ impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, 
     /// A connection awaits a client: the one that has waited longest and has it now, if any waits.
     pub fn give_back(&mut self, key: &K, server: S) -> Option<C> {
         let own = self.shelves.entry(key.clone()).or_default();
-        own.stolen = own.stolen.saturating_sub(1);
-        let client = own.waiting.pop_front();
-        if client.is_none() {
-            own.idle.push(server);
+        own.coming.retain(|coming| *coming != server);
+        let client = own.next_waiting(server.thread());
+        match client {
+            Some(_) => self.waiting -= 1,
+            None => own.idle.push(server),
         }
         client
     }
 
-    /// Whether clients wait for connections of this key.
-    pub fn is_waited_for(&self, key: &K) -> bool {
-        self.shelves.get(key).is_some_and(|own| !own.waiting.is_empty())
+    /// Whether this connection is still to be given back for those that wait.
+    pub fn is_coming(&self, key: &K, server: S) -> bool {
+        self.shelves.get(key).is_some_and(|own| own.coming.contains(&server))
     }
 
-    /// A connection is kept as its client has left it.
-    pub fn keep(&mut self, key: &K, server: S) {
-        self.shelves.entry(key.clone()).or_default().kept.push(server);
-    }
-
-    /// A kept connection is kept no more; it must be given back, or is its client's again.
-    pub fn unkeep(&mut self, key: &K, server: S) {
-        if let Some(own) = self.shelves.get_mut(key) {
-            own.kept.retain(|kept| *kept != server);
+    /// A connection is as its client has left it: whether it stays so.
+    pub fn keep(&mut self, key: &K, server: S) -> Kept {
+        let own = self.shelves.entry(key.clone()).or_default();
+        if own.waiting.is_empty() {
+            own.kept.push(server);
+            return Kept::ForItsClient;
         }
+        own.coming.push(server);
+        Kept::ForThoseThatWait
+    }
+
+    /// A connection is as its client has left it, who does not come back.
+    pub fn leave(&mut self, key: &K, server: S) -> Kept {
+        let own = self.shelves.entry(key.clone()).or_default();
+        if own.waiting.is_empty() {
+            own.left.push(server);
+            return Kept::ForItsClient;
+        }
+        own.coming.push(server);
+        Kept::ForThoseThatWait
+    }
+
+    /// A kept connection, or one that was left, is so no more, if it was until now; then it must be given back, or is its
+    /// client's again.
+    pub fn unkeep(&mut self, key: &K, server: S) -> bool {
+        let Some(own) = self.shelves.get_mut(key) else { return false };
+        let before = own.kept.len() + own.left.len();
+        own.kept.retain(|kept| *kept != server);
+        own.left.retain(|left| *left != server);
+        own.kept.len() + own.left.len() < before
+    }
+
+    /// Gives a connection that has not been reset to the client that is next, if that is one of the same thread's who
+    /// `may` have it so.
+    pub fn give_as_it_is(&mut self, key: &K, server: S, may: impl FnOnce(C) -> bool) -> Option<C> {
+        let own = self.shelves.get_mut(key)?;
+        let place = own.place_of_next(server.thread())?;
+        let (client, _) = *own.waiting.get(place)?;
+        if client.thread() != server.thread() || !may(client) {
+            return None;
+        }
+        own.waiting.remove(place);
+        self.waiting -= 1;
+        own.coming.retain(|coming| *coming != server);
+        Some(client)
     }
 
     /// A connection is no more, whoever had it; it has no number if it was never there. Others may be opened: see [`Self::refill`], for its key and those that
@@ -132,9 +262,9 @@ impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, 
         self.open = self.open.saturating_sub(1);
         if let Some(own) = self.shelves.get_mut(key) {
             own.open = own.open.saturating_sub(1);
-            own.stolen = own.stolen.saturating_sub(1);
-            own.idle.retain(|idle| Some(*idle) != server);
-            own.kept.retain(|kept| Some(*kept) != server);
+            if let Some(server) = server {
+                own.lose(server);
+            }
         }
         self.tidy(key);
     }
@@ -142,14 +272,24 @@ impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, 
     /// A client waits no more.
     pub fn forget(&mut self, key: &K, client: C) {
         if let Some(own) = self.shelves.get_mut(key) {
-            own.waiting.retain(|waiting| *waiting != client);
+            let before = own.waiting.len();
+            own.waiting.retain(|(waiting, _)| *waiting != client);
+            self.waiting -= before - own.waiting.len();
         }
         self.tidy(key);
     }
 
+    /// A client waits again that was to have a connection which broke before it had it: its turn has come already.
+    pub fn wait_first(&mut self, key: &K, client: C, since: Instant) {
+        self.shelves.entry(key.clone()).or_default().waiting.push_front((client, since));
+        self.waiting += 1;
+    }
+
     /// The client that has waited longest, which waits no more.
     pub fn first_waiting(&mut self, key: &K) -> Option<C> {
-        self.shelves.get_mut(key)?.waiting.pop_front()
+        let (client, _) = self.shelves.get_mut(key)?.waiting.pop_front()?;
+        self.waiting -= 1;
+        Some(client)
     }
 
     /// Whether there are connections of this key, those that are being opened left out: somebody will give one back.
@@ -159,7 +299,11 @@ impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, 
 
     /// A key whose clients wait for more connections than are being opened, if there is one.
     pub fn in_want(&self) -> Option<K> {
-        let mut wanting = self.shelves.iter().filter(|(_, own)| own.opening + own.stolen < own.waiting.len());
+        // As it is mostly.
+        if self.waiting == 0 {
+            return None;
+        }
+        let mut wanting = self.shelves.iter().filter(|(_, own)| own.in_want() > 0);
         wanting.next().map(|(key, _)| key.clone())
     }
 
@@ -192,12 +336,12 @@ impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, 
     /// How many clients wait already, where one more would have to wait until another one has done.
     pub fn queue_ahead(&self) -> Option<usize> {
         // One that is kept is nobody's who would have to be waited for.
-        let can_be_had = |own: &Shelf<S, C>| !own.idle.is_empty() || !own.kept.is_empty();
+        let can_be_had =
+            |own: &Shelf<S, C>| !own.idle.is_empty() || !own.kept.is_empty() || !own.left.is_empty();
         if self.open < self.limit || self.shelves.values().any(can_be_had) {
             return None;
         }
-        let waiting = |own: &Shelf<S, C>| own.waiting.len().saturating_sub(own.opening + own.stolen);
-        Some(self.shelves.values().map(waiting).sum())
+        Some(self.shelves.values().map(Shelf::in_want).sum())
     }
 
     /// Changes how many connections there may be. Those that are too many are closed when they come back.
@@ -215,147 +359,32 @@ impl<K: Clone + Eq + Hash, S: Copy + PartialEq, C: Copy + PartialEq> Pool<K, S, 
         self.shelves.get(key).map_or(0, |own| own.open)
     }
 
-    /// Every key, and how many clients wait for its connections.
-    pub fn waiting(&self) -> impl Iterator<Item = (&K, usize)> {
-        self.shelves.iter().map(|(key, own)| (key, own.waiting.len()))
+    /// Whether there is a connection, those that are being opened left out.
+    pub fn has_any(&self) -> bool {
+        self.shelves.values().any(|own| own.open > own.opening)
+    }
+
+    /// Whether a connection is being opened.
+    pub fn is_opening(&self) -> bool {
+        self.shelves.values().any(|own| own.opening > 0)
     }
 
     /// Databases' names are clients' to make up: what nobody uses is not remembered.
     fn tidy(&mut self, key: &K) {
-        let unused = |own: &Shelf<S, C>| own.open == 0 && own.waiting.is_empty();
+        let unused = |own: &Shelf<S, C>| own.open == 0 && own.waiting.is_empty() && own.promised == 0;
         if self.shelves.get(key).is_some_and(unused) {
             self.shelves.remove(key);
         }
     }
 }
 
-fn oldest<S>(servers: &mut Vec<S>) -> Option<S> {
-    (!servers.is_empty()).then(|| servers.remove(0))
+/// Of those of this thread, if it has any.
+fn oldest<S: Local>(servers: &mut Vec<S>, thread: usize) -> Option<S> {
+    let near = servers.iter().position(|server| server.thread() == thread).unwrap_or_default();
+    (!servers.is_empty()).then(|| servers.remove(near))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_goes_from_one_client_to_the_next() {
-        let (mut pool, shop) = (Pool::new(1), "shop");
-        assert_eq!(pool.ask(&shop, 'a'), Asked::Open);
-        assert_eq!(pool.ask(&shop, 'b'), Asked::Wait);
-        pool.opened(&shop);
-        assert_eq!(pool.give_back(&shop, 1), Some('a'));
-        assert_eq!(pool.ask(&shop, 'c'), Asked::Wait);
-        assert_eq!(pool.give_back(&shop, 1), Some('b'));
-        pool.forget(&shop, 'c');
-        assert_eq!(pool.give_back(&shop, 1), None);
-        assert_eq!(pool.ask(&shop, 'd'), Asked::Take(1));
-        assert_eq!((pool.open(), pool.has_open(&shop)), (1, true));
-    }
-
-    #[test]
-    fn who_waits_gets_the_place_of_one_that_broke() {
-        let (mut pool, shop) = (Pool::new(1), "shop");
-        assert_eq!(pool.ask(&shop, 'a'), Asked::Open);
-        pool.opened(&shop);
-        assert_eq!(pool.give_back(&shop, 1), Some('a'));
-        assert_eq!(pool.ask(&shop, 'b'), Asked::Wait);
-        pool.closed(&shop, Some(1));
-        assert_eq!(pool.in_want(), Some(shop));
-        assert_eq!(pool.refill(&shop), Asked::Open);
-        assert_eq!((pool.in_want(), pool.refill(&shop)), (None, Asked::Wait));
-        // It could not be opened: its client is told, and nothing of the database is remembered.
-        pool.opened(&shop);
-        assert_eq!(pool.first_waiting(&shop), Some('b'));
-        pool.closed(&shop, None);
-        assert_eq!((pool.open(), pool.shelves.len()), (0, 0));
-    }
-
-    #[test]
-    fn a_kept_connection_is_taken_when_there_may_be_no_more() {
-        let (mut pool, shop) = (Pool::new(1), "shop");
-        assert_eq!(pool.ask(&shop, 'a'), Asked::Open);
-        pool.opened(&shop);
-        assert_eq!(pool.give_back(&shop, 1), Some('a'));
-        pool.keep(&shop, 1);
-        assert_eq!(pool.ask(&shop, 'b'), Asked::Steal(1));
-        // It is on its way: nothing more is done for those that wait.
-        assert_eq!((pool.ask(&shop, 'c'), pool.in_want()), (Asked::Wait, Some(shop)));
-        assert_eq!(pool.give_back(&shop, 1), Some('b'));
-        assert!(pool.is_waited_for(&shop));
-        pool.keep(&shop, 1);
-        pool.unkeep(&shop, 1);
-        assert_eq!(pool.give_back(&shop, 1), Some('c'));
-        // One that is kept does not stay in the way of other databases.
-        pool.keep(&shop, 1);
-        assert_eq!(pool.ask(&"till", 'd'), Asked::Evict(1));
-    }
-
-    #[test]
-    fn idle_connections_of_others_make_room() {
-        let mut pool = Pool::new(2);
-        let (shop, till) = ("shop", "till");
-        for (client, server) in [('a', 1), ('b', 2)] {
-            assert_eq!(pool.ask(&shop, client), Asked::Open);
-            pool.opened(&shop);
-            assert_eq!(pool.give_back(&shop, server), Some(client));
-        }
-        assert_eq!(pool.give_back(&shop, 2), None);
-        assert_eq!(pool.ask(&till, 'c'), Asked::Evict(2));
-        pool.closed(&shop, Some(2));
-        assert_eq!(pool.refill(&till), Asked::Open);
-        assert_eq!(pool.ask(&till, 'd'), Asked::Wait);
-        // The last one used is the first one taken.
-        assert_eq!(pool.give_back(&shop, 1), None);
-        assert_eq!(pool.ask(&shop, 'e'), Asked::Take(1));
-    }
-
-    #[test]
-    fn connections_are_opened_ahead_as_long_as_there_is_room() {
-        let (mut pool, shop) = (Pool::<&str, u32, char>::new(2), "shop");
-        assert!(pool.open_ahead(&shop) && pool.open_ahead(&shop) && !pool.open_ahead(&shop));
-        // Who comes meanwhile gets one of those.
-        assert_eq!((pool.ask(&shop, 'a'), pool.open_of(&shop)), (Asked::Wait, 2));
-        pool.opened(&shop);
-        assert_eq!(pool.give_back(&shop, 1), Some('a'));
-        pool.opened(&shop);
-        assert_eq!(pool.give_back(&shop, 2), None);
-        pool.set_limit(1);
-        assert!(pool.is_over());
-        pool.closed(&shop, Some(2));
-        assert!(!pool.is_over());
-    }
-
-    #[test]
-    fn what_is_taken_away_is_nobodys_until_it_is_given_back() {
-        let (mut pool, shop) = (Pool::new(2), "shop");
-        assert!(pool.open_ahead(&shop));
-        pool.opened(&shop);
-        assert_eq!(pool.give_back(&shop, 1), None::<char>);
-        assert!(pool.take_idle(&shop, 1) && !pool.take_idle(&shop, 1));
-        assert_eq!(pool.ask(&shop, 'a'), Asked::Open);
-        assert_eq!(pool.give_back(&shop, 1), Some('a'));
-    }
-
-    #[test]
-    fn only_who_depends_on_others_is_queued() {
-        let (mut pool, shop, till) = (Pool::new(2), "shop", "till");
-        assert_eq!(pool.queue_ahead(), None);
-        for (key, client, server) in [(&shop, 'a', 1), (&till, 'b', 2)] {
-            assert_eq!(pool.ask(key, client), Asked::Open);
-            // Its connection is on its way: it waits for nobody.
-            pool.opened(key);
-            assert_eq!(pool.give_back(key, server), Some(client));
-        }
-        assert_eq!(pool.queue_ahead(), Some(0));
-        assert_eq!(pool.ask(&shop, 'c'), Asked::Wait);
-        assert_eq!(pool.queue_ahead(), Some(1));
-        assert_eq!(pool.waiting().map(|(_, waiting)| waiting).sum::<usize>(), 1);
-        // One of others' that is idle would make room, and so would one that is kept.
-        assert_eq!(pool.give_back(&till, 2), None);
-        assert_eq!(pool.queue_ahead(), None);
-        assert!(pool.take_idle(&till, 2));
-        assert_eq!(pool.queue_ahead(), Some(1));
-        pool.keep(&till, 2);
-        assert_eq!(pool.queue_ahead(), None);
-    }
-}
+mod model;
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use ciphertoll_wire::{Response, Secret};
 
 use crate::dialect::{
     self, Admission, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted, Leaving,
-    Parted, Place, Pooling, Settled, Start, Ticket, Way,
+    Parted, Place, Pooling, Settled, Start, Takeover, Ticket, Way,
 };
 use crate::facts::Facts;
 use crate::front::{self, Front, Gate};
@@ -34,6 +34,7 @@ use crate::wanted::{Wanted, cannot_fail};
 const MAX_KNOWN: usize = 64;
 
 /// The protocol, with the users that log in.
+#[derive(Clone)]
 pub struct Postgres {
     accounts: HashMap<Arc<str>, Account>,
     /// Each user with his database, the server's URL's first.
@@ -49,6 +50,7 @@ pub struct Postgres {
 }
 
 /// A user whom the server knows.
+#[derive(Clone)]
 struct Account {
     /// What clients get that name no database.
     usual: Key,
@@ -122,13 +124,14 @@ impl Dialect for Postgres {
     type Session = Session;
     type Errand = Errand;
     type Remains = TransactionStatus;
+    type Lore = (Key, Parameters);
 
     const FIRST_WORD: FirstWord = FirstWord::Client;
 
     fn of(settings: &Settings) -> Result<Self, StartError> {
         let comes = |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, Listen::Tcp(_)) == by_tcp);
         let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
-        let proves_by_unix = comes(false) && settings.unix_auth == UnixAuth::Scram;
+        let proves_by_unix = comes(false) && settings.unix_auth != UnixAuth::Peer;
         let proves_by_tcp = comes(true) && !certificates;
         let gate = |wanted: bool, iterations| wanted.then(|| gate(settings, iterations)).transpose();
         let accounts: Vec<Account> = settings.users.iter().map(Account::of).collect();
@@ -174,6 +177,16 @@ impl Dialect for Postgres {
     }
 
     fn doubt(&mut self, _: &ciphertoll_net::Error) {}
+
+    fn lore(&self, key: &Key) -> Option<Self::Lore> {
+        self.known.get(key).map(|known| (key.clone(), known.clone()))
+    }
+
+    fn learn(&mut self, (key, known): Self::Lore) {
+        if self.known.len() < MAX_KNOWN || self.known.contains_key(&key) {
+            self.known.insert(key, known);
+        }
+    }
 
     fn front(&self, admission: Admission) -> Front {
         let password = |gate: &Option<Arc<Gate>>| {
@@ -279,6 +292,13 @@ impl Dialect for Postgres {
         Ok(Errand::reset(remains, to_server)?)
     }
 
+    fn takeover(&self, remains: TransactionStatus) -> Takeover {
+        match (self.pooling, remains) {
+            (Pooling::Transaction, TransactionStatus::Idle) => Takeover::AtOnce,
+            _ => Takeover::WhenReset,
+        }
+    }
+
     fn ping(&self, _: &mut Facts, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
         Ok(Errand::ping(to_server)?)
     }
@@ -376,7 +396,7 @@ impl dialect::Session for Session {
         refusal.write(out);
     }
 
-    fn ask(&mut self, to_server: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn ask(&mut self, _: &Facts, to_server: &mut Vec<u8>) -> Result<(), session::Error> {
         Ok(Self::ask(self, to_server)?)
     }
 

@@ -35,6 +35,18 @@ enum Purpose {
     Settings,
     /// What it has set, after which it may say something again.
     Values,
+    /// The end of the session before, and its settings, in front of whatever it says first, up to its first `Sync`: the
+    /// server skips that much if it fails, and no more.
+    TakeOver(FirstSync),
+}
+
+/// Where a client is on its way to its first `Sync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstSync {
+    /// So many bytes of a message are still to come.
+    Ahead { left_bytes: usize },
+    /// It was passed on. What is behind it must wait.
+    Passed,
 }
 
 /// A session that may go on elsewhere.
@@ -109,8 +121,24 @@ impl Session {
         Ok(session)
     }
 
+    /// Begins a session where another one was, which has not been reset. Its client has been told that it may begin, and
+    /// `facts` are as they will be when the server has done what is appended to `to_server`.
+    fn take_over(wanted: &Wanted, facts: &mut Facts, to_server: &mut Vec<u8>) -> Result<Self, Error> {
+        facts.prepared.clear();
+        facts.parameters = facts.base.clone();
+        let differing = wanted.differing(&facts.base);
+        let errand = Errand::take_over(differing.iter().copied(), to_server)?;
+        for (name, value) in differing {
+            if facts.base.get(name.as_bytes()).is_some() {
+                facts.parameters.set(name.as_bytes(), value.as_bytes())?;
+            }
+        }
+        let errand = Some((Purpose::TakeOver(FirstSync::Ahead { left_bytes: 0 }), errand));
+        Ok(Self { relay: Relay::new(), errand, touched: true, before: None, shared: None })
+    }
+
     /// Begins one that is parted after each transaction, on a connection that was reset or has been the client's own
-    /// since.
+    /// since, or that is taken from another one.
     pub fn share(
         wanted: Wanted,
         place: Place,
@@ -119,6 +147,7 @@ impl Session {
     ) -> Result<Self, Box<NotBegun>> {
         let begun = match place {
             Place::Fresh => Self::begin(&wanted, facts, to_server),
+            Place::Taken => Self::take_over(&wanted, facts, to_server),
             Place::Own => {
                 Ok(Self { relay: Relay::new(), errand: None, touched: true, before: None, shared: None })
             }
@@ -143,24 +172,32 @@ impl Session {
     /// When the client is told that it may begin, or go on.
     pub fn start(&self) -> Start {
         match self.errand {
-            None | Some((Purpose::Early, _)) => Start::Now,
+            None | Some((Purpose::Early | Purpose::TakeOver(FirstSync::Ahead { .. }), _)) => Start::Now,
             Some(_) => Start::WhenSet,
         }
     }
 
     /// Looks at the client's next bytes, those that were not passed on before and newer ones. An error is the client's.
     pub fn from_client(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromClient, Error> {
+        let input = match &self.errand {
+            Some((Purpose::TakeOver(sync), _)) => &input[..sync.limit(input)],
+            _ => input,
+        };
         let (mut look, mut insert) = (input, Vec::new());
         if let Some(shared) = &mut self.shared {
             let until =
                 shared.follow.from_client(input, &mut shared.wanted.statements, &mut facts.prepared)?;
             (look, insert) = (&input[..until.bytes], until.insert);
-            if !look.is_empty() {
-                shared.spoken = Spoken::Something;
-            }
         }
         let taken = self.relay.from_client(look)?;
-        self.touched |= taken.pass_bytes > 0 || !insert.is_empty();
+        if let Some((Purpose::TakeOver(sync), _)) = &mut self.errand {
+            sync.passes(&input[..taken.pass_bytes]);
+        }
+        let is_heard = taken.pass_bytes > 0 || !insert.is_empty();
+        self.touched |= is_heard;
+        if let Some(shared) = self.shared.as_mut().filter(|_| is_heard) {
+            shared.spoken = Spoken::Something;
+        }
         Ok(FromClient { pass_bytes: taken.pass_bytes, drop_bytes: 0, insert, goodbye: taken.goodbye })
     }
 
@@ -183,7 +220,7 @@ impl Session {
         }
         taken.pass_bytes = self.relay.from_server(look, &mut facts.parameters)?;
         if taken.drop_bytes == 0 {
-            taken.then = self.rests(facts);
+            taken.then = self.rests(&taken.news, facts);
         }
         Ok(taken)
     }
@@ -193,8 +230,10 @@ impl Session {
         let Some((purpose, errand)) = &mut self.errand else { return Ok(News::None) };
         let news = match (errand.step(rest, &mut facts.parameters), *purpose) {
             (Ok(Response::NeedInput), _) => return Ok(News::None),
-            (Ok(Response::Done(_)), Purpose::Early) => News::None,
-            (Ok(Response::Done(_)), Purpose::Settings) => News::Begins,
+            (Ok(Response::Done(_)), Purpose::Early | Purpose::TakeOver(FirstSync::Ahead { .. })) => {
+                News::None
+            }
+            (Ok(Response::Done(_)), Purpose::Settings | Purpose::TakeOver(FirstSync::Passed)) => News::Begins,
             (Ok(Response::Done(_)), Purpose::Values) => {
                 let values = errand.take_values();
                 if let Some(shared) = &mut self.shared {
@@ -211,7 +250,7 @@ impl Session {
     }
 
     /// What can be done with the connection when all is answered.
-    fn rests(&mut self, facts: &Facts) -> Then {
+    fn rests(&mut self, news: &News, facts: &Facts) -> Then {
         let Some(shared) = &mut self.shared else { return Then::GoesOn };
         let is_clean = self.relay.rest() == Rest::Clean(TransactionStatus::Idle);
         if !is_clean || self.errand.is_some() || shared.spoken == Spoken::Nothing {
@@ -225,6 +264,8 @@ impl Session {
             shared.acquire(facts);
         }
         match shared.pin {
+            // One thing at a time: it is said when the client has said something more.
+            Pin::Found(_) if matches!(news, News::Begins) => Then::GoesOn,
             Pin::Found(reason) => {
                 shared.pin = Pin::Said;
                 Then::Pinned(reason)
@@ -253,7 +294,7 @@ impl Session {
     pub fn part(mut self, facts: &mut Facts) -> Result<Parted<Wanted, TransactionStatus>, Error> {
         let wanted = self.shared.take().map(|shared| {
             let mut wanted = shared.wanted;
-            if shared.place == Place::Fresh || shared.news == NewsOfSettings::Some {
+            if shared.place != Place::Own || shared.news == NewsOfSettings::Some {
                 wanted.told = digest(&facts.parameters);
             }
             wanted
@@ -287,11 +328,50 @@ impl Session {
         })
     }
 
-    /// The settings whose newest values the client has not been told, if it has been elsewhere.
+    /// The settings whose newest values the client has not been told, if it has been elsewhere. Once it has said something
+    /// they would come amid answers, and the server tells what is new.
     pub fn untold<'a>(&self, facts: &'a Facts) -> Option<&'a Parameters> {
-        let shared = self.shared.as_ref().filter(|shared| shared.place == Place::Fresh)?;
+        let is_due = |shared: &&Shared| shared.place != Place::Own && shared.spoken == Spoken::Nothing;
+        let shared = self.shared.as_deref().filter(is_due)?;
         let told = shared.wanted.told;
         (told != digest(&facts.parameters)).then_some(&facts.parameters)
+    }
+}
+
+impl FirstSync {
+    /// A message's kind and length.
+    const HEADER_BYTES: usize = 5;
+
+    /// How many of these bytes may be passed on.
+    fn limit(self, input: &[u8]) -> usize {
+        let mut walked = self;
+        walked.walk(input)
+    }
+
+    /// These bytes are passed on.
+    fn passes(&mut self, bytes: &[u8]) {
+        self.walk(bytes);
+    }
+
+    /// Goes on to the end of these bytes or of the first `Sync`, whichever comes first: where that is.
+    fn walk(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while let Self::Ahead { left_bytes } = self {
+            let step = (*left_bytes).min(bytes.len() - at);
+            at += step;
+            *left_bytes -= step;
+            let Some(header) = bytes.get(at..at + Self::HEADER_BYTES).filter(|_| *left_bytes == 0) else {
+                return bytes.len();
+            };
+            // What is too long, or too short to be a length, is for the relay to refuse.
+            let length = header[1..].iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+            at += Self::HEADER_BYTES;
+            *left_bytes = length.saturating_sub(Self::HEADER_BYTES - 1);
+            if header[0] == b'S' {
+                *self = Self::Passed;
+            }
+        }
+        at
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct Settings {
     pub iterations: Iterations,
     /// How long a client has a server connection.
     pub pooling: Pooling,
+    /// How many threads serve.
+    pub threads: NonZeroUsize,
     /// How much and how long.
     pub limits: Limits,
 }
@@ -62,8 +65,10 @@ pub enum UnixAuth {
     /// The kernel says whose process has come.
     #[default]
     Peer,
-    /// They prove that they know the password of the user whom they name.
+    /// They prove that they know the password of the user whom they name, as PostgreSQL does it.
     Scram,
+    /// They prove that they know it, as the server's protocol does it.
+    Password,
 }
 
 impl Uids {
@@ -242,12 +247,9 @@ pub enum StartError {
          .pgpass or MYSQL_PWD"
     )]
     NoPassword(String),
-    /// What this protocol is not pooled by.
-    #[error("mode \"transaction\" is for PostgreSQL; MySQL and MariaDB are pooled by session")]
-    SessionsOnly,
-    /// What this protocol has not in front, or not yet.
-    #[error("{0} is for PostgreSQL only, so far")]
-    PostgresOnly(&'static str),
+    /// What this protocol does not have.
+    #[error("unix-auth \"scram\" is PostgreSQL's way: for MySQL and MariaDB say \"password\"")]
+    ScramInMySql,
     /// OpenSSL has no random bytes.
     #[error("OpenSSL has no random bytes")]
     NoRandomBytes,
@@ -259,7 +261,7 @@ pub enum StartError {
 impl StartError {
     /// Whether the operator's settings are to blame, and not the machine.
     pub fn is_of_settings(&self) -> bool {
-        matches!(self, Self::Tls(_) | Self::NoPassword(_) | Self::SessionsOnly | Self::PostgresOnly(_))
+        matches!(self, Self::Tls(_) | Self::NoPassword(_) | Self::ScramInMySql)
     }
 }
 

@@ -21,10 +21,21 @@ pub struct Status {
     pub limits: Most,
     /// Server connections and who waits for them, by user and database.
     pub pools: Vec<PoolStatus>,
+    /// What each thread has.
+    pub threads: Vec<ThreadStatus>,
     /// What was counted from the start on.
     pub counts: Counts,
     /// Certificates that were read from files.
     pub certificates: Vec<CertificateStatus>,
+}
+
+/// What one thread has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadStatus {
+    /// Clients that it serves.
+    pub clients: usize,
+    /// Server connections, also those that it opens.
+    pub server_connections: usize,
 }
 
 /// Clients by what they do.
@@ -93,6 +104,8 @@ pub struct Counts {
     pub pins: u64,
     /// Kept connections that were reset for somebody else.
     pub steals: u64,
+    /// Server connections that have gone from one thread to another.
+    pub moves: u64,
     /// Times that settings were read again.
     pub reloads: u64,
     /// Times that they could not be used.
@@ -108,7 +121,32 @@ pub struct CertificateStatus {
     pub expires_unix_s: i64,
 }
 
+impl Status {
+    /// What these two threads, or more, have of the same proxy.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.clients.add(other.clients);
+        self.threads.extend(other.threads);
+        for pool in other.pools {
+            match self.pools.iter_mut().find(|own| own.user == pool.user && own.database == pool.database) {
+                Some(own) => own.add(&pool),
+                None => self.pools.push(pool),
+            }
+        }
+        self.pools.sort_by(|a, b| (&a.user, &a.database).cmp(&(&b.user, &b.database)));
+        self
+    }
+}
+
 impl Clients {
+    fn add(&mut self, other: Self) {
+        self.logging_in += other.logging_in;
+        self.queued += other.queued;
+        self.in_session += other.in_session;
+        self.parked += other.parked;
+        self.leaving += other.leaving;
+    }
+
     /// Names as in metrics.
     pub fn by_state(&self) -> [(&'static str, usize); 5] {
         let Self { logging_in, queued, in_session, parked, leaving } = *self;
@@ -123,6 +161,16 @@ impl Clients {
 }
 
 impl PoolStatus {
+    fn add(&mut self, other: &Self) {
+        self.idle += other.idle;
+        self.busy += other.busy;
+        self.kept += other.kept;
+        self.resetting += other.resetting;
+        self.opening += other.opening;
+        self.waiting += other.waiting;
+        self.oldest_s = self.oldest_s.max(other.oldest_s);
+    }
+
     /// Names as in metrics.
     pub fn by_state(&self) -> [(&'static str, usize); 5] {
         let Self { idle, busy, kept, resetting, opening, .. } = *self;
@@ -151,6 +199,16 @@ impl Display for Status {
             )?;
         }
         writeln!(out, "server connections  {open} of {}", limits.server_connections)?;
+        if self.threads.len() > 1 {
+            let each = |thread: &ThreadStatus| format!("{}/{}", thread.clients, thread.server_connections);
+            let each: Vec<String> = self.threads.iter().map(each).collect();
+            let (count, each) = (each.len(), each.join(", "));
+            writeln!(
+                out,
+                "threads             {count}, with clients/connections {each}; {} connections moved",
+                counts.moves
+            )?;
+        }
         writeln!(out, "since the start     {} sessions, {} refused", counts.sessions, counts.refused)?;
         writeln!(
             out,
@@ -250,6 +308,23 @@ pub(crate) mod tests {
                 r#"app   a\"b\\\n     4     1     0          0        0        0    62 s"#,
                 "user  database  idle  busy  kept  resetting  opening  waiting  oldest",
             ]
+        );
+    }
+
+    #[test]
+    fn what_threads_have_is_added_up() {
+        let one = Status { threads: vec![ThreadStatus { clients: 3, server_connections: 5 }], ..example() };
+        assert!(!one.to_string().contains("threads"), "{one}");
+        let mut other = one.clone();
+        other.pools.push(PoolStatus { user: "aaa".to_owned(), idle: 1, ..PoolStatus::default() });
+        other.pools[0].oldest_s = 99.0;
+        let both = one.and(other);
+        assert_eq!((both.clients.queued, both.clients.in_session, both.threads.len()), (4, 2, 2));
+        let pools: Vec<_> = both.pools.iter().map(|pool| (pool.user.as_str(), pool.idle)).collect();
+        assert_eq!(pools, [("aaa", 1), ("app", 8)]);
+        assert!(both.pools[1].oldest_s > 98.0);
+        assert!(
+            both.to_string().contains("threads             2, with clients/connections 3/5, 3/5; 0 conn")
         );
     }
 

@@ -26,7 +26,8 @@ const GROUPS: [NamedGroup; 4] = [NamedGroup::P256, NamedGroup::X25519, NamedGrou
 /// A name is looked up again when a connection is opened and this has passed.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// A server, as connections to it are opened.
+/// A server, as connections to it are opened. Clones look its name up together.
+#[derive(Clone)]
 pub struct Upstream {
     context: Option<Context>,
     addresses: Addresses,
@@ -44,12 +45,14 @@ pub struct Expiry {
 }
 
 /// Where the server is.
+#[derive(Clone)]
 enum Addresses {
     Known(Address),
     Named(Named),
 }
 
 /// A name, looked up on a thread of its own: a resolver may take seconds, and clients are not to wait for it.
+#[derive(Clone)]
 struct Named {
     found: Arc<Mutex<Vec<SocketAddr>>>,
     nudge: Sender<()>,

@@ -16,4 +16,6 @@ pub enum Goodbye {
     None,
     /// It has; nothing it may send after that is looked at.
     Said,
+    /// It stays and logs in anew: what follows is the command that says as whom, which is not passed on.
+    Anew,
 }

@@ -14,6 +14,8 @@ use ciphertoll_lab::Server;
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, StatementProtocol, TlsVersion, Workload};
 
 pub use native::{Moment, trial};
+pub(crate) use sysbench::Told as SysbenchTold;
+pub(crate) use tool::write_private;
 pub use tool::{Tools, number_after};
 
 /// Seconds before a window that do not count.

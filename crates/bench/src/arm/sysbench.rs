@@ -81,15 +81,15 @@ const TRANSACTIONS: &str = "transactions:";
 
 /// What sysbench prints.
 #[derive(Debug, PartialEq)]
-struct Told {
-    transactions: f64,
-    rate_per_s: f64,
-    mean_us: f64,
+pub(crate) struct Told {
+    pub(crate) transactions: f64,
+    pub(crate) rate_per_s: f64,
+    pub(crate) mean_us: f64,
     p95_us: f64,
 }
 
 impl Told {
-    fn of(printed: &str) -> Option<Self> {
+    pub(crate) fn of(printed: &str) -> Option<Self> {
         const US_PER_MS: f64 = 1e3;
         let transactions = number_after(printed, TRANSACTIONS)?;
         let line = printed.lines().find_map(|line| line.trim().strip_prefix(TRANSACTIONS))?;

@@ -99,7 +99,7 @@ fn children_cpu_us() -> Result<f64> {
 }
 
 /// Passwords go by a file of ours: as an argument all could see them.
-pub(super) fn write_private(path: &Path, contents: &str) -> Result<()> {
+pub(crate) fn write_private(path: &Path, contents: &str) -> Result<()> {
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create(true)

@@ -2,12 +2,12 @@
 //! planted one? Prints a line for each pair; exits with 1 where either happens more often, or more
 //! seldom, than promised.
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ciphertoll_bench::pairs::{Pair, Ran, SLOWDOWN, TIME, Tally, time};
 use ciphertoll_bench::real::RealRuns;
+use ciphertoll_bench::say;
 use ciphertoll_stats::{Change, ChangeVerdict, Comparison};
 use clap::Parser;
 
@@ -77,8 +77,4 @@ fn of_time(change: &Change) -> String {
         }
     };
     format!("{:.3} ({:.3}–{:.3}) {verdict}", ratio.value, ratio.ci_low, ratio.ci_high)
-}
-
-fn say(line: &str) -> Result<()> {
-    writeln!(std::io::stdout(), "{line}").context("cannot write to stdout")
 }

@@ -1,12 +1,11 @@
 //! `make bench-links`: long links against what they are made for. Prints what was measured and, in words, whether that is
 //! as is wanted; judges nothing by its exit code, for machines differ.
 
-use std::io::Write as _;
-
 use anyhow::{Context, Result, bail};
 use ciphertoll_bench::links::end::{END_COMMAND, run_end_process};
 use ciphertoll_bench::links::throughput::Windows;
 use ciphertoll_bench::links::{Stand, accuracy, round_trips, throughput};
+use ciphertoll_bench::say;
 use ciphertoll_link::{LINK_COMMAND, run_link_process};
 use ciphertoll_model::LinkKind;
 use clap::{Parser, ValueEnum};
@@ -200,8 +199,4 @@ fn table(columns: &[&str]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
-}
-
-fn say(line: &str) -> Result<()> {
-    writeln!(std::io::stdout(), "{line}").context("cannot write to stdout")
 }

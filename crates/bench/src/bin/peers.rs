@@ -3,7 +3,6 @@
 //! wanted; judges none by its exit code, for machines differ.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use anyhow::{Context, Result};
 use ciphertoll_bench::agreement::Agreement;
@@ -12,9 +11,9 @@ use ciphertoll_bench::comparison::{Comparison, comparisons};
 use ciphertoll_bench::goal::goals;
 use ciphertoll_bench::interleave::Rounds;
 use ciphertoll_bench::stall::{STALL, Stalled};
-use ciphertoll_bench::{ciphertoll_program, peers_directory};
-use ciphertoll_lab::{Lab, Server, Start, Tables};
-use ciphertoll_model::{Engine, Scale, ServerKey, ServerLevel, Strength};
+use ciphertoll_bench::{ciphertoll_program, peers_directory, say, start_server};
+use ciphertoll_lab::{Lab, Tables};
+use ciphertoll_model::{Engine, Scale};
 use clap::Parser;
 
 /// ciphertoll's load generator beside its peers, in shuffled rounds on one private server of each engine
@@ -84,7 +83,7 @@ fn carry_out(programme: &Programme, tools: &Tools, arguments: &Arguments) -> Res
     let accounts = rows.in_whole_branches();
     let pgbench = (programme.engine == Engine::Postgres).then_some(accounts);
     let tables = Tables { sysbench: Some(rows), pgbench };
-    let mut server = start(&lab, programme.engine, &tables)?;
+    let mut server = start_server(&lab, programme.engine, &tables)?;
     for comparison in &programme.comparisons {
         server.prepare_auth(comparison.auth)?;
     }
@@ -115,23 +114,6 @@ fn carry_out(programme: &Programme, tools: &Tools, arguments: &Arguments) -> Res
     }
     server.stop()?;
     Ok(())
-}
-
-fn start(lab: &Lab, engine: Engine, tables: &Tables) -> Result<Server> {
-    let build = ciphertoll_lab::find(&ServerLevel::of(engine))?;
-    let template = lab.template(&build, tables, &mut |_| (), &|| false)?;
-    let log = lab.scratch().path().join("server.log");
-    let start = Start {
-        build: &build,
-        template: &template,
-        name: "s1",
-        key: ServerKey::P256,
-        log,
-        preferred_port: None,
-        processors: None,
-        strength: Strength::Default,
-    };
-    Ok(lab.start(&start)?)
 }
 
 /// Prints what came out; what the tools agree on comes later, with the others.
@@ -168,8 +150,4 @@ fn agreements(comparison: &Comparison, generators: &[Generator], rounds: &Rounds
     let tools = generators.iter().copied().enumerate().filter(|(_, generator)| generator.is_tool());
     let agreements = tools.filter_map(|tool| Agreement::of(rounds, 0, tool, clients, processors));
     Ok(agreements.map(|agreement| format!("  {}\n    {agreement}", comparison.title)).collect())
-}
-
-fn say(line: &str) -> Result<()> {
-    writeln!(std::io::stdout(), "{line}").context("cannot write to stdout")
 }

@@ -1,23 +1,25 @@
-//! `make bench-pools`: ciphertoll-proxy beside `PgBouncer`, in front of one private PostgreSQL, over TLS 1.3. Prints ratios;
-//! judges none by its exit code, for machines differ.
+//! `make bench-pools`: ciphertoll-proxy beside `PgBouncer` and, where it is installed, `ProxySQL`, each in front of one private
+//! server and over TLS 1.3, and beside no proxy at all. Prints ratios; judges none by its exit code, for machines differ.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::Path;
 
 use anyhow::{Context, Result};
-use ciphertoll_bench::arm::{Sample, Tools};
-use ciphertoll_bench::ciphertoll_program;
-use ciphertoll_bench::interleave::Rounds;
-use ciphertoll_bench::pools::{POOLS, Pool, Work};
-use ciphertoll_lab::{Lab, Server, Start, Tables};
-use ciphertoll_model::{Auth, Engine, Scale, ServerKey, ServerLevel, Strength};
+use ciphertoll_bench::arm::Tools;
+use ciphertoll_bench::interleave::{Ratio, Rounds};
+use ciphertoll_bench::pools::calls::calls_per_op;
+use ciphertoll_bench::pools::run::{ROWS, Run, run};
+use ciphertoll_bench::pools::work::Work;
+use ciphertoll_bench::pools::{Place, Pool, Way, crowd};
+use ciphertoll_bench::{ciphertoll_program, peers_directory, say, start_server};
+use ciphertoll_lab::proxy::Admission;
+use ciphertoll_lab::{Lab, Tables};
+use ciphertoll_model::{Auth, Engine};
 use clap::Parser;
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_pcg::Pcg64Mcg;
 
-/// ciphertoll-proxy beside `PgBouncer`, in shuffled rounds on one private PostgreSQL
+/// The title under which many clients are found by `--only`.
+const CROWD: &str = "PostgreSQL: many clients on few connections, transaction mode";
+
+/// ciphertoll-proxy beside `PgBouncer` and `ProxySQL`, in shuffled rounds on one private server of each engine
 #[derive(Parser)]
 struct Arguments {
     /// Rounds that count
@@ -26,7 +28,7 @@ struct Arguments {
     /// Length of each run, in whole seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Only work that has this in its title: connect, query, prepared, 1 client
+    /// Only work that has this in its title: PostgreSQL, MariaDB, connect, query, prepared, 1 client, many
     #[arg(long, default_value = "")]
     only: String,
     /// Seed of the random order
@@ -37,98 +39,132 @@ struct Arguments {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
-    let pgbench = Tools::find().pgbench.context("there is no pgbench: install PostgreSQL's package")?;
-    let lab = Lab::open(ciphertoll_program()?)?;
-    let mut server = start(&lab)?;
-    server.prepare_auth(Auth::default_of(Engine::Postgres))?;
-    let (mut pools, mut missing) = (Vec::new(), Vec::new());
-    for label in POOLS {
-        match Pool::start(label, &lab, &server) {
-            Ok(pool) => pools.push(pool),
-            Err(error) => missing.push(format!("  {label} is left out: {error:#}")),
+    crowd::raise_file_limit()?;
+    say(&format!(
+        "TLS 1.3 behind, verified; unix socket in front; pgbench on libpq, a loop on libmariadb, sysbench\n\
+         {} shuffled rounds of {} s; times and CPU are per operation, CPU the proxy's; × is ours ÷ the peer's (95 %)",
+        arguments.rounds, arguments.seconds
+    ))?;
+    for engine in [Engine::Postgres, Engine::MariaDb] {
+        let asked = |work: &Work| work.engine == engine && work.title().contains(&arguments.only);
+        let works: Vec<Work> = Work::ALL.into_iter().filter(asked).collect();
+        let crowd = engine == Engine::Postgres && CROWD.contains(&arguments.only);
+        if crowd || !works.is_empty() {
+            on_server(engine, &works, crowd, &arguments)?;
         }
     }
-    say(&format!(
-        "PostgreSQL {}, TLS 1.3 behind, verified; unix socket in front, peer or trust; pgbench on libpq\n\
-         {} shuffled rounds of {} s; times and CPU are per operation, CPU the proxy's",
-        server.version(),
-        arguments.rounds,
-        arguments.seconds
-    ))?;
-    missing.iter().try_for_each(|line| say(line))?;
-    for work in Work::ALL.into_iter().filter(|work| work.title().contains(&arguments.only)) {
-        compare(work, &pools, &pgbench, &server, &arguments)?;
+    Ok(())
+}
+
+fn on_server(engine: Engine, works: &[Work], crowd: bool, arguments: &Arguments) -> Result<()> {
+    let lab = Lab::open(ciphertoll_program()?)?;
+    let tables = match engine {
+        Engine::Postgres => Tables { sysbench: None, pgbench: Some(ROWS.in_whole_branches()) },
+        Engine::MariaDb | Engine::MySql => Tables { sysbench: Some(ROWS), pgbench: None },
+    };
+    let mut server = start_server(&lab, engine, &tables)?;
+    server.prepare_auth(Auth::default_of(engine))?;
+    let place = Place {
+        lab: &lab,
+        server: &server,
+        tools: &Tools::find(),
+        peers: peers_directory()?,
+        private: lab.scratch().make_directory("bench", 0o700)?,
+    };
+    say(&format!("\n{} {}", engine.display_name(), server.version()))?;
+    for admission in [Admission::Free, Admission::Password] {
+        let works: Vec<Work> = works.iter().copied().filter(|work| work.admission == admission).collect();
+        if works.is_empty() {
+            continue;
+        }
+        let mut pools = Vec::new();
+        for way in Way::of(engine, admission) {
+            match Pool::start(*way, admission, &place) {
+                Ok(pool) => pools.push(pool),
+                Err(error) => say(&format!("  {} is left out: {error:#}", way.label()))?,
+            }
+        }
+        works.into_iter().try_for_each(|work| compare(work, &pools, &place, arguments))?;
     }
-    drop(pools);
+    if crowd {
+        many(&place, arguments)?;
+    }
     server.stop()?;
     Ok(())
 }
 
-fn start(lab: &Lab) -> Result<Server> {
-    let build = ciphertoll_lab::find(&ServerLevel::of(Engine::Postgres))?;
-    let tables = Tables { sysbench: None, pgbench: Some(Scale::DEFAULT.in_whole_branches()) };
-    let template = lab.template(&build, &tables, &mut |_| (), &|| false)?;
-    let log = lab.scratch().path().join("server.log");
-    let start = Start {
-        build: &build,
-        template: &template,
-        name: "s1",
-        key: ServerKey::P256,
-        log,
-        preferred_port: None,
-        processors: None,
-        strength: Strength::Default,
-    };
-    Ok(lab.start(&start)?)
-}
-
-fn compare(work: Work, pools: &[Pool], pgbench: &Path, server: &Server, arguments: &Arguments) -> Result<()> {
+fn compare(work: Work, pools: &[Pool], place: &Place<'_>, arguments: &Arguments) -> Result<()> {
     say(&format!("\n{}", work.title()))?;
-    let rounds = rounds(work, pools, pgbench, server, arguments)?;
+    let pools: Vec<&Pool> = pools.iter().filter(|pool| pool.way.is_for(work)).collect();
+    let sample = |index: usize| run(work, pools[index], place, arguments.seconds);
+    let rounds = Rounds::take(pools.len(), arguments.rounds, arguments.seed, sample, |_| ())?;
     for (index, pool) in pools.iter().enumerate() {
-        let rate = rounds.level(index, |sample| sample.rate_per_s);
-        let mean = rounds.level(index, |sample| sample.mean_us);
-        let cpu = rounds.level(index, |sample| sample.cpu_us_per_op);
-        let calls = pool.calls(pgbench, work, server)?;
-        let calls = calls.map_or_else(|| "     –".to_owned(), |calls| format!("{calls:>6.1}"));
-        let mut line =
-            format!("  {:<27} {rate:>8.0} /s  {mean:>7.0} µs  {cpu:>6.1} µs CPU {calls} calls", pool.label);
-        let mode = |label: &str| label.contains("transaction");
-        let peer =
-            pools.iter().position(|peer| mode(peer.label) == mode(pool.label)).filter(|peer| *peer < index);
-        if let Some(peer) = peer {
-            let rate = rounds.ratio(peer, index, |sample| sample.rate_per_s).context("too few rounds")?;
-            let cpu = rounds.ratio(peer, index, |sample| sample.cpu_us_per_op).context("too few rounds")?;
-            write!(line, "\n    ours ÷ this: rate × {rate}   CPU × {cpu}")?;
+        let mut line = level(pool.way.label(), &rounds, index);
+        if let Some(calls) = calls_per_op(work, pool, place)? {
+            write!(line, " {calls:>6.1} calls")?;
         }
         say(&line)?;
+    }
+    for (ours, own) in pools.iter().enumerate() {
+        for (peer, other) in pools.iter().enumerate() {
+            let beside = own.way.is_ours_beside(other.way);
+            if beside || (own.way == Way::Proxy("proxy") && other.way == Way::Unix) {
+                let rate = ratio(&rounds, ours, peer, |run| run.rate_per_s)?;
+                let mut line = format!("  {} ÷ {}: rate × {rate}", own.way.label(), other.way.label());
+                if beside {
+                    let cpu = ratio(&rounds, ours, peer, |run| run.cpu_us_per_op)?;
+                    let met = [(rate.value >= work.wanted.rate), (cpu.value <= work.wanted.cpu)].map(answer);
+                    write!(line, "   CPU × {cpu}\n    wanted: ")?;
+                    write!(
+                        line,
+                        "rate ≥ {:.2}: {}, CPU ≤ {:.2}: {}",
+                        work.wanted.rate, met[0], work.wanted.cpu, met[1]
+                    )?;
+                }
+                say(&line)?;
+            }
+        }
     }
     Ok(())
 }
 
-/// Every pool once in each round, in random order; the first round counts for nothing.
-fn rounds(
-    work: Work,
-    pools: &[Pool],
-    pgbench: &Path,
-    server: &Server,
-    arguments: &Arguments,
-) -> Result<Rounds> {
-    let mut random = Pcg64Mcg::seed_from_u64(arguments.seed);
-    let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); pools.len()];
-    for round in 0..=arguments.rounds {
-        let mut order: Vec<usize> = (0..pools.len()).collect();
-        order.shuffle(&mut random);
-        for index in order {
-            let sample = pools[index].sample(pgbench, work, server, arguments.seconds)?;
-            if round > 0 {
-                samples[index].push(sample);
-            }
-        }
-    }
-    Ok(Rounds::of(samples))
+fn answer(is_met: bool) -> &'static str {
+    if is_met { "yes" } else { "no" }
 }
 
-fn say(line: &str) -> Result<()> {
-    writeln!(std::io::stdout(), "{line}").context("cannot write to stdout")
+fn ratio(rounds: &Rounds<Run>, ours: usize, peer: usize, value: impl Fn(&Run) -> f64) -> Result<Ratio> {
+    rounds.ratio(ours, peer, value).context("too few rounds")
+}
+
+fn level(label: &str, rounds: &Rounds<Run>, index: usize) -> String {
+    let rate = rounds.level(index, |run| run.rate_per_s);
+    let mean = rounds.level(index, |run| run.mean_us);
+    let cpu = rounds.level(index, |run| run.cpu_us_per_op);
+    let cpu = if cpu.is_nan() { String::new() } else { format!("{cpu:>6.1} µs CPU") };
+    format!("  {label:<27} {rate:>8.0} /s  {mean:>7.0} µs  {cpu}")
+}
+
+/// What one more client costs.
+fn many(place: &Place<'_>, arguments: &Arguments) -> Result<()> {
+    const MB: f64 = 1e6;
+    let pool = Pool::start(Way::Proxy("proxy+mode=transaction"), Admission::Free, place)?;
+    say(&format!("\n{CROWD}"))?;
+    let memory = crowd::memory(&pool, place)?;
+    let [before, after] = [memory.before_bytes, memory.with_clients_bytes].map(|bytes| bytes as f64 / MB);
+    say(&format!(
+        "  memory: {before:.1} MB, with {} idle clients {after:.1} MB\n    wanted: ≤ 100 MB: {}",
+        crowd::IDLE,
+        answer(after <= 100.0)
+    ))?;
+    let sample = |index: usize| crowd::run(crowd::CLIENTS[index], &pool, place, arguments.seconds);
+    let rounds = Rounds::take(crowd::CLIENTS.len(), arguments.rounds, arguments.seed, sample, |_| ())?;
+    for (index, clients) in crowd::CLIENTS.into_iter().enumerate() {
+        let mut line = level(&format!("query, text; {clients} clients"), &rounds, index);
+        if index > 0 {
+            write!(line, "   rate × {} of 10 clients'", ratio(&rounds, index, 0, |run| run.rate_per_s)?)?;
+        }
+        say(&line)?;
+    }
+    let last = ratio(&rounds, crowd::CLIENTS.len() - 1, 0, |run| run.rate_per_s)?;
+    say(&format!("    wanted: rate ≥ 0.90 of 10 clients': {}", answer(last.value >= 0.9)))
 }

@@ -2,12 +2,12 @@
 //! real ones for the null experiment and for a delay that is put in and must be found again. Prints
 //! Markdown; exits with 1 where a truth was missed more often than chance explains.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ciphertoll_bench::real::RealRuns;
+use ciphertoll_bench::say;
 use ciphertoll_bench::truth::NullRun;
 use ciphertoll_stats::{Design, Noise, coverage};
 use clap::Parser;
@@ -132,8 +132,4 @@ fn injected_delays(arguments: &Arguments, runs: &NullRun<'_>, mean_ns: f64) -> R
     }
     let all = f64::from(arguments.delay_runs) * DELAYS.len() as f64;
     Ok(f64::from(missed) <= all * MISSED_SHARE)
-}
-
-fn say(line: &str) -> Result<()> {
-    writeln!(std::io::stdout(), "{line}").context("cannot write to stdout")
 }

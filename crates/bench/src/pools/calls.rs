@@ -1,28 +1,22 @@
 //! System calls, counted by strace in a run of its own: it slows what it watches.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use ciphertoll_lab::Server;
-use ciphertoll_lab::proxy::RunningProxy;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::Work;
-use super::run::run_count;
+use super::run::run;
+use super::work::Work;
+use super::{Place, Pool};
 
-/// Operations of each client while calls are counted.
-const COUNT: u32 = 500;
+/// How long they are counted.
+const SECONDS: f64 = 1.0;
 
-/// System calls of the proxy for one operation; none where there is no strace, or it may not watch.
-pub fn calls_per_op(
-    pgbench: &Path,
-    work: Work,
-    server: &Server,
-    proxy: &RunningProxy,
-) -> Result<Option<f64>> {
+/// System calls of the proxy for one operation; none where there is no proxy, no strace, or it may not watch.
+pub fn calls_per_op(work: Work, pool: &Pool, place: &Place<'_>) -> Result<Option<f64>> {
+    let Some(proxy) = pool.proxy() else { return Ok(None) };
     let begun = Command::new("strace")
         .args(["-f", "-c", "-p", &proxy.pid().to_string()])
         .stdin(Stdio::null())
@@ -32,14 +26,14 @@ pub fn calls_per_op(
     let Ok(mut strace) = begun else { return Ok(None) };
     let mut lines = BufReader::new(strace.stderr.take().context("stderr was asked for")?).lines();
     let attached = lines.by_ref().map_while(Result::ok).any(|line| line.contains("attached"));
-    let operations = if attached { Some(run_count(pgbench, work, server, proxy, COUNT)) } else { None };
+    let seen = if attached { Some(run(work, pool, place, SECONDS)) } else { None };
     let watcher = i32::try_from(strace.id()).context("a process id")?;
     // It has ended by itself where it could not attach.
     let _ = kill(Pid::from_raw(watcher), Signal::SIGINT);
     let table: Vec<String> = lines.map_while(Result::ok).collect();
     strace.wait().context("cannot wait for strace")?;
-    let Some(operations) = operations.transpose()? else { return Ok(None) };
-    Ok(total(&table).map(|calls| calls / operations))
+    let Some(seen) = seen.transpose()? else { return Ok(None) };
+    Ok(total(&table).map(|calls| calls / seen.operations))
 }
 
 /// The calls of the last line of strace's table: `100.00 0.1 12 4711 5 total`.

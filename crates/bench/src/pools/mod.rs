@@ -1,110 +1,144 @@
-//! Pooling proxies beside one another: each in front of the same server, driven by pgbench on unmodified libpq, in shuffled
-//! rounds. What is compared is the rate, and what an operation costs the proxy: CPU, and system calls.
+//! Pooling proxies beside one another, each in front of the same server, and beside the server itself: driven by pgbench on
+//! libpq, and by a loop on libmariadb and sysbench, all unmodified, in shuffled rounds ([`work`] lists what is done,
+//! [`run`] does it once). What is compared is the rate, and what an operation costs the proxy: CPU, and system calls
+//! ([`calls`]). What many clients cost is in [`crowd`].
 
-mod calls;
-mod run;
+pub mod calls;
+pub mod crowd;
+pub mod run;
+pub mod work;
 
-use anyhow::{Context, Result};
-use ciphertoll_lab::proxy::RunningProxy;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
 use ciphertoll_lab::{Lab, Server};
-use ciphertoll_model::{Auth, Clients, Engine, Path as PathLevel, Proxy};
+use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Path as PathLevel};
 
-pub use calls::calls_per_op;
-pub use run::run;
+use self::work::{Act, Work};
+use crate::arm::Tools;
 
-use crate::arm::Sample;
+/// Where everything is.
+pub struct Place<'a> {
+    /// Starts the pools.
+    pub lab: &'a Lab,
+    /// The one server.
+    pub server: &'a Server,
+    /// pgbench and sysbench.
+    pub tools: &'a Tools,
+    /// The compiled C peers.
+    pub peers: PathBuf,
+    /// A directory for files that hold the password: ours alone.
+    pub private: PathBuf,
+}
 
-/// One who pools, and how it is written as a level.
-pub const POOLS: [&str; 4] = ["proxy", "pgbouncer", "proxy+mode=transaction", "pgbouncer+mode=transaction"];
-
-/// What one operation is.
+/// The way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// Connect, `SELECT 1`, disconnect.
-    Connect {
-        /// Clients, each on a thread of pgbench's two.
-        clients: u16,
-    },
-    /// An account read by its key on a standing connection, as text; eight clients.
-    Simple,
-    /// The same, prepared.
-    Prepared,
+pub enum Way {
+    /// Its unix socket, not encrypted.
+    Unix,
+    /// TCP and TLS 1.3, verified.
+    Tls,
+    /// By the proxy that is written like this as a level of path.
+    Proxy(&'static str),
 }
 
-impl Work {
-    /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::Connect { clients: 1 }, Self::Connect { clients: 8 }, Self::Simple, Self::Prepared];
-
-    /// For people, and for `--only`.
-    pub fn title(self) -> String {
-        match self {
-            Self::Connect { clients: 1 } => "connect, SELECT 1, disconnect; 1 client".to_owned(),
-            Self::Connect { clients } => format!("connect, SELECT 1, disconnect; {clients} clients"),
-            Self::Simple => "query on a standing connection, text; 8 clients".to_owned(),
-            Self::Prepared => "query on a standing connection, prepared; 8 clients".to_owned(),
-        }
-    }
-
-    /// How many come at once.
-    pub fn clients(self) -> u16 {
-        match self {
-            Self::Connect { clients } => clients,
-            Self::Simple | Self::Prepared => 8,
-        }
-    }
-}
-
-/// A proxy that runs, in front of a server.
+/// A way to the server that can be gone.
 pub struct Pool {
-    /// As a level of path.
-    pub label: &'static str,
-    proxy: RunningProxy,
+    /// Which.
+    pub way: Way,
+    proxy: Option<RunningProxy>,
+    endpoint: Endpoint,
+}
+
+impl Way {
+    /// Those that are compared, in the order in which they are printed: ours before its peer of the same mode.
+    pub fn of(engine: Engine, admission: Admission) -> &'static [Self] {
+        match (engine, admission) {
+            (Engine::Postgres, Admission::Free) => &[
+                Self::Unix,
+                Self::Proxy("proxy"),
+                Self::Proxy("pgbouncer"),
+                Self::Proxy("proxy+mode=transaction"),
+                Self::Proxy("pgbouncer+mode=transaction"),
+            ],
+            (Engine::Postgres, Admission::Password) => &[
+                Self::Proxy("proxy"),
+                Self::Proxy("pgbouncer"),
+                Self::Proxy("proxy+mode=transaction"),
+                Self::Proxy("pgbouncer+mode=transaction"),
+            ],
+            (Engine::MariaDb | Engine::MySql, _) => {
+                &[Self::Unix, Self::Tls, Self::Proxy("proxy"), Self::Proxy("proxysql")]
+            }
+        }
+    }
+
+    /// For the table.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Unix => "no proxy, unix, plain",
+            Self::Tls => "no proxy, TCP, TLS 1.3",
+            Self::Proxy(label) => label,
+        }
+    }
+
+    /// Whether the one is ours and the other one a peer that does the same.
+    pub fn is_ours_beside(self, peer: Self) -> bool {
+        let (Self::Proxy(ours), Self::Proxy(peer)) = (self, peer) else { return false };
+        let mode = |label: &str| label.contains("transaction");
+        ours.starts_with("proxy") && !ours.starts_with("proxysql") && mode(ours) == mode(peer) && ours != peer
+    }
+
+    /// Whether the generators can go it for this work.
+    pub fn is_for(self, work: Work) -> bool {
+        match self {
+            Self::Tls => matches!(work.act, Act::Connect | Act::ConnectQuery),
+            Self::Unix | Self::Proxy(_) => true,
+        }
+    }
 }
 
 impl Pool {
-    /// Starts what this level names; it has a connection when this returns.
-    pub fn start(label: &'static str, lab: &Lab, server: &Server) -> Result<Self> {
-        let level: PathLevel = label.parse().with_context(|| format!("{label} is no level of path"))?;
-        let PathLevel::Proxy(proxy) = level else { anyhow::bail!("{label} is no proxy") };
-        let proxy = start(proxy, label, lab, server)?;
-        Ok(Self { label, proxy })
+    /// Starts what there is to start; it has a connection to the server when this returns.
+    pub fn start(way: Way, admission: Admission, place: &Place<'_>) -> Result<Self> {
+        let proxy = match way {
+            Way::Unix | Way::Tls => None,
+            Way::Proxy(label) => Some(start(label, admission, place)?),
+        };
+        let endpoint = match (&proxy, way) {
+            (Some(proxy), _) => proxy.endpoint(),
+            (None, Way::Tls) => place.server.tcp_endpoint(),
+            (None, _) => place.server.unix_endpoint(),
+        };
+        Ok(Self { way, proxy, endpoint })
     }
 
-    /// Runs pgbench through it for so many seconds.
-    pub fn sample(
-        &self,
-        pgbench: &std::path::Path,
-        work: Work,
-        server: &Server,
-        seconds: f64,
-    ) -> Result<Sample> {
-        run(pgbench, work, server, &self.proxy, seconds)
-    }
-
-    /// System calls of the proxy for one operation.
-    pub fn calls(&self, pgbench: &std::path::Path, work: Work, server: &Server) -> Result<Option<f64>> {
-        calls_per_op(pgbench, work, server, &self.proxy)
+    /// The proxy, where there is one.
+    pub fn proxy(&self) -> Option<&RunningProxy> {
+        self.proxy.as_ref()
     }
 }
 
-fn start(proxy: Proxy, name: &str, lab: &Lab, server: &Server) -> Result<RunningProxy> {
-    let ciphertoll_model::Endpoint::Tcp(behind) = server.tcp_endpoint() else {
-        anyhow::bail!("the server does not listen on TCP")
+fn start(label: &str, admission: Admission, place: &Place<'_>) -> Result<RunningProxy> {
+    let level: PathLevel = label.parse().with_context(|| format!("{label} is no level of path"))?;
+    let PathLevel::Proxy(proxy) = level else { bail!("{label} is no proxy") };
+    let Endpoint::Tcp(behind) = place.server.tcp_endpoint() else {
+        bail!("the server does not listen on TCP")
     };
-    let name = name.replace(['+', '='], "-");
-    let most = Work::ALL.map(Work::clients).into_iter().max().unwrap_or(1);
-    let account = server.account(Auth::default_of(Engine::Postgres));
-    let start = ciphertoll_lab::proxy::ProxyStart {
+    let most = Work::ALL.map(|work| work.clients).into_iter().max().unwrap_or(1);
+    let account = place.server.account(Auth::default_of(place.server.engine()));
+    let start = ProxyStart {
         proxy,
-        server,
+        server: place.server,
         behind,
         account: &account,
+        admission,
         clients: Clients::new(most).context("a number of clients")?,
-        name: &name,
+        name: &label.replace(['+', '='], "-"),
         namespace: None,
         processors: None,
-        logs: lab.scratch().path(),
+        logs: place.lab.scratch().path(),
     };
-    Ok(RunningProxy::start(lab, &start)?)
+    Ok(RunningProxy::start(place.lab, &start)?)
 }

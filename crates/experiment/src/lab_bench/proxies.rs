@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::proxy::{ProxyStart, RunningProxy};
+use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
 use ciphertoll_lab::{Apart, Arrivals, CpuMeter, Lab, Server, Watcher};
 use ciphertoll_model::{
     Auth, Cell, Endpoint, Event, Leg, LegCount, Plan, ProxyFront, ServerLevel, VoidReason,
@@ -142,6 +142,7 @@ impl Proxies {
             server,
             behind,
             account: &account,
+            admission: Admission::Free,
             clients: cell.clients,
             name: &format!("p{}", self.count),
             namespace: namespace.as_ref(),

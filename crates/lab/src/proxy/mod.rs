@@ -47,6 +47,8 @@ pub struct ProxyStart<'a> {
     pub behind: SocketAddr,
     /// Whom clients are, and whom the proxy logs in as.
     pub account: &'a Account,
+    /// What it asks of clients at its unix socket, if it has one.
+    pub admission: Admission,
     /// How many clients come at once: what its pool is made for.
     pub clients: Clients,
     /// Tells it apart from others of the run.
@@ -57,6 +59,15 @@ pub struct ProxyStart<'a> {
     pub processors: Option<&'a [u16]>,
     /// Where it logs.
     pub logs: &'a Path,
+}
+
+/// What a client must do to come in by a unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Nothing: only we can reach the socket, or the kernel says that it is us.
+    Free,
+    /// Prove, as its protocol does, that it knows the account's password.
+    Password,
 }
 
 /// A proxy that runs and has a connection to the server. Ended, and its files removed, when dropped.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use ciphertoll_model::{Endpoint, TlsVersion};
 
-use super::{Program, ProxyStart, Wiring, directory_of};
+use super::{Admission, Program, ProxyStart, Wiring, directory_of};
 use crate::error::Error;
 use crate::programs;
 
@@ -38,7 +38,11 @@ fn text(start: &ProxyStart<'_>, front: &Endpoint, users: &str, has_password: boo
     let [address, port, directory, auth] = match front {
         Endpoint::Unix(socket) => {
             let port = socket.extension().unwrap_or_default().to_string_lossy().into_owned();
-            [String::new(), port, directory_of(socket), "trust".to_owned()]
+            let auth = match start.admission {
+                Admission::Free => "trust",
+                Admission::Password => "scram-sha-256",
+            };
+            [String::new(), port, directory_of(socket), auth.to_owned()]
         }
         Endpoint::Tcp(address) => {
             let auth = if has_password { "scram-sha-256" } else { "trust" };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ciphertoll_model::{Endpoint, Engine, PoolMode};
 use nix::unistd::geteuid;
 
-use super::{Program, ProxyStart, Wiring};
+use super::{Admission, Program, ProxyStart, Wiring};
 use crate::error::Error;
 use crate::programs;
 use crate::user::RunAs;
@@ -27,6 +27,9 @@ pub(super) fn program(
     // Where nothing is said it pools sessions: versions that know nothing else do not know the flag.
     if start.proxy.mode == PoolMode::Transaction {
         arguments.extend(["--mode", start.proxy.mode.label()].map(ToOwned::to_owned));
+    }
+    if matches!((start.admission, front), (Admission::Password, Endpoint::Unix(_))) {
+        arguments.extend(["--unix-auth", "password"].map(ToOwned::to_owned));
     }
     // Clients are ours, and it is not.
     if matches!((wiring.lab.run_as, front), (RunAs::Other(_), Endpoint::Unix(_))) {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ciphertoll_lab::proxy::{ProxyStart, RunningProxy};
+use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
 use ciphertoll_lab::{Account, Child, Error, Launch, Provisions, RunAs, Server, Tables};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
@@ -62,6 +62,7 @@ impl Site {
             server: &self.server,
             behind,
             account,
+            admission: Admission::Free,
             clients: Clients::ONE,
             name: &format!("q{number}"),
             namespace: self.link.clients(),
@@ -226,6 +227,7 @@ fn a_proxy_that_is_missing_or_does_not_speak_the_protocol_is_told() {
         server: &server,
         behind,
         account: &account,
+        admission: Admission::Free,
         clients: Clients::ONE,
         name: "q1",
         namespace: None,

@@ -23,6 +23,17 @@ fn what_is_not_said_is_as_usual() {
 }
 
 #[test]
+fn threads_are_as_many_as_a_machine_can_have_processors() {
+    let threads = |more: &str| config(more).resolve().map(|resolved| resolved.settings.threads.get());
+    assert!(matches!((threads(""), threads("threads = 256")), (Ok(1), Ok(256))));
+    assert!(matches!(threads("threads = 257"), Err(ConfigError::Threads(257))));
+    assert!(Config::from_toml("threads = 0").is_err());
+    let flags = Config { threads: NonZeroUsize::new(3), ..Config::default() };
+    let effective = flags.or(config("threads = 2")).resolve().unwrap().effective;
+    assert_eq!(effective.threads, NonZeroUsize::new(3));
+}
+
+#[test]
 fn flags_go_before_the_file() {
     let file = config("warm-up = 2\nallow-uid = [7]\n[limits]\npool-size = 5\nqueue-time = \"500ms\"\n");
     let flags = Config {

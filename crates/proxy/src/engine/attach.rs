@@ -3,37 +3,59 @@
 use super::{Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
 use crate::dialect::{Dialect, Place, Session, Start, Ticket, Wanted};
 use crate::log::Level;
-use crate::pool::Asked;
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
 /// A process number and a secret.
 const CANCEL_KEY_BYTES: usize = 8;
+const MAX_PROCESS: u32 = i32::MAX.cast_unsigned();
 /// For so many clients that nobody notices what drawing them costs.
 const RANDOM_BYTES: usize = 64 * CANCEL_KEY_BYTES;
 
+/// Whether a client has a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    Yes,
+    /// It is not there any more, or could not have it: the connection is as before, and nobody's.
+    No,
+}
+
 impl<D: Dialect> Proxy<D> {
-    /// Gives a server connection that awaits commands to a client that waits.
-    pub(super) fn attach(&mut self, client_id: Id, server_id: Id) {
+    /// Gives a server connection that was reset and awaits commands to a client that waits.
+    pub(super) fn attach(&mut self, client: Id, server: Id) {
+        if self.begin(client, server, Place::Fresh) == Begun::No {
+            self.hand_over(server);
+        }
+    }
+
+    /// Gives a connection that was another one's, and has not been reset, to a client that waits for it with something to
+    /// say.
+    pub(super) fn take_over(&mut self, client: Id, server: Id) {
+        if self.begin(client, server, Place::Taken) == Begun::No {
+            self.take_away(server);
+        }
+    }
+
+    fn begin(&mut self, client_id: Id, server_id: Id, place: Place) -> Begun {
         let server = self.servers.get_mut(server_id);
-        let Some(Server { stage: ServerStage::Up(backend), .. }) = server else { return };
-        let Some(client) = self.clients.get_mut(client_id) else { return self.hand_over(server_id) };
+        let Some(Server { stage: ServerStage::Up(backend), .. }) = server else { return Begun::Yes };
+        let Some(client) = self.clients.get_mut(client_id) else { return Begun::No };
         let wanted = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
             ClientStage::Queued { wanted, .. } => wanted,
             other => {
                 client.stage = other;
-                return self.hand_over(server_id);
+                return Begun::No;
             }
         };
         let to_server = backend.channel.output();
-        let session = match self.dialect.begin(wanted, Place::Fresh, &mut backend.facts, to_server) {
+        let session = match self.dialect.begin(wanted, place, &mut backend.facts, to_server) {
             Ok(session) => session,
             Err((wanted, error)) => {
                 to_server.clear();
                 let refusal = Refusal::not_set(&error);
                 wanted.refuse(&refusal, client.channel.output());
                 self.refused(client_id, &refusal);
-                return self.hand_over(server_id);
+                return Begun::No;
             }
         };
         let start = session.start();
@@ -51,6 +73,7 @@ impl<D: Dialect> Proxy<D> {
                 }
             }
         }
+        Begun::Yes
     }
 
     /// Tells a client that it is in, or may go on.
@@ -102,35 +125,21 @@ impl<D: Dialect> Proxy<D> {
             }
             let drawn = self.random.split_off(self.random.len() - CANCEL_KEY_BYTES);
             // Some drivers take it for a signed number, and some for the lack of one if it is 0.
-            let process_id = u32::from_be_bytes(*drawn.first_chunk()?) >> 1;
-            if process_id != 0 && !self.by_process.contains_key(&process_id) {
+            let process_id = self.own_process(u32::from_be_bytes(*drawn.first_chunk()?) >> 1);
+            if process_id != 0 && process_id <= MAX_PROCESS && !self.by_process.contains_key(&process_id) {
                 return Some(Ticket { process_id, secret: *drawn.last_chunk()? });
             }
         }
     }
 
-    /// Does what the pool has said for those that wait.
-    pub(super) fn open_as(&mut self, key: &D::Key, mut asked: Asked<Id>) {
-        loop {
-            match asked {
-                Asked::Open => return self.open_server(key),
-                Asked::Evict(server) => {
-                    self.close_server(server, "makes room for another database");
-                    asked = self.pool.refill(key);
-                }
-                Asked::Steal(server) => return self.steal(server),
-                Asked::Take(_) | Asked::Wait => return,
-            }
-        }
+    /// One of this thread's near this one: whose a client is is seen by what it was told.
+    fn own_process(&self, near: u32) -> u32 {
+        let (threads, thread) = (self.commons.threads() as u32, self.commons.thread as u32);
+        near - near % threads + thread
     }
 
-    /// Opens connections as long as clients wait for some and there may be more.
-    pub(super) fn relieve(&mut self) {
-        while let Some(key) = self.pool.in_want() {
-            match self.pool.refill(&key) {
-                Asked::Take(_) | Asked::Wait => return,
-                asked => self.open_as(&key, asked),
-            }
-        }
+    /// The thread whose clients are told such.
+    pub(super) fn thread_of(&self, process_id: u32) -> usize {
+        process_id as usize % self.commons.threads()
     }
 }

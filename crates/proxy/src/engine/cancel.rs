@@ -16,6 +16,10 @@ const MAX_CANCELS: usize = 64;
 impl<D: Dialect> Proxy<D> {
     /// A client wants the command of the one to end that was told these.
     pub(super) fn cancel_wanted(&mut self, requester: Id, process_id: u32, key: &[u8]) {
+        let thread = self.thread_of(process_id);
+        if thread != self.commons.thread {
+            return self.cancel_elsewhere(requester, thread, process_id, key);
+        }
         if let Some(waiting) = self.waiting_of(process_id, key) {
             let (count, how) = if self.cancel_waiting(waiting) {
                 (&self.ops.metrics.cancels_waiting, "has cancelled what waited")

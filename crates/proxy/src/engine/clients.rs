@@ -40,7 +40,7 @@ impl<D: Dialect> Proxy<D> {
             ClientStage::Cancelling => {}
             ClientStage::Flushing => {
                 if client.flow.ended || !matches!(client.channel.send(), Ok(Sent::Blocked)) {
-                    self.clients.remove(id);
+                    self.remove_client(id);
                 }
             }
         }
@@ -143,9 +143,34 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
+    /// A client that has a session begins with another login: its connection is given back, and it is as one that has just
+    /// come.
+    pub(super) fn log_in_anew(&mut self, id: Id) {
+        let Some(ClientStage::Attached(server)) = self.clients.get(id).map(|client| &client.stage) else {
+            return;
+        };
+        let server = *server;
+        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get(server) else { return };
+        let Duty::Session { session, .. } = &backend.duty else { return };
+        let Some(front) = self.dialect.front_anew(session) else {
+            let message = "another login on the same connection is not possible here";
+            return self.refuse(id, &Refusal::new(Refusal::UNSUPPORTED, message));
+        };
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.stage = ClientStage::Front(front);
+        client.since = self.now;
+        client.home = None;
+        if let Some(ticket) = client.ticket.take() {
+            self.by_process.remove(&ticket.process_id);
+        }
+        self.client_has_left(server);
+        self.step_front(id);
+    }
+
     /// A client that waits gets a connection, if there is one.
     pub(super) fn ask(&mut self, id: Id, key: &D::Key) {
-        match self.pool.ask(key, id) {
+        let now = self.now;
+        match self.pool.with(|pool| pool.ask(key, id, now)) {
             Asked::Take(server) => self.attach(id, server),
             asked => self.open_as(key, asked),
         }
@@ -155,7 +180,7 @@ impl<D: Dialect> Proxy<D> {
         if self.drain.is_some() {
             return Some(Refusal::new(Refusal::STOPPING, "the proxy is shutting down"));
         }
-        if self.clients.len() > self.limits.clients {
+        if self.commons.clients() > self.limits.clients {
             let message = format!("the proxy has {} clients already", self.limits.clients);
             return Some(Refusal::new(Refusal::FULL, message));
         }
@@ -211,7 +236,7 @@ impl<D: Dialect> Proxy<D> {
 
     /// A client is no more.
     pub(super) fn client_gone(&mut self, id: Id, how: &str) {
-        let Some(client) = self.clients.remove(id) else { return };
+        let Some(client) = self.remove_client(id) else { return };
         self.log.event(Level::Debug, "client-gone", &[("client", &id.index), ("how", &how)]);
         if let Some(ticket) = client.ticket {
             self.by_process.remove(&ticket.process_id);
@@ -222,10 +247,25 @@ impl<D: Dialect> Proxy<D> {
         self.unlink(id, stage, home);
     }
 
+    pub(super) fn remove_client(&mut self, id: Id) -> Option<Client<D>> {
+        let client = self.clients.remove(id)?;
+        self.one_less();
+        Some(client)
+    }
+
+    /// One client less is here.
+    pub(super) fn one_less(&self) {
+        self.commons.leave(self.commons.thread);
+        // Threads whose own have left already wait for the last of all.
+        if self.drain.is_some() && self.commons.clients() == 0 {
+            self.commons.ring();
+        }
+    }
+
     /// Whoever had to do with a client has not any more.
     fn unlink(&mut self, id: Id, stage: ClientStage<D>, home: Option<Id>) {
         match stage {
-            ClientStage::Queued { key, .. } => self.pool.forget(&key, id),
+            ClientStage::Queued { key, .. } => self.pool.with(|pool| pool.forget(&key, id)),
             ClientStage::Attached(server) => self.client_has_left(server),
             ClientStage::Front(_)
             | ClientStage::Encrypting(_)

@@ -11,6 +11,7 @@ use crate::slab::Id;
 use crate::upstream::{Expiry, expiry_of};
 
 /// How clients are encrypted.
+#[derive(Clone)]
 pub(super) struct FrontTls {
     acceptor: Acceptor,
     admits: Admits,
@@ -41,7 +42,7 @@ impl Door {
             (Peer::Process { uid, .. }, _) if !self.uids.allow(uid) => Admission::Denied { uid },
             (Peer::Process { .. }, _) => match self.unix_auth {
                 UnixAuth::Peer => Admission::Granted,
-                UnixAuth::Scram => Admission::PasswordByUnix,
+                UnixAuth::Scram | UnixAuth::Password => Admission::PasswordByUnix,
             },
             (Peer::Address(_), Some(FrontTls { admits: Admits::Certificate, .. })) => Admission::Certificate,
             (Peer::Address(_), Some(FrontTls { admits: Admits::Password, .. })) => {

@@ -7,6 +7,7 @@ use super::orders::Health;
 use super::{Duty, Proxy, ServerStage};
 use crate::dialect::Dialect;
 use crate::mark::Mark;
+use crate::pool::Pool;
 use crate::slab::Id;
 
 /// A connection that was opened so lately shows that the server is there.
@@ -70,7 +71,7 @@ impl<D: Dialect> Proxy<D> {
     /// Why no other client may have a connection, if so, though there is nothing wrong with its session.
     pub(super) fn outlived(&self, id: Id) -> Option<&'static str> {
         let server = self.servers.get(id)?;
-        if self.pool.is_over() {
+        if self.pool.look(Pool::is_over) {
             return Some("there are more than there may be");
         }
         let login = self.dialect.mark(&server.key);
@@ -82,12 +83,12 @@ impl<D: Dialect> Proxy<D> {
     pub(super) fn is_kept_warm(&self, key: &D::Key) -> bool {
         self.limits.warm > 0
             && self.dialect.usual_keys().contains(key)
-            && self.pool.open_of(key) <= self.limits.warm
+            && self.pool.look(|pool| pool.open_of(key)) <= self.limits.warm
     }
 
-    /// Looks after connections that nobody has.
+    /// Looks after connections that nobody has. Threads do so in turn, so that none does what another one has just done.
     pub(super) fn look_after(&mut self) {
-        if self.drain.is_some() {
+        if self.drain.is_some() || !self.has_its_turn() {
             return;
         }
         self.close_old();
@@ -156,7 +157,7 @@ impl<D: Dialect> Proxy<D> {
     fn check(&mut self, id: Id, since: Instant) {
         let (now, until) = (self.now, self.now + self.limits.reset);
         let Some(server) = self.servers.get_mut(id) else { return };
-        if !self.pool.take_idle(&server.key, id) {
+        if !self.pool.with(|pool| pool.take_idle(&server.key, id)) {
             return;
         }
         server.upkeep.checked = now;
@@ -178,13 +179,16 @@ impl<D: Dialect> Proxy<D> {
     fn warm_up(&mut self) {
         let keys = self.dialect.usual_keys().to_vec();
         for key in keys {
-            while self.pool.open_of(&key) < self.limits.warm && self.open_ahead(&key) {}
+            let warm = self.limits.warm;
+            while self.pool.look(|pool| pool.open_of(&key)) < warm && self.open_ahead(&key) {}
         }
     }
 
     /// Opens a connection that nobody waits for, if there is room and it did not fail just now.
     fn open_ahead(&mut self, key: &D::Key) -> bool {
-        let may = self.ops.warmth.may_try(self.now) && self.pool.open_ahead(key);
+        let now = self.now;
+        let may = self.commons.outlook.look(|outlook| outlook.warmth.may_try(now))
+            && self.pool.with(|pool| pool.open_ahead(key));
         if may {
             self.open_server(key);
         }
@@ -196,15 +200,9 @@ impl<D: Dialect> Proxy<D> {
         if self.drain.is_some() {
             return Health::Stopping;
         }
-        let (mut up, mut opening) = (false, false);
-        for server in self.servers.ids().into_iter().filter_map(|id| self.servers.get(id)) {
-            match server.stage {
-                ServerStage::Up(_) => up = true,
-                ServerStage::Connecting { .. } => opening = true,
-            }
-        }
+        let (up, opening) = self.pool.look(|pool| (pool.has_any(), pool.is_opening()));
         let lately = |moment: Instant| self.now.duration_since(moment) < LATELY;
-        if up || self.ops.warmth.opened.is_some_and(lately) {
+        if up || self.commons.outlook.look(|outlook| outlook.warmth.opened.is_some_and(lately)) {
             return Health::Well;
         }
         if !opening && let Some(key) = self.dialect.usual_keys().first().cloned() {

@@ -4,19 +4,19 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use ciphertoll_net::{Listener, Reactor};
+use ciphertoll_net::{Error, Listener, Reactor};
 
 use super::{Kind, key_of};
 use crate::settings::{Listen, StartError, Uids};
 
-/// The first of them, behind the signals and the orders.
+/// The first of them, behind the signals and the letters.
 const LISTENERS: usize = 2;
 
 /// Listens at all places, or none.
-pub(super) fn open(places: &[Listen], uids: &Uids, reactor: &Reactor) -> Result<Vec<Listener>, StartError> {
-    let open = |(at, place): (usize, &Listen)| {
+pub(super) fn open(places: &[Listen], uids: &Uids) -> Result<Vec<Listener>, StartError> {
+    let open = |place: &Listen| {
         let host = |source| StartError::Host { what: place.to_string(), source };
-        let mut listener = match place {
+        match place {
             Listen::Unix(path) => {
                 let mode = uids.mode();
                 make_directory(path, mode)?;
@@ -24,11 +24,26 @@ pub(super) fn open(places: &[Listen], uids: &Uids, reactor: &Reactor) -> Result<
             }
             Listen::Tcp(address) => Listener::tcp(*address),
         }
-        .map_err(host)?;
-        reactor.register_listener(&mut listener, key_of(Kind::Fixed, LISTENERS + at)).map_err(host)?;
-        Ok(listener)
+        .map_err(host)
     };
-    places.iter().enumerate().map(open).collect()
+    places.iter().map(open).collect()
+}
+
+/// The same places for one more thread.
+pub(super) fn share(listeners: &[Listener]) -> Result<Vec<Listener>, Error> {
+    listeners.iter().map(Listener::try_clone).collect()
+}
+
+/// Watches them: alone, or so that one of several threads wakes.
+pub(super) fn watch(listeners: &mut [Listener], reactor: &Reactor, threads: usize) -> Result<(), Error> {
+    for (at, listener) in listeners.iter_mut().enumerate() {
+        let key = key_of(Kind::Fixed, LISTENERS + at);
+        match threads {
+            1 => reactor.register_listener(listener, key)?,
+            _ => reactor.register_shared_listener(listener, key)?,
+        }
+    }
+    Ok(())
 }
 
 /// Makes the directory of the socket, if it is missing, for us or, where others may come, to be passed through.

@@ -1,38 +1,45 @@
-//! Moves the bytes: one thread, one readiness loop. What is decided is decided in the state machines; here is who is
+//! Moves the bytes: on each thread one readiness loop. What is decided is decided in the state machines; here is who is
 //! connected to whom, and what becomes of the others when one of them breaks.
+//!
+//! A client stays on the thread that it has come to, and a server connection goes to where its client is. What threads have
+//! in common is in `commons`, what they ask of one another in `post` and `moves`.
 
 mod attach;
 mod cancel;
 mod clients;
+mod commons;
+mod crew;
 mod encrypt;
 mod health;
 mod listeners;
+mod moves;
 mod orders;
 mod park;
+mod post;
 mod pump;
 mod reload;
 mod servers;
 mod ticks;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Connecting, Fault, Listener, Peer, Reactor, Readiness, Received, Spare};
 
-use crate::dialect::{Dialect, FirstWord, Leaving, Pooling, Ticket};
+use crate::dialect::{Dialect, Leaving, Pooling, Ticket};
 use crate::log::{Level, Log};
-use crate::notify::Notifier;
 use crate::pool::Pool;
 use crate::refusal::Refusal;
-use crate::settings::{Limits, Settings, StartError, Uids, UnixAuth};
+use crate::settings::{Limits, Uids, UnixAuth};
 use crate::slab::{Id, Slab};
 use crate::upstream::Upstream;
+use commons::{Commons, SharedPool};
 use encrypt::FrontTls;
 use health::Upkeep;
-use orders::{ORDERS, Ops};
+use orders::Ops;
+use post::{Haste, Letter, POST};
 
+pub use crew::Crew;
 pub use orders::{Health, NoAnswer, Orders};
 pub use reload::Prepared;
 
@@ -44,8 +51,9 @@ const ACCEPTS: usize = 64;
 const KIND_BITS: u32 = 2;
 const SIGNALS: usize = 0;
 
-/// A proxy that listens, for clients and a server of one protocol.
-pub struct Proxy<D: Dialect> {
+/// One thread of a proxy that listens, for clients and a server of one protocol.
+pub(crate) struct Proxy<D: Dialect> {
+    commons: Commons<D>,
     dialect: D,
     pooling: Pooling,
     limits: Limits,
@@ -53,10 +61,11 @@ pub struct Proxy<D: Dialect> {
     log: Log,
     reactor: Reactor,
     listeners: Vec<Listener>,
-    signals: Channel,
+    /// None but with the first thread.
+    signals: Option<Channel>,
     door: Door,
     upstream: Upstream,
-    pool: Pool<D::Key, Id, Id>,
+    pool: SharedPool<D>,
     clients: Slab<Client<D>>,
     servers: Slab<Server<D>>,
     cancels: Slab<Cancel>,
@@ -70,23 +79,31 @@ pub struct Proxy<D: Dialect> {
     ready: Vec<(usize, Readiness)>,
     /// Clients wait for connections that could be opened now.
     wanting: bool,
+    /// Clients that are counted, and cannot be told yet who the server is.
+    early: Vec<(Box<Channel>, Peer)>,
     /// Clients may be waiting outside of whom no edge will tell.
     accept_again: bool,
+    /// When the proxy was started.
+    began: Instant,
     now: Instant,
     next_tick: Instant,
     drain: Option<Drain>,
-    introduction: Introduction,
-    ops: Ops<D>,
+    ops: Ops,
 }
 
-/// Whether a connection is being opened by which the server is to become known.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Whether the server has become known by a connection.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Introduction {
+    #[default]
     None,
+    /// That is being opened.
     Awaited,
+    /// What there is to learn of it has been sent to all threads.
+    Done,
 }
 
 /// Who is let in.
+#[derive(Clone)]
 struct Door {
     uids: Uids,
     unix_auth: UnixAuth,
@@ -248,77 +265,6 @@ fn kind_of(key: usize) -> usize {
 }
 
 impl<D: Dialect> Proxy<D> {
-    /// Listens. Whatever is written to the other end of `signals` stops it: the first byte with time for clients to
-    /// leave, the second one at once.
-    pub fn start(
-        settings: &Settings,
-        log: Log,
-        signals: UnixStream,
-        notifier: Notifier,
-    ) -> Result<Self, StartError> {
-        let Prepared { door, dialect, upstream, limits, log } = Prepared::new(settings, log)?;
-        let Settings { listen, server, allowed_uids, .. } = settings;
-        let host = |what: &str| {
-            let what = what.to_owned();
-            move |source| StartError::Host { what, source }
-        };
-        let reactor = Reactor::new().map_err(host("readiness loop"))?;
-        let listeners = listeners::open(listen, allowed_uids, &reactor)?;
-        let mut signals = Channel::from_unix(signals).map_err(host("signals"))?;
-        reactor.register_reading(&mut signals, key_of(Kind::Fixed, SIGNALS)).map_err(host("signals"))?;
-        let ops = Ops::new(notifier, &reactor).map_err(host("orders"))?;
-        let now = Instant::now();
-        Ok(Self {
-            dialect,
-            pooling: settings.pooling,
-            pool: Pool::new(limits.server_connections),
-            limits,
-            server: server.place.to_string(),
-            log,
-            reactor,
-            listeners,
-            signals,
-            door,
-            upstream,
-            clients: Slab::default(),
-            servers: Slab::default(),
-            cancels: Slab::default(),
-            by_process: HashMap::new(),
-            random: Vec::new(),
-            spare: Spare::default(),
-            again: Vec::new(),
-            ready: Vec::new(),
-            wanting: false,
-            accept_again: false,
-            now,
-            next_tick: now,
-            drain: None,
-            introduction: Introduction::None,
-            ops,
-        })
-    }
-
-    /// Where it listens by TCP.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners.iter().filter_map(Listener::address).collect()
-    }
-
-    /// Serves until it is stopped.
-    pub fn run(mut self) -> Result<Ended, ciphertoll_net::Error> {
-        self.is_introduced();
-        loop {
-            if self.clients.len() == 0
-                && let Some(cut_off) = self.drain.as_ref().map(|drain| drain.cut_off)
-            {
-                for server in self.servers.ids() {
-                    self.close_server(server, "the proxy is stopping");
-                }
-                return Ok(if cut_off == 0 { Ended::Drained } else { Ended::CutOff(cut_off) });
-            }
-            self.turn()?;
-        }
-    }
-
     fn turn(&mut self) -> Result<(), ciphertoll_net::Error> {
         let timeout = if self.again.is_empty() {
             self.next_tick.saturating_duration_since(Instant::now())
@@ -346,12 +292,13 @@ impl<D: Dialect> Proxy<D> {
                 Turn::Part(client, server) => self.part_early(client, server),
             }
         }
-        if std::mem::take(&mut self.wanting) {
-            self.relieve();
-        }
         if self.now >= self.next_tick {
             self.tick();
             self.next_tick = self.now + TICK;
+        }
+        // Last, so that it does not sleep on what it has made room for.
+        while std::mem::take(&mut self.wanting) {
+            self.relieve();
         }
         self.clients.settle();
         self.servers.settle();
@@ -378,7 +325,7 @@ impl<D: Dialect> Proxy<D> {
                 }
             }
             _ if index == SIGNALS => self.signalled(),
-            _ if index == ORDERS => self.ordered(),
+            _ if index == POST => self.read_letters(),
             _ => self.accept(),
         }
     }
@@ -386,9 +333,15 @@ impl<D: Dialect> Proxy<D> {
     /// Whether clients can be told who the server is. If not, they wait at the door while that is found out.
     fn is_introduced(&mut self) -> bool {
         let Some(key) = self.dialect.unknown() else { return true };
-        if self.introduction == Introduction::None {
-            self.introduction = Introduction::Awaited;
-            self.pool.open_unasked(&key);
+        let begins = self.commons.outlook.with(|outlook| {
+            let begins = outlook.introduction == Introduction::None;
+            if begins {
+                outlook.introduction = Introduction::Awaited;
+            }
+            begins
+        });
+        if begins {
+            self.pool.with(|pool| pool.open_unasked(&key));
             self.open_server(&key);
         }
         false
@@ -396,10 +349,16 @@ impl<D: Dialect> Proxy<D> {
 
     /// Tells those who wait at the door why they cannot come in.
     fn turn_away(&mut self, refusal: &Refusal) {
+        for (channel, peer) in std::mem::take(&mut self.early) {
+            if let Some(id) = self.admit(*channel, peer) {
+                self.refuse(id, refusal);
+            }
+        }
         for at in 0..self.listeners.len() {
             for _ in 0..ACCEPTS {
                 let Some(listener) = self.listeners.get_mut(at) else { return };
                 let Ok(Some((channel, peer))) = listener.accept() else { break };
+                self.commons.seat_at(self.commons.thread);
                 if let Some(id) = self.admit(channel, peer) {
                     self.refuse(id, refusal);
                 }
@@ -410,9 +369,10 @@ impl<D: Dialect> Proxy<D> {
 
     /// Lets clients in.
     fn accept(&mut self) {
-        if !self.is_introduced() {
+        if self.drain.is_some() || !self.is_introduced() {
             return;
         }
+        self.let_in_early();
         for at in 0..self.listeners.len() {
             self.accept_at(at);
         }
@@ -423,13 +383,7 @@ impl<D: Dialect> Proxy<D> {
             let Some(listener) = self.listeners.get_mut(at) else { return };
             match listener.accept() {
                 Ok(None) => return,
-                Ok(Some((channel, peer))) => {
-                    if let Some(id) = self.admit(channel, peer)
-                        && D::FIRST_WORD == FirstWord::Proxy
-                    {
-                        self.speak_first(id);
-                    }
-                }
+                Ok(Some((channel, peer))) => self.newcomer(channel, peer),
                 Err(error) => {
                     let is_ours = error.fault() == Fault::Host;
                     self.log.event(Level::Warn, "accept-failed", &[("reason", &error)]);
@@ -444,12 +398,8 @@ impl<D: Dialect> Proxy<D> {
         self.again.push(Turn::Accept);
     }
 
+    /// Begins with a client, which is counted already.
     fn admit(&mut self, channel: Channel, peer: Peer) -> Option<Id> {
-        // Some more than may log in are let in to be told so; beyond that, those who only come and say nothing would
-        // take the files that others need.
-        if self.clients.len() >= self.limits.clients.saturating_mul(2) {
-            return None;
-        }
         let admission = self.door.admission(peer);
         let id = self.clients.insert(Client {
             channel,
@@ -464,7 +414,7 @@ impl<D: Dialect> Proxy<D> {
         let registered = self.reactor.register_reading(&mut client.channel, key_of(Kind::Client, id.index));
         if let Err(error) = registered {
             self.log.event(Level::Warn, "accept-failed", &[("reason", &error)]);
-            self.clients.remove(id);
+            self.remove_client(id);
             return None;
         }
         Some(id)
@@ -472,24 +422,25 @@ impl<D: Dialect> Proxy<D> {
 
     /// Somebody wants it to end.
     fn signalled(&mut self) {
-        let received = self.signals.receive_input();
-        let signals = self.signals.input().len();
-        self.signals.consume(signals);
+        let Some(channel) = &mut self.signals else { return };
+        let received = channel.receive_input();
+        let signals = channel.input().len();
+        channel.consume(signals);
         if signals == 0 && !matches!(received, Ok(Received::Closed)) {
             return;
         }
-        let wait = if signals > 1 || self.drain.is_some() { Duration::ZERO } else { self.limits.drain };
-        let clients = self.clients.len();
-        let open = self.pool.open();
+        let (haste, wait) = match self.drain {
+            None if signals <= 1 => (Haste::Drain, self.limits.drain),
+            _ => (Haste::Now, Duration::ZERO),
+        };
+        let clients = self.commons.clients();
+        let open = self.pool.look(Pool::open);
         let seconds = wait.as_secs_f64();
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("clients", &clients), ("server_connections", &open), ("wait_s", &seconds)];
         self.log.event(Level::Info, "stopping", &fields);
         self.ops.notifier.stopping();
-        let cut_off = self.drain.as_ref().map_or(0, |drain| drain.cut_off);
-        self.drain = Some(Drain { until: self.now + wait, cut_off });
-        self.listeners.clear();
-        self.refuse_newcomers();
-        self.tick();
+        self.commons.tell(|| Letter::Stop(haste));
+        self.stop(haste);
     }
 }

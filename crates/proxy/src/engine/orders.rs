@@ -1,33 +1,26 @@
-//! What other threads of the program want of the one that serves: how it stands, and that it goes on with other settings.
+//! What other threads of the program want of those that serve: how it stands, and that it goes on with other settings.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Error, Reactor};
 use jiff::Timestamp;
 
-use super::health::Warmth;
+use super::post::{Letter, Post};
 use super::reload::Prepared;
-use super::{ClientStage, Duty, Kind, Proxy, ServerStage, key_of};
+use super::{ClientStage, Duty, Proxy, ServerStage};
 use crate::dialect::{Dialect, Key};
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
-use crate::status::{CertificateStatus, Clients, Counts, Most, PoolStatus, Status};
+use crate::status::{CertificateStatus, Clients, Counts, Most, PoolStatus, Status, ThreadStatus};
 
-/// Behind the signals.
-pub(super) const ORDERS: usize = 1;
-/// The serving thread answers between two turns, which take less than a millisecond.
+/// A serving thread answers between two turns, which take less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The way to a proxy that runs, for other threads.
-pub struct Orders<D> {
-    sender: Sender<Order<D>>,
-    /// Whatever is written to it wakes the proxy.
-    bell: Arc<UnixStream>,
+pub struct Orders<D: Dialect> {
+    posts: Arc<[Post<D>]>,
     metrics: Arc<Metrics>,
 }
 
@@ -54,27 +47,29 @@ pub enum Health {
 #[error("the proxy does not answer")]
 pub struct NoAnswer;
 
-impl<D> Clone for Orders<D> {
+impl<D: Dialect> Clone for Orders<D> {
     fn clone(&self) -> Self {
-        let Self { sender, bell, metrics } = self;
-        Self { sender: sender.clone(), bell: Arc::clone(bell), metrics: Arc::clone(metrics) }
+        Self { posts: Arc::clone(&self.posts), metrics: Arc::clone(&self.metrics) }
     }
 }
 
-impl<D> Orders<D> {
-    /// How it stands.
+impl<D: Dialect> Orders<D> {
+    /// How it stands. Each thread says it of itself, one a moment after another.
     pub fn status(&self) -> Result<Status, NoAnswer> {
-        self.ask(Order::Status)
+        let parts = self.ask_all(Order::Status)?;
+        parts.into_iter().reduce(Status::and).ok_or(NoAnswer)
     }
 
     /// Whether clients that come now would be served. Where nobody knows, it is found out.
     pub fn health(&self) -> Result<Health, NoAnswer> {
-        self.ask(Order::Health)
+        // What the first thread knows of connections all know.
+        let first = self.posts.first().ok_or(NoAnswer)?;
+        answer(&ask(first, Order::Health)?)
     }
 
     /// Has it go on with these settings: new clients and new server connections, that is.
-    pub fn renew(&self, prepared: Prepared<D>) -> Result<(), NoAnswer> {
-        self.ask(|done| Order::Renew(Box::new(prepared), done))
+    pub fn renew(&self, prepared: &Prepared<D>) -> Result<(), NoAnswer> {
+        self.ask_all(|done| Order::Renew(Box::new(prepared.clone()), done)).map(|_| ())
     }
 
     /// What it counts.
@@ -82,76 +77,54 @@ impl<D> Orders<D> {
         &self.metrics
     }
 
-    fn ask<T>(&self, order: impl FnOnce(Sender<T>) -> Order<D>) -> Result<T, NoAnswer> {
-        let (answer, answered) = mpsc::channel();
-        self.sender.send(order(answer)).map_err(|_| NoAnswer)?;
-        // A bell that takes no more bytes has rung.
-        let _ = (&*self.bell).write(&[0]);
-        answered.recv_timeout(PATIENCE).map_err(|_| NoAnswer)
+    fn ask_all<T>(&self, order: impl Fn(Sender<T>) -> Order<D>) -> Result<Vec<T>, NoAnswer> {
+        let asked: Result<Vec<_>, _> = self.posts.iter().map(|post| ask(post, &order)).collect();
+        asked?.iter().map(answer).collect()
     }
+}
+
+fn ask<D: Dialect, T>(
+    post: &Post<D>,
+    order: impl FnOnce(Sender<T>) -> Order<D>,
+) -> Result<Receiver<T>, NoAnswer> {
+    let (answer, answered) = mpsc::channel();
+    match post.send(Letter::Order(order(answer))) {
+        None => Ok(answered),
+        Some(_) => Err(NoAnswer),
+    }
+}
+
+fn answer<T>(answered: &Receiver<T>) -> Result<T, NoAnswer> {
+    answered.recv_timeout(PATIENCE).map_err(|_| NoAnswer)
 }
 
 /// What a proxy needs for its upkeep, and for no session.
-pub(super) struct Ops<D> {
+pub(super) struct Ops {
     pub(super) metrics: Arc<Metrics>,
     pub(super) notifier: Notifier,
-    pub(super) warmth: Warmth,
-    orders: Receiver<Order<D>>,
-    bell: Channel,
-    way: Orders<D>,
-    started: Timestamp,
-}
-
-impl<D> Ops<D> {
-    pub(super) fn new(notifier: Notifier, reactor: &Reactor) -> Result<Self, Error> {
-        let bells = UnixStream::pair().and_then(|(ours, theirs)| {
-            theirs.set_nonblocking(true)?;
-            Ok((ours, theirs))
-        });
-        let (ours, theirs) =
-            bells.map_err(|source| Error::Socket { doing: "cannot make a pair of sockets", source })?;
-        let mut bell = Channel::from_unix(ours)?;
-        reactor.register_reading(&mut bell, key_of(Kind::Fixed, ORDERS))?;
-        let (sender, orders) = mpsc::channel();
-        let metrics = Arc::new(Metrics::default());
-        let way = Orders { sender, bell: Arc::new(theirs), metrics: Arc::clone(&metrics) };
-        Ok(Self {
-            metrics,
-            notifier,
-            warmth: Warmth::default(),
-            orders,
-            bell,
-            way,
-            started: Timestamp::now(),
-        })
-    }
+    pub(super) started: Timestamp,
 }
 
 impl<D: Dialect> Proxy<D> {
-    /// The way to it, for other threads.
-    pub fn orders(&self) -> Orders<D> {
-        self.ops.way.clone()
+    /// The way to all threads, for other ones.
+    pub(super) fn orders(&self) -> Orders<D> {
+        Orders { posts: Arc::clone(&self.commons.posts), metrics: Arc::clone(&self.ops.metrics) }
     }
 
-    /// Does what other threads want.
-    pub(super) fn ordered(&mut self) {
-        // What is wrong with it is nothing that matters: an order is an order.
-        let _ = self.ops.bell.receive_input();
-        let rung = self.ops.bell.input().len();
-        self.ops.bell.consume(rung);
-        while let Ok(order) = self.ops.orders.try_recv() {
-            // Who has given up waiting wants no answer.
-            let _ = match order {
-                Order::Status(answer) => answer.send(self.status()).is_ok(),
-                Order::Health(answer) => answer.send(self.health()).is_ok(),
-                Order::Renew(prepared, done) => {
-                    self.renew(*prepared);
-                    done.send(()).is_ok()
-                }
-            };
-        }
+    /// Does what a thread wants that serves nobody.
+    pub(super) fn ordered(&mut self, order: Order<D>) {
+        // Who has given up waiting wants no answer.
+        let _ = match order {
+            Order::Status(answer) => answer.send(self.status()).is_ok(),
+            Order::Health(answer) => answer.send(self.health()).is_ok(),
+            Order::Renew(prepared, done) => {
+                self.renew(*prepared);
+                done.send(()).is_ok()
+            }
+        };
     }
 
+    /// How this thread stands, and what the same of all.
     fn status(&self) -> Status {
         let metrics = &self.ops.metrics;
         let certificate = |expiry: &crate::upstream::Expiry| CertificateStatus {
@@ -171,6 +144,10 @@ impl<D: Dialect> Proxy<D> {
                 server_connections: self.limits.server_connections,
             },
             pools: self.pools(),
+            threads: vec![ThreadStatus {
+                clients: self.clients.len(),
+                server_connections: self.servers.len(),
+            }],
             counts: Counts {
                 sessions: metrics.sessions.get(),
                 refused: metrics.refusals.total(),
@@ -179,6 +156,7 @@ impl<D: Dialect> Proxy<D> {
                 closed: metrics.closed.total(),
                 pins: metrics.pins.total(),
                 steals: metrics.steals.get(),
+                moves: metrics.moves.get(),
                 reloads: metrics.reloads.get(),
                 reloads_failed: metrics.reloads_failed.get(),
             },
@@ -207,9 +185,6 @@ impl<D: Dialect> Proxy<D> {
             database: key.database().to_owned(),
             ..PoolStatus::default()
         };
-        for (key, waiting) in self.pool.waiting() {
-            pools.entry((key.user(), key.database())).or_insert_with(|| empty(key)).waiting = waiting;
-        }
         let now = Instant::now();
         for server in self.servers.ids().into_iter().filter_map(|id| self.servers.get(id)) {
             let key = &server.key;
@@ -224,6 +199,11 @@ impl<D: Dialect> Proxy<D> {
                     Duty::Awaiting { .. } | Duty::Resetting { .. } => &mut pool.resetting,
                 },
             } += 1;
+        }
+        for client in self.clients.ids().into_iter().filter_map(|id| self.clients.get(id)) {
+            if let ClientStage::Queued { key, .. } = &client.stage {
+                pools.entry((key.user(), key.database())).or_insert_with(|| empty(key)).waiting += 1;
+            }
         }
         pools.into_values().collect()
     }

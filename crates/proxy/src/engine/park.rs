@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ciphertoll_net::{Received, Sent};
 
-use super::{Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
-use crate::dialect::{Dialect, Greeted, Leaving, Parted, Place, Pooling, Session, Wanted};
+use super::{Backend, Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
+use crate::dialect::{Dialect, Greeted, Leaving, Parted, Place, Pooling, Session, Takeover, Wanted};
 use crate::log::Level;
+use crate::pool::Kept;
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -62,9 +63,12 @@ impl<D: Dialect> Proxy<D> {
         let Some(client) = self.clients.get(id) else { return };
         if let Some(home) = client.home
             && self.is_kept_for(home, id)
+            && self.unkeep(home)
         {
             self.rejoin(id, home);
-            return self.pump_up(id);
+            self.pump_up(id);
+            // It may have been less than a command, or nothing: then others can have the connection meanwhile.
+            return self.part_early(id, home);
         }
         let Some(client) = self.clients.get_mut(id) else { return };
         client.channel.borrow(&mut self.spare);
@@ -109,9 +113,9 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
-    /// Gives a client its last connection, which is as it has left it.
+    /// Gives a client its last connection, which is as it has left it, and which the pool does not keep any more.
     fn rejoin(&mut self, id: Id, home: Id) {
-        let Some(Server { stage: ServerStage::Up(backend), key, .. }) = self.servers.get_mut(home) else {
+        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(home) else {
             return;
         };
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -122,7 +126,6 @@ impl<D: Dialect> Proxy<D> {
                 return;
             }
         };
-        self.pool.unkeep(key, home);
         match self.dialect.begin(wanted, Place::Own, &mut backend.facts, backend.channel.output()) {
             Ok(session) => {
                 client.stage = ClientStage::Attached(home);
@@ -184,28 +187,57 @@ impl<D: Dialect> Proxy<D> {
 
     /// Keeps a connection as its client has left it, if nobody waits for one.
     fn keep(&mut self, client: Id, id: Id, remains: D::Remains) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let ServerStage::Up(backend) = &mut server.stage else { return };
-        let errand = self.dialect.nothing();
-        backend.duty = Duty::Kept { client, since: self.now, remains, errand };
+        self.lay_down(client, id, remains);
+        let Some(server) = self.servers.get(id) else { return };
+        if self.dialect.is_held(&remains) {
+            // Nobody is given it before it has been kept as long as that takes.
+            return;
+        }
+        match self.pool.with(|pool| pool.keep(&server.key, id)) {
+            Kept::ForThoseThatWait => self.steal(id),
+            // Others may wait for a place that this one has.
+            Kept::ForItsClient => self.wanting = true,
+        }
+    }
+
+    /// Leaves a connection as it is; what the server says meanwhile is read.
+    fn lay_down(&mut self, client: Id, id: Id, remains: D::Remains) {
+        let (since, errand) = (self.now, self.dialect.nothing());
+        let Some(backend) = self.backend(id) else { return };
+        backend.duty = Duty::Kept { client, since, remains, errand };
         if backend.flow.unread || backend.flow.ended {
             self.again.push(Turn::Down(id));
-        }
-        if self.pool.is_waited_for(&server.key) {
-            self.steal(id);
-        } else {
-            self.pool.keep(&server.key, id);
         }
     }
 
     /// Takes a kept connection, which the pool does not keep any more, for a client that waits.
     pub(super) fn steal(&mut self, id: Id) {
         self.ops.metrics.steals.up();
-        self.take_away(id);
+        match self.next_owner(id) {
+            Some(client) => self.take_over(client, id),
+            None => self.take_away(id),
+        }
+    }
+
+    /// The client that has waited longest, if it can have this connection without waiting for its reset: it has been let
+    /// in, so that nothing of its settings is wrong.
+    fn next_owner(&mut self, id: Id) -> Option<Id> {
+        let server = self.servers.get(id)?;
+        let ServerStage::Up(backend) = &server.stage else { return None };
+        let Duty::Kept { remains, .. } = backend.duty else { return None };
+        let is_ready = server.cancels == 0 && !backend.flow.ended && self.not_for_others(id).is_none();
+        if !is_ready || self.dialect.takeover(remains) == Takeover::WhenReset {
+            return None;
+        }
+        let clients = &self.clients;
+        let is_let_in = |client| clients.get(client).is_some_and(|client| client.ticket.is_some());
+        let client = self.pool.with(|pool| pool.give_as_it_is(&server.key, id, is_let_in))?;
+        self.ops.metrics.resets.up();
+        Some(client)
     }
 
     /// Resets a kept connection, which the pool does not keep any more, for the next client.
-    fn take_away(&mut self, id: Id) {
+    pub(super) fn take_away(&mut self, id: Id) {
         if let Some(reason) = self.outlived(id) {
             return self.close_server(id, reason);
         }
@@ -218,16 +250,50 @@ impl<D: Dialect> Proxy<D> {
 
     /// A kept connection is reset before anybody needs it.
     pub(super) fn keep_no_more(&mut self, id: Id) {
-        if let Some(server) = self.servers.get(id) {
-            self.pool.unkeep(&server.key, id);
+        if self.unkeep(id) {
+            self.take_away(id);
         }
-        self.take_away(id);
+    }
+
+    /// Takes a connection from those that are kept. Not if it is none of them any more: then another thread has said what
+    /// is to become of it, and its letter is on its way.
+    fn unkeep(&mut self, id: Id) -> bool {
+        let Some(server) = self.servers.get(id) else { return false };
+        match &server.stage {
+            ServerStage::Up(backend) if self.is_held(backend) => true,
+            _ => self.pool.with(|pool| pool.unkeep(&server.key, id)),
+        }
+    }
+
+    /// Whether nobody but its client can be given a connection, so that the pool does not know that it is kept.
+    fn is_held(&self, backend: &Backend<D>) -> bool {
+        matches!(&backend.duty, Duty::Kept { remains, .. } if self.dialect.is_held(remains))
     }
 
     /// A client is no more that may have a connection kept.
     pub(super) fn client_comes_no_more(&mut self, id: Id, home: Id) {
-        if self.is_kept_for(home, id) {
-            self.keep_no_more(home);
+        if !self.is_kept_for(home, id) {
+            return;
+        }
+        let Some(backend) = self.backend(home) else { return };
+        let Duty::Kept { remains, .. } = backend.duty else { return };
+        if self.unkeep(home) {
+            self.leave_behind(id, home, remains);
+        }
+    }
+
+    /// The client of a connection that rests does not come back.
+    pub(super) fn leave_behind(&mut self, client: Id, id: Id, remains: D::Remains) {
+        if self.dialect.takeover(remains) == Takeover::WhenReset || self.not_for_others(id).is_some() {
+            return self.free(id, Leaving::Reset(remains));
+        }
+        // The next client's first words bring the reset along; if nobody comes, the next tick does it.
+        self.lay_down(client, id, remains);
+        let Some(server) = self.servers.get(id) else { return };
+        match self.pool.with(|pool| pool.leave(&server.key, id)) {
+            Kept::ForThoseThatWait => self.steal(id),
+            // Others may wait for a place that this one has.
+            Kept::ForItsClient => self.wanting = true,
         }
     }
 
@@ -240,7 +306,7 @@ impl<D: Dialect> Proxy<D> {
     pub(super) fn ask_for_settings(&mut self, server_id: Id) {
         let Some(backend) = self.backend(server_id) else { return };
         let Duty::Session { session, .. } = &mut backend.duty else { return };
-        let asked = session.ask(backend.channel.output());
+        let asked = session.ask(&backend.facts, backend.channel.output());
         match (asked, backend.channel.send()) {
             (Ok(()), Ok(_)) => self.watch_server(server_id),
             (Err(error), _) => self.server_lost(server_id, Some(&ciphertoll_net::Error::Protocol(error))),
@@ -270,7 +336,7 @@ impl<D: Dialect> Proxy<D> {
         let Some(bytes) = wanted.cancel(input, out) else { return false };
         channel.consume(bytes);
         let sent = channel.send();
-        self.pool.forget(key, id);
+        self.pool.with(|pool| pool.forget(key, id));
         let Some(client) = self.clients.get_mut(id) else { return false };
         if let ClientStage::Queued { key, wanted } =
             std::mem::replace(&mut client.stage, ClientStage::Flushing)

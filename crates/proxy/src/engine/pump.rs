@@ -20,6 +20,8 @@ enum Up {
     /// There is more.
     More,
     Left,
+    /// It logs in anew.
+    Anew,
     Violated(session::Error),
     ServerLost(Error),
 }
@@ -51,6 +53,7 @@ impl<D: Dialect> Proxy<D> {
             Up::Waits => {}
             Up::More => self.again.push(Turn::Up(id)),
             Up::Left => self.client_gone(id, "left"),
+            Up::Anew => self.log_in_anew(id),
             Up::Violated(error) => self.refuse(id, &Refusal::of_client(&error)),
             Up::ServerLost(error) => self.server_lost_up(server_id, &error),
         }
@@ -141,8 +144,16 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes:
         if inserted && let Err(error) = backend.channel.send() {
             return Up::ServerLost(error);
         }
-        if goodbye == Goodbye::Said || received == Received::Closed {
-            return Up::Left;
+        match (goodbye, received) {
+            (Goodbye::Said, _) | (Goodbye::None, Received::Closed) => return Up::Left,
+            (Goodbye::Anew, _) => return Up::Anew,
+            (Goodbye::None, _) => {}
+        }
+        if session.start() == Start::WhenSet {
+            // Of what is kept back here no edge will tell.
+            let is_emptied = matches!(received, Received::Drained | Received::WouldBlock);
+            client.flow.unread = !is_emptied || !client.channel.input().is_empty();
+            return Up::Waits;
         }
         match received {
             Received::MoreLikely => {}
@@ -190,6 +201,12 @@ fn down_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, byte
                 return Down::ClientLost;
             }
             channel.consume(taken.drop_bytes);
+            if !taken.insert.is_empty() {
+                client.channel.output().extend_from_slice(&taken.insert);
+                if client.channel.send().is_err() {
+                    return Down::ClientLost;
+                }
+            }
             let come_to = match (taken.news, taken.then) {
                 (News::Refused(error), _) => Some(Down::Refused(error)),
                 (News::None | News::Begins, Then::Rests) => Some(Down::Rests),

@@ -4,11 +4,13 @@ use super::encrypt::FrontTls;
 use super::{ClientStage, Door, Proxy};
 use crate::dialect::Dialect;
 use crate::log::Log;
+use crate::pool::Pool;
 use crate::refusal::Refusal;
 use crate::settings::{Limits, Settings, StartError};
 use crate::upstream::Upstream;
 
-/// Settings whose files were read, and of which nothing can be wrong any more.
+/// Settings whose files were read, and of which nothing can be wrong any more. Each thread gets a clone.
+#[derive(Clone)]
 pub struct Prepared<D> {
     pub(super) door: Door,
     pub(super) dialect: D,
@@ -41,7 +43,7 @@ impl<D: Dialect> Proxy<D> {
         }
         self.upstream = upstream;
         self.door = door;
-        self.pool.set_limit(limits.server_connections);
+        self.pool.with(|pool| pool.set_limit(limits.server_connections));
         self.limits = limits;
         self.log = log;
         for id in self.servers.ids() {
@@ -64,7 +66,7 @@ impl<D: Dialect> Proxy<D> {
 
     /// Why a client that would have to wait for others may not.
     pub(super) fn queue_is_full(&self) -> Option<Refusal> {
-        let ahead = self.pool.queue_ahead()?;
+        let ahead = self.pool.look(Pool::queue_ahead)?;
         (ahead >= self.limits.queued).then(|| {
             let message = format!("every server connection is taken, and {ahead} clients wait already");
             Refusal::new(Refusal::FULL, message)

@@ -6,6 +6,7 @@ use ciphertoll_wire::Response;
 use super::{Backend, Duty, Flow, Introduction, Kind, Proxy, Reuse, Server, ServerStage, Turn, key_of};
 use crate::dialect::{Dialect, Errand, Key, Leaving, Pooling, Session, Settled};
 use crate::log::Level;
+use crate::pool::Local;
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -111,10 +112,16 @@ impl<D: Dialect> Proxy<D> {
             duty: Duty::Idle { since: self.now, errand: self.dialect.nothing() },
         }));
         self.ops.metrics.opened.up();
-        self.ops.warmth.opened(self.now);
-        self.pool.opened(&key);
+        let now = self.now;
+        // Told before others can see that it is: they wait for it then, and open nothing to find out.
+        self.teach(&key);
+        let introduction = self.commons.outlook.with(|outlook| {
+            outlook.warmth.opened(now);
+            std::mem::replace(&mut outlook.introduction, Introduction::Done)
+        });
+        self.pool.with(|pool| pool.opened(&key));
         self.hand_over(id);
-        if std::mem::replace(&mut self.introduction, Introduction::None) == Introduction::Awaited {
+        if introduction == Introduction::Awaited {
             self.again.push(Turn::Accept);
         }
     }
@@ -126,22 +133,38 @@ impl<D: Dialect> Proxy<D> {
         }
         self.upstream.failed();
         self.ops.metrics.not_opened(error);
-        self.ops.warmth.failed(self.now);
-        self.pool.opened(key);
-        let may_wait = error.is_too_many_connections() && self.pool.has_open(key);
+        let now = self.now;
+        let introduction = self.commons.outlook.with(|outlook| {
+            outlook.warmth.failed(now);
+            let introduction = outlook.introduction;
+            if introduction == Introduction::Awaited {
+                outlook.introduction = Introduction::None;
+            }
+            introduction
+        });
+        let has_open = self.pool.with(|pool| {
+            pool.opened(key);
+            pool.has_open(key)
+        });
+        let may_wait = error.is_too_many_connections() && has_open;
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("server", &self.server), ("database", &key.database()), ("reason", error)];
         self.log.event(Level::Warn, "connect-failed", &fields);
         // Those that there are will be given back.
         if !may_wait {
-            if let Some(client) = self.pool.first_waiting(key) {
-                self.refuse(client, &Refusal::not_opened(error));
+            if let Some(client) = self.pool.with(|pool| pool.first_waiting(key)) {
+                self.refuse_anywhere(client, Refusal::not_opened(error));
             }
             self.wanting = true;
         }
-        self.pool.closed(key, id);
+        self.pool.with(|pool| pool.closed(key, id));
+        let was_known = self.dialect.unknown().is_none();
         self.dialect.doubt(error);
-        if std::mem::replace(&mut self.introduction, Introduction::None) == Introduction::Awaited {
+        if was_known && self.dialect.unknown().is_some() {
+            self.commons.outlook.with(|outlook| outlook.introduction = Introduction::None);
+            self.teach(key);
+        }
+        if introduction == Introduction::Awaited {
             self.turn_away(&Refusal::not_opened(error));
         }
     }
@@ -177,8 +200,10 @@ impl<D: Dialect> Proxy<D> {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerStage::Up(backend) = &mut server.stage else { return };
         let idle = Duty::Idle { since: self.now, errand: self.dialect.nothing() };
-        let Duty::Session { session, .. } = std::mem::replace(&mut backend.duty, idle) else { return };
+        let Duty::Session { client, session } = std::mem::replace(&mut backend.duty, idle) else { return };
+        let has_only_come_back = session.can_be_parted();
         match session.leave(&mut backend.facts) {
+            Ok(Leaving::Reset(remains)) if has_only_come_back => self.leave_behind(client, id, remains),
             Ok(leaving) => self.free(id, leaving),
             Err(error) => self.close_server(id, &error.to_string()),
         }
@@ -226,20 +251,24 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
+    /// Why no other client may have a connection, however it is.
+    pub(super) fn not_for_others(&self, id: Id) -> Option<&'static str> {
+        let server = self.servers.get(id)?;
+        let is_over = self.drain.is_some() && self.pooling == Pooling::Session;
+        self.outlived(id)
+            .or(is_over.then_some("the proxy is stopping"))
+            .or((server.reuse == Reuse::Never).then_some("a request to cancel may still be on its way"))
+            .or((self.now.duration_since(server.born) > self.limits.age).then_some("it is old"))
+    }
+
     /// A connection awaits commands: the next client has it, or it waits for one.
     pub(super) fn hand_over(&mut self, id: Id) {
-        if let Some(reason) = self.outlived(id) {
+        if let Some(reason) = self.not_for_others(id) {
             return self.close_server(id, reason);
         }
         let Some(server) = self.servers.get_mut(id) else { return };
-        if self.drain.is_some() && self.pooling == Pooling::Session {
-            return self.close_server(id, "the proxy is stopping");
-        }
-        if server.reuse == Reuse::Never {
-            return self.close_server(id, "a request to cancel may still be on its way");
-        }
-        if self.now.duration_since(server.born) > self.limits.age {
-            return self.close_server(id, "it is old");
+        if server.cancels > 0 {
+            return self.free(id, Leaving::Untouched);
         }
         let key = server.key.clone();
         let since = server.upkeep.idle_since(self.now);
@@ -248,8 +277,9 @@ impl<D: Dialect> Proxy<D> {
         if backend.flow.unread || backend.flow.ended {
             self.again.push(Turn::Down(id));
         }
-        match self.pool.give_back(&key, id) {
-            Some(client) => self.attach(client, id),
+        match self.pool.with(|pool| pool.give_back(&key, id)) {
+            Some(client) if client.thread() == self.commons.thread => self.attach(client, id),
+            Some(client) => self.send_server(id, client),
             // Others may wait for a place that this one has.
             None => self.wanting = true,
         }
@@ -317,7 +347,7 @@ impl<D: Dialect> Proxy<D> {
                 self.let_go(client);
             }
         }
-        self.pool.closed(&server.key, Some(id));
+        self.pool.with(|pool| pool.closed(&server.key, Some(id)));
         self.wanting = true;
     }
 
@@ -333,7 +363,7 @@ impl<D: Dialect> Proxy<D> {
             // The server will notice in any case.
             let _ = backend.channel.close();
         }
-        self.pool.closed(&server.key, Some(id));
+        self.pool.with(|pool| pool.closed(&server.key, Some(id)));
         self.wanting = true;
     }
 }

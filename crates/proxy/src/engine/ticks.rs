@@ -4,7 +4,7 @@ use ciphertoll_net::Error;
 
 use super::park::KEPT;
 use super::{ClientStage, Duty, Proxy, ServerStage};
-use crate::dialect::{Dialect, Pooling, Session};
+use crate::dialect::{Dialect, Order, Pooling, Session, Wanted};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -49,6 +49,7 @@ impl<D: Dialect> Proxy<D> {
     }
 
     fn tick_client(&mut self, id: Id) {
+        self.obey(id);
         let Some(client) = self.clients.get(id) else { return };
         let waited = self.now.duration_since(client.since);
         match client.stage {
@@ -65,6 +66,22 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
+    /// Does what others want to become of a client that has no connection.
+    fn obey(&mut self, id: Id) {
+        let order = match self.clients.get(id).map(|client| &client.stage) {
+            Some(ClientStage::Queued { wanted, .. } | ClientStage::Parked { wanted, .. }) => wanted.order(),
+            _ => Order::None,
+        };
+        match order {
+            Order::None => {}
+            Order::Cancel => drop(self.cancel_waiting(id)),
+            Order::End => {
+                let message = "another client has ended this connection";
+                self.refuse(id, &Refusal::new(Refusal::STOPPING, message));
+            }
+        }
+    }
+
     fn due(&self, id: Id) -> Due {
         let Some(server) = self.servers.get(id) else { return Due::No };
         match &server.stage {
@@ -74,7 +91,11 @@ impl<D: Dialect> Proxy<D> {
                 Duty::Idle { .. } if self.drain.is_some() && self.pooling == Pooling::Session => {
                     Due::Close("the proxy is stopping")
                 }
-                Duty::Kept { since, .. } if self.now.duration_since(*since) >= KEPT => Due::KeepNoMore,
+                Duty::Kept { since, client, .. }
+                    if self.now.duration_since(*since) >= KEPT || self.clients.get(*client).is_none() =>
+                {
+                    Due::KeepNoMore
+                }
                 Duty::Idle { since, .. }
                     if self.now.duration_since(*since) >= self.limits.idle
                         && !self.is_kept_warm(&server.key) =>
@@ -151,6 +172,6 @@ impl<D: Dialect> Proxy<D> {
     }
 }
 
-fn stopping() -> Refusal {
+pub(super) fn stopping() -> Refusal {
     Refusal::new(Refusal::STOPPING, "the proxy is shutting down")
 }

@@ -1,13 +1,15 @@
 //! MySQL's protocol, as the engine speaks it.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::command::encode_quit;
 use ciphertoll_wire::mysql::errand::{Condition, Errand};
+use ciphertoll_wire::mysql::follow::{Diagnostics, begins_with_quit, first_command_bytes};
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
-use ciphertoll_wire::mysql::relay::Remains;
+use ciphertoll_wire::mysql::server::write_err;
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
 use ciphertoll_wire::mysql::{self, Capabilities, Connect, Encryption, Login, Plugin, Terms, Transport};
 use ciphertoll_wire::session::{self, ServerInfo};
@@ -16,11 +18,12 @@ use ciphertoll_wire::{Response, Secret};
 use super::front::{self, Front, Gate, Greeter};
 use super::numbers::Numbers;
 use super::refusal;
-use super::session::{Facts, Session};
-use super::wanted::Wanted;
+use super::session::{Facts, Left, Session};
+use super::shared::INTERRUPTED;
+use super::wanted::{Entry, Wanted};
 use crate::dialect::{
-    self, Admission, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted, Leaving,
-    Parted, Place, Pooling, Settled, Start, Ticket,
+    self, Admission, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted, Leaving, Order,
+    Parted, Place, Pooling, Settled, Start, Takeover, Ticket, Way,
 };
 use crate::mark::{Mark, Marker};
 use crate::refusal::Refusal;
@@ -29,19 +32,28 @@ use crate::url;
 
 /// Challenges for so many clients that nobody notices what drawing them costs.
 const RANDOM_BYTES: usize = 64 * NONCE_BYTES;
-/// What the connection agrees on by which the server becomes known.
+/// Databases that are remembered; clients of others are let in by the server's own word.
+const MAX_KNOWN: usize = 64;
+/// What holds for one connection alone, and clients that share some are not offered: definitions that the server knows the
+/// client to have, and attributes, which stand where texts are looked for.
+const NOT_SHARED: Capabilities = Capabilities::CACHE_METADATA.with(Capabilities::QUERY_ATTRIBUTES);
+/// The first packet of an answer.
+const FIRST_ANSWER: u8 = 1;
+/// What the connection agrees on by which the server becomes known, and those that are opened ahead as long as no client
+/// of their user has come: as some drivers do that are asked for nothing.
 const FIRST_TERMS: Terms = Terms {
-    capabilities: Capabilities::TRANSACTIONS.with(Capabilities::MULTI_RESULTS),
+    capabilities: Capabilities::LONG_FLAG.with(Capabilities::TRANSACTIONS).with(Capabilities::MULTI_RESULTS),
     character_set: UTF8MB4,
 };
 
-/// The protocol, with the one user that logs in.
+/// The protocol, with the users that log in.
+#[derive(Clone)]
 pub struct MySql {
-    user: Arc<str>,
-    password: Secret,
-    mark: Mark,
-    /// The database of clients that name none.
-    database: Option<Arc<str>>,
+    accounts: HashMap<Arc<str>, Account>,
+    /// Each user with his database, the server's URL's first, on the terms that were seen last when a connection was opened.
+    usual: Vec<Key>,
+    /// What each user's last client has agreed on, of those that came to his database.
+    seen: Arc<Mutex<HashMap<Arc<str>, Terms>>>,
     encryption: Encryption,
     transport: Transport,
     /// What clients must know that the kernel says nothing of.
@@ -49,8 +61,29 @@ pub struct MySql {
     /// As the server has greeted last; none before it has, and where that has shown not to hold.
     greeting: Option<Arc<GreetingTemplate>>,
     /// Random bytes that nobody has been given.
-    random: RefCell<Vec<u8>>,
+    random: Random,
     numbers: Numbers,
+    pooling: Pooling,
+    /// "Status flags" of new connections, on whatever terms, that were opened before.
+    known: HashMap<Key, u16>,
+}
+
+/// What a connection has taught of the server.
+#[derive(Clone, Debug)]
+pub struct Lore {
+    greeting: Option<Arc<GreetingTemplate>>,
+    /// "Status flags" of new connections.
+    status: Option<(Key, u16)>,
+}
+
+#[derive(Default)]
+struct Random(RefCell<Vec<u8>>);
+
+/// What was drawn is given once: a clone draws anew.
+impl Clone for Random {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// An account, a database, and what was agreed on.
@@ -61,13 +94,32 @@ pub struct Key {
     terms: Terms,
 }
 
+impl Key {
+    /// The same account and database: on what terms a login is does not change whether it is let in.
+    fn on_any_terms(&self) -> Self {
+        Self { terms: FIRST_TERMS, ..self.clone() }
+    }
+}
+
 /// A client's login, if there is anything to greet it with.
-pub struct Entrance(Option<Front>);
+pub struct Entrance {
+    admission: Admission,
+    front: Option<Front>,
+}
+
+/// A user whom the server knows.
+#[derive(Clone)]
+struct Account {
+    /// The user, and the database of clients that name none.
+    usual: Key,
+    password: Secret,
+    mark: Mark,
+}
 
 impl MySql {
     fn greeter(&self) -> Option<Greeter> {
         let template = Arc::clone(self.greeting.as_ref()?);
-        let mut random = self.random.borrow_mut();
+        let mut random = self.random.0.borrow_mut();
         if random.is_empty() {
             // Many at once: each draw costs OpenSSL a system call.
             random.resize(RANDOM_BYTES, 0);
@@ -79,20 +131,72 @@ impl MySql {
         let drawn = random.split_off(start);
         Some(Greeter::new(template, self.numbers.draw(), *drawn.first_chunk()?))
     }
+
+    fn admitted(&self, admission: Admission) -> front::Admission {
+        match (admission, &self.gate) {
+            (Admission::Granted, _) => front::Admission::Granted,
+            (Admission::Certificate, _) => front::Admission::Certificate,
+            (Admission::PasswordByTcp(_) | Admission::PasswordByUnix, Some(gate)) => {
+                front::Admission::Password(Arc::clone(gate))
+            }
+            (Admission::Denied { uid }, _) => front::Admission::Denied { uid: Some(uid) },
+            // Nobody comes in because there is nothing to prove.
+            (Admission::PasswordByTcp(_) | Admission::PasswordByUnix, None) => {
+                front::Admission::Denied { uid: None }
+            }
+        }
+    }
+
+    fn not_known(&self, other: &str) -> Refusal {
+        let message = match self.usual.as_slice() {
+            [own] => format!("this proxy logs in as '{}' only, and not as '{other}'", own.user),
+            _ => format!("this proxy does not log in as '{other}'"),
+        };
+        Refusal::new(Refusal::WHO, message)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<Arc<str>, Terms>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens ahead from now on what clients have agreed on lately.
+    fn follow_clients(&mut self) {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in &mut self.usual {
+            if let Some(terms) = seen.get(&key.user) {
+                key.terms = *terms;
+            }
+        }
+    }
 }
 
-fn mark_of(user: &User) -> Mark {
-    let mut marker = Marker::default();
-    marker.add(user.name.as_bytes());
-    marker.add(user.password.expose());
-    marker.finish()
+impl Account {
+    fn of(user: &User) -> Self {
+        let mut marker = Marker::default();
+        marker.add(user.name.as_bytes());
+        marker.add(user.password.expose());
+        let database = user.database.as_deref().map(Into::into);
+        Self {
+            usual: Key { user: user.name.as_str().into(), database, terms: FIRST_TERMS },
+            password: user.password.clone(),
+            mark: marker.finish(),
+        }
+    }
 }
 
-fn gate(user: &User) -> Result<Arc<Gate>, StartError> {
-    if user.password.expose().is_empty() {
+/// What clients must know that the kernel says nothing of, or not enough.
+fn gate(settings: &Settings) -> Result<Option<Arc<Gate>>, StartError> {
+    let comes = |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, Listen::Tcp(_)) == by_tcp);
+    let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
+    let proves_by_unix = comes(false) && settings.unix_auth != UnixAuth::Peer;
+    if !proves_by_unix && (certificates || !comes(true)) {
+        return Ok(None);
+    }
+    if let Some(user) = settings.users.iter().find(|user| user.password.expose().is_empty()) {
         return Err(StartError::NoPassword(user.name.clone()));
     }
-    Gate::new(&user.name, &user.password).map(Arc::new).ok_or(StartError::NoRandomBytes)
+    let users = settings.users.iter().map(|user| (user.name.as_str(), &user.password));
+    Gate::of(users).map(Arc::new).map(Some).ok_or(StartError::NoRandomBytes)
 }
 
 impl Dialect for MySql {
@@ -102,28 +206,24 @@ impl Dialect for MySql {
     type Facts = Facts;
     type Session = Session;
     type Errand = Errand;
-    type Remains = Remains;
+    type Remains = Left;
+    type Lore = Lore;
 
     const FIRST_WORD: FirstWord = FirstWord::Proxy;
 
     fn of(settings: &Settings) -> Result<Self, StartError> {
-        let [user] = settings.users.as_slice() else { return Err(StartError::PostgresOnly("[[user]]")) };
-        if settings.pooling == Pooling::Transaction {
-            return Err(StartError::SessionsOnly);
-        }
         if settings.unix_auth == UnixAuth::Scram {
-            return Err(StartError::PostgresOnly("a password on the unix socket"));
+            return Err(StartError::ScramInMySql);
         }
-        if settings.tls.is_some() {
-            return Err(StartError::PostgresOnly("TLS in front"));
-        }
-        let by_tcp = settings.listen.iter().any(|place| matches!(place, Listen::Tcp(_)));
         let server = &settings.server;
+        let accounts: Vec<Account> = settings.users.iter().map(Account::of).collect();
         Ok(Self {
-            user: user.name.as_str().into(),
-            password: user.password.clone(),
-            mark: mark_of(user),
-            database: user.database.as_deref().map(Into::into),
+            usual: accounts.iter().map(|account| account.usual.clone()).collect(),
+            accounts: accounts
+                .into_iter()
+                .map(|account| (Arc::clone(&account.usual.user), account))
+                .collect(),
+            seen: Arc::default(),
             encryption: match server.encryption {
                 url::Encryption::None => Encryption::Plain,
                 url::Encryption::Tls { .. } => Encryption::Tls,
@@ -132,28 +232,36 @@ impl Dialect for MySql {
                 url::Place::Host { .. } => Transport::Tcp,
                 url::Place::Socket(_) => Transport::UnixSocket,
             },
-            gate: if by_tcp { Some(gate(user)?) } else { None },
+            gate: gate(settings)?,
             greeting: None,
-            random: RefCell::default(),
+            random: Random::default(),
             numbers: Numbers::default(),
+            pooling: settings.pooling,
+            known: HashMap::new(),
         })
     }
 
     fn renew(&mut self, newer: Self) {
-        let Self { user, password, mark, database, encryption, transport, gate, .. } = newer;
-        (self.user, self.password, self.mark, self.database) = (user, password, mark, database);
+        let Self { accounts, usual, encryption, transport, gate, .. } = newer;
+        (self.accounts, self.usual) = (accounts, usual);
         (self.encryption, self.transport, self.gate) = (encryption, transport, gate);
+        self.known.clear();
+        let accounts = &self.accounts;
+        self.seen().retain(|user, _| accounts.contains_key(user));
+        self.follow_clients();
     }
 
     fn forget(&mut self) {
-        // Who greets is the same server still.
+        // Who greets is the same server still; whom it lets in may be others.
+        self.known.clear();
     }
 
     fn unknown(&self) -> Option<Key> {
         if self.greeting.is_some() {
             return None;
         }
-        Some(Key { user: Arc::clone(&self.user), database: self.database.clone(), terms: FIRST_TERMS })
+        // Whatever clients agree on, every server takes these.
+        Some(Key { terms: FIRST_TERMS, ..self.usual.first()?.clone() })
     }
 
     fn doubt(&mut self, error: &ciphertoll_net::Error) {
@@ -167,53 +275,79 @@ impl Dialect for MySql {
         );
         if greeting {
             self.greeting = None;
+            self.known.clear();
+        }
+    }
+
+    fn lore(&self, key: &Key) -> Option<Lore> {
+        let key = key.on_any_terms();
+        let status = self.known.get(&key).copied();
+        Some(Lore { greeting: self.greeting.clone(), status: status.map(|status| (key, status)) })
+    }
+
+    fn learn(&mut self, lore: Lore) {
+        if self.greeting != lore.greeting {
+            self.greeting = lore.greeting;
+            self.known.clear();
+        }
+        if let Some((key, status)) = lore.status
+            && (self.known.len() < MAX_KNOWN || self.known.contains_key(&key))
+        {
+            self.known.insert(key, status);
         }
     }
 
     fn front(&self, admission: Admission) -> Entrance {
-        let admission = match (admission, &self.gate) {
-            (Admission::Granted, _) => front::Admission::Granted,
-            (Admission::Denied { uid }, _) => front::Admission::Denied { uid: Some(uid) },
-            (Admission::PasswordByTcp(_), Some(gate)) => front::Admission::Password(Arc::clone(gate)),
-            _ => front::Admission::Denied { uid: None },
-        };
-        Entrance(self.greeter().map(|greeter| Front::new(admission, greeter)))
+        let greeter = self.greeter();
+        let front = greeter.map(|greeter| match admission {
+            Admission::Certificate | Admission::PasswordByTcp(Way::Tls) => {
+                Front::by_tls(self.admitted(admission), greeter)
+            }
+            _ => Front::new(self.admitted(admission), greeter),
+        });
+        Entrance { admission, front }
+    }
+
+    fn front_anew(&self, session: &Session) -> Option<Entrance> {
+        let known = session.known()?;
+        let Entry { admission, way, nonce } = known.entry.clone()?;
+        let template = Arc::clone(self.greeting.as_ref()?);
+        let greeter = Greeter { template, connection_id: known.connection_id, nonce };
+        let front = Front::anew(self.admitted(admission), way, greeter, known.terms);
+        Some(Entrance { admission, front: Some(front) })
     }
 
     fn key(&self, wanted: &Wanted) -> Result<Key, Refusal> {
-        if *wanted.user != *self.user {
-            let (own, other) = (&self.user, &wanted.user);
-            let message = format!("this proxy logs in as '{own}' only, and not as '{other}'");
-            return Err(Refusal::new(Refusal::WHO, message));
-        }
-        let database = match (&wanted.database, &self.database) {
-            (Some(name), Some(own)) if **name == **own => Some(Arc::clone(own)),
-            (Some(name), _) => Some(name.as_str().into()),
-            (None, own) => own.clone(),
+        let account = self.accounts.get(wanted.user.as_str());
+        let own = account.map(|account| &account.usual).ok_or_else(|| self.not_known(&wanted.user))?;
+        let (user, terms) = (Arc::clone(&own.user), wanted.terms);
+        let database = match (&wanted.database, &own.database) {
+            (Some(name), own) if own.as_deref() != Some(name) => Some(name.as_str().into()),
+            (_, own) => own.clone(),
         };
-        Ok(Key { user: Arc::clone(&self.user), database, terms: wanted.terms })
+        if database == own.database {
+            self.seen().insert(Arc::clone(&user), terms);
+        }
+        Ok(Key { user, database, terms })
     }
 
     fn usual_keys(&self) -> &[Key] {
-        // What a client will agree on is not known before it comes.
-        &[]
+        &self.usual
     }
 
     fn mark(&self, key: &Key) -> Option<Mark> {
-        (key.user == self.user).then_some(self.mark)
+        self.accounts.get(&key.user).map(|account| account.mark)
     }
 
     fn login(&self, key: &Key) -> Option<Dialing> {
-        if key.user != self.user {
-            return None;
-        }
+        let account = self.accounts.get(&key.user)?;
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
         let login = Arc::new(Login {
             database: key.database.as_deref().map(ToOwned::to_owned),
             encryption: self.encryption,
             transport: self.transport,
             plugin,
-            ..Login::new(self.user.to_string(), self.password.clone())
+            ..Login::new(key.user.to_string(), account.password.clone())
         });
         let machine = Connect::pooled(Arc::clone(&login), key.terms);
         Some(Dialing { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
@@ -225,39 +359,69 @@ impl Dialect for MySql {
 
     fn facts(&mut self, key: &Key, info: ServerInfo) -> Option<Facts> {
         let ServerInfo::MySql(info) = info else { return None };
-        if self.greeting.as_deref() != Some(&info.greeting) {
-            self.greeting = Some(Arc::new(info.greeting.clone()));
+        self.follow_clients();
+        let greeting = match self.pooling {
+            Pooling::Session => info.greeting.clone(),
+            Pooling::Transaction => info.greeting.clone().without(NOT_SHARED),
+        };
+        if self.greeting.as_deref() != Some(&greeting) {
+            self.greeting = Some(Arc::new(greeting));
+            self.known.clear();
         }
-        Some(Facts::of(&info, key.database.as_deref().map(ToOwned::to_owned)))
+        let facts = Facts::of(&info, key.database.as_deref().map(ToOwned::to_owned));
+        if self.pooling == Pooling::Transaction
+            && (self.known.len() < MAX_KNOWN || self.known.contains_key(&key.on_any_terms()))
+        {
+            self.known.insert(key.on_any_terms(), facts.status);
+        }
+        Some(facts)
     }
 
-    fn greet_early(&self, _: &Key, _: &mut Wanted, _: Ticket, _: &mut Vec<u8>) -> Greeted {
-        Greeted::NotYet
+    fn greet_early(&self, key: &Key, wanted: &mut Wanted, _: Ticket, out: &mut Vec<u8>) -> Greeted {
+        match self.known.get(&key.on_any_terms()) {
+            Some(status) if wanted.greet(*status, &self.numbers, out).is_ok() => Greeted::Done,
+            _ => Greeted::NotYet,
+        }
     }
 
     fn begin(
         &self,
         wanted: Wanted,
-        _: Place,
+        place: Place,
         facts: &mut Facts,
         to_server: &mut Vec<u8>,
     ) -> Result<Session, (Wanted, session::Error)> {
-        Session::begin(&wanted, facts, &self.numbers, to_server).map_err(|error| (wanted, error.into()))
+        match self.pooling {
+            Pooling::Session => Session::begin(&wanted, facts, &self.numbers, to_server)
+                .map_err(|error| (wanted, error.into())),
+            Pooling::Transaction => Session::share(wanted, place, facts, &self.numbers, to_server)
+                .map_err(|not_begun| (not_begun.wanted, not_begun.error.into())),
+        }
     }
 
     fn reset(
         &self,
-        remains: Remains,
+        left: Left,
         facts: &mut Facts,
         to_server: &mut Vec<u8>,
     ) -> Result<Errand, session::Error> {
+        facts.prepared.clear();
         // A session that was not told how it began has not begun, and leaves nothing to be reset.
         let beginning = facts.beginning.as_ref().ok_or(mysql::Error::NotReset)?;
-        Ok(Errand::reset(facts.capabilities, beginning, remains, to_server)?)
+        Ok(Errand::reset(facts.capabilities, beginning, left.remains, to_server)?)
+    }
+
+    fn takeover(&self, _: Self::Remains) -> Takeover {
+        // Commands are answered one by one: those behind a reset that has failed would be heard.
+        Takeover::WhenReset
     }
 
     fn ping(&self, facts: &mut Facts, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
         Ok(Errand::ping(facts.capabilities, to_server))
+    }
+
+    fn is_held(&self, left: &Left) -> bool {
+        left.diagnostics == Diagnostics::Some
     }
 
     fn nothing(&self) -> Errand {
@@ -283,18 +447,26 @@ impl dialect::Front for Entrance {
     type Wanted = Wanted;
 
     fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> FrontStep<Wanted> {
-        match &mut self.0 {
-            Some(front) => front.step(input, out),
-            None => FrontStep::HangUp("there is nothing to greet it with"),
+        let Some(front) = &mut self.front else {
+            return FrontStep::HangUp("there is nothing to greet it with");
+        };
+        match front.step(input, out) {
+            FrontStep::Login(mut wanted) => {
+                wanted.entry = Some(front.entry(self.admission));
+                FrontStep::Login(wanted)
+            }
+            step => step,
         }
     }
 
-    fn encrypted(&mut self, _: Option<String>) {
-        // It was not offered.
+    fn encrypted(&mut self, name: Option<String>) {
+        if let Some(front) = &mut self.front {
+            front.encrypted(name);
+        }
     }
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        match &self.0 {
+        match &self.front {
             Some(front) => front.refuse(refusal, out),
             None => refusal::write_unasked(refusal, out),
         }
@@ -303,22 +475,32 @@ impl dialect::Front for Entrance {
 
 impl dialect::Wanted for Wanted {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        refusal::write(refusal, self.sequence, out);
+        let sequence = if self.was_greeted() { FIRST_ANSWER } else { self.sequence };
+        refusal::write(refusal, sequence, out);
     }
 
-    fn is_goodbye(&self, _: &[u8]) -> bool {
-        false
+    fn is_goodbye(&self, input: &[u8]) -> bool {
+        // It has just said something: nothing of that was ended yet.
+        self.forget_cancel();
+        begins_with_quit(input)
     }
 
-    fn cancel(&self, _: &[u8], _: &mut Vec<u8>) -> Option<usize> {
-        None
+    fn order(&self) -> Order {
+        Self::order(self)
+    }
+
+    fn cancel(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+        let bytes = first_command_bytes(input)?;
+        self.forget_cancel();
+        write_err(out, FIRST_ANSWER, &INTERRUPTED).ok()?;
+        Some(bytes)
     }
 }
 
 impl dialect::Session for Session {
     type Wanted = Wanted;
     type Facts = Facts;
-    type Remains = Remains;
+    type Remains = Left;
 
     fn start(&self) -> Start {
         Self::start(self)
@@ -332,8 +514,8 @@ impl dialect::Session for Session {
         Ok(())
     }
 
-    fn client_said(&mut self, input: &[u8], _: &mut Facts) -> Result<FromClient, session::Error> {
-        Ok(self.from_client(input)?)
+    fn client_said(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromClient, session::Error> {
+        Ok(self.from_client(input, facts)?)
     }
 
     fn server_said(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromServer, session::Error> {
@@ -348,20 +530,19 @@ impl dialect::Session for Session {
         Self::refuse(self, refusal, out);
     }
 
-    fn ask(&mut self, _: &mut Vec<u8>) -> Result<(), session::Error> {
-        Ok(())
+    fn ask(&mut self, facts: &Facts, to_server: &mut Vec<u8>) -> Result<(), session::Error> {
+        Ok(Self::ask(self, facts, to_server)?)
     }
 
     fn can_be_parted(&self) -> bool {
-        false
+        Self::can_be_parted(self)
     }
 
-    fn part(self, _: &mut Facts) -> Result<Parted<Wanted, Remains>, session::Error> {
-        let leaving = Self::leave(&self);
-        Ok(Parted { wanted: None, leaving })
+    fn part(self, _: &mut Facts) -> Result<Parted<Wanted, Left>, session::Error> {
+        Ok(Self::part(self))
     }
 
-    fn leave(self, _: &mut Facts) -> Result<Leaving<Remains>, session::Error> {
+    fn leave(self, _: &mut Facts) -> Result<Leaving<Left>, session::Error> {
         Ok(Self::leave(&self))
     }
 }

@@ -1,17 +1,25 @@
 //! One client on one server connection: what is said between the two, and what must be said before and after.
 
+use ciphertoll_wire::mysql::adopt::{Adopt, Flavour};
 use ciphertoll_wire::mysql::beginning::{Beginning, Learning};
+use ciphertoll_wire::mysql::command::encode_query_on;
+use ciphertoll_wire::mysql::follow::Diagnostics;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{Relay, Remains, Rest};
 use ciphertoll_wire::mysql::server::write_ok;
-use ciphertoll_wire::mysql::{Capabilities, Error, Response, ServerInfo};
+use ciphertoll_wire::mysql::statements::PreparedHere;
+use ciphertoll_wire::mysql::{Capabilities, Error, Response, ServerInfo, Terms};
 use ciphertoll_wire::relay;
 
-use super::numbers::{Listed, Numbers, OWN};
+use super::numbers::{Listed, Named, Numbers, OWN};
 use super::refusal;
-use super::wanted::Wanted;
+use super::shared::{Purpose, Shared};
+use super::wanted::{Entry, Wanted};
 use crate::dialect::{FromClient, FromServer, Leaving, News, Start};
 use crate::refusal::Refusal;
+
+/// Answered with an OK, as a KILL is.
+const DO_NOTHING: &str = "DO 0";
 
 /// What is known of a server connection.
 #[derive(Debug)]
@@ -26,24 +34,57 @@ pub struct Facts {
     pub database: Option<String>,
     /// How its sessions begin; none before the first one, which finds out.
     pub beginning: Option<Beginning>,
+    /// Whose names of settings the server knows.
+    pub flavour: Flavour,
+    /// The statements that its client has prepared, where sessions are parted.
+    pub prepared: PreparedHere,
+}
+
+/// What its reset must know of a session, and whether others must wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Left {
+    /// For the reset.
+    pub remains: Remains,
+    /// What its client may still ask for.
+    pub diagnostics: Diagnostics,
 }
 
 /// A client's session on a server connection that was idle and reset.
 #[derive(Debug)]
 pub struct Session {
-    relay: Relay,
+    pub(super) relay: Relay,
     /// The server is asked how sessions begin.
-    learning: Option<Learning>,
+    pub(super) learning: Option<Learning>,
+    /// What is said and asked for the client, where sessions are parted.
+    pub(super) errand: Option<(Purpose, Adopt)>,
     /// Where the client is.
-    client: Client,
+    pub(super) client: Client,
     /// The server was sent something of the client's.
-    touched: bool,
-    listed: Listed,
+    pub(super) touched: bool,
+    pub(super) whose: Whose,
+    pub(super) known: Known,
+}
+
+/// Whose a session is.
+#[derive(Debug)]
+pub(super) enum Whose {
+    /// One client's, all of it.
+    Alone(Listed),
+    /// One client's until its transaction ends.
+    Shared(Box<Shared>),
+}
+
+/// What is known of a client, for when it logs in anew.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) entry: Option<Entry>,
+    pub(super) terms: Terms,
+    pub(super) connection_id: u32,
 }
 
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Client {
+pub(super) enum Client {
     /// It waits for the packet with this number, which ends its login.
     LoggingIn { sequence: u8 },
     /// It was told that it may begin, in the packet with this number.
@@ -59,7 +100,16 @@ impl Facts {
             status: server.greeting.status(),
             database,
             beginning: None,
+            flavour: Flavour::of(&server.version),
+            prepared: PreparedHere::default(),
         }
+    }
+}
+
+impl Known {
+    pub(super) fn of(wanted: &Wanted) -> Self {
+        let Wanted { entry, terms, connection_id, .. } = wanted;
+        Self { entry: entry.clone(), terms: *terms, connection_id: *connection_id }
     }
 }
 
@@ -83,15 +133,29 @@ impl Session {
         Ok(Self {
             relay: Relay::new(facts.capabilities).with_own_numbers(OWN),
             learning,
+            errand: None,
             client,
             touched: false,
-            listed: numbers.list(wanted.connection_id, facts.connection_id),
+            whose: Whose::Alone(numbers.list(wanted.connection_id, Some(facts.connection_id))),
+            known: Known::of(wanted),
         })
+    }
+
+    /// What is known of its client; none amid an answer, when nobody logs in anew.
+    pub(super) fn known(&self) -> Option<&Known> {
+        matches!(self.relay.rest(), Rest::Clean(_)).then_some(&self.known)
     }
 
     /// When the client is told that it may begin.
     pub fn start(&self) -> Start {
-        if self.learning.is_some() { Start::WhenSet } else { Start::Now }
+        let is_stopped = match &self.whose {
+            Whose::Alone(_) => false,
+            Whose::Shared(shared) => {
+                shared.is_stopped()
+                    || matches!(&self.errand, Some((purpose, _)) if *purpose != Purpose::Early)
+            }
+        };
+        if self.learning.is_some() || is_stopped { Start::WhenSet } else { Start::Now }
     }
 
     /// Appends what a client is told that may begin.
@@ -101,48 +165,78 @@ impl Session {
     }
 
     /// Looks at the client's next bytes, those that were not passed on before and newer ones. An error is the client's.
-    pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
+    pub fn from_client(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromClient, Error> {
+        if let Whose::Shared(_) = self.whose {
+            return self.shared_from_client(input, facts);
+        }
         let relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
         self.touched |= pass_bytes > 0;
         let mut taken = FromClient { pass_bytes, drop_bytes: 0, insert: Vec::new(), goodbye };
-        let rest = &input[pass_bytes..];
-        if let Some((kill, bytes)) = self.relay.kill(rest) {
-            self.relay.replace_kill(rest)?;
-            self.touched = true;
-            taken.drop_bytes = bytes;
-            // The server says itself that it knows nobody of a number that is not its own.
-            kill.encode(self.listed.name(kill.number).unwrap_or(kill.number), &mut taken.insert)?;
-        }
+        taken.drop_bytes = self.kill(&input[pass_bytes..], facts, &mut taken.insert)?;
         Ok(taken)
+    }
+
+    /// Sends a KILL of a number of the proxy's own on with the server's, if the client's next command is one: its length.
+    pub(super) fn kill(&mut self, rest: &[u8], facts: &Facts, insert: &mut Vec<u8>) -> Result<usize, Error> {
+        let Some((kill, bytes)) = self.relay.kill(rest) else { return Ok(0) };
+        self.relay.replace_kill(rest)?;
+        self.touched = true;
+        match self.listed().name(kill.number, kill.target) {
+            Named::Server(number) => kill.encode(number, insert)?,
+            // The server says itself that it knows nobody of a number that is not its own.
+            Named::Nobody => kill.encode(kill.number, insert)?,
+            Named::Told => encode_query_on(facts.capabilities, insert, DO_NOTHING)?,
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn listed(&mut self) -> &mut Listed {
+        match &mut self.whose {
+            Whose::Alone(listed) => listed,
+            Whose::Shared(shared) => &mut shared.carried.listed,
+        }
     }
 
     /// Looks at the server's next bytes, those that were neither skipped nor passed on before and newer ones. After an
     /// error the connection is of no more use.
     pub fn from_server(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromServer, Error> {
         let mut rest = input;
-        let mut news = News::None;
-        if let Some(learning) = &mut self.learning {
-            match learning.step(&mut rest) {
-                Ok(Response::NeedInput) => {
-                    return Ok(FromServer { skip_bytes: input.len() - rest.len(), ..FromServer::default() });
-                }
-                Ok(Response::Done(beginning)) => {
-                    facts.beginning = Some(beginning);
-                    let (Client::LoggingIn { sequence } | Client::LoggedIn { sequence }) = self.client;
-                    self.client = Client::LoggedIn { sequence };
-                    news = News::Begins;
-                }
-                Err(error @ Error::Server { .. }) => news = News::Refused(error.into()),
-                Err(error) => return Err(error),
-            }
-            self.learning = None;
-        }
+        let news = self.learn(&mut rest, facts)?;
         let skip_bytes = input.len() - rest.len();
+        if let Whose::Shared(_) = self.whose {
+            return self.shared_from_server(input, skip_bytes, news, facts);
+        }
+        if self.learning.is_some() {
+            return Ok(FromServer { skip_bytes, ..FromServer::default() });
+        }
         let pass_bytes = self.relay.from_server(rest)?;
         if let Rest::Clean(_) = self.relay.rest() {
-            self.listed.all_answered();
+            self.listed().all_answered();
         }
         Ok(FromServer { skip_bytes, news, pass_bytes, ..FromServer::default() })
+    }
+
+    /// Reads how sessions begin, if that is asked.
+    fn learn(&mut self, rest: &mut &[u8], facts: &mut Facts) -> Result<News, Error> {
+        let Some(learning) = &mut self.learning else { return Ok(News::None) };
+        let news = match learning.step(rest) {
+            Ok(Response::NeedInput) => return Ok(News::None),
+            Ok(Response::Done(beginning)) => {
+                facts.beginning = Some(beginning);
+                self.begins();
+                News::Begins
+            }
+            Err(error @ Error::Server { .. }) => News::Refused(error.into()),
+            Err(error) => return Err(error),
+        };
+        self.learning = None;
+        Ok(news)
+    }
+
+    /// The client is told that it may begin, if it waits for that.
+    pub(super) fn begins(&mut self) {
+        let (Client::LoggingIn { sequence } | Client::LoggedIn { sequence }) = self.client;
+        self.client = Client::LoggedIn { sequence };
     }
 
     /// Whether the client can be told more of what has become of the server.
@@ -160,17 +254,24 @@ impl Session {
     }
 
     /// What is left behind.
-    pub fn leave(&self) -> Leaving<Remains> {
+    pub fn leave(&self) -> Leaving<Left> {
         if self.learning.is_some() {
             return Leaving::Close("the client left before its session began");
         }
+        let (listed, diagnostics) = match &self.whose {
+            Whose::Alone(listed) => (listed, Diagnostics::None),
+            Whose::Shared(shared) => (&shared.carried.listed, shared.diagnostics),
+        };
         match self.relay.rest() {
             Rest::Unknown(reason) => Leaving::Close(reason),
-            Rest::Clean(_) if self.listed.is_named() => {
+            Rest::Clean(_) if listed.is_named() => {
                 Leaving::Close("a KILL is on its way to it, and must not hit another client")
             }
             Rest::Clean(_) if !self.touched => Leaving::Untouched,
-            Rest::Clean(remains) => Leaving::Reset(remains),
+            Rest::Clean(_) if self.errand.is_some() => {
+                Leaving::Close("the client left before all was answered that was asked for it")
+            }
+            Rest::Clean(remains) => Leaving::Reset(Left { remains, diagnostics }),
         }
     }
 }

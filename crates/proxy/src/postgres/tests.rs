@@ -19,6 +19,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         tls: None,
         iterations: Iterations { by_unix: 1, by_tcp: Gate::USUAL_ITERATIONS },
         pooling: Pooling::Transaction,
+        threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
     }
 }

@@ -235,6 +235,91 @@ fn settings_that_can_be_wrong_are_made_before_the_client_begins() {
     assert_eq!(session.leave(&mut known).unwrap(), Leaving::Reset(TransactionStatus::Idle));
 }
 
+/// A session of somebody who was elsewhere, where another one was; what the server is told first is in the bytes.
+fn taken(known: &mut Facts) -> (Session, Vec<u8>) {
+    let mut to_server = Vec::new();
+    let wanted = wanted(&[("application_name", "next"), ("statement_timeout", "5")]);
+    (Session::share(wanted, Place::Taken, known, &mut to_server).unwrap(), to_server)
+}
+
+#[test]
+fn a_connection_of_another_one_is_reset_in_front_of_what_is_said_first() {
+    let mut known = facts();
+    known.parameters.set(b"TimeZone", b"Asia/Tokyo").unwrap();
+    let (session, to_server) = taken(&mut known);
+    assert_eq!(session.start(), Start::Now);
+    assert_eq!(known.parameters.get(b"TimeZone"), Some(&b"UTC"[..]), "as it will be");
+    assert_eq!(known.parameters.get(b"application_name"), Some(&b"next"[..]));
+    assert!(session.untold(&known).is_some());
+    let holds = |text: &[u8]| to_server.windows(text.len()).any(|window| window == text);
+    assert!(holds(b"DISCARD ALL\0") && holds(b"statement_timeout") && !holds(b"S\0\0\0\x04"), "no Sync");
+
+    let mut own = Vec::new();
+    for command in [&b"DISCARD ALL\0"[..], b"BEGIN\0", b"SELECT 1\0", b"SELECT 1\0", b"COMMIT\0"] {
+        let length = u32::try_from(4 + command.len()).unwrap().to_be_bytes();
+        own.extend([&b"1\0\0\0\x042\0\0\0\x04C"[..], &length, command].concat());
+    }
+    own.extend(b"3\0\0\0\x04");
+    let theirs = answer(TransactionStatus::Idle);
+    let down = [&own[..], &theirs[..]].concat();
+    for piece in 1..=down.len() {
+        let mut known = facts();
+        let (mut session, _) = taken(&mut known);
+        assert_eq!(session.from_client(&query(), &mut known).unwrap().pass_bytes, query().len());
+        let (mut passed, mut held) = (Vec::new(), Vec::new());
+        let mut then = Then::GoesOn;
+        for piece in down.chunks(piece) {
+            held.extend_from_slice(piece);
+            let answers = session.from_server(&held, &mut known).unwrap();
+            held.drain(..answers.skip_bytes);
+            passed.extend(held.drain(..answers.pass_bytes));
+            then = answers.then;
+        }
+        assert_eq!((passed, then), (theirs.clone(), Then::Rests), "{piece}");
+        let left = session.part(&mut known).unwrap().leaving;
+        assert_eq!(left, Leaving::Reset(TransactionStatus::Idle));
+    }
+}
+
+#[test]
+fn what_is_behind_the_first_sync_waits_until_the_reset_is_answered() {
+    let batch = [&b"P\0\0\0\x09\0S\0\0\0"[..], b"S\0\0\0\x04"].concat();
+    let up = [&batch[..], &batch, &query()].concat();
+    for piece in 1..=up.len() {
+        let mut known = facts();
+        let (mut session, _) = taken(&mut known);
+        let (mut passed, mut held) = (Vec::new(), Vec::new());
+        for piece in up.chunks(piece) {
+            held.extend_from_slice(piece);
+            let bytes = session.from_client(&held, &mut known).unwrap().pass_bytes;
+            passed.extend(held.drain(..bytes));
+        }
+        assert_eq!((passed, session.start()), (batch.clone(), Start::WhenSet), "{piece}");
+        let answered = session.from_server(b"3\0\0\0\x04", &mut known).unwrap();
+        assert!(matches!(answered.news, News::Begins), "{answered:?}");
+        assert!(session.untold(&known).is_none(), "it is amid answers");
+        let rest = session.from_client(&held, &mut known).unwrap().pass_bytes;
+        assert_eq!((rest, session.start()), (up.len() - batch.len(), Start::Now), "{piece}");
+    }
+    // Without one all of it goes: the server skips it all.
+    let mut known = facts();
+    let (mut session, _) = taken(&mut known);
+    let up = [query(), query()].concat();
+    assert_eq!(session.from_client(&up, &mut known).unwrap().pass_bytes, up.len());
+    assert_eq!(session.start(), Start::Now);
+}
+
+#[test]
+fn a_connection_whose_reset_fails_is_of_no_more_use() {
+    let mut known = facts();
+    let (mut session, _) = taken(&mut known);
+    let report = Report { severity: Severity::Error, sqlstate: *b"57014", message: b"canceled" };
+    let no = written(|out| write_error(out, &report).unwrap());
+    assert!(session.from_server(&no, &mut known).is_err());
+    let (session, _) = taken(&mut known);
+    assert!(matches!(session.leave(&mut known).unwrap(), Leaving::Close(_)), "nobody knows how it is");
+}
+
 #[test]
 fn who_is_between_answers_can_be_told_more() {
     let (mut session, mut known) = (plain(), facts());

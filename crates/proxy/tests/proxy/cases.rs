@@ -208,7 +208,7 @@ fn await_active(control: &mut Client, sql: &str) {
     }
 }
 
-fn cancel_request(process_id: u32, key: &[u8]) -> Vec<u8> {
+pub(crate) fn cancel_request(process_id: u32, key: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_cancel_request(&mut bytes, process_id, &CancelKey::new(key.to_vec()).expect("a key"));
     bytes

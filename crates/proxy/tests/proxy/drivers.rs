@@ -9,7 +9,9 @@ use crate::Case;
 use crate::say;
 use crate::site::Site;
 
-pub(crate) const CASES: [Case; 6] = [
+pub(crate) const CASES: [Case; 8] = [
+    ("driver: psql", psql),
+    ("driver: tokio-postgres", tokio_postgres),
     ("driver: psycopg2", |site| python(site, "psycopg2")),
     ("driver: psycopg", |site| python(site, "psycopg")),
     ("driver: asyncpg", |site| python(site, "asyncpg")),
@@ -19,16 +21,38 @@ pub(crate) const CASES: [Case; 6] = [
 ];
 
 /// What the packages of the drivers are for; another one may be earlier in PATH.
-const PYTHON: &str = "/usr/bin/python3";
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 const JDBC: &str = "/usr/share/java/postgresql.jar";
 
+fn psql(site: &mut Site) {
+    // Site::open looks for it.
+    same(site, || {
+        let mut command = Command::new("psql");
+        command.args(["-X", "-A", "-v", "ON_ERROR_STOP=1", "-f"]).arg(sources().join("drivers.sql"));
+        command
+    });
+}
+
+fn tokio_postgres(site: &mut Site) {
+    let Some(program) = example("driver_tokio_postgres") else { return };
+    same(site, || Command::new(&program));
+}
+
+/// Whether Python has this module.
+pub(crate) fn imports(module: &str) -> bool {
+    let mut python = Command::new(PYTHON);
+    python.args(["-c", &format!("import {module}")]).stderr(Stdio::null());
+    python.status().is_ok_and(|status| status.success())
+}
+
+/// Whether there are Java, and a driver in this file.
+pub(crate) fn compiles_with(driver: &str) -> bool {
+    let compiles = Command::new("javac").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    compiles.is_ok() && Path::new(driver).exists()
+}
+
 fn python(site: &mut Site, driver: &str) {
-    let imports = Command::new(PYTHON)
-        .args(["-c", &format!("import {driver}")])
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !imports {
+    if !imports(driver) {
         return missing(&format!("{driver} is not here (the package python3-{driver})"), Required::Always);
     }
     same(site, || {
@@ -39,8 +63,7 @@ fn python(site: &mut Site, driver: &str) {
 }
 
 fn jdbc(site: &mut Site) {
-    let compiles = Command::new("javac").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if compiles.is_err() || !Path::new(JDBC).exists() {
+    if !compiles_with(JDBC) {
         let what = "JDBC is not here (the packages default-jdk-headless and libpostgresql-jdbc-java)";
         return missing(what, Required::Always);
     }
@@ -73,14 +96,14 @@ fn pgx(site: &mut Site) {
 
 /// Whether CI has it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Required {
+pub(crate) enum Required {
     /// Our set-up installs it.
     Always,
     /// Only where its language is.
     WhereFetched,
 }
 
-fn missing(what: &str, required: Required) {
+pub(crate) fn missing(what: &str, required: Required) {
     let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
     assert!(!in_ci || required == Required::WhereFetched, "in CI nothing is skipped: {what}");
     say(&format!("skipped: {what}"));
@@ -102,13 +125,9 @@ fn same(site: &mut Site, program: impl Fn() -> Command) {
             .env("PGDATABASE", server.database())
             .env("PGSSLMODE", encryption)
             .stdin(Stdio::null());
-        let Output { status, stdout, stderr } = command.output().expect("the program runs");
-        let stderr = String::from_utf8_lossy(&stderr);
-        assert!(status.success(), "by {encryption}: {stderr}");
-        String::from_utf8(stdout).expect("text")
+        said_by(&mut command, encryption)
     };
     let direct = through(site.server_port(), "require", site.server());
-    assert!(direct.lines().count() > 5, "it has done too little: {direct}");
     let proxy = site.proxy_at("tcp:127.0.0.1:0", &site.url(""), PathBuf::new(), 0, &["--pool-size", "2"]);
     for round in ["first", "second"] {
         let proxied = through(proxy.port, "disable", site.server());
@@ -116,12 +135,35 @@ fn same(site: &mut Site, program: impl Fn() -> Command) {
     }
 }
 
-fn sources() -> PathBuf {
+/// What the program has printed, which must be something.
+pub(crate) fn said_by(command: &mut Command, way: &str) -> String {
+    let Output { status, stdout, stderr } = command.output().expect("the program runs");
+    let stderr = String::from_utf8_lossy(&stderr);
+    let said = String::from_utf8(stdout).expect("text");
+    assert!(status.success(), "by {way}: {said}{stderr}");
+    assert!(said.lines().count() > 2, "by {way} it has done too little: {said}");
+    said
+}
+
+pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/drivers")
 }
 
 /// Where scripts/fetch-drivers puts what it fetches: `drivers` in the target directory.
-fn fetched() -> PathBuf {
+pub(crate) fn fetched() -> PathBuf {
     let test = std::env::current_exe().expect("our own path");
     test.ancestors().nth(3).expect("tests lie three below the target directory").join("drivers")
+}
+
+/// A program of `oracles`, in whose dependencies drivers are; it says so where there is none.
+pub(crate) fn example(name: &str) -> Option<PathBuf> {
+    let test = std::env::current_exe().expect("our own path");
+    let profile = test.ancestors().nth(2).expect("tests lie two below the profile");
+    let program = profile.join("examples").join(name);
+    if !program.is_file() {
+        let what = format!("{name} is not here (cargo build -p ciphertoll-oracles --examples)");
+        missing(&what, Required::Always);
+        return None;
+    }
+    Some(program)
 }

@@ -4,14 +4,18 @@ use std::io::{Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ciphertoll_wire::postgres::command::{encode_query, encode_sync};
+use ciphertoll_wire::postgres::errand::Errand;
+
 use crate::Case;
 use crate::cases::one;
 use crate::site::{LONG, Proxy, Raw, Site};
 
-pub(crate) const CASES: [Case; 7] = [
+pub(crate) const CASES: [Case; 8] = [
     ("garbage from a client ends that client only", garbage),
     ("a client that does not read stops nobody", deaf),
     ("clients that vanish at any byte", vanish),
+    ("what stands behind a reset that fails is not heard", unheard),
     ("a server process that is killed is told of", killed),
     ("a server that does not verify is not spoken to", unverified),
     ("a server whose processes are killed under load", killed_under_load),
@@ -35,6 +39,45 @@ fn garbage(site: &mut Site) {
     assert_eq!(one(&mut bystander, "SELECT 1"), "1");
 }
 
+/// What connections that change hands without waiting rely on: the proxy passes it on as a client's here.
+fn unheard(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mut raw = proxy.raw(&[]);
+    raw.answer();
+    let take_over = |sql: &str| {
+        let mut bytes = Vec::new();
+        Errand::take_over([("application_name", "next")], &mut bytes).expect("a reset");
+        encode_query(&mut bytes, sql).expect("a query");
+        bytes
+    };
+    raw.query("SET application_name = 'last'; SET work_mem = '7MB'");
+    raw.answer();
+    raw.send(&take_over("SELECT 1/0"));
+    assert_eq!(
+        Raw::error_state(&raw.answer()).as_deref(),
+        Some("22012"),
+        "it is heard where nothing is wrong"
+    );
+    raw.query("SELECT current_setting('application_name') || current_setting('work_mem')");
+    let row = raw.answer().into_iter().find(|(kind, _)| *kind == b'D').expect("a row");
+    assert!(row.1.ends_with(b"next4MB"), "what was set is not undone by an error behind it: {row:?}");
+    // In a transaction there is no DISCARD ALL.
+    for sql in ["DROP TABLE IF EXISTS heard", "CREATE TABLE heard (n int)", "BEGIN"] {
+        raw.query(sql);
+        raw.answer();
+    }
+    let mut bytes = take_over("COMMIT; INSERT INTO heard VALUES (1)");
+    encode_query(&mut bytes, "SELECT 'leaked'").expect("a query");
+    encode_sync(&mut bytes);
+    raw.send(&bytes);
+    let answer = raw.answer();
+    assert_eq!(Raw::error_state(&answer).as_deref(), Some("25001"));
+    assert!(!answer.iter().any(|(kind, _)| b"DC".contains(kind)), "{answer:?}");
+    raw.query("ROLLBACK");
+    raw.answer();
+    assert_eq!(one(&mut proxy.client(), "SELECT count(*) FROM heard"), "0");
+}
+
 fn deaf(site: &mut Site) {
     const BYTES: usize = 32 << 20;
     let proxy = site.proxy(&[]);
@@ -53,7 +96,7 @@ fn deaf(site: &mut Site) {
     let writer = thread::spawn(move || {
         let sql = format!("SELECT '{}'", "y".repeat(1 << 20));
         let mut bytes = Vec::new();
-        ciphertoll_wire::postgres::command::encode_query(&mut bytes, &sql).expect("a query");
+        encode_query(&mut bytes, &sql).expect("a query");
         (0..16).try_for_each(|_| sender.write_all(&bytes))
     });
     for _ in 0..16 {
@@ -71,7 +114,7 @@ fn vanish(site: &mut Site) {
     let database = site.server().database();
     ciphertoll_wire::postgres::startup::encode_startup(&mut whole, &[("user", user), ("database", database)])
         .expect("a start-up");
-    ciphertoll_wire::postgres::command::encode_query(&mut whole, "SELECT 1").expect("a query");
+    encode_query(&mut whole, "SELECT 1").expect("a query");
     for cut in 0..=whole.len() {
         let mut raw = proxy.raw_silent();
         raw.send(&whole[..cut]);

@@ -33,13 +33,13 @@ pub(crate) const CASES: [Case; 7] = [
 ];
 
 /// Certificates and where they are.
-struct Papers {
+pub(crate) struct Papers {
     directory: tempfile::TempDir,
-    authority: Authority,
+    pub(crate) authority: Authority,
 }
 
 impl Papers {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let authority = Authority::generate().expect("an authority");
         let papers = Self { directory: tempfile::tempdir().expect("a directory"), authority };
         fs::write(papers.path("ca.pem"), papers.authority.certificate_pem().expect("PEM"))
@@ -48,7 +48,7 @@ impl Papers {
         papers
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -57,15 +57,21 @@ impl Papers {
         self.write("proxy", &self.authority.issue(ServerKey::P256).expect("a certificate"));
     }
 
-    fn write(&self, name: &str, certificate: &Certificate) {
+    pub(crate) fn write(&self, name: &str, certificate: &Certificate) {
         fs::write(self.path(&format!("{name}.pem")), &certificate.certificate_pem).expect("ours to write");
         let key = String::from_utf8(certificate.key_pem.clone()).expect("PEM is text");
         write_secret(&self.path(&format!("{name}.key")), &key);
     }
 
-    fn proxy(&self, site: &mut Site, more: &[&str]) -> Proxy {
+    /// What a proxy is told of its certificate.
+    pub(crate) fn arguments(&self) -> [String; 4] {
         let [certificate, key] = ["proxy.pem", "proxy.key"].map(|name| self.path(name).display().to_string());
-        let arguments = [&["--tls-cert", &certificate, "--tls-key", &key], more].concat();
+        ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key]
+    }
+
+    fn proxy(&self, site: &mut Site, more: &[&str]) -> Proxy {
+        let own = self.arguments();
+        let arguments = [&own.each_ref().map(String::as_str)[..], more].concat();
         site.proxy_at("tcp:127.0.0.1:0", &site.url(""), PathBuf::new(), 0, &arguments)
     }
 }

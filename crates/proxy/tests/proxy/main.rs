@@ -14,8 +14,10 @@ mod operations;
 mod parked;
 mod reloads;
 mod site;
+mod threads;
 mod transactions;
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
@@ -50,25 +52,47 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
     let of_sessions = [&operations::OF_SESSIONS[..], &reloads::OF_SESSIONS[..]].concat();
     let sessions = [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..]].concat();
     let transactions = [&both[..], &transactions::CASES[..], &parked::CASES[..]].concat();
-    let wanted = |(mode, (name, _)): &(Mode, Case)| format!("{name}{}", mode.remark()).contains(filter);
-    let sessions = sessions.into_iter().map(|case| (Mode::Session, case));
-    let transactions = transactions.into_iter().map(|case| (Mode::Transaction, case));
-    let cases: Vec<(Mode, Case)> = sessions.chain(transactions).filter(wanted).collect();
+    let of_both = |(name, _): &Case| threads::OF_BOTH.contains(name);
+    let chosen: Vec<Case> = both.iter().copied().filter(of_both).chain(threads::CASES).collect();
+    let on_two_sessions = [&chosen[..], &limits::CASES[..], &faults::CASES[..]].concat();
+    let on_two_transactions = [&chosen[..], &transactions::CASES[..], &parked::CASES[..]].concat();
+    let one = site::usual_threads();
+    let in_all = |cases: Vec<Case>, mode: Mode, threads: usize| {
+        cases.into_iter().map(move |(name, case)| {
+            // What is so with any number of threads is not said.
+            let remark = if threads == one { "" } else { ", on two threads" };
+            (format!("{name}{}{remark}", mode.remark()), mode, threads, case)
+        })
+    };
+    let cases = in_all(sessions, Mode::Session, one)
+        .chain(in_all(transactions, Mode::Transaction, one))
+        .chain(in_all(on_two_sessions, Mode::Session, 2))
+        .chain(in_all(on_two_transactions, Mode::Transaction, 2));
+    let mut names = HashSet::new();
+    // Where two threads are usual, each case is there once.
+    let wanted = |name: &str| name.contains(filter) && names.insert(name.to_owned());
+    let cases = only(cases, wanted);
     let mut failed = Vec::new();
     if cases.is_empty() {
         return (0, failed);
     }
     let Some(mut site) = Site::open() else { return (0, failed) };
-    for (mode, (name, case)) in &cases {
-        site.mode = *mode;
-        let name = format!("{name}{}", mode.remark());
+    for (name, mode, threads, case) in &cases {
+        (site.mode, site.threads) = (*mode, *threads);
         let passed = catch_unwind(AssertUnwindSafe(|| case(&mut site))).is_ok();
         say(&format!("{name} ... {}", if passed { "ok" } else { "FAILED" }));
         if !passed {
-            failed.push(name);
+            failed.push(name.clone());
         }
     }
     (cases.len(), failed)
+}
+
+/// A case with its whole name, and how many threads its proxies have.
+type Named = (String, Mode, usize, fn(&mut Site));
+
+fn only(cases: impl Iterator<Item = Named>, mut wanted: impl FnMut(&str) -> bool) -> Vec<Named> {
+    cases.filter(|(name, ..)| wanted(name)).collect()
 }
 
 /// What a case's name must have in it; none where nothing is to be run. Cargo passes on what it tells every test binary.

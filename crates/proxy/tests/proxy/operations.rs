@@ -59,12 +59,17 @@ pub(crate) fn settings(text: &str) -> (tempfile::TempDir, String) {
 
 /// Where a proxy said that it can be asked.
 pub(crate) fn admin_of(proxy: &Proxy) -> SocketAddr {
-    let line = proxy.log.iter().find(|line| line.contains("event=admin")).expect("it said where");
+    place_of_admin(&proxy.log)
+}
+
+/// The same by its log.
+pub(crate) fn place_of_admin(log: &[String]) -> SocketAddr {
+    let line = log.iter().find(|line| line.contains("event=admin")).expect("it said where");
     line.split_once("at=tcp:").and_then(|(_, address)| address.parse().ok()).expect("an address")
 }
 
 /// The status and the body of an answer.
-fn get(address: SocketAddr, path: &str) -> (u16, String) {
+pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(LONG)).expect("a limit");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");

@@ -37,6 +37,16 @@ pub(crate) struct Site {
     proxies: u32,
     /// How the proxies pool.
     pub(crate) mode: Mode,
+    /// How many threads of each serve.
+    pub(crate) threads: usize,
+}
+
+/// How many threads of a proxy serve, where a case does not say so itself.
+const THREADS: &str = "CIPHERTOLL_TEST_THREADS";
+
+/// As many as the environment says, or one.
+pub(crate) fn usual_threads() -> usize {
+    std::env::var(THREADS).map_or(1, |threads| threads.parse().expect(THREADS))
 }
 
 /// How long clients have their connections.
@@ -93,7 +103,8 @@ impl Site {
         let scale: Scale = "1500".parse().expect("a scale");
         let tables = Tables { sysbench: Some(scale), ..Tables::default() };
         let template = lab.template(&build, &tables, &mut |_| {}, &|| false).expect("a template");
-        let mut site = Self { server: None, lab, build, template, place, proxies: 0, mode: Mode::Session };
+        let (mode, threads) = (Mode::Session, usual_threads());
+        let mut site = Self { server: None, lab, build, template, place, proxies: 0, mode, threads };
         site.start_server();
         Some(site)
     }
@@ -187,8 +198,8 @@ impl Site {
 
     /// A proxy that was told where to listen, and does when this returns.
     pub(crate) fn proxy_by(&self, command: &mut Command, directory: PathBuf, port: u16) -> Proxy {
-        let mut child =
-            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the proxy starts");
+        command.args(["--threads", &self.threads.to_string()]).stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the proxy starts");
         let stderr = BufReader::new(child.stderr.take().expect("it was asked for"));
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
@@ -294,6 +305,10 @@ impl Proxy {
         let directory = self.directory.display().to_string();
         let [host, port, user] = ["-h", "-p", "-U"].map(ToOwned::to_owned);
         [host, directory, port, self.port.to_string(), user, self.user.clone(), self.database.clone()]
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

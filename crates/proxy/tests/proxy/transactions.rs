@@ -8,15 +8,17 @@ use ciphertoll_wire::postgres::CancelKey;
 use ciphertoll_wire::postgres::Param;
 use ciphertoll_wire::postgres::column::Format;
 use ciphertoll_wire::postgres::command::{
-    encode_bind, encode_cancel_request, encode_close_statement, encode_execute, encode_parse, encode_sync,
+    encode_bind, encode_cancel_request, encode_close_statement, encode_execute, encode_parse, encode_query,
+    encode_sync,
 };
 use nix::sys::signal::Signal;
 
 use crate::Case;
 use crate::cases::one;
+use crate::operations::await_that;
 use crate::site::{Proxy, Raw, Site};
 
-pub(crate) const CASES: [Case; 12] = [
+pub(crate) const CASES: [Case; 16] = [
     ("two clients share a connection", shared),
     ("a transaction keeps its connection", transaction),
     ("settings follow their client, and only it", settings),
@@ -24,6 +26,10 @@ pub(crate) const CASES: [Case; 12] = [
     ("a pipeline with prepared statements, elsewhere", pipeline),
     ("state of its own pins a connection", pins),
     ("what functions leave out of sight is not found by others", hidden),
+    ("who has left leaves a connection behind, and nothing in it", left_behind),
+    ("a connection that is old does not change hands", old),
+    ("batches that were sent at once are answered in turn, elsewhere", batches),
+    ("less than a command keeps no connection from others", half),
     ("giving up all state unpins", discards),
     ("a command that waits is cancelled", cancel_waiting),
     ("clients between transactions are served during a stop", stops),
@@ -203,6 +209,22 @@ fn pipeline(site: &mut Site) {
     }
 }
 
+fn half(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let mut first = proxy.raw(&[]);
+    first.answer();
+    first.query("SELECT 1");
+    first.answer();
+    let mut bytes = Vec::new();
+    encode_query(&mut bytes, "SELECT 'first'").expect("a command");
+    // Its last connection is kept for it, and is the only one.
+    let (begin, rest) = bytes.split_at(3);
+    first.send(begin);
+    assert_eq!(one(&mut proxy.client(), "SELECT 'second'"), "second");
+    first.send(rest);
+    assert_eq!(told(&first.answer()).1, ["first"]);
+}
+
 fn pins(site: &mut Site) {
     for (sql, reason) in [
         ("CREATE TEMP TABLE mine (n int)", "a temporary table"),
@@ -211,6 +233,7 @@ fn pins(site: &mut Site) {
         ("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT", "a cursor WITH HOLD"),
         ("PREPARE p AS SELECT 1", "PREPARE"),
         ("SELECT set_config('my.own', 'x', false)", "set_config"),
+        ("SET my.own = 'ä'", "a setting that cannot be made elsewhere"),
     ] {
         let mut proxy = site.proxy(&["--pool-size", "2"]);
         let (mut first, mut second, process) = {
@@ -219,6 +242,7 @@ fn pins(site: &mut Site) {
             (first, proxy.client(), process)
         };
         first.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert_eq!(one(&mut first, PID), process, "{sql}");
         let line = proxy.await_line("event=pinned");
         assert!(line.contains(reason), "{line}");
         for _ in 0..3 {
@@ -247,6 +271,65 @@ fn hidden(site: &mut Site) {
     assert_eq!(one(&mut second, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "0");
     assert_eq!(one(&mut second, "SELECT to_regclass('pg_temp.hidden') IS NULL"), "t");
     assert_eq!(one(&mut second, PID), process);
+}
+
+fn left_behind(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "5"]);
+    let lock = "CREATE OR REPLACE FUNCTION lock_it() RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
+                PERFORM set_config('work_mem', '7MB', false); PERFORM pg_advisory_lock(78); END $$";
+    proxy.client().query(lock).expect("a function");
+    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 78";
+    let mut control = site.control();
+    let mut first = proxy.client();
+    let process = one(&mut first, PID);
+    first.query("SELECT lock_it()").expect("something out of sight");
+    assert_eq!(one(&mut control, locks), "1");
+    drop(first);
+    // There could be another one, but this one is there, and as new.
+    let mut second = proxy.client();
+    let seen = format!("SELECT pg_backend_pid() || ' ' || current_setting('work_mem') || ' ' || ({locks})");
+    assert_eq!(one(&mut second, &seen), format!("{process} 4MB 0"));
+    second.query("SELECT lock_it()").expect("something out of sight");
+    drop(second);
+    // Nobody comes: it does not keep what nobody has any more.
+    await_that("nothing is locked", || one(&mut control, locks) == "0");
+}
+
+fn batches(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let mut raw = proxy.raw(&[("application_name", "batches")]);
+    raw.answer();
+    let mut other = proxy.client();
+    for round in 0..20 {
+        // It has the connection now, and it must be taken from it.
+        assert_eq!(one(&mut other, "SELECT 1"), "1");
+        let mut bytes = Vec::new();
+        for number in 0..3 {
+            let sql = format!("SELECT '{round}-{number}-' || current_setting('application_name')");
+            encode_parse(&mut bytes, "", &sql, &[]).expect("a statement");
+            execute(&mut bytes, "");
+            encode_sync(&mut bytes);
+        }
+        raw.send(&bytes);
+        for number in 0..3 {
+            let answer = raw.answer();
+            let row = answer.iter().find(|(kind, _)| *kind == b'D');
+            let row = row.unwrap_or_else(|| panic!("no row: {answer:?}"));
+            assert!(row.1.ends_with(format!("{round}-{number}-batches").as_bytes()), "{answer:?}");
+        }
+    }
+}
+
+fn old(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1", "--max-age", "0"]);
+    let (mut first, mut second) = (proxy.client(), proxy.client());
+    let process = one(&mut first, PID);
+    assert_eq!(one(&mut first, PID), process, "its own it is still");
+    let others = one(&mut second, PID);
+    assert_ne!(others, process);
+    proxy.await_line("it is old");
+    drop(second);
+    assert_ne!(one(&mut first, PID), others);
 }
 
 fn discards(site: &mut Site) {

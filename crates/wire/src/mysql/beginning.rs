@@ -39,6 +39,37 @@ pub struct Beginning {
     /// The database; `None` for none.
     pub(super) database: Option<String>,
     pub(super) settings: Settings,
+    /// How clients write.
+    pub(super) texts: Texts,
+}
+
+/// Whether a byte of a text means the same wherever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Texts {
+    /// Quotes and backslashes are never parts of other characters.
+    Plain,
+    /// They may be.
+    Mixed,
+}
+
+impl Texts {
+    /// Of a value of `character_set_client`.
+    pub fn of(character_set: &str) -> Self {
+        const MIXED: [&str; 5] = ["big5", "cp932", "gb18030", "gbk", "sjis"];
+        if MIXED.contains(&character_set) { Self::Mixed } else { Self::Plain }
+    }
+}
+
+impl Beginning {
+    /// How clients write that do not change it.
+    pub fn texts(&self) -> Texts {
+        self.texts
+    }
+
+    /// What `COM_RESET_CONNECTION` may give other values than the login has.
+    pub fn unsteady() -> impl Iterator<Item = &'static str> {
+        SETTINGS.into_iter()
+    }
 }
 
 /// The settings at the beginning.
@@ -77,10 +108,12 @@ impl Learning {
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Beginning>, Error> {
         Ok(match self.reader.step(input)? {
             Response::NeedInput => Response::NeedInput,
-            Response::Done(rows) => Response::Done(Beginning {
-                database: self.database.take(),
-                settings: Settings::AtLogin(Values::read(rows)?),
-            }),
+            Response::Done(rows) => {
+                let values = Values::read(rows)?;
+                let texts = values.0.first().and_then(Option::as_deref).map_or(Texts::Plain, Texts::of);
+                let database = self.database.take();
+                Response::Done(Beginning { database, settings: Settings::AtLogin(values), texts })
+            }
         })
     }
 }
@@ -142,11 +175,13 @@ fn is_number(text: &str) -> bool {
 
 /// A value that can be written into a statement without escapes: no server has others.
 fn plain(value: Vec<u8>) -> Result<String, Error> {
-    let harmless = |byte: &u8| (*byte == b' ' || byte.is_ascii_graphic()) && !b"'\"\\`".contains(byte);
-    match String::from_utf8(value) {
-        Ok(text) if text.as_bytes().iter().all(harmless) => Ok(text),
-        _ => Err(unexpected("a setting that cannot be written")),
-    }
+    harmless(value).ok_or_else(|| unexpected("a setting that cannot be written"))
+}
+
+/// A text that can be written into a statement without escapes, in any character set.
+pub fn harmless(value: Vec<u8>) -> Option<String> {
+    let harmless = |byte: u8| (byte == b' ' || byte.is_ascii_graphic()) && !b"'\"\\`".contains(&byte);
+    String::from_utf8(value).ok().filter(|text| text.bytes().all(harmless))
 }
 
 fn unexpected(reason: &'static str) -> Error {

@@ -41,6 +41,11 @@ impl CachedPassword {
         let candidate = sha256(&xor(response, &mask(&self.0, nonce)));
         openssl::memcmp::eq(&candidate, &self.0)
     }
+
+    /// Whether this is the password: what is said to [`FULL`].
+    pub fn is_of(&self, password: &[u8]) -> bool {
+        openssl::memcmp::eq(&Self::of(password).0, &self.0)
+    }
 }
 
 /// The response to `nonce`; of an empty password it is empty and not made here.
@@ -79,5 +84,6 @@ mod tests {
         assert!(!cached.accepts(nonce, &expected[1..]));
         assert!(!cached.accepts(b"Abcdefghijklmnopqrst", &expected));
         assert!(!CachedPassword::of(b"wrong horse").accepts(nonce, &expected));
+        assert!(cached.is_of(b"correct horse") && !cached.is_of(b"correct horse\0"));
     }
 }

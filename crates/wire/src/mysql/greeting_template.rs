@@ -43,6 +43,13 @@ impl GreetingTemplate {
         }
     }
 
+    /// The same without these, whatever the server offers.
+    #[must_use]
+    pub fn without(mut self, capabilities: Capabilities) -> Self {
+        self.capabilities = self.capabilities.without(capabilities);
+        self
+    }
+
     /// What clients are offered.
     pub fn capabilities(&self) -> Capabilities {
         let offered = (self.capabilities & RELAYED) | OF_LOGIN;
@@ -67,11 +74,31 @@ impl GreetingTemplate {
         nonce: [u8; NONCE_BYTES],
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        self.write_offering(Capabilities::default(), connection_id, nonce, out)
+    }
+
+    /// The same for a client that is offered TLS, which is not for the one between to pass on.
+    pub fn write_with_tls(
+        &self,
+        connection_id: u32,
+        nonce: [u8; NONCE_BYTES],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        self.write_offering(Capabilities::SSL, connection_id, nonce, out)
+    }
+
+    fn write_offering(
+        &self,
+        more: Capabilities,
+        connection_id: u32,
+        nonce: [u8; NONCE_BYTES],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let greeting = Greeting {
             version: &self.version,
             connection_id,
             nonce,
-            capabilities: self.capabilities(),
+            capabilities: self.capabilities() | more,
             character_set: self.character_set,
             status: self.status,
             plugin: self.plugin.name(),
@@ -106,9 +133,14 @@ mod tests {
         assert_eq!((greeting.version, greeting.connection_id), (&b"5.5.5-10.11.19-MariaDB"[..], 0x8000_0001));
         assert_eq!(&greeting.nonce, b"ABCDEFGHIJKLMNOPQRST");
         assert!(greeting.capabilities.contains(RELAYED | Capabilities::PLUGIN_AUTH));
+        let greeting_capabilities = greeting.capabilities;
         for never in [Capabilities::SSL, Capabilities::COMPRESS, Capabilities::ZSTD_COMPRESSION] {
             assert!(!greeting.capabilities.contains(never), "{never:?}");
         }
+        out.clear();
+        template.write_with_tls(7, *b"ABCDEFGHIJKLMNOPQRST", &mut out).unwrap();
+        let with_tls = Greeting::parse(&out[4..]).unwrap().capabilities;
+        assert_eq!(with_tls, greeting_capabilities | Capabilities::SSL);
         // A server without flags of MariaDB's says so.
         let plain = Capabilities::from_bits(u64::from(u32::MAX));
         assert!(of(plain, b"").capabilities().contains(Capabilities::LONG_PASSWORD));

@@ -14,10 +14,21 @@ const MAX_STATEMENT_BYTES: usize = 64;
 pub struct Kill {
     /// Whose command or connection shall end.
     pub number: u32,
+    /// What shall end.
+    pub target: Target,
     /// The payload up to the number, and behind it.
     head: Vec<u8>,
     tail: Vec<u8>,
     written: Written,
+}
+
+/// What a KILL ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The connection.
+    Connection,
+    /// What it does, and no more.
+    Query,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +70,7 @@ pub(super) fn look(header: Header, input: &[u8], capabilities: Capabilities) -> 
         Some(&COM_PROCESS_KILL) if header.length == PROCESS_KILL_BYTES => match here {
             &[_, a, b, c, d] => Seen::Kill(Kill {
                 number: u32::from_le_bytes([a, b, c, d]),
+                target: Target::Connection,
                 head: vec![COM_PROCESS_KILL],
                 tail: Vec::new(),
                 written: Written::Bytes,
@@ -100,13 +112,17 @@ fn kill(payload: &[u8], start: usize) -> Option<Kill> {
         return None;
     }
     words.next_if(|word| known(word, &["HARD", "SOFT"]));
-    words.next_if(|word| known(word, &["CONNECTION", "QUERY"]));
+    let target = match words.next_if(|word| known(word, &["CONNECTION", "QUERY"])) {
+        Some(word) if known(word, &["QUERY"]) => Target::Query,
+        _ => Target::Connection,
+    };
     if words.next().is_some() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let at = start + statement.len() - number.len();
     Some(Kill {
         number: number.parse().ok()?,
+        target,
         head: payload[..at].to_vec(),
         tail: payload[at + number.len()..].to_vec(),
         written: Written::Digits,

@@ -3,24 +3,29 @@
 //! - [`Connect`] is the client's login, from the greeting to the first OK.
 //! - [`command`] has the encoders of commands; [`ResponseReader`], [`PrepareReader`] and [`RowsReader`] read answers.
 //! - [`server`] has what the other role needs.
-//! - [`relay`], [`errand`], [`beginning`], [`kill`] and [`greeting_template`] are for one between the two.
+//! - [`relay`], [`errand`], [`beginning`], [`kill`] and [`greeting_template`] are for one between the two; [`follow`],
+//!   [`statements`], [`effects`] and [`adopt`] for one that gives a client another connection between transactions.
 //!
 //! Pages named in comments are those of the `MySQL` Source Code Documentation, "Client/Server Protocol", and of the
 //! MariaDB Knowledge Base, "Client/Server Protocol".
 
+pub mod adopt;
 pub mod auth;
 pub mod auth_switch;
 pub mod beginning;
 pub mod caching_sha2;
 pub mod capabilities;
+pub mod change_user;
 pub mod clear_password;
 pub mod column;
 pub mod command;
 pub mod connect;
 pub mod ed25519;
+pub mod effects;
 pub mod err;
 pub mod errand;
 pub mod error;
+pub mod follow;
 pub mod greeting;
 pub mod greeting_template;
 pub mod handshake_response;
@@ -35,9 +40,11 @@ pub mod response;
 pub mod rows;
 pub mod server;
 pub mod ssl_request;
+pub mod statements;
 
 mod codec;
 mod conversation;
+mod lexer;
 mod result_set;
 mod rsa_key;
 

@@ -11,6 +11,10 @@ const OK_HEADER: u8 = 0x00;
 pub(super) const EOF_HEADER: u8 = 0xfe;
 /// `SERVER_STATUS_IN_TRANS` ("Status flags").
 const IN_TRANSACTION: u16 = 0x0001;
+/// `SERVER_STATUS_LAST_ROW_SENT`.
+const LAST_ROW_SENT: u16 = 0x0080;
+/// `SERVER_STATUS_NO_BACKSLASH_ESCAPES`.
+const NO_BACKSLASH_ESCAPES: u16 = 0x0200;
 /// `SERVER_MORE_RESULTS_EXISTS`.
 const MORE_RESULTS_EXIST: u16 = 0x0008;
 /// `SERVER_STATUS_CURSOR_EXISTS`.
@@ -86,6 +90,16 @@ impl OkPacket {
     /// Whether a transaction is open.
     pub fn is_in_transaction(&self) -> bool {
         self.status & IN_TRANSACTION != 0
+    }
+
+    /// Whether a cursor has no more rows.
+    pub(super) fn last_row_was_sent(&self) -> bool {
+        self.status & LAST_ROW_SENT != 0
+    }
+
+    /// Whether backslashes in quotes are bytes like others.
+    pub fn takes_backslashes_as_they_are(&self) -> bool {
+        self.status & NO_BACKSLASH_ESCAPES != 0
     }
 
     /// Whether rows are left in a cursor.

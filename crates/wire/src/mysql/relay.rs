@@ -2,9 +2,16 @@
 //! commands the server still owes an answer, and whether the session is where another could take it over. Of payloads
 //! the first bytes are looked at, where they say how the answer goes on.
 
+mod kinds;
+mod watch;
+
 use std::collections::VecDeque;
 
 use crate::relay::{FromClient, Goodbye};
+
+use kinds::{Command, command};
+use watch::Watch;
+pub(super) use watch::{End, Ended, Step};
 
 use super::{
     Capabilities, Error, Prepared,
@@ -61,6 +68,7 @@ pub struct Relay {
     doubt: Option<&'static str>,
     last: Last,
     kills: Kills,
+    watch: Option<Watch>,
 }
 
 /// What is done with a client's KILL.
@@ -177,14 +185,6 @@ enum Last {
     Error,
 }
 
-/// What is to be done with a command.
-enum Command {
-    Quit,
-    Silent,
-    SetOption,
-    Answered(Answer),
-}
-
 impl Frames {
     /// Goes over what is there of the current packet; whether it ends in `input`.
     #[inline]
@@ -225,6 +225,7 @@ impl Relay {
             doubt: None,
             last: Last::Other,
             kills: Kills::Pass,
+            watch: None,
         }
     }
 
@@ -280,8 +281,9 @@ impl Relay {
                 if self.stops_before(header, payload) {
                     break Goodbye::None;
                 }
-                if self.begins(kind, header)? == Goodbye::Said {
-                    break Goodbye::Said;
+                match self.begins(kind, header)? {
+                    Goodbye::None => {}
+                    goodbye @ (Goodbye::Said | Goodbye::Anew) => break goodbye,
                 }
             }
             self.up.begin(header, &mut at);
@@ -307,6 +309,7 @@ impl Relay {
         }
         match command(kind)? {
             Command::Quit => return Ok(Goodbye::Said),
+            Command::ChangeUser => return Ok(Goodbye::Anew),
             Command::Silent => self.upward = Upward::Silent,
             Command::SetOption => {
                 self.statements = MultiStatements::Changed;
@@ -365,6 +368,12 @@ impl Relay {
                     _ => false,
                 };
                 if !is_row {
+                    if self.watch.is_some()
+                        && self.current == Some(Answer::Prepared)
+                        && payload.first() == Some(&0)
+                    {
+                        return Ok(at);
+                    }
                     // At once, so that it is not taken for the answer to what is said next.
                     let here = &payload[..payload.len().min(header.length)];
                     if self.current.is_none() && !ErrPacket::is(here) {
@@ -425,6 +434,9 @@ impl Relay {
     fn results(&mut self, look: &[u8], of: Of) -> Result<Option<Answer>, Error> {
         if OkPacket::is(look) {
             let ok = OkPacket::parse(look)?;
+            if let Some(watch) = &mut self.watch {
+                watch.tells_of_key(ok);
+            }
             return Ok(self.ended(ok, of));
         }
         if look.first() == Some(&LOCAL_INFILE) {
@@ -462,6 +474,9 @@ impl Relay {
 
     fn heard(&mut self, end: OkPacket) {
         self.transaction = if end.is_in_transaction() { Transaction::Open } else { Transaction::None };
+        if let Some(watch) = &mut self.watch {
+            watch.says(end);
+        }
     }
 
     fn refused(&mut self, look: &[u8]) -> Result<(), Error> {
@@ -470,6 +485,9 @@ impl Relay {
             return Ok(());
         }
         self.last = Last::Error;
+        if let Some(watch) = &mut self.watch {
+            watch.refuses();
+        }
         if self.upward == Upward::File {
             self.doubt = Some("the server would not have the client's file");
         }
@@ -489,6 +507,9 @@ impl Relay {
     fn goes_on_with(&mut self, next: Option<Answer>) {
         self.current = next;
         if next.is_none() {
+            if let Some(watch) = &mut self.watch {
+                watch.answer_ends();
+            }
             let awaited = self.later.pop_front();
             self.next = awaited.map_or(FIRST_ANSWER, |awaited| awaited.next);
             self.current = awaited.map(|awaited| awaited.answer);
@@ -527,41 +548,6 @@ impl Relay {
     pub fn error_was_last(&self) -> bool {
         self.last == Last::Error
     }
-}
-
-/// What a command's answer will be ("Command Phase").
-fn command(kind: u8) -> Result<Command, Error> {
-    let refused = |command| Err(Error::NotPooled { command });
-    let answer = match kind {
-        0x01 => return Ok(Command::Quit),
-        // COM_STMT_SEND_LONG_DATA and COM_STMT_CLOSE.
-        0x18 | 0x19 => return Ok(Command::Silent),
-        0x1b => return Ok(Command::SetOption),
-        // COM_INIT_DB, COM_CREATE_DB, COM_DROP_DB, COM_REFRESH, COM_SHUTDOWN, COM_PROCESS_KILL, COM_DEBUG, COM_PING,
-        // COM_STMT_RESET and COM_RESET_CONNECTION.
-        0x02 | 0x05 | 0x06 | 0x07 | 0x08 | 0x0c | 0x0d | 0x0e | 0x1a | 0x1f => Answer::Word,
-        // COM_QUERY and COM_PROCESS_INFO.
-        0x03 | 0x0a => Answer::Results(Of::Query),
-        // COM_FIELD_LIST.
-        0x04 => Answer::Fields,
-        // COM_STATISTICS.
-        0x09 => Answer::Text,
-        // COM_STMT_PREPARE.
-        0x16 => Answer::Prepared,
-        // COM_STMT_EXECUTE, and MariaDB's COM_STMT_BULK_EXECUTE.
-        0x17 | 0xfa => Answer::Results(Of::Execute),
-        // COM_STMT_FETCH.
-        0x1c => Answer::Rows(Of::Fetch),
-        0x11 => return refused("COM_CHANGE_USER"),
-        0x12 => return refused("COM_BINLOG_DUMP"),
-        0x13 => return refused("COM_TABLE_DUMP"),
-        0x15 => return refused("COM_REGISTER_SLAVE"),
-        0x1e => return refused("COM_BINLOG_DUMP_GTID"),
-        0x20 => return refused("COM_CLONE"),
-        0x21 => return refused("COM_SUBSCRIBE_GROUP_REPLICATION_STREAM"),
-        _ => return Err(broken("command", "of an unknown kind")),
-    };
-    Ok(Command::Answered(answer))
 }
 
 fn definitions(left: u32) -> Option<Answer> {

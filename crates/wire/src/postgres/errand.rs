@@ -35,6 +35,7 @@ enum Kind {
     Settings,
     Values,
     Ping,
+    TakeOver,
 }
 
 impl Errand {
@@ -67,6 +68,35 @@ impl Errand {
         encode_close_statement(out, "")?;
         encode_sync(out);
         Ok(Self { kind: Kind::Settings, left: 1, refusal: None, values: Vec::new() })
+    }
+
+    /// Appends what resets a session that was left with nothing open, and gives settings these values, in front of the
+    /// commands of whoever has the session next. No `Sync` is in it, so that the server skips those commands if anything of
+    /// it fails ("Extended Query"), and an error of theirs undoes nothing of it.
+    pub fn take_over<'a>(
+        settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+        out: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        let command = |sql: &str, out: &mut Vec<u8>| {
+            encode_parse(out, "", sql, &[])?;
+            encode_bind(out, "", "", &[], Format::Text)?;
+            encode_execute(out, "", 0)
+        };
+        command("DISCARD ALL", out)?;
+        // A block of its own commits also where a server leaves that to the `Sync`.
+        command("BEGIN", out)?;
+        let mut settings = settings.into_iter().peekable();
+        if settings.peek().is_some() {
+            encode_parse(out, "", SET, &[TEXT_OID, TEXT_OID])?;
+        }
+        for (name, value) in settings {
+            let params = [Param::Text(name.as_bytes()), Param::Text(value.as_bytes())];
+            encode_bind(out, "", "", &params, Format::Text)?;
+            encode_execute(out, "", 0)?;
+        }
+        command("COMMIT", out)?;
+        encode_close_statement(out, "")?;
+        Ok(Self { kind: Kind::TakeOver, left: 0, refusal: None, values: Vec::new() })
     }
 
     /// Appends what asks for the values of settings. It replaces the unnamed statement.
@@ -115,7 +145,7 @@ impl Errand {
                 kind::NOTICE_RESPONSE | kind::NOTIFICATION_RESPONSE => {}
                 kind::ERROR_RESPONSE => {
                     let report = Report::parse(payload)?;
-                    if report.severity.ends_session() || self.kind == Kind::Nothing {
+                    if report.severity.ends_session() || matches!(self.kind, Kind::Nothing | Kind::TakeOver) {
                         return Err(report.into());
                     }
                     self.refusal.get_or_insert(report.into());
@@ -126,6 +156,9 @@ impl Errand {
                     if self.left == 0 {
                         return self.refusal.take().map_or(Ok(Response::Done(transaction)), Err);
                     }
+                }
+                kind::CLOSE_COMPLETE if self.kind == Kind::TakeOver => {
+                    return Ok(Response::Done(TransactionStatus::Idle));
                 }
                 kind::DATA_ROW if self.kind == Kind::Values => self.values.push(only_value(payload)?),
                 kind if self.expects(kind) => {}
@@ -141,6 +174,10 @@ impl Errand {
     fn expects(&self, kind: u8) -> bool {
         match (self.kind, kind) {
             (Kind::Reset, kind::COMMAND_COMPLETE) | (Kind::Ping, kind::EMPTY_QUERY_RESPONSE) => true,
+            (Kind::TakeOver, kind) => matches!(
+                kind,
+                kind::PARSE_COMPLETE | kind::BIND_COMPLETE | kind::DATA_ROW | kind::COMMAND_COMPLETE
+            ),
             (Kind::Settings | Kind::Values, kind) => matches!(
                 kind,
                 kind::PARSE_COMPLETE

@@ -412,13 +412,17 @@ fn a_goodbye_is_not_passed_on() {
 }
 
 #[test]
+fn another_login_is_not_passed_on() {
+    let bytes = [query("SELECT 1"), message(b"\x11app\0\0\0"), query("SELECT 2")].concat();
+    let taken = Relay::new(RELAYED).from_client(&bytes).unwrap();
+    assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::Anew));
+}
+
+#[test]
 fn what_cannot_be_followed_is_refused() {
-    for (kind, command) in [
-        (0x11, "COM_CHANGE_USER"),
-        (0x12, "COM_BINLOG_DUMP"),
-        (0x15, "COM_REGISTER_SLAVE"),
-        (0x1e, "COM_BINLOG_DUMP_GTID"),
-    ] {
+    for (kind, command) in
+        [(0x12, "COM_BINLOG_DUMP"), (0x15, "COM_REGISTER_SLAVE"), (0x1e, "COM_BINLOG_DUMP_GTID")]
+    {
         let refused = Relay::new(RELAYED).from_client(&message(&[kind, 0, 0]));
         assert_eq!(refused, Err(Error::NotPooled { command }));
     }

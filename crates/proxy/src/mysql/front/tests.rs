@@ -1,11 +1,12 @@
+use ciphertoll_wire::Step;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::{write_ok, write_payload};
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{Capabilities, Connect, Error, Login, Terms};
-use ciphertoll_wire::{Phase, Step};
+use ciphertoll_wire::mysql::{Capabilities, Connect, Encryption, Error, Login, native_password};
+use openssl::sha::sha1;
 
 use super::*;
 
@@ -37,7 +38,16 @@ fn log_in(
     login: Login,
     piece: usize,
 ) -> (FrontStep<Wanted>, Result<(), Error>) {
-    let mut front = Front::new(admission, greeter(begun));
+    log_in_to(Front::new(admission, greeter(begun)), None, login, piece)
+}
+
+/// The same by a way that is encrypted when that is asked for, with a certificate of this name.
+fn log_in_to(
+    mut front: Front,
+    name: Option<&str>,
+    login: Login,
+    piece: usize,
+) -> (FrontStep<Wanted>, Result<(), Error>) {
     let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 33 };
     let mut client = Connect::pooled(Arc::new(login), terms);
     let (mut up, mut down, mut held) = (Vec::new(), Vec::new(), Vec::new());
@@ -51,6 +61,10 @@ fn log_in(
             held.extend_from_slice(bytes);
             let mut input = held.as_slice();
             step = front.step(&mut input, &mut down);
+            if step == FrontStep::StartTls {
+                front.encrypted(name.map(ToOwned::to_owned));
+                step = front.step(&mut input, &mut down);
+            }
             held = input.to_vec();
         }
         up.clear();
@@ -71,7 +85,7 @@ fn run(client: &mut Connect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Result<Ste
     let mut input = down.as_slice();
     loop {
         let step = client.step(&mut input, up)?;
-        if !matches!(step, Step::Phase(Phase::Auth | Phase::ServerGreeting)) {
+        if !matches!(step, Step::Phase(_) | Step::StartTls) {
             *down = input.to_vec();
             return Ok(step);
         }
@@ -227,4 +241,174 @@ fn a_challenge_has_nothing_that_ends_a_text() {
         let nonce = Greeter::new(template, 1, [byte; NONCE_BYTES]).nonce;
         assert!(nonce.iter().all(|byte| byte.is_ascii() && !b"\0$".contains(byte)), "{byte}");
     }
+}
+
+fn by_tls(admission: Admission, begun: Plugin) -> Front {
+    Front::by_tls(admission, greeter(begun))
+}
+
+fn tls_login(user: &str, password: &[u8], plugin: Plugin) -> Login {
+    Login { encryption: Encryption::Tls, ..login(user, password, plugin) }
+}
+
+#[test]
+fn by_tls_the_right_password_comes_in_and_a_wrong_one_is_asked_for_as_it_is() {
+    for begun in [Plugin::NativePassword, Plugin::CachingSha2Password] {
+        for (plugin, piece) in Plugin::ALL.into_iter().flat_map(|plugin| [(plugin, 1), (plugin, usize::MAX)])
+        {
+            for (user, password, is_right) in [
+                ("app", &b"secret"[..], true),
+                ("app", b"wrong", false),
+                ("app", b"", false),
+                ("x", b"secret", false),
+            ] {
+                let front = by_tls(Admission::Password(gate()), begun);
+                let (step, answer) = log_in_to(front, None, tls_login(user, password, plugin), piece);
+                assert_eq!(
+                    matches!(step, FrontStep::Login(_)),
+                    is_right,
+                    "{begun:?} {plugin:?} {user}: {step:?}"
+                );
+                match answer {
+                    Ok(()) => assert!(is_right),
+                    Err(Error::Server { code, .. }) => assert_eq!((code, is_right), (1045, false)),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn who_must_come_by_tls_does_not_come_without() {
+    let front = by_tls(Admission::Password(gate()), Plugin::NativePassword);
+    let (step, answer) = log_in_to(front, None, login("app", b"secret", Plugin::NativePassword), 3);
+    assert!(matches!(step, FrontStep::Refuse(_)), "{step:?}");
+    assert!(matches!(answer, Err(Error::Server { code: 3159, .. })), "{answer:?}");
+}
+
+#[test]
+fn a_certificate_lets_its_own_user_in() {
+    for (name, password, is_right) in [
+        (Some("app"), &b""[..], true),
+        (Some("app"), b"x", true),
+        (Some("other"), b"secret", false),
+        (None, b"", false),
+    ] {
+        for (begun, plugin) in Plugin::ALL.into_iter().map(|plugin| (Plugin::CachingSha2Password, plugin)) {
+            let front = by_tls(Admission::Certificate, begun);
+            let (step, answer) = log_in_to(front, name, tls_login("app", password, plugin), usize::MAX);
+            assert_eq!(
+                (matches!(step, FrontStep::Login(_)), answer.is_ok()),
+                (is_right, is_right),
+                "{step:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_clear_password_is_taken_by_tls() {
+    for (said, is_right) in
+        [(&b"secret\0"[..], true), (b"secret", false), (b"wrong\0", false), (b"\0", false), (b"", false)]
+    {
+        let mut front = by_tls(Admission::Password(gate()), Plugin::NativePassword);
+        let mut out = Vec::new();
+        front.step(&mut &b""[..], &mut out);
+        front.encrypted(None);
+        let mut payload = Vec::new();
+        let capabilities =
+            Capabilities::PROTOCOL_41 | Capabilities::SECURE_CONNECTION | Capabilities::PLUGIN_AUTH;
+        let head = SslRequest { capabilities, max_packet_bytes: 1 << 24, character_set: 8 };
+        let plugin = Some(clear_password::NAME);
+        HandshakeResponse { head, user: b"app", auth_response: said, database: None, plugin }
+            .encode(&mut payload);
+        let mut bytes = Vec::new();
+        write_payload(&mut bytes, 1, &payload).unwrap();
+        let step = front.step(&mut &bytes[..], &mut out);
+        assert_eq!(matches!(step, FrontStep::Login(_)), is_right, "{said:?}: {step:?}");
+    }
+}
+
+#[test]
+fn each_user_has_a_password_of_his_own() {
+    let secrets = [Secret::new(b"secret".to_vec()), Secret::new(b"other".to_vec())];
+    let gate = Arc::new(Gate::of(["app", "reports"].into_iter().zip(&secrets)).unwrap());
+    for (user, password, is_right) in [
+        ("app", &b"secret"[..], true),
+        ("reports", b"other", true),
+        ("app", b"other", false),
+        ("reports", b"secret", false),
+        ("", b"other", false),
+    ] {
+        for plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
+            let admission = Admission::Password(Arc::clone(&gate));
+            let (step, _) = log_in(admission, Plugin::CachingSha2Password, login(user, password, plugin), 9);
+            assert_eq!(matches!(step, FrontStep::Login(_)), is_right, "{user}");
+        }
+    }
+}
+
+/// What a client that is logged in gets for naming this user, and what it is sent.
+fn change(admission: &Admission, change: &ChangeUser<'_>) -> (FrontStep<Wanted>, Vec<u8>) {
+    let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 33 };
+    let greeter = Greeter { nonce: *b"abcdefghijklmnopqrst", ..greeter(Plugin::NativePassword) };
+    let mut bytes = Vec::new();
+    change.encode(&mut bytes).unwrap();
+    let run = |piece: usize| {
+        let mut front = Front::anew(admission.clone(), Way::Plain, greeter.clone(), terms);
+        let (mut held, mut out, mut step) = (Vec::new(), Vec::new(), FrontStep::NeedInput);
+        for part in bytes.chunks(piece) {
+            assert_eq!(step, FrontStep::NeedInput);
+            held.extend_from_slice(part);
+            let mut input = held.as_slice();
+            step = front.step(&mut input, &mut out);
+            held = input.to_vec();
+        }
+        if let FrontStep::Refuse(refusal) = &step {
+            front.refuse(refusal, &mut out);
+        }
+        (step, out)
+    };
+    assert_eq!(run(1), run(usize::MAX));
+    run(usize::MAX)
+}
+
+fn proof(password: &[u8]) -> Vec<u8> {
+    let once = sha1(password);
+    let mask = sha1(&[&b"abcdefghijklmnopqrst"[..], &sha1(&once)].concat());
+    once.iter().zip(mask).map(|(a, b)| a ^ b).collect()
+}
+
+#[test]
+fn who_logs_in_anew_proves_it_for_the_challenge_of_the_greeting() {
+    let right = proof(b"secret");
+    let asked = ChangeUser {
+        user: b"app",
+        auth_response: &right,
+        database: b"till",
+        character_set: Some(8),
+        plugin: Some(native_password::NAME),
+    };
+    let (step, out) = change(&Admission::Password(gate()), &asked);
+    let FrontStep::Login(wanted) = step else { panic!("{step:?}") };
+    assert_eq!((wanted.user.as_str(), wanted.database.as_deref(), wanted.sequence), ("app", Some("till"), 1));
+    let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 8 };
+    assert_eq!((wanted.terms, wanted.connection_id, out.len()), (terms, 4711, 0));
+    let wrong = proof(b"wrong");
+    for (user, auth_response) in [(&b"app"[..], &wrong[..]), (b"app", b""), (b"nobody", &right)] {
+        let (step, out) = change(&Admission::Password(gate()), &ChangeUser { user, auth_response, ..asked });
+        assert!(matches!(step, FrontStep::Refuse(refusal) if refusal.sqlstate == Refusal::PASSWORD));
+        assert_eq!((out[3], out[4]), (1, 0xff));
+    }
+    // By a plugin for which the greeting does not suffice there is a request for another one.
+    let (step, out) = change(&Admission::Password(gate()), &ChangeUser { plugin: Some(b"parsec"), ..asked });
+    assert_eq!((step, out[3], out[4]), (FrontStep::NeedInput, 1, 0xfe));
+    // Whom the kernel vouches for proves nothing.
+    for plugin in [None, Some(&b"parsec"[..]), Some(native_password::NAME)] {
+        let (step, _) = change(&Admission::Granted, &ChangeUser { auth_response: &wrong, plugin, ..asked });
+        assert!(matches!(step, FrontStep::Login(Wanted { sequence: 1, .. })), "{step:?}");
+    }
+    let (step, _) = change(&Admission::Granted, &ChangeUser { character_set: Some(256), ..asked });
+    assert!(matches!(step, FrontStep::Refuse(refusal) if refusal.sqlstate == Refusal::UNSUPPORTED));
 }

@@ -12,11 +12,27 @@ const CAPABILITIES: Capabilities = Capabilities::DEPRECATE_EOF;
 
 fn wanted() -> Wanted {
     let terms = Terms { capabilities: CAPABILITIES, character_set: 45 };
-    Wanted { user: "app".to_owned(), database: None, terms, connection_id: OWN + 1, sequence: 3 }
+    Wanted {
+        user: "app".to_owned(),
+        database: None,
+        terms,
+        connection_id: OWN + 1,
+        sequence: 3,
+        carried: None,
+        entry: None,
+    }
 }
 
 fn facts() -> Facts {
-    Facts { capabilities: CAPABILITIES, connection_id: 7, status: 2, database: None, beginning: None }
+    Facts {
+        capabilities: CAPABILITIES,
+        connection_id: 7,
+        status: 2,
+        database: None,
+        beginning: None,
+        flavour: Flavour::MariaDb,
+        prepared: PreparedHere::default(),
+    }
 }
 
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -90,10 +106,10 @@ fn a_server_that_does_not_say_how_sessions_begin_is_quoted() {
 
 #[test]
 fn a_goodbye_is_not_passed_on() {
-    let (mut session, _) = begun();
+    let (mut session, mut facts) = begun();
     let query = written(|out| encode_query(out, "SELECT 1").unwrap());
     let bytes = [query.clone(), written(encode_quit), b"whatever".to_vec()].concat();
-    let taken = session.from_client(&bytes).unwrap();
+    let taken = session.from_client(&bytes, &mut facts).unwrap();
     assert_eq!((taken.pass_bytes, taken.goodbye), (query.len(), Goodbye::Said));
 }
 
@@ -103,14 +119,14 @@ fn what_is_left_behind_is_known() {
     let open = Remains { transaction: Transaction::Open, statements: MultiStatements::AsAgreed };
     let leaving = |up: &[u8], down: &[u8]| {
         let (mut session, mut facts) = begun();
-        session.from_client(up).unwrap();
+        session.from_client(up, &mut facts).unwrap();
         session.from_server(down, &mut facts).unwrap();
         session.leave()
     };
-    assert_eq!(leaving(&ping, &ok(2)), Leaving::Reset(Remains::default()));
-    assert_eq!(leaving(&ping, &ok(3)), Leaving::Reset(open));
+    assert_eq!(leaving(&ping, &ok(2)), Leaving::Reset(Left::default()));
+    assert_eq!(leaving(&ping, &ok(3)), Leaving::Reset(Left { remains: open, ..Left::default() }));
     // Nothing answers that.
-    assert_eq!(leaving(&close, b""), Leaving::Reset(Remains::default()));
+    assert_eq!(leaving(&close, b""), Leaving::Reset(Left::default()));
     for (up, down) in [
         (&ping[..], &b""[..]),
         (&ping, &ok(2)[..6]),
@@ -135,7 +151,7 @@ fn a_reason_has_the_number_that_the_client_waits_for() {
     };
     assert!(session.wants_a_reason());
     assert_eq!(number(&session), 1);
-    session.from_client(&written(|out| encode_query(out, "SELECT 1").unwrap())).unwrap();
+    session.from_client(&written(|out| encode_query(out, "SELECT 1").unwrap()), &mut facts).unwrap();
     // The number of columns, and a part of a definition.
     session.from_server(b"\x01\0\0\x01\x01", &mut facts).unwrap();
     assert_eq!(number(&session), 2);
@@ -154,7 +170,7 @@ fn a_client_is_killed_by_the_number_that_it_knows() {
     let kill = |number: u32| written(|out| encode_query(out, &format!("KILL QUERY {number}")).unwrap());
     for (number, expected) in [(OWN + 1, 11), (OWN + 77, OWN + 77)] {
         let bytes = [written(encode_ping), kill(number)].concat();
-        let taken = killer.from_client(&bytes).unwrap();
+        let taken = killer.from_client(&bytes, &mut facts).unwrap();
         assert_eq!((taken.pass_bytes, taken.drop_bytes), (5, kill(number).len()));
         assert_eq!(taken.insert, kill(expected));
     }
@@ -164,6 +180,6 @@ fn a_client_is_killed_by_the_number_that_it_knows() {
     killer.from_server(&ok(2), &mut facts).unwrap();
     assert_eq!(target.leave(), Leaving::Untouched);
     // What names a number of the server's is the server's.
-    let taken = killer.from_client(&kill(11)).unwrap();
+    let taken = killer.from_client(&kill(11), &mut facts).unwrap();
     assert_eq!((taken.pass_bytes, taken.insert.len()), (kill(11).len(), 0));
 }

@@ -172,7 +172,6 @@ fn refused_at_start(site: &mut Site) {
     let listen = format!("unix:{}", socket.display());
     for (listen, url, mode, code, reason) in [
         (listen.as_str(), with_password.as_str(), "session", 2, "password"),
-        (&listen, &url, "transaction", 2, "by session"),
         ("tcp:127.0.0.1:0", &url, "session", 2, "MYSQL_PWD"),
         (&listen, "mysql://a@h/?ssl-ca=/nowhere/ca.pem", "session", 2, "/nowhere/ca.pem"),
         (&listen, "mysql://a@h/?sslmode=disable", "session", 2, "ssl-mode"),

@@ -4,12 +4,15 @@ use super::Case;
 use super::raw::{Raw, USUAL, UTF8MB4};
 use super::site::{Proxy, Site, one};
 
-pub(crate) const CASES: [Case; 4] = [
+pub(crate) const CASES: [Case; 3] = [
     ("no state passes to the next client", state),
     ("a transaction that was left open is undone", transactions),
-    ("what a client leaves half done closes the connection", half_done),
     ("a client without a database", no_database),
 ];
+
+/// Those whose clients leave before they have said anything that a connection is needed for.
+pub(crate) const OF_SESSIONS: [Case; 1] =
+    [("what a client leaves half done closes the connection", half_done)];
 
 /// The server's number of the connection that serves the next client.
 fn connection(proxy: &Proxy) -> String {

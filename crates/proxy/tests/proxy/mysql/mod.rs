@@ -1,38 +1,79 @@
 //! The same in front of a real MariaDB, and of MySQL where it is here.
 
 mod cases;
+mod drivers;
 mod fake;
 mod faults;
+mod fronts;
 mod leaks;
 mod limits;
+mod parked;
 mod process;
 mod raw;
 mod site;
+mod threads;
+mod tools;
+mod transactions;
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ciphertoll_model::{Engine, ServerLevel};
 
 use self::site::Site;
 use crate::say;
+use crate::site::{Mode, usual_threads};
 
 type Case = (&'static str, fn(&mut Site));
+/// A case with its whole name, and how many threads its proxies have.
+type Named = (String, Mode, usize, fn(&mut Site));
 
 /// Servers to look at beside those that are found, such as `mariadb=/opt/mariadb,mysql-8.0.33`.
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 
 /// Runs those whose names have `filter` in them: how many there were, and those that failed.
 pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
-    let cases = [&cases::CASES[..], &leaks::CASES[..], &limits::CASES[..], &faults::CASES[..]].concat();
+    let both = [&cases::CASES[..], &leaks::CASES[..]].concat();
+    let of_sessions = [&cases::OF_SESSIONS[..], &leaks::OF_SESSIONS[..], &fronts::OF_SESSIONS[..]].concat();
+    let sessions = [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..]].concat();
+    let transactions = [&both[..], &transactions::CASES[..], &parked::CASES[..], &tools::CASES[..]].concat();
+    let on_two_threads = |cases: &[Case]| -> Vec<Case> {
+        let on_two = |(name, _): &&Case| !threads::ON_ONE.contains(name);
+        cases.iter().filter(on_two).chain(&threads::CASES).copied().collect()
+    };
+    let doubled =
+        [on_two_threads(&sessions), on_two_threads(&[&transactions::CASES[..], &leaks::CASES[..]].concat())];
+    let logins = [&drivers::CASES[..], &fronts::CASES[..]].concat();
+    let sessions = [&sessions[..], &logins[..]].concat();
+    let transactions = [&transactions[..], &logins[..]].concat();
+    let one = usual_threads();
+    let in_all = |cases: Vec<Case>, mode: Mode, threads: usize| {
+        cases.into_iter().map(move |(name, case)| {
+            // What is so with any number of threads is not said.
+            let remark = if threads == one { "" } else { ", on two threads" };
+            (format!("{name}{}{remark}", mode.remark()), mode, threads, case)
+        })
+    };
+    let [doubled_sessions, doubled_transactions] = doubled;
+    let mut seen = HashSet::new();
+    let cases: Vec<Named> = in_all(sessions, Mode::Session, one)
+        .chain(in_all(transactions, Mode::Transaction, one))
+        .chain(in_all(doubled_sessions, Mode::Session, 2))
+        .chain(in_all(doubled_transactions, Mode::Transaction, 2))
+        // Where two threads are usual, each case is there once.
+        .filter(|(name, ..)| seen.insert(name.clone()))
+        .collect();
     let (mut count, mut failed) = (0, Vec::new());
     for level in levels() {
-        let named = |(name, case): &Case| (format!("{level}: {name}"), *case);
-        let cases: Vec<_> = cases.iter().map(named).filter(|(name, _)| name.contains(filter)).collect();
+        let named =
+            |(name, mode, threads, case): &Named| (format!("{level}: {name}"), *mode, *threads, *case);
+        let cases: Vec<_> = cases.iter().map(named).filter(|(name, ..)| name.contains(filter)).collect();
         if cases.is_empty() {
             continue;
         }
         let Some(mut site) = Site::open(&level) else { continue };
-        for (name, case) in cases {
+        for (name, mode, threads, case) in cases {
+            (site.mode, site.threads) = (mode, threads);
             let passed = catch_unwind(AssertUnwindSafe(|| case(&mut site))).is_ok();
             say(&format!("{name} ... {}", if passed { "ok" } else { "FAILED" }));
             count += 1;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ciphertoll_wire::mysql::err::ErrPacket;
+use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::{self, Capabilities, Connect, Login, Terms, command, server};
 use ciphertoll_wire::{Secret, Step};
@@ -23,6 +24,8 @@ pub(crate) struct Raw {
     pub(crate) stream: UnixStream,
     pub(crate) capabilities: Capabilities,
     pub(crate) connection_id: u32,
+    /// The challenge of the greeting.
+    pub(crate) nonce: Vec<u8>,
 }
 
 /// An answer as its packets' payloads.
@@ -33,7 +36,7 @@ impl Raw {
     pub(crate) fn silent(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).expect("the proxy listens");
         stream.set_read_timeout(Some(LONG)).expect("a limit");
-        Self { stream, capabilities: Capabilities::default(), connection_id: 0 }
+        Self { stream, capabilities: Capabilities::default(), connection_id: 0, nonce: Vec::new() }
     }
 
     /// Logged in on these terms; an error is the other side's.
@@ -44,9 +47,21 @@ impl Raw {
         capabilities: Capabilities,
         character_set: u8,
     ) -> Result<Self, mysql::Error> {
+        Self::log_in_with(socket, user, b"", database, capabilities, character_set)
+    }
+
+    /// The same with a password.
+    pub(crate) fn log_in_with(
+        socket: &Path,
+        user: &str,
+        password: &[u8],
+        database: Option<&str>,
+        capabilities: Capabilities,
+        character_set: u8,
+    ) -> Result<Self, mysql::Error> {
         let mut raw = Self::silent(socket);
-        let login =
-            Login { database: database.map(ToOwned::to_owned), ..Login::new(user, Secret::new(Vec::new())) };
+        let password = Secret::new(password.to_vec());
+        let login = Login { database: database.map(ToOwned::to_owned), ..Login::new(user, password) };
         let mut connect = Connect::pooled(Arc::new(login), Terms { capabilities, character_set });
         let (mut received, mut out) = (Vec::new(), Vec::new());
         loop {
@@ -59,6 +74,11 @@ impl Raw {
                 Step::Done => break,
                 Step::NeedInput => {
                     let (sequence, payload) = raw.packet().expect("the login goes on");
+                    if sequence == 0
+                        && let Ok(greeting) = Greeting::parse(&payload)
+                    {
+                        raw.nonce = greeting.nonce.to_vec();
+                    }
                     server::write_payload(&mut received, sequence, &payload).expect("it is short");
                 }
                 Step::Phase(_) | Step::StartTls | Step::OfferTls => {}

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Setting, Settings, Strength};
-use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
+use ciphertoll_net::{Address, tls};
 use ciphertoll_wire::mysql::{self, Capabilities};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql::Plugin};
@@ -17,13 +17,17 @@ use tempfile::TempDir;
 
 use super::process::Process;
 use super::raw::{Raw, USUAL, UTF8MB4};
+use crate::operations::write_secret;
 use crate::say;
-use crate::site::helper;
+use crate::site::{Mode, helper, usual_threads};
 
 /// Packets of many megabytes, and a limit that only interactive sessions have.
 const SETTINGS: [(&str, &str); 2] =
     [("max_allowed_packet", "134217728"), ("interactive_timeout", INTERACTIVE_TIMEOUT)];
 pub(crate) const INTERACTIVE_TIMEOUT: &str = "4321";
+const CONTROL: &str = "ciphertoll_control";
+pub(crate) const SECOND: &str = "second";
+pub(crate) const SECONDS_PASSWORD: &str = "first one";
 
 pub(crate) struct Site {
     // Dropped in this order: the server's files lie in the scratch directory, that in the place.
@@ -33,6 +37,10 @@ pub(crate) struct Site {
     template: Template,
     place: TempDir,
     proxies: u32,
+    /// What the next proxies are told of it.
+    pub(crate) mode: Mode,
+    /// How many threads of each proxy serve.
+    pub(crate) threads: usize,
 }
 
 /// A proxy of one case; ended with it.
@@ -54,7 +62,8 @@ impl Site {
         let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
         let lab = Lab::open_in(helper(), &place.path().join("scratch"), cache.into()).expect("a lab");
         let template = lab.template(&build, &Tables::default(), &mut |_| {}, &|| false).expect("a template");
-        let mut site = Self { server: None, lab, build, template, place, proxies: 0 };
+        let (mode, threads) = (Mode::Session, usual_threads());
+        let mut site = Self { server: None, lab, build, template, place, proxies: 0, mode, threads };
         site.start_server();
         Some(site)
     }
@@ -97,6 +106,31 @@ impl Site {
         fs::read(account.password_file).expect("the password is ours to read")
     }
 
+    /// The lab's own account, which may make others.
+    pub(crate) fn control(&self) -> Client {
+        let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
+        let login = mysql::Login {
+            transport: mysql::Transport::UnixSocket,
+            plugin: plugin_of(self.engine()),
+            ..mysql::Login::new(CONTROL, Secret::new(self.password()))
+        };
+        Client::connect(&Address::Unix(path), Login::MySql(Arc::new(login)), None).expect("it is let in")
+    }
+
+    /// Makes a second account, whose password is in a file here.
+    pub(crate) fn second_user(&self, directory: &Path) -> &'static str {
+        let mut control = self.control();
+        for sql in [
+            format!("DROP USER IF EXISTS '{SECOND}'@'%'"),
+            format!("CREATE USER '{SECOND}'@'%' IDENTIFIED BY '{SECONDS_PASSWORD}'"),
+            format!("GRANT ALL ON {}.* TO '{SECOND}'@'%'", self.server().database()),
+        ] {
+            control.execute(&sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        write_secret(&directory.join(SECOND), &format!("{SECONDS_PASSWORD}\n"));
+        SECOND
+    }
+
     pub(crate) fn user(&self) -> String {
         self.server().account(Auth::default_of(self.engine())).user
     }
@@ -130,20 +164,27 @@ impl Site {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"));
         command
             .args(["--listen", listen, "--server", url, "--log", "debug"])
+            .args(match self.mode {
+                Mode::Session => &[][..],
+                Mode::Transaction => &["--mode", "transaction"],
+            })
+            .args(["--threads", &self.threads.to_string()])
             .args(arguments)
             .env("MYSQL_PWD", String::from_utf8(password).expect("passwords here are text"));
         let mut process = Process::start(&mut command);
         let line = process.await_line("event=listening");
-        let port = line.split_once("at=tcp:127.0.0.1:").map_or(0, |(_, address)| {
-            let digits: String = address.chars().take_while(char::is_ascii_digit).collect();
-            digits.parse().expect("a port")
-        });
+        let port = port_in(&line).unwrap_or_default();
         let (user, database) = (self.user(), self.server().database().to_owned());
         Proxy { process, socket, port, user, database, engine: self.engine() }
     }
 }
 
 impl Proxy {
+    /// The port of the second place that it listens at.
+    pub(crate) fn second_port(&mut self) -> u16 {
+        port_in(&self.process.await_line("event=listening")).expect("it says where")
+    }
+
     /// Our own client, by the unix socket.
     pub(crate) fn client(&self) -> Client {
         self.try_client().expect("the proxy lets us in")
@@ -162,16 +203,50 @@ impl Proxy {
         Client::connect(&address, self.login(user, password), None)
     }
 
+    /// By the unix socket, as this user.
+    pub(crate) fn client_as(&self, user: &str, password: &[u8]) -> Result<Client, ciphertoll_net::Error> {
+        Client::connect(&Address::Unix(self.socket.clone()), self.login(user, password.to_vec()), None)
+    }
+
     fn login(&self, user: &str, password: Vec<u8>) -> Login {
-        let plugin = match self.engine {
-            Engine::MySql => Plugin::CachingSha2Password,
-            Engine::MariaDb | Engine::Postgres => Plugin::NativePassword,
-        };
-        Login::MySql(Arc::new(mysql::Login {
+        Login::MySql(Arc::new(self.own_login(user, password)))
+    }
+
+    fn own_login(&self, user: &str, password: Vec<u8>) -> mysql::Login {
+        mysql::Login {
             database: Some(self.database.clone()),
-            plugin,
+            plugin: plugin_of(self.engine),
             ..mysql::Login::new(user, Secret::new(password))
-        }))
+        }
+    }
+
+    /// By TCP and TLS, where the proxy must show a certificate of this authority's; with one of its own, perhaps.
+    pub(crate) fn tls_client(
+        &self,
+        user: &str,
+        password: &[u8],
+        plugin: Option<Plugin>,
+        ca: &Path,
+        identity: Option<tls::Identity>,
+    ) -> Result<Client, ciphertoll_net::Error> {
+        let settings = tls::Settings {
+            library: tls::Library::OpenSsl,
+            version: tls::Version::Tls13,
+            verification: tls::Verification::Full,
+            anchors: tls::TrustAnchors::File(ca.to_owned()),
+            peer: tls::PeerName::from("127.0.0.1"),
+            suite: None,
+            group: None,
+            strength: tls::Strength::Default,
+            resumption: tls::Resumption::Never,
+            identity,
+        };
+        let context = tls::Context::build(&settings).expect("a context");
+        let login = self.own_login(user, password.to_vec());
+        let plugin = plugin.unwrap_or(login.plugin);
+        let login = mysql::Login { encryption: mysql::Encryption::Tls, plugin, ..login };
+        let address = Address::Tcp(([127, 0, 0, 1], self.port).into());
+        Client::connect(&address, Login::MySql(Arc::new(login)), Some(&context))
     }
 
     /// A connection whose bytes the case makes itself, logged in.
@@ -214,6 +289,29 @@ impl Proxy {
             .stdin(Stdio::null());
         Some(command)
     }
+}
+
+fn plugin_of(engine: Engine) -> Plugin {
+    match engine {
+        Engine::MySql => Plugin::CachingSha2Password,
+        Engine::MariaDb | Engine::Postgres => Plugin::NativePassword,
+    }
+}
+
+/// The port in a line of the log.
+fn port_in(line: &str) -> Option<u16> {
+    let (_, address) = line.split_once("at=tcp:127.0.0.1:")?;
+    let digits: String = address.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// A client of the proxy that listens at this socket.
+pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Client, ciphertoll_net::Error> {
+    let login = mysql::Login {
+        database: Some(database.to_owned()),
+        ..mysql::Login::new(user, Secret::new(Vec::new()))
+    };
+    Client::connect(&Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)), None)
 }
 
 /// The one value of a result.

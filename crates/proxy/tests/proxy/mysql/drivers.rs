@@ -1,0 +1,183 @@
+//! Drivers that applications use: each does the same with a proxy in between as without, line by line.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::Case;
+use super::fake::Fake;
+use super::site::Site;
+use crate::drivers::{PYTHON, Required, compiles_with, example, fetched, imports, missing, said_by, sources};
+use crate::fronts::Papers;
+
+pub(crate) const CASES: [Case; 7] = [
+    ("driver: PyMySQL", |site| python(site, PYTHONS[0])),
+    ("driver: mysqlclient, on libmariadb", |site| python(site, PYTHONS[1])),
+    ("driver: files of the client's", files),
+    ("driver: mysql_async", mysql_async),
+    ("driver: MariaDB Connector/J", jdbc),
+    ("driver: go-sql-driver", go),
+    ("driver: mysql2", node),
+];
+
+const JDBC: &str = "/usr/share/java/mariadb-java-client.jar";
+
+/// How a driver can come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Places {
+    /// By TCP, where it must know the password, and by the unix socket, where it need not.
+    Both,
+    /// By TCP only.
+    Tcp,
+}
+
+/// Modules, and the packages that have them.
+const PYTHONS: [(&str, &str); 2] = [("pymysql", "python3-pymysql"), ("MySQLdb", "python3-mysqldb")];
+
+fn python_program(module: &str) -> Command {
+    let mut command = Command::new(PYTHON);
+    command.arg(sources().join("mysql.py")).arg(module);
+    command
+}
+
+fn python(site: &mut Site, (module, package): (&str, &str)) {
+    if !imports(module) {
+        return missing(&format!("{module} is not here (the package {package})"), Required::Always);
+    }
+    same(site, Places::Both, || python_program(module));
+}
+
+fn mysql_async(site: &mut Site) {
+    let Some(program) = example("driver_mysql_async") else { return };
+    same(site, Places::Both, || Command::new(&program));
+}
+
+fn jdbc(site: &mut Site) {
+    if !compiles_with(JDBC) {
+        let what = "Connector/J is not here (the packages default-jdk-headless and libmariadb-java)";
+        return missing(what, Required::Always);
+    }
+    same(site, Places::Tcp, || {
+        let mut command = Command::new("java");
+        command.args(["-cp", JDBC]).arg(sources().join("MySqlDrivers.java"));
+        command
+    });
+}
+
+fn go(site: &mut Site) {
+    if let Some(program) = go_program() {
+        same(site, Places::Both, || Command::new(&program));
+    }
+}
+
+fn go_program() -> Option<PathBuf> {
+    let program = fetched().join("go-mysql");
+    if !program.is_file() {
+        missing("go-sql-driver is not here (scripts/fetch-drivers, go)", Required::WhereFetched);
+        return None;
+    }
+    Some(program)
+}
+
+fn node(site: &mut Site) {
+    let modules = fetched().join("node_modules");
+    if !modules.join("mysql2").is_dir() {
+        return missing("mysql2 is not here (scripts/fetch-drivers, npm)", Required::WhereFetched);
+    }
+    same(site, Places::Both, || {
+        let mut command = Command::new("node");
+        command.arg(sources().join("mysql.js")).env("NODE_PATH", &modules);
+        command
+    });
+}
+
+/// Where a program is sent to, and as whom.
+struct Visit<'a> {
+    port: u16,
+    encryption: &'a str,
+    socket: Option<&'a Path>,
+    user: &'a str,
+    password: &'a str,
+    ca: &'a Path,
+}
+
+impl Visit<'_> {
+    fn by(&self, mut program: Command, site: &Site) -> Command {
+        program
+            .env("MYSQL_HOST", "127.0.0.1")
+            .env("MYSQL_PORT", self.port.to_string())
+            .env("MYSQL_USER", self.user)
+            .env("MYSQL_PASSWORD", self.password)
+            .env("MYSQL_DATABASE", site.server().database())
+            .env("MYSQL_CA", self.ca)
+            .env("MYSQL_TLS", self.encryption)
+            .envs(self.socket.map(|socket| ("MYSQL_SOCKET", socket)))
+            .stdin(Stdio::null());
+        program
+    }
+}
+
+/// Runs the program without a proxy and with one; it must print the same, and something.
+fn same(site: &mut Site, places: Places, program: impl Fn() -> Command) {
+    let password = String::from_utf8(site.password()).expect("passwords here are text");
+    let (user, port) = (site.user(), site.port());
+    let ca = site.server().ca_file();
+    let itself =
+        Visit { port, encryption: "require", socket: None, user: &user, password: &password, ca: &ca };
+    let direct = said_by(&mut itself.by(program(), site), "itself");
+    // One of them is for the KILL, and one for the program that looks when it is time for that.
+    let mut proxy = site.proxy(&["--listen", "tcp:127.0.0.1:0", "--pool-size", "3"]);
+    let by_tcp = Visit { port: proxy.second_port(), encryption: "disable", ..itself };
+    for round in ["first", "second"] {
+        let proxied = said_by(&mut by_tcp.by(program(), site), "the proxy's port");
+        assert_eq!(proxied, direct, "for the {round} time");
+    }
+    let (papers, url) = (Papers::new(), site.url());
+    let own = papers.arguments();
+    let arguments = [&own.each_ref().map(String::as_str)[..], &["--pool-size", "3"]].concat();
+    let by_tls = site.proxy_at("tcp:127.0.0.1:0", &url, site.password(), PathBuf::new(), &arguments);
+    let ca = papers.path("ca.pem");
+    let proxied = said_by(&mut Visit { port: by_tls.port, ca: &ca, ..itself }.by(program(), site), "TLS");
+    assert_eq!(proxied, direct, "by TLS");
+    if places == Places::Both {
+        let by_socket = Visit { socket: Some(&proxy.socket), password: "", ..by_tcp };
+        let proxied = said_by(&mut by_socket.by(program(), site), "the proxy's socket");
+        assert_eq!(proxied, direct, "by unix socket");
+    }
+}
+
+/// Real servers here take no files.
+fn files(site: &mut Site) {
+    for (module, package) in PYTHONS {
+        if imports(module) {
+            same_files(site, || python_program(module));
+        } else {
+            missing(&format!("{module} is not here (the package {package})"), Required::Always);
+        }
+    }
+    if let Some(program) = go_program() {
+        same_files(site, || Command::new(&program));
+    }
+}
+
+fn same_files(site: &mut Site, program: impl Fn() -> Command) {
+    let (fake, scratch) = (Fake::start(), tempfile::tempdir().expect("a directory"));
+    let program = || {
+        let mut command = program();
+        command.arg("files").current_dir(scratch.path());
+        command
+    };
+    let itself = Visit {
+        port: fake.port(),
+        encryption: "disable",
+        socket: None,
+        user: "toll",
+        password: "",
+        ca: Path::new(""),
+    };
+    let direct = said_by(&mut itself.by(program(), site), "itself");
+    assert!(direct.contains("sent 5000000"), "{direct}");
+    let proxy = site.proxy_to(&Fake::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
+    let by_socket = Visit { socket: Some(&proxy.socket), ..itself };
+    let proxied = said_by(&mut by_socket.by(program(), site), "the proxy's socket");
+    assert_eq!(proxied, direct);
+}

@@ -1,0 +1,150 @@
+//! Clients between transactions: what they are greeted with, what ends them, and what waits for them.
+
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::mysql::command;
+use nix::sys::signal::Signal;
+
+use super::Case;
+use super::raw::Raw;
+use super::site::{Site, one};
+use super::transactions::NUMBER;
+
+pub(crate) const CASES: [Case; 5] = [
+    ("a client is greeted without a connection", greetings),
+    ("a goodbye takes no connection", goodbyes),
+    ("what the last command has left to be asked for", diagnostics),
+    ("a KILL finds whom it names", kills),
+    ("clients between transactions are served during a stop", stops),
+];
+
+fn greetings(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let mut first = proxy.client();
+    assert_eq!(one(&mut first, "SELECT 1"), "1");
+    // One is greeted though there is no connection to be had.
+    first.execute("BEGIN").expect("a transaction");
+    let mut second = proxy.client();
+    first.execute("COMMIT").expect("the end");
+    assert_eq!(one(&mut second, "SELECT 2"), "2");
+    "somebody".clone_into(&mut proxy.user);
+    assert!(proxy.try_client().is_err(), "nobody knows him");
+}
+
+fn goodbyes(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let mut first = proxy.client();
+    assert_eq!(one(&mut first, "SELECT 1"), "1");
+    first.execute("BEGIN").expect("a transaction");
+    let second = proxy.client();
+    second.close().expect("a goodbye");
+    proxy.process.await_line("how=left");
+    // One that vanishes, too.
+    drop(proxy.raw());
+    proxy.process.await_line("how=left");
+    first.execute("COMMIT").expect("the end");
+}
+
+fn diagnostics(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let (mut first, mut second) = (proxy.client(), proxy.client());
+    for (sql, code) in [("SELECT 1/0, CAST('x' AS SIGNED)", "1292"), ("SELECT nonsense", "1054")] {
+        let _ = first.query(sql);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| one(&mut second, "SELECT 1"));
+            let rows = first.query("SHOW WARNINGS").expect("rows");
+            let codes: Vec<_> = rows.iter().filter_map(|row| row[1].clone()).collect();
+            assert!(codes.contains(&code.as_bytes().to_vec()), "{sql}: {codes:?}");
+            assert_eq!(other.join().expect("no panic"), "1");
+        });
+        // Who does not ask keeps nobody waiting for long.
+        let _ = first.query(sql);
+        assert_eq!(one(&mut second, "SHOW COUNT(*) WARNINGS"), "0");
+    }
+}
+
+/// Until so many connections of the server do this.
+fn await_sleepers(control: &mut Client, count: &str) {
+    let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'";
+    while one(control, sql) != count {}
+}
+
+fn kills(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "2"]);
+    let (mut target, mut other, mut killer) = (proxy.raw(), proxy.raw(), proxy.raw());
+    let kill = |killer: &mut Raw, what: &str, number: u32| {
+        killer.query(&format!("KILL {what} {number}"));
+        assert_eq!(killer.word()[0], 0, "{what}");
+    };
+    let mode = site.mode;
+    site.mode = crate::site::Mode::Session;
+    let direct = site.proxy(&[]);
+    site.mode = mode;
+    let mut control = direct.client();
+    // One that rests has nothing to lose.
+    assert_eq!(target.value("SELECT 1"), "1");
+    kill(&mut killer, "QUERY", target.connection_id);
+    assert_eq!(target.value("SELECT 2"), "2");
+    // One that works, wherever it is.
+    for _ in 0..3 {
+        assert_eq!(other.value("SELECT 1"), "1");
+        target.query("SELECT SLEEP(60)");
+        await_sleepers(&mut control, "1");
+        kill(&mut killer, "QUERY", target.connection_id);
+        let payloads = target.results();
+        assert!(Raw::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()), "{payloads:?}");
+        assert_eq!(target.value("SELECT 'goes on'"), "goes on");
+    }
+    // One that waits, in front of what comes behind.
+    other.query("BEGIN");
+    other.results();
+    let mut holder = proxy.raw();
+    holder.query("BEGIN");
+    holder.results();
+    let mut bytes = Vec::new();
+    command::encode_query(&mut bytes, "SELECT 'never'").expect("it is short");
+    command::encode_query(&mut bytes, "SELECT 'later'").expect("it is short");
+    target.send(&bytes);
+    // Until it waits there is nothing to end.
+    target.stream.set_read_timeout(Some(std::time::Duration::from_millis(50))).expect("a limit");
+    let answer = loop {
+        kill(&mut other, "QUERY", target.connection_id);
+        if let Ok((sequence, answer)) = target.packet() {
+            assert_eq!(sequence, 1);
+            break answer;
+        }
+    };
+    assert_eq!(Raw::error(&[answer]), Some(1317));
+    target.stream.set_read_timeout(Some(crate::site::LONG)).expect("a limit");
+    other.query("COMMIT");
+    other.results();
+    let payloads = target.results();
+    assert!(payloads.contains(&b"\x05later".to_vec()), "{payloads:?}");
+    holder.query("COMMIT");
+    holder.results();
+    // One that rests ends.
+    kill(&mut killer, "CONNECTION", target.connection_id);
+    assert_eq!(Raw::error(&[target.word()]), Some(1053));
+    assert!(target.packet().is_err(), "it ends after that");
+    killer.query(&format!("KILL {}", target.connection_id));
+    assert_eq!(Raw::error(&[killer.word()]), Some(1094), "there is no such client any more");
+}
+
+fn stops(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "2"]);
+    let (mut first, mut second) = (proxy.client(), proxy.client());
+    assert_eq!(one(&mut first, NUMBER), one(&mut first, NUMBER));
+    proxy.process.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=stopping");
+    for _ in 0..3 {
+        assert_eq!(one(&mut first, "SELECT 2"), "2");
+        assert_eq!(one(&mut second, "SELECT 3"), "3");
+    }
+    drop((first, second));
+    assert_eq!(proxy.process.wait().code(), Some(0));
+    // When the time is over they are told so.
+    let mut proxy = site.proxy(&["--drain-time", "0.3"]);
+    let mut raw = proxy.raw();
+    proxy.process.signal(Signal::SIGTERM);
+    assert_eq!(Raw::error(&[raw.word()]), Some(1053));
+    assert_eq!(proxy.process.wait().code(), Some(0), "nobody was cut off in a transaction");
+}

@@ -1,0 +1,80 @@
+//! Proxies of two threads: one pool for the clients of both, and one list of who has which number.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use super::Case;
+use super::raw::Raw;
+use super::site::{Proxy, Site, one};
+
+pub(crate) const CASES: [Case; 2] = [
+    ("one connection serves the clients of both", one_connection),
+    ("a KILL that comes late hits nobody else", late_kills),
+];
+
+/// Nothing of these is on a thread of its own: with one is enough.
+pub(crate) const ON_ONE: [&str; 7] = [
+    "several statements, several results",
+    "files of the client's",
+    "more than 16 MB in one packet, both ways",
+    "definitions that a client has already",
+    "commands beside queries",
+    "what was agreed on holds behind, too",
+    "what cannot be is refused at the start",
+];
+
+fn come_and_go(proxy: &Proxy, lane: usize, rounds: usize) {
+    for round in 0..rounds {
+        let mut client = proxy.client();
+        for step in 0..2 {
+            let nonce = format!("{lane}-{round}-{step}");
+            assert_eq!(one(&mut client, &format!("SELECT '{nonce}'")), nonce);
+        }
+    }
+}
+
+fn one_connection(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    thread::scope(|scope| {
+        for lane in 0..8 {
+            let proxy: &Proxy = &proxy;
+            scope.spawn(move || come_and_go(proxy, lane, 30));
+        }
+    });
+    // Each leaves at most one behind that was opened for another agreement, or the introduction.
+    assert!(proxy.process.count("event=server-moved") > 0, "both have waited for it");
+}
+
+/// Clients leave while others name them, and nobody else is hit.
+fn late_kills(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "3"]);
+    let (named, over) = (AtomicU32::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let (proxy, named, over) = (&proxy, &named, &over);
+        scope.spawn(move || {
+            let mut killer = proxy.raw();
+            let mut sent = 0;
+            while !over.load(Ordering::SeqCst) {
+                let number = named.load(Ordering::SeqCst);
+                killer.query(&format!("KILL QUERY {number}"));
+                // It has hit, or there is no such thread any more.
+                let answer = killer.word();
+                assert!(answer[0] == 0 || Raw::error(&[answer]) == Some(1094));
+                sent += 1;
+            }
+            assert!(sent > 0);
+        });
+        let bystanders: Vec<_> =
+            (0..3).map(|lane| scope.spawn(move || come_and_go(proxy, lane, 60))).collect();
+        for _ in 0..60 {
+            let mut victim = proxy.raw();
+            named.store(victim.connection_id, Ordering::SeqCst);
+            victim.query("SELECT 1");
+            // Whatever becomes of that, it is the victim's own.
+            victim.results();
+        }
+        let ended: Vec<_> = bystanders.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        over.store(true, Ordering::SeqCst);
+        assert!(ended.iter().all(Result::is_ok), "a bystander was hit");
+    });
+}

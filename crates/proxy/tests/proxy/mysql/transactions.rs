@@ -1,0 +1,593 @@
+//! Clients that share connections, each as if it had one of its own.
+
+use std::thread;
+
+use ciphertoll_model::Engine;
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::{Capabilities, Param, command};
+
+use super::Case;
+use super::cases::{execute, prepare};
+use super::raw::{Raw, USUAL};
+use super::site::{Proxy, Site, code, one};
+
+pub(crate) const CASES: [Case; 13] = [
+    ("two clients share a connection", shared),
+    ("a transaction keeps its connection", transaction),
+    ("settings follow their client, and only it", settings),
+    ("the database follows its client, and only it", database),
+    ("the last key follows its client", last_key),
+    ("prepared statements follow their client, and only it", prepared),
+    ("types of parameters are told again", types),
+    ("cursors and long data keep their connection", open),
+    ("state of its own pins a connection", pins),
+    ("what routines leave out of sight is not found by others", hidden),
+    ("a reset of a client's own unpins", resets),
+    ("many clients on few connections", many),
+    ("whatever clients do, each finds its own", anything),
+];
+
+pub(super) const NUMBER: &str = "SELECT CONNECTION_ID()";
+
+/// Two clients on one connection, as which both of them see the same.
+fn two(proxy: &Proxy) -> (Client, Client, String) {
+    let (mut first, mut second) = (proxy.client(), proxy.client());
+    let number = one(&mut first, NUMBER);
+    assert_eq!(one(&mut second, NUMBER), number);
+    (first, second, number)
+}
+
+fn shared(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let (mut first, mut second, number) = two(&proxy);
+    for step in 0..20 {
+        let sql = format!("SELECT CONCAT('{step}-', CONNECTION_ID())");
+        assert_eq!(one(&mut first, &sql), format!("{step}-{number}"));
+        assert_eq!(one(&mut second, &sql), format!("{step}-{number}"));
+    }
+    assert!(first.query("SELECT nonsense").is_err());
+    assert_eq!(one(&mut first, "SELECT 1"), "1");
+    assert_eq!(one(&mut second, NUMBER), number);
+}
+
+fn transaction(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
+    let (mut first, _, _) = two(&proxy);
+    first.execute("DROP TABLE IF EXISTS shared").expect("no table");
+    first.execute("CREATE TABLE shared (n INT) ENGINE=InnoDB").expect("a table");
+    for (begin, end) in
+        [("BEGIN", "COMMIT"), ("START TRANSACTION READ ONLY", "ROLLBACK"), ("SET autocommit = 0", "COMMIT")]
+    {
+        let mut waiting = proxy.client();
+        first.execute(begin).expect("a transaction");
+        one(&mut first, "SELECT COUNT(*) FROM shared");
+        let error = waiting.query("SELECT 1").expect_err("the connection is taken");
+        assert_eq!(code(&error), Some(1040), "{begin}: {error}");
+        assert!(error.to_string().contains("no server connection became free"), "{error}");
+        // An error does not end it.
+        first.query("SELECT nonsense").expect_err("an error");
+        let mut waiting = proxy.client();
+        waiting.query("SELECT 1").expect_err("the connection is taken");
+        first.execute(end).expect("the end");
+        assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1", "{begin}");
+    }
+    // One that a routine has begun before it failed: the error does not say so.
+    let mut first = proxy.client();
+    first.execute("DROP PROCEDURE IF EXISTS begins").expect("no procedure");
+    first
+        .execute("CREATE PROCEDURE begins() BEGIN START TRANSACTION; SELECT * FROM nowhere; END")
+        .expect("one");
+    drop(first);
+    let mut first = proxy.client();
+    first.query("CALL begins()").expect_err("there is no such table");
+    proxy.client().query("SELECT 1").expect_err("the connection is taken");
+    first.execute("ROLLBACK").expect("the end");
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    for drop in ["DROP TABLE shared", "DROP PROCEDURE begins"] {
+        first.execute(drop).expect("no more");
+    }
+}
+
+fn settings(site: &mut Site) {
+    let isolation = match site.engine() {
+        Engine::MySql => "SELECT @@transaction_isolation",
+        Engine::MariaDb | Engine::Postgres => "SELECT @@tx_isolation",
+    };
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    for (set, look, value) in [
+        (
+            "SET sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'",
+            "SELECT @@sql_mode",
+            "ANSI_QUOTES,NO_BACKSLASH_ESCAPES",
+        ),
+        ("SET time_zone = '+11:00'", "SELECT @@time_zone", "+11:00"),
+        (
+            "SET SESSION wait_timeout = 77, lock_wait_timeout = 78",
+            "SELECT @@wait_timeout + @@lock_wait_timeout",
+            "155",
+        ),
+        (
+            "SET NAMES latin1",
+            "SELECT CONCAT(@@character_set_client, @@character_set_results)",
+            "latin1latin1",
+        ),
+        ("SET character_set_results = NULL", "SELECT @@character_set_results IS NULL", "1"),
+        ("SET @@session.long_query_time = 1.25", "SELECT @@long_query_time", "1.250000"),
+        ("SET autocommit = 0", "SELECT @@autocommit", "0"),
+        ("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", isolation, "SERIALIZABLE"),
+        ("SET foreign_key_checks = OFF", "SELECT @@foreign_key_checks", "0"),
+        ("SET lc_time_names = 'de_DE'", "SELECT MONTHNAME('2020-05-01')", "Mai"),
+    ] {
+        let (mut first, mut second, number) = two(&proxy);
+        first.execute(set).unwrap_or_else(|error| panic!("{set}: {error}"));
+        assert_ne!(one(&mut second, look), value, "{set}: the other client has it, too");
+        assert_eq!(one(&mut first, look), value, "{set}");
+        assert_eq!(one(&mut second, NUMBER), number);
+        assert_eq!(one(&mut first, look), value, "{set}, again");
+    }
+    // What was refused does not follow, and does not keep anybody.
+    let (mut first, mut second, _) = two(&proxy);
+    first.execute("SET no_such_setting = 1").expect_err("there is none");
+    first.execute("SET time_zone = '+05:00', no_such_setting = 1").expect_err("there is none");
+    assert_ne!(one(&mut second, "SELECT @@time_zone"), "+05:00");
+    for value in ["+01:00", "+02:00"] {
+        first.execute(&format!("SET time_zone = '{value}'")).expect("a setting");
+        one(&mut second, NUMBER);
+        assert_eq!(one(&mut first, "SELECT @@time_zone"), value);
+    }
+    // Whether a query may have several statements.
+    let mut raw = proxy.raw();
+    raw.command(b"\x1b\0\0");
+    assert_eq!(raw.word()[0], 0xfe);
+    for _ in 0..2 {
+        one(&mut second, NUMBER);
+        raw.query("SELECT 1; SELECT 2");
+        assert_eq!(Raw::error(&raw.results()), None);
+    }
+    let mut other = proxy.raw();
+    other.query("SELECT 1; SELECT 2");
+    assert_eq!(Raw::error(&other.results()), Some(1064));
+    assert_eq!(proxy.process.count("event=pinned"), 0);
+}
+
+fn database(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let usual = proxy.database.clone();
+    let (mut first, mut second) = (proxy.raw(), proxy.raw());
+    for choose in ["USE information_schema", "\x02"] {
+        if choose.starts_with('\x02') {
+            first.command(b"\x02information_schema");
+            assert_eq!(first.word()[0], 0);
+        } else {
+            first.query(choose);
+            first.results();
+        }
+        for _ in 0..2 {
+            assert_eq!(second.value("SELECT DATABASE()"), usual);
+            assert_eq!(first.value("SELECT DATABASE()"), "information_schema");
+        }
+        first.query(&format!("USE {usual}"));
+        first.results();
+        assert_eq!(second.value("SELECT DATABASE()"), usual);
+        assert_eq!(first.value("SELECT DATABASE()"), usual);
+    }
+    first.command(b"\x02no_such_database");
+    assert_eq!(first.word()[0], 0xff);
+    assert_eq!(second.value("SELECT DATABASE()"), usual);
+    assert_eq!(first.value("SELECT DATABASE()"), usual);
+    assert_eq!(proxy.process.count("event=pinned"), 0);
+}
+
+fn last_key(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let (mut first, mut second, _) = two(&proxy);
+    first.execute("DROP TABLE IF EXISTS keys_of").expect("no table");
+    first.execute("CREATE TABLE keys_of (id INT AUTO_INCREMENT PRIMARY KEY)").expect("a table");
+    first.execute("INSERT INTO keys_of VALUES (NULL), (NULL)").expect("rows");
+    assert_eq!(one(&mut second, "SELECT LAST_INSERT_ID()"), "0");
+    assert_eq!(one(&mut first, "SELECT LAST_INSERT_ID()"), "1");
+    second.execute("INSERT INTO keys_of VALUES (NULL)").expect("a row");
+    assert_eq!(one(&mut first, "SELECT LAST_INSERT_ID()"), "1");
+    assert_eq!(one(&mut second, "SELECT LAST_INSERT_ID()"), "3");
+    first.execute("UPDATE keys_of SET id = LAST_INSERT_ID(id + 40) WHERE id = 1").expect("a sequence");
+    assert_eq!(one(&mut second, "SELECT LAST_INSERT_ID()"), "3");
+    assert_eq!(one(&mut first, "SELECT LAST_INSERT_ID()"), "41");
+    first.execute("DROP TABLE keys_of").expect("no table");
+}
+
+/// The text of the one value that an execute returns.
+fn run(raw: &mut Raw, statement_id: u32, params: &[Param<'_>]) -> Result<String, u16> {
+    execute(raw, statement_id, params, false);
+    let payloads = raw.results();
+    match Raw::error(&payloads) {
+        Some(code) => Err(code),
+        // Behind the row's first byte, the bits of NULLs and the length.
+        None => Ok(String::from_utf8_lossy(&payloads[payloads.len() - 2][3..]).into_owned()),
+    }
+}
+
+fn close(raw: &mut Raw, statement_id: u32) {
+    let mut bytes = Vec::new();
+    command::encode_statement_close(&mut bytes, statement_id);
+    raw.send(&bytes);
+}
+
+fn prepared(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    for capabilities in [USUAL, USUAL.without(Capabilities::DEPRECATE_EOF)] {
+        let (mut first, mut second) = (proxy.raw_with(capabilities), proxy.raw_with(USUAL));
+        let one_of = prepare(&mut first, "SELECT 'first'").statement_id;
+        let other = prepare(&mut second, "SELECT 'second'").statement_id;
+        assert_eq!(one_of, other, "each has numbers of its own");
+        let more = prepare(&mut first, "SELECT CONCAT('more', ?)").statement_id;
+        for _ in 0..3 {
+            assert_eq!(run(&mut first, one_of, &[]).as_deref(), Ok("first"));
+            assert_eq!(run(&mut second, other, &[]).as_deref(), Ok("second"));
+            assert_eq!(run(&mut first, more, &[Param::Bytes(b"x")]).as_deref(), Ok("morex"));
+        }
+        // What could not be prepared is not there, nor is what was closed, or another's.
+        first.command(b"\x16SELEC");
+        assert_eq!(Raw::error(&[first.word()]), Some(1064));
+        assert_eq!(run(&mut second, more, &[]), Err(1243));
+        close(&mut first, one_of);
+        assert_eq!(run(&mut first, one_of, &[]), Err(1243));
+        assert_eq!(run(&mut second, other, &[]).as_deref(), Ok("second"));
+        assert_eq!(run(&mut first, one_of, &[]), Err(1243));
+        // Two commands at once that are to be prepared first.
+        let again = prepare(&mut first, "SELECT 'again'").statement_id;
+        assert!(again != one_of && again != more);
+        assert_eq!(run(&mut second, other, &[]).as_deref(), Ok("second"));
+        let mut bytes = Vec::new();
+        command::encode_ping(&mut bytes);
+        command::encode_execute(&mut bytes, more, &[Param::Bytes(b"1")]).expect("it is short");
+        command::encode_execute(&mut bytes, again, &[]).expect("it is short");
+        command::encode_statement_close(&mut bytes, again);
+        command::encode_execute(&mut bytes, more, &[Param::Bytes(b"2")]).expect("it is short");
+        first.send(&bytes);
+        assert_eq!(first.word()[0], 0);
+        for expected in ["more1", "again", "more2"] {
+            let payloads = first.results();
+            assert!(payloads[payloads.len() - 2].ends_with(expected.as_bytes()), "{payloads:?}");
+        }
+        assert_eq!(first.value("SELECT 'after'"), "after");
+        // Lone words that nobody answers keep no connection.
+        close(&mut first, more);
+        assert_eq!(second.value("SELECT 'after'"), "after");
+        // COM_STMT_RESET of one that is not here.
+        let last = prepare(&mut first, "SELECT 'last'").statement_id;
+        second.value("SELECT 1");
+        bytes.clear();
+        command::encode_statement_reset(&mut bytes, last);
+        first.send(&bytes);
+        assert_eq!(first.word()[0], 0);
+        assert_eq!(run(&mut first, last, &[]).as_deref(), Ok("last"));
+    }
+    // What cannot be prepared any more is refused in the server's words.
+    let (mut first, mut second) = (proxy.raw(), proxy.raw());
+    second.query("CREATE TABLE short_lived (n INT)");
+    second.results();
+    let statement = prepare(&mut first, "SELECT n FROM short_lived").statement_id;
+    second.query("DROP TABLE short_lived");
+    second.results();
+    for _ in 0..2 {
+        assert_eq!(run(&mut first, statement, &[]), Err(1146));
+        assert_eq!(second.value("SELECT 1"), "1");
+    }
+    assert_eq!(proxy.process.count("event=pinned"), 0);
+    assert_eq!(proxy.process.count("event=server-lost"), 0);
+}
+
+fn types(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let (mut first, mut second) = (proxy.raw(), proxy.raw());
+    let statement = prepare(&mut first, "SELECT CONCAT(?, '-', ?)").statement_id;
+    let params = [Param::I64(41), Param::Bytes(b"hey")];
+    assert_eq!(run(&mut first, statement, &params).as_deref(), Ok("41-hey"));
+    // Without the types, as drivers send them once they are known: the flag and two bytes for each are left out.
+    let mut payload = vec![0x17];
+    payload.extend(statement.to_le_bytes());
+    payload.extend(*b"\0\x01\0\0\0\0\0\x2a\0\0\0\0\0\0\0\x03you");
+    for _ in 0..2 {
+        assert_eq!(second.value("SELECT 1"), "1");
+        for _ in 0..2 {
+            first.command(&payload);
+            let payloads = first.results();
+            assert!(payloads[payloads.len() - 2].ends_with(b"42-you"), "{payloads:?}");
+        }
+    }
+    if site.engine() == Engine::MySql {
+        return;
+    }
+    // MariaDB's "the last statement", in front of its answer and behind it.
+    let last = [&b"\x17"[..], &u32::MAX.to_le_bytes(), b"\0\x01\0\0\0"].concat();
+    let mut bytes = Vec::new();
+    command::encode_prepare(&mut bytes, "SELECT 'the last one'").expect("it is short");
+    first.send(&bytes);
+    first.command(&last);
+    assert_eq!(first.word()[0], 0);
+    first.word();
+    for _ in 0..2 {
+        let payloads = first.results();
+        assert!(payloads[payloads.len() - 2].ends_with(b"the last one"), "{payloads:?}");
+        assert_eq!(second.value("SELECT 1"), "1");
+        first.command(&last);
+    }
+}
+
+fn open(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.3"]);
+    let mut first = proxy.raw();
+    let many = prepare(&mut first, "SELECT 1 UNION SELECT 2 UNION SELECT 3").statement_id;
+    let long = prepare(&mut first, "SELECT CONCAT(?, '!')").statement_id;
+    // It is elsewhere when it begins.
+    proxy.client().query("SELECT 1").expect("a row");
+    execute(&mut first, many, &[], true);
+    let mut payloads = Vec::new();
+    (0..2).for_each(|_| payloads.push(first.word()));
+    first.rows(&mut payloads);
+    proxy.client().query("SELECT 1").expect_err("a cursor is open");
+    let mut fetch = vec![0x1c];
+    fetch.extend(many.to_le_bytes());
+    fetch.extend(100_u32.to_le_bytes());
+    first.command(&fetch);
+    payloads.clear();
+    first.rows(&mut payloads);
+    assert_eq!(payloads.len(), 4, "{payloads:?}");
+    proxy.client().query("SELECT 1").expect("the cursor has no more");
+    // Data ahead of its statement, with another command between.
+    let mut data = vec![0x18];
+    data.extend(long.to_le_bytes());
+    data.extend(*b"\0\0in parts");
+    first.command(&data);
+    assert_eq!(first.value("SELECT 1"), "1");
+    proxy.client().query("SELECT 1").expect_err("there is data ahead");
+    assert_eq!(run(&mut first, long, &[Param::Bytes(b"")]).as_deref(), Ok("in parts!"));
+    proxy.client().query("SELECT 1").expect("it was used");
+}
+
+fn pins(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    proxy.client().execute("CREATE TABLE IF NOT EXISTS pinned (n INT)").expect("a table");
+    drop(proxy);
+    for (sql, reason) in [
+        ("CREATE TEMPORARY TABLE mine (n INT)", "a temporary table"),
+        ("SET @mine = 1", "a user variable"),
+        ("SELECT 1 INTO @mine", "a user variable"),
+        ("SELECT GET_LOCK('mine', 0)", "GET_LOCK"),
+        ("LOCK TABLES pinned READ", "LOCK TABLES"),
+        ("PREPARE mine FROM 'SELECT 1'", "PREPARE"),
+        ("SELECT SQL_CALC_FOUND_ROWS 1", "SQL_CALC_FOUND_ROWS"),
+        ("HANDLER pinned OPEN", "HANDLER"),
+        ("SET TRANSACTION READ ONLY", "SET TRANSACTION"),
+        ("SET timestamp = 1", "the connection's own"),
+        ("/*!40101 SET NAMES latin1 */", "a comment that is executed"),
+    ] {
+        let mut proxy = site.proxy(&["--pool-size", "2"]);
+        let mut first = proxy.client();
+        let number = one(&mut first, NUMBER);
+        let mut second = proxy.client();
+        first.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        if reason == "SET TRANSACTION" {
+            // Nothing has begun that it was for.
+            first.query("SELECT 1").expect("a row");
+        }
+        let line = proxy.process.await_line("event=pinned");
+        assert!(line.contains(reason), "{line}");
+        for _ in 0..3 {
+            assert_ne!(one(&mut second, NUMBER), number, "{sql}");
+            assert_eq!(one(&mut first, NUMBER), number, "{sql}");
+        }
+        // When it leaves, the connection is anybody's again, and clean.
+        drop(first);
+        let mut third = proxy.client();
+        let state = "SELECT CONCAT_WS('|', @mine, IS_FREE_LOCK('mine'), NOW() > '2001-01-01', @@character_set_client)";
+        for client in [&mut second, &mut third] {
+            assert_eq!(one(client, state), "1|1|utf8mb4", "{sql}");
+            client.query("SELECT * FROM mine").expect_err("there is no such table");
+            client.query("EXECUTE mine").expect_err("there is no such statement");
+        }
+    }
+    // What statements meant when they were prepared.
+    for change in ["USE information_schema", "SET sql_mode = 'ANSI_QUOTES'", "SET NAMES latin1"] {
+        let mut proxy = site.proxy(&["--pool-size", "2"]);
+        let mut raw = proxy.raw();
+        let statement = prepare(&mut raw, "SELECT CONCAT(DATABASE(), COUNT(*)) FROM pinned").statement_id;
+        raw.query(change);
+        raw.results();
+        proxy.process.await_line("behind prepared statements");
+        assert!(run(&mut raw, statement, &[]).is_ok(), "{change}");
+    }
+    // What is for a transaction goes with it.
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let (mut first, mut second, number) = two(&proxy);
+    first.execute("DROP TABLE pinned").expect("no table");
+    for sql in ["SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "START TRANSACTION", "COMMIT"] {
+        first.execute(sql).expect("an OK");
+    }
+    assert_eq!(one(&mut second, NUMBER), number);
+    assert_eq!(proxy.process.count("event=pinned"), 0);
+}
+
+fn hidden(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let mut maker = proxy.client();
+    maker.execute("DROP PROCEDURE IF EXISTS hide").expect("no procedure");
+    let hide = "CREATE PROCEDURE hide() BEGIN SET time_zone = '+07:00'; SET @hidden = 1; DO GET_LOCK('hidden', 0); \
+                CREATE TEMPORARY TABLE IF NOT EXISTS hidden (n INT); END";
+    maker.execute(hide).expect("a procedure");
+    drop(maker);
+    let (mut first, mut second, number) = two(&proxy);
+    first.execute("CALL hide()").expect("something out of sight");
+    assert_ne!(one(&mut second, "SELECT @@time_zone"), "+07:00");
+    second.query("SELECT * FROM hidden").expect_err("there is no such table");
+    assert_eq!(one(&mut second, "SELECT IS_FREE_LOCK('hidden')"), "1");
+    assert_eq!(one(&mut second, NUMBER), number);
+    assert_eq!(one(&mut second, "SELECT @hidden IS NULL"), "1");
+    drop(second);
+    first.execute("DROP PROCEDURE hide").expect("no procedure");
+}
+
+fn resets(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.3"]);
+    let mut first = proxy.raw();
+    let statement = prepare(&mut first, "SELECT 1").statement_id;
+    first.query("SET time_zone = '+09:00'");
+    first.results();
+    first.query("SET @mine = 1");
+    first.results();
+    proxy.process.await_line("event=pinned");
+    let mut waiting = proxy.raw();
+    waiting.query(NUMBER);
+    assert_eq!(Raw::error(&[waiting.word()]), Some(1040), "it is pinned");
+    first.command(b"\x1f");
+    assert_eq!(first.word()[0], 0);
+    assert_eq!(proxy.raw().value("SELECT @mine IS NULL"), "1");
+    assert_ne!(first.value("SELECT @@time_zone"), "+09:00");
+    assert_eq!(run(&mut first, statement, &[]), Err(1243));
+    assert_eq!(first.value("SELECT DATABASE()"), proxy.database);
+}
+
+fn many(site: &mut Site) {
+    const CLIENTS: usize = 24;
+    const ROUNDS: usize = 40;
+    let proxy = site.proxy(&["--pool-size", "3"]);
+    thread::scope(|scope| {
+        for lane in 0..CLIENTS {
+            let proxy: &Proxy = &proxy;
+            scope.spawn(move || {
+                let mut client = proxy.raw();
+                client.query(&format!("SET net_read_timeout = {}", 100 + lane));
+                assert_eq!(Raw::error(&client.results()), None);
+                let statement = prepare(&mut client, &format!("SELECT CONCAT('{lane}-', ?)")).statement_id;
+                for round in 0..ROUNDS {
+                    let sql = format!("SELECT CONCAT('{round}-', @@net_read_timeout)");
+                    assert_eq!(client.value(&sql), format!("{round}-{}", 100 + lane));
+                    let text = round.to_string();
+                    let answer = run(&mut client, statement, &[Param::Bytes(text.as_bytes())]);
+                    assert_eq!(answer, Ok(format!("{lane}-{round}")));
+                    if round % 8 == 0 {
+                        client.query("BEGIN");
+                        client.results();
+                        let number = client.value(NUMBER);
+                        assert_eq!(client.value(NUMBER), number);
+                        client.query("COMMIT");
+                        client.results();
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// What one client has made, and must find.
+struct Model {
+    lane: u64,
+    random: u64,
+    time_zone: Option<String>,
+    timeout: Option<u64>,
+    last_key: u64,
+    statements: Vec<(u32, u64)>,
+}
+
+impl Model {
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % below
+    }
+
+    fn step(&mut self, raw: &mut Raw) {
+        match self.draw(11) {
+            0 => {
+                let zone = format!("+0{}:{}", self.draw(10), 10 + self.draw(50));
+                self.does(raw, &format!("SET time_zone = '{zone}'"));
+                self.time_zone = Some(zone);
+            }
+            1 => {
+                let timeout = 100 + self.draw(1000);
+                self.does(raw, &format!("SET @@session.net_write_timeout = {timeout}"));
+                self.timeout = Some(timeout);
+            }
+            2 => {
+                let mark = self.draw(1000);
+                let sql = format!("SELECT CONCAT('{}-{mark}-', ?)", self.lane);
+                self.statements.push((prepare(raw, &sql).statement_id, mark));
+            }
+            3 if !self.statements.is_empty() => {
+                let at = self.draw(self.statements.len() as u64) as usize;
+                close(raw, self.statements.swap_remove(at).0);
+            }
+            4 => {
+                raw.query(&format!("INSERT INTO anything (lane) VALUES ({})", self.lane));
+                let ok = OkPacket::parse(&raw.word()).expect("a row");
+                self.last_key = ok.last_insert_id;
+            }
+            5 => {
+                self.does(raw, "BEGIN");
+                let number = raw.value(NUMBER);
+                self.find(raw);
+                assert_eq!(raw.value(NUMBER), number);
+                self.does(raw, "ROLLBACK");
+            }
+            6 => {
+                raw.query("SELECT nonsense");
+                assert_eq!(Raw::error(&raw.results()), Some(1054));
+            }
+            7 if self.draw(4) == 0 => {
+                raw.command(b"\x1f");
+                assert_eq!(raw.word()[0], 0);
+                (self.time_zone, self.timeout, self.last_key) = (None, None, 0);
+                self.statements.clear();
+            }
+            8 if self.draw(6) == 0 => self.does(raw, &format!("SET @own = {}", self.lane)),
+            _ => self.find(raw),
+        }
+    }
+
+    fn does(&self, raw: &mut Raw, sql: &str) {
+        raw.query(sql);
+        assert_eq!(Raw::error(&raw.results()), None, "{}: {sql}", self.lane);
+    }
+
+    fn find(&mut self, raw: &mut Raw) {
+        let zone = self.time_zone.as_deref().unwrap_or("SYSTEM");
+        assert_eq!(raw.value("SELECT @@time_zone"), zone, "{}", self.lane);
+        let timeout = self.timeout.unwrap_or(60).to_string();
+        assert_eq!(raw.value("SELECT @@net_write_timeout"), timeout, "{}", self.lane);
+        assert_eq!(raw.value("SELECT LAST_INSERT_ID()"), self.last_key.to_string(), "{}", self.lane);
+        if let Some((statement, mark)) = self.statements.last() {
+            let answer = run(raw, *statement, &[Param::Bytes(b"x")]);
+            assert_eq!(answer, Ok(format!("{}-{mark}-x", self.lane)));
+        }
+    }
+}
+
+fn anything(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "3"]);
+    let mut maker = proxy.raw();
+    for sql in [
+        "DROP TABLE IF EXISTS anything",
+        "CREATE TABLE anything (id INT AUTO_INCREMENT PRIMARY KEY, lane INT)",
+    ] {
+        maker.query(sql);
+        assert_eq!(Raw::error(&maker.results()), None, "{sql}");
+    }
+    thread::scope(|scope| {
+        for lane in 1..=8 {
+            let proxy: &Proxy = &proxy;
+            scope.spawn(move || {
+                for session in 0..4 {
+                    let mut raw = proxy.raw();
+                    let (random, statements) = (lane * 1000 + session, Vec::new());
+                    let mut model =
+                        Model { lane, random, time_zone: None, timeout: None, last_key: 0, statements };
+                    (0..40).for_each(|_| model.step(&mut raw));
+                    model.find(&mut raw);
+                }
+            });
+        }
+    });
+    maker.query("DROP TABLE anything");
+    maker.results();
+}

@@ -1,0 +1,193 @@
+//! Proxies of two threads: one pool for the clients of both.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use nix::sys::signal::Signal;
+
+use crate::Case;
+use crate::cases::one;
+use crate::operations::{admin_of, await_that, get, samples};
+use crate::site::{Mode, Proxy, Raw, Site};
+
+pub(crate) const CASES: [Case; 5] = [
+    ("one connection serves the clients of both", one_connection),
+    ("there are never more connections than there may be", limit),
+    ("both serve", both_serve),
+    ("each of many commands is cancelled, and no other", cancels),
+    ("all end together", end),
+];
+
+/// Those of all cases that show most where clients and connections are on different threads.
+pub(crate) const OF_BOTH: [&str; 15] = [
+    "a cancel request hits the right command",
+    "a cancel request that comes late hits nobody",
+    "nonces under eight clients",
+    "pgbench: churn and prepared statements",
+    "no state passes to the next client",
+    "a transaction that was left open is undone",
+    "what a client leaves half done closes the connection",
+    "health is told by whether the server can be reached",
+    "one user's connections serve no other",
+    "a stop under load cuts nobody off",
+    "a service manager is told",
+    "authority and certificate are rotated under load, and no session ends",
+    "reloads, checks, warm-up and killed processes at once lose count of nothing",
+    "a password changes, and connections of the old one end with their sessions",
+    "the certificate in front is rotated, and no session ends",
+];
+
+const LANES: usize = 8;
+const ROUNDS: usize = 30;
+const ASKED: [&str; 2] = ["--admin", "tcp:127.0.0.1:0"];
+
+/// What each thread has: clients and connections.
+fn threads(proxy: &Proxy) -> Vec<(u64, u64)> {
+    let (_, body) = get(admin_of(proxy), "/status");
+    let status: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    let threads = status["threads"].as_array().expect("a list");
+    let number = |thread: &serde_json::Value, what: &str| thread[what].as_u64().expect("a number");
+    threads.iter().map(|thread| (number(thread, "clients"), number(thread, "server_connections"))).collect()
+}
+
+/// Clients that come and go, on as many threads, until each has come so often.
+fn come_and_go(proxy: &Proxy, done: &AtomicUsize, lane: usize) {
+    for round in 0..ROUNDS {
+        let mut client = proxy.client();
+        for step in 0..2 {
+            let nonce = format!("{lane}-{round}-{step}");
+            assert_eq!(one(&mut client, &format!("SELECT '{nonce}'")), nonce);
+        }
+    }
+    done.fetch_add(1, Ordering::SeqCst);
+}
+
+/// While clients come and go, as many processes of the server's as there may be, at most.
+fn served_by_at_most(site: &Site, proxy: &Proxy, most: usize) {
+    let mut control = site.control();
+    let count = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", proxy.user);
+    let done = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for lane in 0..LANES {
+            let done = &done;
+            scope.spawn(move || come_and_go(proxy, done, lane));
+        }
+        let mut looked = 0;
+        while done.load(Ordering::SeqCst) < LANES && looked < 100_000 {
+            let open: usize = one(&mut control, &count).parse().expect("a number");
+            assert!(open <= most, "{open} connections");
+            looked += 1;
+        }
+        assert!(looked > 0);
+    });
+}
+
+fn one_connection(site: &mut Site) {
+    let mut proxy = site.proxy(&[&["--pool-size", "1"][..], &ASKED].concat());
+    served_by_at_most(site, &proxy, 1);
+    let samples = samples(admin_of(&proxy));
+    let number = |name: &str| samples[name].round() as usize;
+    assert_eq!(number("clients_total"), LANES * ROUNDS);
+    // Clients of both were among those that waited.
+    assert!(number("moves_total") > 0, "{samples:#?}");
+    assert_eq!([number("connects_total"), number("server_connections_max"), number("threads")], [1, 1, 2]);
+    await_that("all have left", || threads(&proxy).iter().all(|(clients, _)| *clients == 0));
+    assert_eq!(threads(&proxy).iter().map(|(_, connections)| connections).sum::<u64>(), 1);
+    proxy.read_on();
+    assert_eq!(proxy.log.iter().filter(|line| line.contains("event=server-connected")).count(), 1);
+    // Between transactions it is kept for one client, and goes to that of another thread none the less.
+    if site.mode == Mode::Transaction {
+        let mut clients: Vec<_> = (0..4).map(|_| proxy.client()).collect();
+        for (at, client) in clients.iter_mut().enumerate() {
+            client.query(&format!("SET application_name = 'client {at}'")).expect("a setting");
+        }
+        for at in (0..4).cycle().take(40) {
+            let name = one(&mut clients[at], "SHOW application_name");
+            assert_eq!(name, format!("client {at}"));
+        }
+    }
+}
+
+fn limit(site: &mut Site) {
+    let proxy = site.proxy(&[&["--pool-size", "3"][..], &ASKED].concat());
+    served_by_at_most(site, &proxy, 3);
+    assert!(samples(admin_of(&proxy))["connects_total"] <= 3.0);
+}
+
+/// The nanoseconds that each thread of a process has run, by its name.
+fn ran_ns(process: u32) -> BTreeMap<String, u64> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let ran = tasks.map(|task| {
+        let task = task.expect("a thread").path();
+        let text = |name: &str| fs::read_to_string(task.join(name)).expect("it runs");
+        let ran = text("schedstat").split(' ').next().and_then(|ns| ns.parse().ok());
+        (text("comm").trim_end().to_owned(), ran.expect("a number"))
+    });
+    ran.collect()
+}
+
+fn both_serve(site: &mut Site) {
+    let proxy = site.proxy(&[&["--pool-size", "8"][..], &ASKED].concat());
+    let mut clients: Vec<_> = (0..LANES).map(|_| proxy.client()).collect();
+    let each = threads(&proxy);
+    // Newcomers go to the one with fewer clients, if that has far fewer.
+    assert!(each.len() == 2 && each.iter().all(|(clients, _)| (3..=5).contains(clients)), "{each:?}");
+    let before = ran_ns(proxy.id());
+    for round in 0..50 {
+        for client in &mut clients {
+            assert_eq!(one(client, &format!("SELECT {round}")), round.to_string());
+        }
+    }
+    let after = ran_ns(proxy.id());
+    for name in ["ciphertoll-prox", "serve-1"] {
+        assert!(after[name] > before[name], "{name} has not run: {before:?}, {after:?}");
+    }
+}
+
+fn cancels(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let mut control = site.control();
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%hold%'";
+    let mut sleepers: Vec<Raw> = (0..LANES).map(|_| proxy.raw(&[])).collect();
+    for sleeper in &mut sleepers {
+        sleeper.answer();
+        sleeper.query("SELECT pg_sleep(600), 'hold'");
+    }
+    let owners: Vec<u32> = sleepers.iter().map(|sleeper| sleeper.process_id % 2).collect();
+    assert!(owners.contains(&0) && owners.contains(&1), "{owners:?}");
+    for left in (0..LANES).rev() {
+        await_that("the others sleep", || one(&mut control, asleep) == (left + 1).to_string());
+        let sleeper = &mut sleepers[left];
+        let mut canceller = proxy.raw_silent();
+        canceller.send(&crate::cases::cancel_request(sleeper.process_id, &sleeper.key));
+        assert!(canceller.message().is_err());
+        assert_eq!(Raw::error_state(&sleeper.answer()).as_deref(), Some("57014"));
+    }
+}
+
+fn end(site: &mut Site) {
+    let mut proxy = site.proxy(&["--drain-time", "0.3"]);
+    let mut clients: Vec<Raw> = (0..LANES).map(|_| proxy.raw(&[])).collect();
+    for client in &mut clients {
+        client.answer();
+        client.query("BEGIN");
+        client.answer();
+    }
+    proxy.signal(Signal::SIGTERM);
+    for client in &mut clients {
+        assert_eq!(Raw::error_state(&client.answer()).as_deref(), Some("57P01"));
+    }
+    assert_eq!(proxy.wait().code(), Some(6));
+    proxy.read_on();
+    let last = proxy.log.iter().find(|line| line.contains("event=stopped")).expect("it says so");
+    assert!(last.contains(&format!("cut_off={LANES}")), "{last}");
+    // Where nobody is, nobody waits for the time to be over.
+    let mut proxy = site.proxy(&["--drain-time", "600"]);
+    let clients: Vec<_> = (0..LANES).map(|_| proxy.client()).collect();
+    proxy.signal(Signal::SIGTERM);
+    proxy.await_line("event=stopping");
+    thread::spawn(move || drop(clients)).join().expect("they leave");
+    assert_eq!(proxy.wait().code(), Some(0));
+}

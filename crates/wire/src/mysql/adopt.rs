@@ -1,0 +1,242 @@
+//! What one between client and server says to a server so that a client finds there what it has made elsewhere, and what
+//! it asks so that it knows that.
+
+use std::collections::VecDeque;
+
+use super::{
+    Capabilities, Error, PrepareReader, Prepared, Response, Row, RowsReader, Statements, beginning,
+    command::{encode_init_db, encode_multi_statements, encode_ping, encode_query_on},
+    err::{ErrPacket, refuse_err},
+    ok::OkPacket,
+    packet::{self, Packets},
+};
+
+const COM_STMT_PREPARE: u8 = 0x16;
+/// What `SIGNAL` takes of a message.
+const MAX_MESSAGE_BYTES: usize = 128;
+/// More than settings have.
+const MAX_VALUES_BYTES: usize = 1 << 16;
+
+/// Whose names of settings a server knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// Oracle's.
+    MySql,
+    /// MariaDB's, which calls those of transactions otherwise.
+    MariaDb,
+}
+
+impl Flavour {
+    /// Of a server that calls itself so.
+    pub fn of(version: &str) -> Self {
+        if version.contains("MariaDB") { Self::MariaDb } else { Self::MySql }
+    }
+
+    /// What a setting is called.
+    pub fn name(self, setting: &str) -> &str {
+        match (self, setting) {
+            (Self::MariaDb, "transaction_isolation") => "tx_isolation",
+            (Self::MariaDb, "transaction_read_only") => "tx_read_only",
+            _ => setting,
+        }
+    }
+}
+
+/// Reads the answers to what was said.
+#[derive(Debug)]
+pub struct Adopt {
+    capabilities: Capabilities,
+    parts: VecDeque<Part>,
+    packets: Packets,
+    adopted: Adopted,
+    refusal: Option<Error>,
+}
+
+#[derive(Debug)]
+enum Part {
+    /// An OK, or an EOF.
+    Word,
+    /// An OK that says how the session is.
+    Status,
+    Values(RowsReader),
+    Prepared(PrepareReader),
+}
+
+/// What was answered.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Adopted {
+    /// "Status flags", if they were asked for.
+    pub status: Option<OkPacket>,
+    /// What was asked for; none where the server would not say it.
+    pub values: Option<Vec<Option<Vec<u8>>>>,
+    /// The statement that was to be prepared, or why it was not.
+    pub prepared: Option<Result<Prepared, Error>>,
+}
+
+impl Adopt {
+    /// Nothing is said.
+    pub fn new(capabilities: Capabilities) -> Self {
+        Self {
+            capabilities,
+            parts: VecDeque::new(),
+            packets: Packets::answer(),
+            adopted: Adopted::default(),
+            refusal: None,
+        }
+    }
+
+    /// Whether nothing is awaited.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Another default database.
+    pub fn database(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(), Error> {
+        encode_init_db(out, name)?;
+        self.parts.push_back(Part::Word);
+        Ok(())
+    }
+
+    /// A statement that returns nothing.
+    pub fn statement(&mut self, sql: &str, out: &mut Vec<u8>) -> Result<(), Error> {
+        encode_query_on(self.capabilities, out, sql)?;
+        self.parts.push_back(Part::Word);
+        Ok(())
+    }
+
+    /// Whether queries may have several statements, as a client's `COM_SET_OPTION` has said.
+    pub fn option(&mut self, option: u16, out: &mut Vec<u8>) {
+        encode_multi_statements(out, if option == 0 { Statements::Several } else { Statements::One });
+        self.parts.push_back(Part::Word);
+    }
+
+    /// Asks how the session is.
+    pub fn status(&mut self, out: &mut Vec<u8>) {
+        encode_ping(out);
+        self.parts.push_back(Part::Status);
+    }
+
+    /// Asks for the values of these expressions.
+    pub fn values(&mut self, expressions: &[String], out: &mut Vec<u8>) -> Result<(), Error> {
+        encode_query_on(self.capabilities, out, &format!("SELECT {}", expressions.join(",")))?;
+        self.parts.push_back(Part::Values(RowsReader::new(self.capabilities, MAX_VALUES_BYTES)));
+        Ok(())
+    }
+
+    /// A statement to be prepared, as the client has written it.
+    pub fn prepare(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        packet::write(out, 0, |out| {
+            out.push(COM_STMT_PREPARE);
+            out.extend_from_slice(text);
+        })?;
+        self.parts.push_back(Part::Prepared(PrepareReader::new(self.capabilities)));
+        Ok(())
+    }
+
+    /// Takes whole packets from the front of `input`. A refusal of what cannot be asked for is returned when all is
+    /// answered, so that the connection awaits commands; after any other error it is of no more use.
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Adopted>, Error> {
+        while let Some(part) = self.parts.front_mut() {
+            let refused = match part {
+                Part::Word | Part::Status => {
+                    let Some(payload) = self.packets.take(input, "answer to the proxy")? else {
+                        return Ok(Response::NeedInput);
+                    };
+                    match refuse_err(payload) {
+                        Ok(()) => {
+                            let ok = OkPacket::parse_any(payload)?;
+                            if let Part::Status = part {
+                                self.adopted.status = Some(ok);
+                            }
+                            None
+                        }
+                        Err(error) => Some(error),
+                    }
+                }
+                Part::Values(reader) => match reader.step(input) {
+                    Ok(Response::NeedInput) => return Ok(Response::NeedInput),
+                    Ok(Response::Done(rows)) => {
+                        self.adopted.values = one(rows);
+                        None
+                    }
+                    Err(Error::Server { .. }) => None,
+                    Err(error) => return Err(error),
+                },
+                Part::Prepared(reader) => {
+                    self.adopted.prepared = Some(match reader.step(input) {
+                        Ok(Response::NeedInput) => return Ok(Response::NeedInput),
+                        Ok(Response::Done(prepared)) => Ok(prepared),
+                        Err(refusal @ Error::Server { .. }) => Err(refusal),
+                        Err(error) => return Err(error),
+                    });
+                    None
+                }
+            };
+            match refused {
+                Some(refusal @ Error::Server { .. }) => drop(self.refusal.get_or_insert(refusal)),
+                Some(error) => return Err(error),
+                None => {}
+            }
+            self.parts.pop_front();
+            self.packets = Packets::answer();
+        }
+        self.refusal.take().map_or_else(|| Ok(Response::Done(std::mem::take(&mut self.adopted))), Err)
+    }
+}
+
+fn one(rows: Vec<Row>) -> Option<Row> {
+    <[Row; 1]>::try_from(rows).ok().map(|[row]| row)
+}
+
+/// What makes settings, which have harmless values ([`beginning::harmless`]); none is NULL.
+pub fn setting<'a>(settings: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Option<String> {
+    let written: Vec<String> = settings
+        .map(|(name, value)| match value {
+            None => format!("{name}=NULL"),
+            // Some settings are numbers and take no text.
+            Some(number) if is_number(number) => format!("{name}={number}"),
+            Some(text) => format!("{name}='{text}'"),
+        })
+        .collect();
+    (!written.is_empty()).then(|| format!("SET {}", written.join(",")))
+}
+
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    digits.bytes().any(|byte| byte.is_ascii_digit())
+        && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        && digits.bytes().filter(|byte| *byte == b'.').count() <= 1
+}
+
+/// Appends a statement that the server refuses with these, as far as they can be written.
+pub fn encode_refusal(
+    capabilities: Capabilities,
+    err: &ErrPacket<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let message: Vec<u8> = err
+        .message
+        .iter()
+        .take(MAX_MESSAGE_BYTES)
+        .map(|byte| match byte {
+            b'\'' | b'\\' | b'`' | b'"' => b'.',
+            byte if *byte == b' ' || byte.is_ascii_graphic() => *byte,
+            _ => b'?',
+        })
+        .collect();
+    let state = err.sql_state;
+    let state =
+        if state.iter().all(u8::is_ascii_alphanumeric) && &state[..2] != b"00" { state } else { *b"HY000" };
+    let sql = format!(
+        "SIGNAL SQLSTATE '{}' SET MYSQL_ERRNO={},MESSAGE_TEXT='{}'",
+        String::from_utf8_lossy(&state),
+        err.code.max(1),
+        String::from_utf8_lossy(&message)
+    );
+    encode_query_on(capabilities, out, &sql)
+}
+
+/// A value that can be made again.
+pub fn portable(value: Option<Vec<u8>>) -> Option<Option<String>> {
+    value.map(|value| beginning::harmless(value).ok_or(())).transpose().ok()
+}

@@ -1,0 +1,48 @@
+//! The kinds of commands, and how each is answered.
+
+use super::{Answer, Error, Of, broken};
+use crate::mysql::change_user;
+
+/// What is to be done with a command.
+pub(super) enum Command {
+    Quit,
+    ChangeUser,
+    Silent,
+    SetOption,
+    Answered(Answer),
+}
+
+/// What a command's answer will be ("Command Phase").
+pub(super) fn command(kind: u8) -> Result<Command, Error> {
+    let refused = |command| Err(Error::NotPooled { command });
+    let answer = match kind {
+        0x01 => return Ok(Command::Quit),
+        // COM_STMT_SEND_LONG_DATA and COM_STMT_CLOSE.
+        0x18 | 0x19 => return Ok(Command::Silent),
+        0x1b => return Ok(Command::SetOption),
+        // COM_INIT_DB, COM_CREATE_DB, COM_DROP_DB, COM_REFRESH, COM_SHUTDOWN, COM_PROCESS_KILL, COM_DEBUG, COM_PING,
+        // COM_STMT_RESET and COM_RESET_CONNECTION.
+        0x02 | 0x05 | 0x06 | 0x07 | 0x08 | 0x0c | 0x0d | 0x0e | 0x1a | 0x1f => Answer::Word,
+        // COM_QUERY and COM_PROCESS_INFO.
+        0x03 | 0x0a => Answer::Results(Of::Query),
+        // COM_FIELD_LIST.
+        0x04 => Answer::Fields,
+        // COM_STATISTICS.
+        0x09 => Answer::Text,
+        // COM_STMT_PREPARE.
+        0x16 => Answer::Prepared,
+        // COM_STMT_EXECUTE, and MariaDB's COM_STMT_BULK_EXECUTE.
+        0x17 | 0xfa => Answer::Results(Of::Execute),
+        // COM_STMT_FETCH.
+        0x1c => Answer::Rows(Of::Fetch),
+        change_user::HEADER => return Ok(Command::ChangeUser),
+        0x12 => return refused("COM_BINLOG_DUMP"),
+        0x13 => return refused("COM_TABLE_DUMP"),
+        0x15 => return refused("COM_REGISTER_SLAVE"),
+        0x1e => return refused("COM_BINLOG_DUMP_GTID"),
+        0x20 => return refused("COM_CLONE"),
+        0x21 => return refused("COM_SUBSCRIBE_GROUP_REPLICATION_STREAM"),
+        _ => return Err(broken("command", "of an unknown kind")),
+    };
+    Ok(Command::Answered(answer))
+}
