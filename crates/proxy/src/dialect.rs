@@ -164,8 +164,8 @@ pub trait Wanted {
     /// Appends why it cannot have it.
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
-    /// Whether these bytes of a client without a connection begin with a goodbye.
-    fn is_goodbye(&self, input: &[u8]) -> bool;
+    /// What these bytes of a client without a connection begin with.
+    fn beginning(&self, input: &[u8]) -> Beginning;
 
     /// What is to become of the client, which has no connection.
     fn order(&self) -> Order {
@@ -175,6 +175,17 @@ pub trait Wanted {
     /// Ends what these bytes ask, which no server has heard of: so many of them are answered for by what is appended to
     /// `out`. None if the end of it has not come yet.
     fn cancel(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize>;
+}
+
+/// What a client without a connection says first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// Less than tells: nobody's connection is held for that.
+    NotYet,
+    /// It leaves.
+    Goodbye,
+    /// Something for a server.
+    Command,
 }
 
 /// A client on a server connection, with what passes between the two.

@@ -18,8 +18,8 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
 use crate::dialect::{
-    self, Admission, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted, Leaving,
-    Parted, Place, Pooling, Settled, Start, Takeover, Ticket, Way,
+    self, Admission, Beginning, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted,
+    Leaving, Parted, Place, Pooling, Settled, Start, Takeover, Ticket, Way,
 };
 use crate::facts::Facts;
 use crate::front::{self, Front, Gate};
@@ -343,8 +343,13 @@ impl dialect::Wanted for Wanted {
         refusal.write(out);
     }
 
-    fn is_goodbye(&self, input: &[u8]) -> bool {
-        input.first() == Some(&b'X')
+    fn beginning(&self, input: &[u8]) -> Beginning {
+        match input {
+            [b'X', ..] => Beginning::Goodbye,
+            // A kind and a length.
+            [_, _, _, _, _, ..] => Beginning::Command,
+            _ => Beginning::NotYet,
+        }
     }
 
     fn cancel(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {

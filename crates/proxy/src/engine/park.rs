@@ -6,7 +6,9 @@ use std::time::Duration;
 use ciphertoll_net::{Received, Sent};
 
 use super::{Backend, Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
-use crate::dialect::{Dialect, Greeted, Leaving, Parted, Place, Pooling, Session, Takeover, Wanted};
+use crate::dialect::{
+    Beginning, Dialect, Greeted, Leaving, Parted, Place, Pooling, Session, Takeover, Wanted,
+};
 use crate::log::Level;
 use crate::pool::Kept;
 use crate::refusal::Refusal;
@@ -71,19 +73,17 @@ impl<D: Dialect> Proxy<D> {
             return self.part_early(id, home);
         }
         let Some(client) = self.clients.get_mut(id) else { return };
+        let ClientStage::Parked { wanted, .. } = &client.stage else { return };
         client.channel.borrow(&mut self.spare);
         let received = client.channel.receive_input();
-        let (stays, is_silent) = match (&client.stage, client.channel.input()) {
-            (ClientStage::Parked { .. }, []) => (!matches!(received, Ok(Received::Closed) | Err(_)), true),
-            (ClientStage::Parked { wanted, .. }, input) => (!wanted.is_goodbye(input), false),
-            _ => (true, true),
-        };
+        let beginning = wanted.beginning(client.channel.input());
         client.channel.give_back(&mut self.spare);
-        if !stays {
-            return self.client_gone(id, "left");
-        }
-        if is_silent {
-            return;
+        match (beginning, received) {
+            (Beginning::Goodbye, _) | (Beginning::NotYet, Ok(Received::Closed) | Err(_)) => {
+                return self.client_gone(id, "left");
+            }
+            (Beginning::NotYet, Ok(_)) => return,
+            (Beginning::Command, _) => {}
         }
         if let Some(refusal) = self.cannot_go_on(id) {
             return self.refuse(id, &refusal);

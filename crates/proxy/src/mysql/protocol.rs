@@ -22,8 +22,8 @@ use super::session::{Facts, Left, Session};
 use super::shared::INTERRUPTED;
 use super::wanted::{Entry, Wanted};
 use crate::dialect::{
-    self, Admission, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted, Leaving, Order,
-    Parted, Place, Pooling, Settled, Start, Takeover, Ticket, Way,
+    self, Admission, Beginning, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted,
+    Leaving, Order, Parted, Place, Pooling, Settled, Start, Takeover, Ticket, Way,
 };
 use crate::mark::{Mark, Marker};
 use crate::refusal::Refusal;
@@ -479,10 +479,15 @@ impl dialect::Wanted for Wanted {
         refusal::write(refusal, sequence, out);
     }
 
-    fn is_goodbye(&self, input: &[u8]) -> bool {
+    fn beginning(&self, input: &[u8]) -> Beginning {
         // It has just said something: nothing of that was ended yet.
         self.forget_cancel();
-        begins_with_quit(input)
+        match input {
+            _ if begins_with_quit(input) => Beginning::Goodbye,
+            // A header, and the command; one of no bytes is not for us to refuse.
+            [_, _, _, _, _, ..] | [0, 0, 0, _] => Beginning::Command,
+            _ => Beginning::NotYet,
+        }
     }
 
     fn order(&self) -> Order {

@@ -217,10 +217,17 @@ fn half(site: &mut Site) {
     first.answer();
     let mut bytes = Vec::new();
     encode_query(&mut bytes, "SELECT 'first'").expect("a command");
-    // Its last connection is kept for it, and is the only one.
     let (begin, rest) = bytes.split_at(3);
+    // Its last connection is kept for it, and is the only one; then it is another one's.
     first.send(begin);
-    assert_eq!(one(&mut proxy.client(), "SELECT 'second'"), "second");
+    let mut second = proxy.client();
+    assert_eq!(one(&mut second, "SELECT 'second'"), "second");
+    first.send(rest);
+    assert_eq!(told(&first.answer()).1, ["first"]);
+    assert_eq!(one(&mut second, "SELECT 'second'"), "second");
+    first.send(begin);
+    assert_eq!(one(&mut proxy.client(), "SELECT 'third'"), "third");
+    assert_eq!(one(&mut second, "SELECT 'second'"), "second");
     first.send(rest);
     assert_eq!(told(&first.answer()).1, ["first"]);
 }
