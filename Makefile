@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages build on one another and measure time: never side by side.
 .NOTPARALLEL:
-.PHONY: help run setup test test-full bench bench-links bench-pools truth compare-truth deny peers
+.PHONY: help run setup test test-full bench bench-links bench-pools bench-documents truth compare-truth deny peers
 
 # rustup's default place, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -46,12 +46,13 @@ test-full: test ## make test, the tests marked as long, those on Oracle's MySQL 
 	@$(STAGE) fuzz-long $(WITH) scripts/fuzz-smoke 60
 	@$(STAGE) deny scripts/deny
 
-bench: ## measure ciphertoll beside its peers: sysbench, libmariadb, the bare-loop floor; then bench-pools
+bench: ## measure ciphertoll beside its peers: sysbench, libmariadb, the bare-loop floor; then bench-pools, bench-documents
 	@scripts/setup bench
 	@scripts/build-peers $(TARGET)/peers
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-peers $(ARGS)
 	@$(MAKE) --no-print-directory bench-pools
+	@$(MAKE) --no-print-directory bench-documents
 
 bench-links: ## measure long links: how exact, how fast, at what cost (ARGS='--by tun')
 	@scripts/setup bench
@@ -63,7 +64,13 @@ bench-pools: ## measure the sidecar beside PgBouncer, ProxySQL and no proxy (ARG
 	@scripts/build-peers $(TARGET)/peers
 	@scripts/build-pgbouncer $(TARGET)/pgbouncer
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
-	@PATH="$$PWD/$(TARGET)/pgbouncer:$$PATH" $(TARGET)/release/ciphertoll-pools $(ARGS)
+	@PATH="$(abspath $(TARGET))/pgbouncer:$$PATH" $(TARGET)/release/ciphertoll-pools $(ARGS)
+
+bench-documents: ## measure loading and find-one on FerretDB beside pymongo and go-ycsb (ARGS='--only load')
+	@scripts/setup bench
+	@scripts/build-go-ycsb $(TARGET)/go-ycsb
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
+	@PATH="$(abspath $(TARGET))/go-ycsb:$$PATH" $(TARGET)/release/ciphertoll-documents $(ARGS)
 
 truth: ## check known answers: the null experiment and the injected delay
 	@scripts/setup bench

@@ -36,7 +36,11 @@ pub fn goals(generators: &[Generator], rounds: &Rounds) -> Vec<Goal> {
         let limit = match generator {
             Generator::Pgbench => Some(MOST_CPU_OF_PGBENCH),
             Generator::Sysbench => Some(MOST_CPU_OF_SYSBENCH),
-            Generator::Native | Generator::Libmariadb | Generator::Floor(_) => None,
+            Generator::Native
+            | Generator::Libmariadb
+            | Generator::Floor(_)
+            | Generator::Pymongo
+            | Generator::GoYcsb => None,
         };
         if let (Some(limit), Some(ratio)) = (limit, cpu_against(peer)) {
             goals.push(at_most(ratio, limit, generator.label()));

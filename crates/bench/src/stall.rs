@@ -6,7 +6,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ciphertoll_model::{Auth, Engine, LatencySummary, StatementProtocol, TrialPace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -42,6 +42,7 @@ impl Stalled {
         let work = match engine {
             Engine::MariaDb | Engine::MySql => Work::PointSelect,
             Engine::Postgres => Work::SelectOnly(StatementProtocol::Prepared),
+            Engine::MongoDb | Engine::FerretDb => bail!("{engine} has no rows to select"),
         };
         let auth = Auth::default_of(engine);
         let arm = Arm { generator: Generator::Native, work, route: Route::Plain, auth };

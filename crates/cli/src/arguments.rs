@@ -236,7 +236,7 @@ pub(crate) struct FactorArguments {
     /// Who builds the client's TLS context: per-connect, shared, per-connect-systemca
     #[arg(long, value_name = "CTX", value_delimiter = ',')]
     pub(crate) ctx: Option<Vec<Ctx>>,
-    /// native, libpq, libmariadb, pgbench, sysbench, mysqlslap, or one of your own: docs/drivers.md
+    /// native, libpq, libmariadb, pymongo, pgbench, sysbench, mysqlslap, or one of your own: docs/drivers.md
     #[arg(long, value_name = "DRIVER", value_delimiter = ',')]
     pub(crate) driver: Option<Vec<Driver>>,
     /// local; or a long link made on this machine, by its round trip: 45ms, 0.2ms, 0ms (networks apart and

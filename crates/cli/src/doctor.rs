@@ -57,6 +57,11 @@ fn look_at_driver(name: &str, place: &Path) -> Finding {
     let found = driver::find(name);
     let about = found.as_ref().map_or("", |driver| driver.file().about()).to_owned();
     let about = about.split([';', ':']).next().unwrap_or_default();
+    if let Some(packages) = found.as_ref().ok().and_then(|driver| driver.installs(place)) {
+        let packages = packages.split(" into ").next().unwrap_or_default();
+        let seen = format!("ready to be installed when it is asked for: {packages}");
+        return Finding::ok(Purpose::Drivers, name, seen);
+    }
     match found.and_then(|driver| driver.prepare(place)) {
         Ok(_) => Finding::ok(Purpose::Drivers, name, format!("ready: {about}")),
         Err(DriverError::Missing { needs, reason, .. }) => {

@@ -31,6 +31,7 @@ impl Visitor<'_> {
         match self.client.engine {
             Engine::MariaDb | Engine::MySql => vec![(OPTION_FILE, self.option_file())],
             Engine::Postgres => vec![(PASSWORD_FILE, self.password_file())],
+            Engine::MongoDb | Engine::FerretDb => Vec::new(),
         }
     }
 
@@ -39,6 +40,8 @@ impl Visitor<'_> {
         let of_engine = match self.client.engine {
             Engine::MariaDb | Engine::MySql => self.mysql_variables(),
             Engine::Postgres => self.postgres_variables(),
+            // Their clients are told all by a URL.
+            Engine::MongoDb | Engine::FerretDb => Vec::new(),
         };
         let authority = self.client.tls.as_ref().and_then(|tls| tls.ca_file.clone());
         let ours = [
@@ -79,7 +82,9 @@ impl Visitor<'_> {
         };
         let [without, verified] = match self.client.engine {
             Engine::MySql => ["loose-ssl-mode=DISABLED", "loose-ssl-mode=VERIFY_IDENTITY"],
-            Engine::MariaDb | Engine::Postgres => ["loose-skip-ssl", "loose-ssl-verify-server-cert"],
+            Engine::MariaDb | Engine::Postgres | Engine::MongoDb | Engine::FerretDb => {
+                ["loose-skip-ssl", "loose-ssl-verify-server-cert"]
+            }
         };
         match &self.client.tls {
             None => {
@@ -162,6 +167,9 @@ impl Visitor<'_> {
             Engine::Postgres => ("postgres", "host", "sslmode=disable", "sslmode=verify-full", "sslrootcert"),
             engine @ (Engine::MariaDb | Engine::MySql) => {
                 (engine.label(), "socket", "ssl-mode=DISABLED", "ssl-mode=VERIFY_IDENTITY", "ssl-ca")
+            }
+            Engine::MongoDb | Engine::FerretDb => {
+                ("mongodb", "", "authSource=admin&tls=false", "authSource=admin&tls=true", "tlsCAFile")
             }
         };
         let (user, database) = (&self.client.user, self.database());

@@ -45,6 +45,8 @@ fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
     let engines = match url.engine() {
         Engine::Postgres => "PGPASSWORD",
         Engine::MariaDb | Engine::MySql => "MYSQL_PWD",
+        // Their own clients read none.
+        Engine::MongoDb | Engine::FerretDb => VARIABLE,
     };
     let variable = [&own, VARIABLE, engines].into_iter().find_map(env::var_os);
     if let Some(value) = variable {
@@ -80,6 +82,7 @@ fn from_file(url: &ServerUrl) -> Option<Secret> {
         Engine::MariaDb | Engine::MySql => {
             from_defaults(&read_private(&path("MYSQL_DEFAULTS_FILE", ".my.cnf")?)?)
         }
+        Engine::MongoDb | Engine::FerretDb => None,
     };
     password.map(|password| Secret::new(password.into_bytes()))
 }

@@ -28,7 +28,12 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     let (at_urls, passwords) = servers_at(&arguments.url)?;
     let mut spec = base(arguments, &at_urls)?;
     for grid in &mut spec.grids {
+        let servers = grid.server.clone();
         arguments.factors.override_levels(grid);
+        if study(arguments).is_some() {
+            // It was made for them, each in its own way.
+            grid.server = servers;
+        }
         if !at_urls.is_empty() && (arguments.what.is_some() || arguments.factors.any()) {
             grid.server = arguments.factors.server.iter().flatten().chain(&at_urls).cloned().collect();
         }
@@ -58,10 +63,16 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     Ok(Request { spec, passwords, absent })
 }
 
+/// The published study that is to be repeated.
+fn study(arguments: &RunArguments) -> Option<&'static ciphertoll_presets::Preset> {
+    arguments.what.as_deref().and_then(ciphertoll_presets::find)
+}
+
 /// What the rest of the command line is said beside.
 fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failure> {
-    if let Some(preset) = arguments.what.as_deref().and_then(ciphertoll_presets::find) {
-        return Ok(preset.spec(&preset.servers(), arguments.size.map_or(Size::Standard, Into::into)));
+    if let Some(preset) = study(arguments) {
+        let servers = arguments.factors.server.clone().unwrap_or_else(|| preset.servers());
+        return Ok(preset.spec(&servers, arguments.size.map_or(Size::Standard, Into::into)));
     }
     if let Some(file) = &arguments.what {
         let named = |error| Failure::usage(format!("{file}: {error}"));
@@ -163,7 +174,7 @@ fn specification(file: &str) -> Result<String, Failure> {
 /// A published study is repeated on those of its servers that are here; each of the others is left out with how to get
 /// it. Where nobody is here, all are kept, and the run ends with that.
 fn absent_from(arguments: &RunArguments, spec: &Spec) -> Vec<Refusal> {
-    let is_study = arguments.what.as_deref().and_then(ciphertoll_presets::find).is_some();
+    let is_study = study(arguments).is_some();
     if !is_study || arguments.factors.server.is_some() {
         return Vec::new();
     }

@@ -144,8 +144,8 @@ pub struct ServerUse {
     pub cpu_ns: u64,
     /// Peak resident memory; absent where the kernel does not tell.
     pub rss_peak_bytes: Option<u64>,
-    /// Pages read from disk because the buffer pool did not have them.
-    pub buffer_misses: u64,
+    /// Pages read from disk because the buffer pool did not have them; absent where the server does not count them.
+    pub buffer_misses: Option<u64>,
 }
 
 /// What the machine did in the window.

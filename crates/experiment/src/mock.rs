@@ -97,7 +97,7 @@ impl<'a> MockBench<'a> {
             server: Some(ServerUse {
                 cpu_ns: (busy * SERVER_CPU_SHARE) as u64,
                 rss_peak_bytes: Some(120 << 20),
-                buffer_misses: 0,
+                buffer_misses: Some(0),
             }),
             machine: MachineUse { busy_ns: busy as u64, steal_ns: 0, time_wait_sockets: 0 },
             middle_cpu_ns: 0,

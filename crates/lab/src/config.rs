@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{Clients, Engine, Strength};
 
+use crate::exec::Provisions;
 use crate::find::Build;
 use crate::lab::Lab;
 use crate::postgres::{certificate_request_file, identity_map};
-use crate::{mariadb, mysql};
+use crate::server::Terms;
+use crate::{ferretdb, mariadb, mongodb, mysql};
 
 /// Churning clients do not wait for the server to be done with the last connection: many times as
 /// many as there are clients may still be on their way out.
@@ -29,7 +31,7 @@ pub(crate) struct Config<'a> {
     pub(crate) run: &'a Path,
     pub(crate) network: Network,
     /// MariaDB and MySQL: statements that make the accounts, run before the first login. `PostgreSQL`: who
-    /// may log in and how.
+    /// may log in and how. `FerretDB`: the first account's password, where that is to be made.
     pub(crate) access: Option<&'a Path>,
     /// The OpenSSL configuration that the process reads in place of the system's.
     pub(crate) openssl: Option<&'a Path>,
@@ -52,7 +54,7 @@ impl Listen {
         if lab.network.is_some() { Self::Everywhere } else { Self::Loopback }
     }
 
-    fn address(self) -> &'static str {
+    pub(crate) fn address(self) -> &'static str {
         match self {
             Self::Loopback => "127.0.0.1",
             Self::Everywhere => "0.0.0.0",
@@ -66,17 +68,34 @@ pub(crate) enum Network {
     SocketOnly,
     /// On this port, with TLS from a directory and an authority of clients' certificates: for clients, and
     /// with what the user set.
-    Tcp { listen: Listen, port: u16, tls: PathBuf, client_ca: PathBuf, settings: BTreeMap<String, String> },
+    Tcp {
+        listen: Listen,
+        ports: Ports,
+        tls: PathBuf,
+        client_ca: PathBuf,
+        terms: Terms,
+        settings: BTreeMap<String, String>,
+    },
 }
 
-/// Names the socket of a `PostgreSQL` server that does not listen for TCP.
+/// Where a server listens for TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ports {
+    /// In the clear.
+    pub(crate) plain: u16,
+    /// For TLS: most often the same.
+    pub(crate) tls: u16,
+}
+
+/// Names the socket of a server that does not listen for TCP and whose socket has a port in its name.
 const NO_PORT: u16 = 5432;
 
 /// Where the unix socket is.
 pub(crate) fn socket_path(engine: Engine, run: &Path, port: u16) -> PathBuf {
     match engine {
-        Engine::MariaDb | Engine::MySql => run.join("socket"),
+        Engine::MariaDb | Engine::MySql | Engine::FerretDb => run.join("socket"),
         Engine::Postgres => run.join(format!(".s.PGSQL.{port}")),
+        Engine::MongoDb => run.join(format!("mongodb-{port}.sock")),
     }
 }
 
@@ -85,14 +104,18 @@ pub(crate) const CA_FILE: &str = "ca.pem";
 pub(crate) const CLIENT_CA_FILE: &str = "client-ca.pem";
 pub(crate) const CERTIFICATE_FILE: &str = "certificate.pem";
 pub(crate) const KEY_FILE: &str = "key.pem";
+/// Both in one, for who reads one only.
+pub(crate) const BOTH_FILE: &str = "certificate-and-key.pem";
 
 impl Config<'_> {
-    /// The file's text.
-    pub(crate) fn text(&self) -> String {
+    /// The file's text; none where the server reads no file.
+    pub(crate) fn text(&self) -> Option<String> {
         match self.build.engine {
-            Engine::MariaDb => self.mysql_family_text("mariadbd", mariadb::options(self.build)),
-            Engine::MySql => self.mysql_family_text("mysqld", mysql::options(self.build)),
-            Engine::Postgres => self.postgres_text(),
+            Engine::MariaDb => Some(self.mysql_family_text("mariadbd", mariadb::options(self.build))),
+            Engine::MySql => Some(self.mysql_family_text("mysqld", mysql::options(self.build))),
+            Engine::Postgres => Some(self.postgres_text()),
+            Engine::MongoDb => Some(mongodb::config_text(self)),
+            Engine::FerretDb => None,
         }
     }
 
@@ -102,6 +125,8 @@ impl Config<'_> {
             // It must be the first, or the system's own configuration is read too.
             Engine::MariaDb | Engine::MySql => "defaults-file",
             Engine::Postgres => "config-file",
+            Engine::MongoDb => "config",
+            Engine::FerretDb => return ferretdb::arguments(self),
         };
         vec![format!("--{option}={}", file.display())]
     }
@@ -112,15 +137,24 @@ impl Config<'_> {
         openssl.into_iter().collect()
     }
 
+    /// What the process gets beside.
+    pub(crate) fn provisions(&self) -> Provisions {
+        match self.build.engine {
+            Engine::FerretDb => ferretdb::provisions(self),
+            Engine::MariaDb | Engine::MySql | Engine::Postgres | Engine::MongoDb => Provisions::default(),
+        }
+    }
+
     /// Its unix socket.
     pub(crate) fn socket(&self) -> PathBuf {
         socket_path(self.build.engine, self.run, self.port())
     }
 
-    fn port(&self) -> u16 {
+    /// Of its TCP, where it has one.
+    pub(crate) fn port(&self) -> u16 {
         match self.network {
             Network::SocketOnly => NO_PORT,
-            Network::Tcp { port, .. } => port,
+            Network::Tcp { ports, .. } => ports.plain,
         }
     }
 
@@ -138,7 +172,7 @@ impl Config<'_> {
         match (self.strength, self.build.engine) {
             // Told of versions that it does not have any more, MySQL takes none at all.
             (Strength::Default | Strength::Weak, _) | (_, Engine::MySql) => ["TLSv1.2", "TLSv1.2,TLSv1.3"],
-            (Strength::Obsolete, Engine::MariaDb | Engine::Postgres) => {
+            (Strength::Obsolete, Engine::MariaDb | Engine::Postgres | Engine::MongoDb | Engine::FerretDb) => {
                 ["TLSv1", "TLSv1.0,TLSv1.1,TLSv1.2,TLSv1.3"]
             }
         }
@@ -241,9 +275,9 @@ impl Config<'_> {
         }
         match &self.network {
             Network::SocketOnly => options.push(("skip-networking", None)),
-            Network::Tcp { listen, port, tls, client_ca, .. } => options.extend([
+            Network::Tcp { listen, ports, tls, client_ca, .. } => options.extend([
                 ("bind-address", Some(listen.address().to_owned())),
-                ("port", Some(port.to_string())),
+                ("port", Some(ports.plain.to_string())),
                 ("ssl-ca", path(client_ca)),
                 ("ssl-cert", path(&tls.join(CERTIFICATE_FILE))),
                 ("ssl-key", path(&tls.join(KEY_FILE))),
@@ -257,8 +291,18 @@ impl Config<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::{Admission, CertificateRequest};
 
     fn text(engine: Engine, settings: &[(&str, &str)]) -> String {
+        told(engine, settings, Terms::default(), |config| config.text().unwrap())
+    }
+
+    fn told<T>(
+        engine: Engine,
+        settings: &[(&str, &str)],
+        terms: Terms,
+        ask: impl FnOnce(&Config<'_>) -> T,
+    ) -> T {
         let build = Build {
             engine,
             version: "1.2".to_owned(),
@@ -268,10 +312,49 @@ mod tests {
         };
         let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let (tls, client_ca) = (PathBuf::from("/tls"), PathBuf::from("/client-ca"));
-        let network = Network::Tcp { listen: Listen::Loopback, port: 4711, tls, client_ca, settings };
+        let (listen, ports) = (Listen::Loopback, Ports { plain: 4711, tls: 4712 });
+        let network = Network::Tcp { listen, ports, tls, client_ca, terms, settings };
         let (data, run, access) = (Path::new("/data"), Path::new("/run"), Some(Path::new("/access/file")));
-        Config { build: &build, data, run, network, access, openssl: None, strength: Strength::Default }
-            .text()
+        let (openssl, strength) = (None, Strength::Default);
+        ask(&Config { build: &build, data, run, network, access, openssl, strength })
+    }
+
+    #[test]
+    fn a_mongod_is_told_in_its_file() {
+        let of = |request, admission| -> serde_json::Value {
+            let terms = Terms { request, admission };
+            serde_json::from_str(&told(Engine::MongoDb, &[], terms, |config| config.text().unwrap())).unwrap()
+        };
+        let file = of(CertificateRequest::Omitted, Admission::Accounts);
+        assert_eq!(file["net"]["bindIp"], "127.0.0.1");
+        assert_eq!(file["net"]["port"], 4711);
+        assert_eq!(file["net"]["tls"]["mode"], "preferTLS");
+        assert_eq!(file["net"]["tls"]["certificateKeyFile"], "/tls/certificate-and-key.pem");
+        assert_eq!(file["net"]["tls"]["allowConnectionsWithoutCertificates"], true);
+        assert_eq!(file["security"]["authorization"], "enabled");
+        let mutual = of(CertificateRequest::Sent, Admission::Everybody);
+        assert_eq!(mutual["net"]["tls"]["allowConnectionsWithoutCertificates"], false);
+        assert_eq!(mutual["security"]["authorization"], "disabled");
+    }
+
+    #[test]
+    fn a_ferretdb_is_told_all_but_its_password_in_arguments() {
+        let arguments = |request, admission| {
+            let terms = Terms { request, admission };
+            told(Engine::FerretDb, &[], terms, |config| config.arguments(Path::new("/file"))).join(" ")
+        };
+        assert_eq!(
+            arguments(CertificateRequest::Omitted, Admission::Accounts),
+            "--handler=sqlite --log-level=ERROR --telemetry=disable --debug-addr=- --sqlite-url=file:/data/ \
+             --state-dir=/run --listen-unix=/run/socket --listen-addr=127.0.0.1:4711 \
+             --listen-tls=127.0.0.1:4712 --listen-tls-cert-file=/tls/certificate.pem \
+             --listen-tls-key-file=/tls/key.pem --test-enable-new-auth \
+             --setup-username=ciphertoll_control --setup-database=admin"
+        );
+        let mutual = arguments(CertificateRequest::Sent, Admission::Everybody);
+        assert!(mutual.contains("--listen-tls-ca-file=/client-ca") && !mutual.contains("auth"), "{mutual}");
+        let secrets = told(Engine::FerretDb, &[], Terms::default(), |config| config.provisions().secrets);
+        assert_eq!(secrets["FERRETDB_SETUP_PASSWORD"], Path::new("/access/file"));
     }
 
     #[test]

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use ciphertoll_model::ClientIdentity;
 use ciphertoll_net::{Address, blocking::Client, tls};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{Secret, mysql, postgres};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
+use crate::documents;
 use crate::error::Error;
 use crate::spawn::Child;
 
@@ -67,6 +68,46 @@ impl Control {
             .map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;
         let (address, login) = (Address::Tcp(address), Login::MySql(Arc::new(login)));
         Ok(Self { tls: Some(context), ..Self::to(address, login) })
+    }
+
+    /// To a `MongoDB` or a `FerretDB`; as nobody where there is no account.
+    pub(crate) fn documents(socket: &Path, account: Option<(&str, Secret)>) -> Self {
+        let (user, password) = account.unwrap_or_else(|| ("", Secret::new(Vec::new())));
+        let mechanism =
+            if user.is_empty() { mongodb::Mechanism::None } else { mongodb::Mechanism::ScramSha256 };
+        let database = documents::ADMIN.to_owned();
+        let login = mongodb::Login { mechanism, database, ..mongodb::Login::new(user, password) };
+        Self::to(Address::Unix(socket.to_owned()), Login::MongoDb(Arc::new(login)))
+    }
+
+    /// The same for another database, where commands name none themselves.
+    pub(crate) fn in_database(&self, database: &str) -> Self {
+        let mut control = self.clone();
+        if let Login::MongoDb(login) = &mut control.login {
+            *login = Arc::new(mongodb::Login { database: database.to_owned(), ..(**login).clone() });
+        }
+        control
+    }
+
+    /// The same without an account.
+    pub(crate) fn as_nobody(&self) -> Self {
+        let mut control = self.clone();
+        if let Login::MongoDb(login) = &mut control.login {
+            let mechanism = mongodb::Mechanism::None;
+            *login = Arc::new(mongodb::Login { mechanism, ..(**login).clone() });
+        }
+        control
+    }
+
+    /// The same as somebody who has an account.
+    pub(crate) fn as_account(&self, user: &str, password: Secret) -> Self {
+        let mut control = self.clone();
+        if let Login::MongoDb(login) = &mut control.login {
+            let (mechanism, database) = (mongodb::Mechanism::ScramSha256, login.database.clone());
+            let own = mongodb::Login::new(user, password);
+            *login = Arc::new(mongodb::Login { mechanism, database, ..own });
+        }
+        control
     }
 
     /// Without a password: the server asks the kernel who we are.

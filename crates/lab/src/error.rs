@@ -1,5 +1,6 @@
 //! What can go wrong with real servers on a real machine, and whose fault it is.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,13 +22,15 @@ pub enum Error {
     },
     /// The program that fetches builds is missing.
     #[error(
-        "fetching {name} takes {client}, which is not on the PATH; install it (Debian and Ubuntu: the package {package})"
+        "fetching {name} takes {client}{version}, which is not on the PATH; install it (Debian and Ubuntu: the package {package})"
     )]
     ClientMissing {
         /// What was to be fetched.
         name: String,
         /// The program.
         client: &'static str,
+        /// A blank and which of it, where that matters.
+        version: &'static str,
         /// The package that has it.
         package: &'static str,
     },
@@ -44,8 +47,10 @@ pub enum Error {
         known: &'static str,
     },
     /// The program that fetches builds failed.
-    #[error("cannot fetch {name}: {client} ended ({status}) and said: {said} (all of it: {})", log.display())]
+    #[error("cannot {doing} {name}: {client} ended ({status}) and said: {said} (all of it: {})", log.display())]
     Download {
+        /// What it was to do.
+        doing: Doing,
         /// What was to be fetched.
         name: String,
         /// The program.
@@ -70,6 +75,32 @@ pub enum Error {
         found: String,
         /// The program that fetched it.
         client: &'static str,
+    },
+    /// What was fetched is not what this version of ciphertoll was made for.
+    #[error(
+        "{module} was fetched, but is not what was expected, and is not used: its checksum is {found}, not {expected}; where the module comes from (GOPROXY) is not to be trusted"
+    )]
+    ModuleChecksum {
+        /// The Go module and its version.
+        module: String,
+        /// The checksum that it should have had.
+        expected: &'static str,
+        /// The checksum that it had.
+        found: String,
+    },
+    /// The program that builds a server is older than what the server needs.
+    #[error(
+        "building {name} takes {client} {wanted} or newer, and this is {found}; install a newer one, or name a build of your own"
+    )]
+    ClientTooOld {
+        /// What was to be built.
+        name: String,
+        /// The program.
+        client: &'static str,
+        /// What it says it is.
+        found: String,
+        /// The version needed.
+        wanted: String,
     },
     /// What was fetched could not be unpacked.
     #[error("cannot unpack {}: {reason}", archive.display())]
@@ -197,6 +228,14 @@ pub enum Error {
     /// Server or client has no such TLS.
     #[error("{0}")]
     TlsUnavailable(String),
+    /// A server does not have what it said it took.
+    #[error("{loaded} documents were loaded, and the server counts {counted}")]
+    Miscounted {
+        /// How many were sent.
+        loaded: u64,
+        /// How many it has.
+        counted: u64,
+    },
     /// Whoever asked for it wants it no more.
     #[error("interrupted while data were made")]
     Interrupted,
@@ -214,6 +253,24 @@ pub enum Error {
     Record(#[from] ciphertoll_record::Error),
 }
 
+/// What a program that fetches builds was to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// Fetch something.
+    Fetch,
+    /// Build it.
+    Build,
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Fetch => "fetch",
+            Self::Build => "build",
+        })
+    }
+}
+
 impl Error {
     /// What the process should answer when this ends it.
     pub fn exit_code(&self) -> ExitCode {
@@ -229,6 +286,7 @@ impl Error {
             | Self::Stopped { .. }
             | Self::TooSlow { .. }
             | Self::NoCounter(_)
+            | Self::Miscounted { .. }
             | Self::NotReloaded { .. }
             | Self::Unreachable { .. }
             | Self::Unverified { .. } => ExitCode::ServerRefused,
@@ -238,6 +296,8 @@ impl Error {
             | Self::NotForProcessor { .. }
             | Self::Download { .. }
             | Self::Checksum { .. }
+            | Self::ModuleChecksum { .. }
+            | Self::ClientTooOld { .. }
             | Self::Unpack { .. } => ExitCode::HostResource,
             Self::Control { source, .. } => match source.fault() {
                 ciphertoll_net::Fault::Server | ciphertoll_net::Fault::Tls => ExitCode::ServerRefused,

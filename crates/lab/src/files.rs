@@ -66,6 +66,24 @@ pub(crate) fn take_directory(path: &Path) -> Result<(), Error> {
     lchown(path, Some(uid), Some(gid)).context("take over", path)
 }
 
+/// Reads every file of a directory once, so that the system has it in memory. What is no file is passed by: another user
+/// may write there.
+pub(crate) fn read_directory(path: &Path) -> Result<(), Error> {
+    let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
+    for entry in fs::read_dir(path).context("list", path)? {
+        let entry = entry.context("list", path)?;
+        let (path, kind) = (entry.path(), entry.file_type().context("look at", &entry.path())?);
+        if kind.is_dir() {
+            read_directory(&path)?;
+        } else if kind.is_file() {
+            let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(&path);
+            let mut file = file.context("read", &path)?;
+            std::io::copy(&mut file, &mut std::io::sink()).context("read", &path)?;
+        }
+    }
+    Ok(())
+}
+
 fn copy_file(from: &Path, to: &Path, owner: RunAs) -> Result<(), Error> {
     let no_follow = nix::fcntl::OFlag::O_NOFOLLOW.bits();
     let mut source =

@@ -9,17 +9,22 @@ use std::process::Command;
 use ciphertoll_model::{Engine, ServerLevel};
 
 use crate::error::Error;
-use crate::fetch::{self, Fetchable};
+use crate::fetch::{self, FETCHABLE, Fetchable};
 
 const HOW_TO_GET_MARIADB: &str = "install it (Debian and Ubuntu: the package mariadb-server-core) \
      or name its directory: mariadb=/opt/mariadb";
 const HOW_TO_GET_POSTGRES: &str = "install it (Debian and Ubuntu: the package postgresql or postgresql-15) \
      or name its directory: postgres=/opt/pgsql";
 const HOW_TO_GET_MYSQL: &str = "name the directory of one that was unpacked: mysql=/opt/mysql";
+const HOW_TO_GET_MONGODB: &str = "install it from where its makers have it, or name the directory of one that was \
+     unpacked: mongodb=/opt/mongodb";
+const HOW_TO_GET_FERRETDB: &str = "name the directory of one that was built: ferretdb=/opt/ferretdb";
 const MARIADB_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 const MARIADB_INSTALL_NAMES: [&str; 2] = ["mariadb-install-db", "mysql_install_db"];
 const MYSQL_NAMES: [&str; 1] = ["mysqld"];
 const POSTGRES_NAMES: [&str; 1] = ["postgres"];
+const MONGODB_NAMES: [&str; 1] = ["mongod"];
+const FERRETDB_NAMES: [&str; 1] = ["ferretdb"];
 const POSTGRES_INSTALL_NAMES: [&str; 1] = ["initdb"];
 /// Where distributions and tarballs put servers; most of these are not on an ordinary user's PATH.
 const SYSTEM_DIRECTORIES: [&str; 9] = [
@@ -92,6 +97,24 @@ const POSTGRES: Kind = Kind {
     how_to_get: HOW_TO_GET_POSTGRES,
 };
 
+const MONGODB: Kind = Kind {
+    server_names: &MONGODB_NAMES,
+    install_names: &[],
+    install_directories: &[],
+    version: mongodb_version,
+    series_parts: 2,
+    how_to_get: HOW_TO_GET_MONGODB,
+};
+
+const FERRETDB: Kind = Kind {
+    server_names: &FERRETDB_NAMES,
+    install_names: &[],
+    install_directories: &[],
+    version: ferretdb_version,
+    series_parts: 2,
+    how_to_get: HOW_TO_GET_FERRETDB,
+};
+
 /// Where a build came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -127,12 +150,16 @@ impl Build {
         const MAX_BYTES: u64 = 256 << 20;
         let mut program = Vec::new();
         fs::File::open(&self.server_program).ok()?.take(MAX_BYTES).read_to_end(&mut program).ok()?;
-        tls_library_in(&program)
+        match self.engine {
+            Engine::FerretDb => go_version_in(&program).map(|version| format!("Go {version} crypto/tls")),
+            _ => tls_library_in(&program),
+        }
     }
 }
 
 /// The newest build that is what `level` asks for. One that was fetched counts only where a version is
-/// asked for that nobody installed: what is fetched must not change what `postgres` means.
+/// asked for that nobody installed: what is fetched must not change what `postgres` means. Of an engine that
+/// is fetched without a version, any counts.
 pub fn find(level: &ServerLevel) -> Result<Build, Error> {
     let kind = kind(level.engine);
     let installed = candidates(kind, &directories(level.directory.as_deref()));
@@ -140,16 +167,15 @@ pub fn find(level: &ServerLevel) -> Result<Build, Error> {
         None => candidates(kind, &fetched_directories()),
         Some(_) => Vec::new(),
     };
-    let newest = newest(level, &installed).or_else(|| level.version.as_ref().and(newest(level, &fetched)));
+    let newest =
+        newest(level, &installed).or_else(|| newest(level, &fetched).filter(|_| means_fetched(level)));
     match newest {
         Some(candidate) => build(level.engine, candidate.clone()),
         // To fetch it again would help nobody.
-        None => {
-            Err(match Fetchable::for_level(level).filter(|one| level.version.is_some() && one.is_here()) {
-                Some(broken) => broken.does_not_run(),
-                None => missing(level, &installed, &fetched),
-            })
-        }
+        None => Err(match Fetchable::for_level(level).filter(|one| means_fetched(level) && one.is_here()) {
+            Some(broken) => broken.does_not_run(),
+            None => missing(level, &installed, &fetched),
+        }),
     }
 }
 
@@ -176,6 +202,8 @@ fn kind(engine: Engine) -> &'static Kind {
         Engine::MariaDb => &MARIADB,
         Engine::MySql => &MYSQL,
         Engine::Postgres => &POSTGRES,
+        Engine::MongoDb => &MONGODB,
+        Engine::FerretDb => &FERRETDB,
     }
 }
 
@@ -203,14 +231,14 @@ fn missing(level: &ServerLevel, installed: &[Candidate], fetched: &[Candidate]) 
     };
     let found = match (installed, fetched) {
         ([], []) => String::new(),
-        ([], fetched) if level.version.is_none() => {
+        ([], fetched) if !means_fetched(level) => {
             format!(" but {}, fetched, which must be asked for with the version", versions(fetched))
         }
         _ => format!(" (only {})", versions(&[installed, fetched].concat())),
     };
     let by_hand = kind(level.engine).how_to_get;
     let how_to_get = match Fetchable::for_level(level) {
-        Some(Fetchable { name, .. }) if level.version.is_some() => {
+        Some(Fetchable { name, .. }) if means_fetched(level) => {
             format!("fetch it by `ciphertoll servers fetch {name}`, or {by_hand}")
         }
         Some(Fetchable { name, .. }) if fetched.is_empty() => {
@@ -219,6 +247,11 @@ fn missing(level: &ServerLevel, installed: &[Candidate], fetched: &[Candidate]) 
         _ => by_hand.to_owned(),
     };
     Error::ServerMissing { wanted: level.to_string(), found, how_to_get }
+}
+
+/// Whether a build that was fetched can be what the level asks for.
+fn means_fetched(level: &ServerLevel) -> bool {
+    level.version.is_some() || FETCHABLE.iter().any(|one| one.name == level.engine.label())
 }
 
 fn fetched_directories() -> Vec<PathBuf> {
@@ -237,6 +270,20 @@ fn tls_library_in(program: &[u8]) -> Option<String> {
         return Some(format!("wolfSSL {version}"));
     }
     digits_after(program, "OpenSSL ").map(|version| format!("OpenSSL {version}"))
+}
+
+/// The Go that it was built with: behind a mark and a header, with its length in front.
+fn go_version_in(program: &[u8]) -> Option<String> {
+    const MARK: &[u8] = b"\xff Go buildinf:";
+    const HEADER_BYTES: usize = 32;
+    const BEGINNING: &str = "go1.";
+    let mut marks = program.windows(MARK.len()).enumerate().filter(|(_, window)| *window == MARK);
+    marks.find_map(|(start, _)| {
+        let (length, text) = program.get(start + HEADER_BYTES..)?.split_first()?;
+        let version = std::str::from_utf8(text.get(..usize::from(*length))?).ok()?;
+        let version = version.split_ascii_whitespace().next()?;
+        version.starts_with(BEGINNING).then(|| version.trim_start_matches("go").to_owned())
+    })
 }
 
 /// The number, perhaps with dots, after the first `name` that has one.
@@ -304,6 +351,16 @@ fn postgres_version(program: &Path) -> Option<String> {
     parse_postgres_version(&output(program, &["--version"])?)
 }
 
+/// `7.0.14`
+fn mongodb_version(program: &Path) -> Option<String> {
+    parse_mongodb_version(&output(program, &["--version"])?)
+}
+
+/// `1.24.2`; later ones are none of ours.
+fn ferretdb_version(program: &Path) -> Option<String> {
+    parse_ferretdb_version(&output(program, &["--version"])?)
+}
+
 fn output(program: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -323,6 +380,18 @@ fn parse_mysql_version(text: &str) -> Option<String> {
     let version = word.split_once('-').map_or(word, |(version, _)| version);
     let is_version = version.starts_with(|first: char| first.is_ascii_digit());
     (is_version && !text.contains("MariaDB")).then(|| version.to_owned())
+}
+
+fn parse_mongodb_version(text: &str) -> Option<String> {
+    let version = text.strip_prefix("db version v")?.split_ascii_whitespace().next()?;
+    version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
+}
+
+/// From version 2 on it keeps nothing itself, but is a face of a `PostgreSQL` with extensions.
+fn parse_ferretdb_version(text: &str) -> Option<String> {
+    const OURS: &str = "1.";
+    let version = text.lines().find_map(|line| line.strip_prefix("version: v"))?.trim();
+    version.starts_with(OURS).then(|| version.to_owned())
 }
 
 fn parse_postgres_version(text: &str) -> Option<String> {
@@ -392,6 +461,28 @@ mod tests {
     }
 
     #[test]
+    fn versions_are_read_from_servers_of_documents() {
+        assert_eq!(parse_mongodb_version("db version v7.0.14\nBuild Info: {").as_deref(), Some("7.0.14"));
+        assert_eq!(parse_mongodb_version("mongosh 2.3"), None);
+        assert_eq!(parse_ferretdb_version("version: v1.24.2\ncommit: unknown\n").as_deref(), Some("1.24.2"));
+        // That one needs a PostgreSQL of its own.
+        assert_eq!(parse_ferretdb_version("version: v2.1.0\n"), None);
+        assert_eq!(parse_ferretdb_version("version: unknown\n"), None);
+    }
+
+    #[test]
+    fn an_engine_that_is_fetched_needs_no_version() {
+        let said =
+            |level: &str, fetched: &[Candidate]| missing(&level.parse().unwrap(), &[], fetched).to_string();
+        let ferretdb = "no ferretdb found; fetch it by `ciphertoll servers fetch ferretdb`, \
+             or name the directory of one that was built: ferretdb=/opt/ferretdb";
+        assert_eq!(said("ferretdb", &[]), ferretdb);
+        let fetched = [("/fetched".into(), "18.6".to_owned())];
+        assert!(said("postgres", &fetched).contains("must be asked for with the version"));
+        assert!(!said("mongodb", &[]).contains("fetch"), "there is none");
+    }
+
+    #[test]
     fn newer_is_by_number_not_by_letter() {
         assert!(version_numbers("10.11.2") > version_numbers("10.6.19"));
         assert!(version_numbers("11.4.1") > version_numbers("10.11.19"));
@@ -405,6 +496,10 @@ mod tests {
         assert_eq!(of("wolfSSL error\0wolfSSL 5.7.2\0OpenSSL 1.1").as_deref(), Some("wolfSSL 5.7.2"));
         assert_eq!(of("needs OpenSSL or\0OpenSSL 3.0.2 15").as_deref(), Some("OpenSSL 3.0.2"));
         assert_eq!(of("libssl.so.x OpenSSL").as_deref(), None);
+        let go =
+            [b"OpenSSL 1\xff Go buildinf:\x08\x02" as &[u8], &[0; 16], b"\x08go1.26.8", b"\0mod"].concat();
+        assert_eq!(go_version_in(&go).as_deref(), Some("1.26.8"));
+        assert_eq!(go_version_in(&go[..go.len() - 6]), None);
     }
 
     #[test]
@@ -416,7 +511,11 @@ mod tests {
                 assert_eq!(find(&build.level()).unwrap(), build, "{}", build.level());
             }
             if let Ok(build) = find(&ServerLevel::of(engine)) {
-                assert_eq!(build.origin(), Origin::Installed, "what is fetched must be asked for");
+                let is_fetched = build.origin() == Origin::Fetched;
+                assert!(
+                    !is_fetched || means_fetched(&ServerLevel::of(engine)),
+                    "what is fetched must be asked for"
+                );
             }
         }
     }

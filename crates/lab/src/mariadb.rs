@@ -40,7 +40,12 @@ pub(crate) fn account_name(credentials: Credentials) -> String {
         Auth::Ed25519 => ED25519_USER,
         Auth::Parsec => PARSEC_USER,
         Auth::Cert => CERT_USER,
-        Auth::Native | Auth::CachingSha2 | Auth::Scram { .. } | Auth::Md5 | Auth::AsAsked => USER,
+        Auth::Native
+        | Auth::CachingSha2
+        | Auth::Scram { .. }
+        | Auth::ScramSha1
+        | Auth::Md5
+        | Auth::AsAsked => USER,
     };
     format!("{name}{}", credentials.account_suffix())
 }
@@ -75,7 +80,7 @@ pub(crate) fn make_account(
             let password = String::from_utf8_lossy(password.expose());
             format!("IDENTIFIED VIA {auth} USING PASSWORD('{password}')")
         }
-        Auth::CachingSha2 | Auth::Scram { .. } | Auth::Md5 | Auth::AsAsked => {
+        Auth::CachingSha2 | Auth::Scram { .. } | Auth::ScramSha1 | Auth::Md5 | Auth::AsAsked => {
             let reason = format!("{server_name} has no {auth}");
             return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
         }

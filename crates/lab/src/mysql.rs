@@ -88,9 +88,13 @@ pub(crate) fn account_name(credentials: Credentials) -> String {
         Auth::Trust => TRUST_USER,
         Auth::Native => NATIVE_USER,
         Auth::Cert => CERT_USER,
-        Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec | Auth::Scram { .. } | Auth::Md5 | Auth::AsAsked => {
-            USER
-        }
+        Auth::CachingSha2
+        | Auth::Ed25519
+        | Auth::Parsec
+        | Auth::Scram { .. }
+        | Auth::ScramSha1
+        | Auth::Md5
+        | Auth::AsAsked => USER,
     };
     format!("{name}{}", credentials.account_suffix())
 }
@@ -120,7 +124,12 @@ pub(crate) fn make_account(
             format!("IDENTIFIED WITH mysql_native_password AS '{}'", native_hash(password))
         }
         Auth::Trust | Auth::Cert => EMPTY_PASSWORD.to_owned(),
-        auth @ (Auth::Ed25519 | Auth::Parsec | Auth::Scram { .. } | Auth::Md5 | Auth::AsAsked) => {
+        auth @ (Auth::Ed25519
+        | Auth::Parsec
+        | Auth::Scram { .. }
+        | Auth::ScramSha1
+        | Auth::Md5
+        | Auth::AsAsked) => {
             let reason = format!("{server_name} has no {auth}");
             return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
         }

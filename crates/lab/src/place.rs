@@ -8,7 +8,7 @@ use ciphertoll_model::{ClientIdentity, Strength};
 use ciphertoll_wire::Secret;
 
 use crate::certificates::{Authorities, Authority};
-use crate::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
+use crate::config::{BOTH_FILE, CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
 use crate::credentials::ServerCertificate;
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
@@ -72,7 +72,9 @@ impl Place {
         files::make_directory(&directory, PRIVATE_DIRECTORY, run_as)?;
         let public = &certificate.certificate_pem;
         files::write(&directory.join(CERTIFICATE_FILE), public, PUBLIC_FILE, run_as)?;
-        files::write(&directory.join(KEY_FILE), &certificate.key_pem, PRIVATE_FILE, run_as)
+        files::write(&directory.join(KEY_FILE), &certificate.key_pem, PRIVATE_FILE, run_as)?;
+        let both = [&public[..], &certificate.key_pem[..]].concat();
+        files::write(&directory.join(BOTH_FILE), &both, PRIVATE_FILE, run_as)
     }
 
     /// Settings for an OpenSSL that takes what is weaker than its default; of one process, never of the system.

@@ -105,7 +105,12 @@ pub(crate) fn role_name(credentials: Credentials) -> String {
         Auth::Scram { iterations, .. } => format!("{SCRAM_GROUP}_{}", iterations.number()),
         Auth::Cert => CERT_ROLE.to_owned(),
         // There is none; whoever asks for it is told so before.
-        auth @ (Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec | Auth::AsAsked) => {
+        auth @ (Auth::ScramSha1
+        | Auth::Native
+        | Auth::CachingSha2
+        | Auth::Ed25519
+        | Auth::Parsec
+        | Auth::AsAsked) => {
             format!("toll_{auth}")
         }
     };
@@ -127,7 +132,7 @@ pub(crate) fn make_role(control: &Control, credentials: Credentials, password: &
             let verifier = scram::Verifier::of(password.expose(), iterations.number())?.text();
             format!("PASSWORD '{}' IN ROLE {scram_group}", verifier.as_str())
         }
-        Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec | Auth::AsAsked => {
+        Auth::ScramSha1 | Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec | Auth::AsAsked => {
             let reason = format!("PostgreSQL has no {auth}");
             return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
         }

@@ -12,7 +12,6 @@ use crate::cgroup::Cgroup;
 use crate::config::Config;
 use crate::control::Control;
 use crate::error::Error;
-use crate::exec::Provisions;
 use crate::files::{self, PRIVATE_FILE};
 use crate::spawn::{Child, Launch};
 use crate::user::RunAs;
@@ -55,7 +54,9 @@ impl ServerProcess {
         log: PathBuf,
         control: &Control,
     ) -> Result<Self, Error> {
-        files::write(config_file, config.text().as_bytes(), PRIVATE_FILE, surroundings.run_as)?;
+        if let Some(text) = config.text() {
+            files::write(config_file, text.as_bytes(), PRIVATE_FILE, surroundings.run_as)?;
+        }
         let launch = Launch {
             what,
             program: config.build.server_program.clone(),
@@ -65,13 +66,13 @@ impl ServerProcess {
             run_as: surroundings.run_as,
             processors: surroundings.processors.map(<[u16]>::to_vec),
             namespace: surroundings.namespace.cloned(),
-            provisions: Provisions::default(),
+            provisions: config.provisions(),
             log,
         };
         let child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;
         let engine = config.build.engine;
         let cgroup = match engine {
-            Engine::MariaDb | Engine::MySql => None,
+            Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb => None,
             // Before it forks: children stay where they were born.
             Engine::Postgres => Cgroup::around(child.pid()),
         };
@@ -83,7 +84,9 @@ impl ServerProcess {
     /// Shuts the server down in an orderly way, if it lets itself.
     pub(crate) fn stop(&mut self) -> Result<Ended, Error> {
         match self.engine {
-            Engine::MariaDb | Engine::MySql => self.child.stop(STOP_GRACE),
+            Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb => {
+                self.child.stop(STOP_GRACE)
+            }
             // To SIGTERM it would wait for its clients.
             Engine::Postgres => self.child.stop_by(Signal::SIGINT, STOP_GRACE),
         }
@@ -92,7 +95,9 @@ impl ServerProcess {
     /// What its CPU time is read from.
     pub(crate) fn cpu_meter(&self) -> CpuMeter {
         match (self.engine, &self.cgroup) {
-            (Engine::MariaDb | Engine::MySql, _) => CpuMeter::of_process(self.child.pid()),
+            (Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb, _) => {
+                CpuMeter::of_process(self.child.pid())
+            }
             (Engine::Postgres, Some(cgroup)) => CpuMeter::of_cgroup(cgroup),
             (Engine::Postgres, None) => CpuMeter::of_tree(self.child.pid()),
         }

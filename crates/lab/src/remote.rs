@@ -12,7 +12,7 @@ use ciphertoll_model::{
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Family, tls};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{Secret, mysql, postgres};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use crate::control;
 use crate::error::Error;
@@ -105,6 +105,7 @@ fn who_answers(asked: Engine, version: &str) -> Engine {
             Engine::MariaDb
         }
         Engine::MariaDb | Engine::MySql => Engine::MySql,
+        Engine::MongoDb | Engine::FerretDb => asked,
     }
 }
 
@@ -142,6 +143,7 @@ fn tls_options(engine: Engine) -> [&'static str; 2] {
         Engine::MariaDb | Engine::MySql => {
             ["ssl-ca=FILE", "ssl-mode=VERIFY_CA (no name) or ssl-mode=REQUIRED (nothing)"]
         }
+        Engine::MongoDb | Engine::FerretDb => ["tlsCAFile=FILE", "tlsAllowInvalidHostnames=true (no name)"],
     }
 }
 
@@ -175,7 +177,9 @@ impl Visitor<'_> {
                 database,
                 plugin: match engine {
                     Engine::MySql => mysql::Plugin::CachingSha2Password,
-                    Engine::MariaDb | Engine::Postgres => mysql::Plugin::default(),
+                    Engine::MariaDb | Engine::Postgres | Engine::MongoDb | Engine::FerretDb => {
+                        mysql::Plugin::default()
+                    }
                 },
                 encryption: if way.is_some() { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
                 transport: match &url.place {
@@ -194,6 +198,11 @@ impl Visitor<'_> {
                     postgres::Encryption::Plain
                 },
                 channel_binding: postgres::ChannelBinding::Preferred,
+            })),
+            Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+                database: database.unwrap_or_else(|| DATABASE.to_owned()),
+                tls: if way.is_some() { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain },
+                ..mongodb::Login::new(&url.user, password.clone())
             })),
         }
     }
@@ -270,6 +279,8 @@ impl Remote {
                     load_mysql_family(&mut client, &self.name, tables, &mut watcher)?;
                 }
                 Engine::Postgres => load_postgres(&mut client, &self.name, tables, &mut watcher)?,
+                // No URL leads there yet.
+                Engine::MongoDb | Engine::FerretDb => {}
             }
         }
         self.database = Some(DATABASE.to_owned());
@@ -338,6 +349,8 @@ fn make_database(client: &mut Client, engine: Engine) -> Result<(), Error> {
             }
             Ok(())
         }
+        // Whoever writes to one makes it.
+        Engine::MongoDb | Engine::FerretDb => Ok(()),
     }
 }
 
@@ -350,6 +363,7 @@ fn has_tables(client: &mut Client, engine: Engine, tables: &Tables) -> Result<bo
             format!("SELECT table_name FROM information_schema.tables WHERE table_schema = '{DATABASE}'")
         }
         Engine::Postgres => "SELECT tablename FROM pg_tables WHERE schemaname = 'public'".to_owned(),
+        Engine::MongoDb | Engine::FerretDb => return Ok(false),
     };
     let here: Vec<String> = control::query(client, doing, &here)?.into_iter().flatten().collect();
     if !tables.names().all(|table| here.iter().any(|known| known == table)) {

@@ -2,6 +2,8 @@
 //! every engine is here, the rest in the engine's own module.
 
 mod arrivals;
+mod loading;
+mod starting;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,15 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ciphertoll_model::{
-    Auth, ClientIdentity, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, ServerKey, Settings,
-    Strength, TlsPath, TlsVersion,
+    Auth, ClientIdentity, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, QueryLanguage, ServerKey,
+    Settings, Strength, TlsPath, TlsVersion,
 };
 use ciphertoll_record::{Ended, Scratch};
 use ciphertoll_wire::Secret;
 
 use crate::accounting::CpuMeter;
 use crate::certificates::Authorities;
-use crate::config::{CA_FILE, CLIENT_CA_FILE, Config, Listen, Network, socket_path};
+use crate::config::{CA_FILE, Listen, Ports, socket_path};
 use crate::control::Control;
 use crate::credentials::{Credentials, ServerCertificate};
 use crate::error::{Context, Error};
@@ -26,20 +28,20 @@ use crate::files;
 use crate::find::Build;
 use crate::hex::hex;
 use crate::lab::Lab;
-use crate::place::{CURRENT, Place};
-use crate::port::free_port;
-use crate::process::{ServerProcess, Surroundings};
+use crate::place::Place;
+use crate::process::ServerProcess;
 use crate::tables::Tables;
 use crate::template::Template;
 use crate::tls_support::{self, Answerer};
 use crate::user::RunAs;
-use crate::{mariadb, mysql, mysql_family, postgres, rows};
+use crate::{documents, ferretdb, mariadb, mongodb, mysql, mysql_family, postgres, rows};
+
+use self::starting::Recipe;
 
 pub(crate) use arrivals::Encryption;
 pub use arrivals::{Arrivals, Watcher};
 
 const PASSWORD_BYTES: usize = 24;
-const MOST_PORTS: usize = 5;
 
 /// What to start.
 pub struct Start<'a> {
@@ -81,27 +83,46 @@ pub struct Server {
     tables: Tables,
     control: Control,
     place: Place,
-    port: u16,
+    recipe: Recipe,
+    ports: Ports,
     listens: Listen,
     installed: ServerCertificate,
     about: About,
     unmet_settings: Vec<String>,
     /// Names of the accounts that there are for clients.
     accounts: Vec<String>,
-    certificate_request: CertificateRequest,
+    terms: Terms,
     authorities: Arc<Authorities>,
     run_as: RunAs,
     /// The server's files lie in it.
     _scratch: Arc<Scratch>,
 }
 
+/// What all that come must put up with, where it is not the account that says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) request: CertificateRequest,
+    pub(crate) admission: Admission,
+}
+
 /// Whether the server asks clients for a certificate in the handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CertificateRequest {
     /// It does.
     Sent,
     /// It does not.
+    #[default]
     Omitted,
+}
+
+/// Whom a server of documents lets in: it has no accounts without a password.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Who has an account.
+    #[default]
+    Accounts,
+    /// Everybody who can reach it.
+    Everybody,
 }
 
 /// A setting that the server was started with, and that is not what it runs with.
@@ -145,10 +166,11 @@ impl Server {
                 mysql_family::write_accounts(&place, &statements, lab.run_as)?
             }
             Engine::Postgres => postgres::write_access_rules(&place, lab.run_as)?,
+            Engine::MongoDb | Engine::FerretDb => place.password.clone(),
         };
         let settings = settings.of(engine);
-        let setup = Setup { access: &access, password: &password, settings: &settings };
-        let (process, control, port) = start_on_a_free_port(lab, start, &place, &setup)?;
+        let recipe = Recipe::of(lab, start, &place, &settings)?;
+        let (process, control, ports) = recipe.start_on_a_free_port(start, &place, &access, &password)?;
         if engine.is_mysql_family() {
             fs::remove_file(&access).context("remove", &access)?;
         }
@@ -156,6 +178,8 @@ impl Server {
             Engine::MariaDb => mariadb::ask(&control, &place.root)?,
             Engine::MySql => mysql::ask(&control, &place.root, start.build)?,
             Engine::Postgres => postgres::ask(&control)?,
+            Engine::MongoDb => mongodb::ask(&control)?,
+            Engine::FerretDb => ferretdb::ask(&control, start.build)?,
         };
         let mut server = Self {
             process,
@@ -164,13 +188,14 @@ impl Server {
             tables: start.template.tables,
             control,
             place,
-            port,
+            recipe,
+            ports,
             listens: Listen::of(lab),
             installed,
             about,
             unmet_settings: Vec::new(),
             accounts: Vec::new(),
-            certificate_request: CertificateRequest::Omitted,
+            terms: Terms::default(),
             authorities: Arc::clone(&lab.authorities),
             run_as: lab.run_as,
             _scratch: Arc::clone(&lab.scratch),
@@ -193,6 +218,8 @@ impl Server {
             Engine::MariaDb => mariadb::unmet_settings(&self.control, asked)?,
             Engine::MySql => mysql::unmet_settings(&self.control, asked)?,
             Engine::Postgres => postgres::unmet_settings(&self.control, asked)?,
+            // Nothing of them can be set.
+            Engine::MongoDb | Engine::FerretDb => Vec::new(),
         };
         let sentence = |Unmet { name, value }: Unmet| {
             let setting = format!("{}.{name}", self.engine);
@@ -214,6 +241,7 @@ impl Server {
         let password_file = match credentials.auth {
             Auth::Trust | Auth::Cert => &self.place.no_password,
             Auth::Scram { .. }
+            | Auth::ScramSha1
             | Auth::Md5
             | Auth::Native
             | Auth::CachingSha2
@@ -231,13 +259,14 @@ impl Server {
     ///
     /// To be called before each use of an account, not only the first: from here on `PostgreSQL` asks clients for a
     /// certificate if the account demands one, and does not if it does not, since the request is a part of the
-    /// handshake that the others must not pay for. MariaDB and MySQL ask every client in any case, whether or not they
-    /// are told of an authority. MySQL may have forgotten whom it let in by [`Auth::CachingSha2`], whose next login
-    /// would be a longer one.
+    /// handshake that the others must not pay for. `MongoDB` and `FerretDB` do the same, and for [`Auth::Trust`] let
+    /// everybody in: each time they are started again, see [`Self::install_certificate`]. MariaDB and MySQL ask every
+    /// client in any case, whether or not they are told of an authority. MySQL may have forgotten whom it let in by
+    /// [`Auth::CachingSha2`], whose next login would be a longer one.
     pub fn prepare_auth(&mut self, credentials: impl Into<Credentials>) -> Result<(), Error> {
         let credentials = credentials.into();
         self.check_possible(credentials.auth)?;
-        self.request_certificates(credentials)?;
+        self.come_to_terms(credentials)?;
         let user = account_name(self.engine, credentials);
         if !self.accounts.contains(&user) {
             if credentials.need_a_certificate() {
@@ -249,14 +278,18 @@ impl Server {
                 Engine::MariaDb => mariadb::make_account(control, credentials, &password, &name)?,
                 Engine::MySql => mysql::make_account(control, credentials, &password, &name)?,
                 Engine::Postgres => postgres::make_role(control, credentials, &password)?,
+                // Nobody asks who they are.
+                Engine::MongoDb | Engine::FerretDb if credentials.auth == Auth::Trust => {}
+                Engine::MongoDb => mongodb::make_account(control, credentials, &password)?,
+                Engine::FerretDb => ferretdb::make_account(control, credentials, &password)?,
             }
             self.accounts.push(user);
         }
         if self.engine == Engine::MySql && credentials.auth == Auth::CachingSha2 {
             self.can_be_visited(credentials)?;
             let visit = mysql::Visit {
-                socket: socket_path(self.engine, &self.place.run, self.port),
-                address: SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)),
+                socket: socket_path(self.engine, &self.place.run, self.ports.plain),
+                address: SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.plain)),
                 account: self.account(credentials),
                 ca_file: self.ca_file(),
             };
@@ -283,6 +316,8 @@ impl Server {
                 Engine::MariaDb => mariadb::check_release(auth, &self.release),
                 Engine::MySql => mysql::check_release(auth, &self.release),
                 Engine::Postgres => Ok(()),
+                Engine::MongoDb => mongodb::check_release(auth, &self.release),
+                Engine::FerretDb => ferretdb::check_release(auth, &self.release),
             },
         }
     }
@@ -297,16 +332,35 @@ impl Server {
         Ok(())
     }
 
-    fn request_certificates(&mut self, credentials: Credentials) -> Result<(), Error> {
-        let wanted = if credentials.need_a_certificate() {
+    fn come_to_terms(&mut self, credentials: Credentials) -> Result<(), Error> {
+        let request = if credentials.need_a_certificate() {
             CertificateRequest::Sent
         } else {
             CertificateRequest::Omitted
         };
-        if self.engine == Engine::Postgres && self.certificate_request != wanted {
-            postgres::request_certificates(&self.control, &self.place, wanted)?;
-            self.certificate_request = wanted;
+        let admission = match (self.engine.query_language(), credentials.auth) {
+            (QueryLanguage::Documents, Auth::Trust) => Admission::Everybody,
+            _ => Admission::Accounts,
+        };
+        let wanted = Terms { request, admission };
+        if self.terms == wanted {
+            return Ok(());
         }
+        match self.engine {
+            Engine::MariaDb | Engine::MySql => return Ok(()),
+            Engine::Postgres => postgres::request_certificates(&self.control, &self.place, wanted.request)?,
+            Engine::MongoDb | Engine::FerretDb => {
+                self.recipe.terms = wanted;
+                self.control = match wanted.admission {
+                    Admission::Accounts => {
+                        self.control.as_account(documents::CONTROL_USER, self.place.read_password()?)
+                    }
+                    Admission::Everybody => self.control.as_nobody(),
+                };
+                self.start_again()?;
+            }
+        }
+        self.terms = wanted;
         Ok(())
     }
 
@@ -323,7 +377,7 @@ impl Server {
     /// The one process whose resident memory is the server's; none where a server is many processes.
     pub fn memory_pid(&self) -> Option<i32> {
         match self.engine {
-            Engine::MariaDb | Engine::MySql => Some(self.pid()),
+            Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb => Some(self.pid()),
             Engine::Postgres => None,
         }
     }
@@ -343,8 +397,9 @@ impl Server {
         self.place.write_certificate(&self.authorities.servers, certificate, self.run_as)
     }
 
-    /// Makes the server use this certificate from the next connection on; without a restart, and without doing
-    /// anything where it is in use already.
+    /// Makes the server use this certificate from the next connection on, without doing anything where it is in use
+    /// already; without a restart where the server can do that. One that cannot (`FerretDB`) comes back on the same data
+    /// and ports as another process: what [`Self::pid`] and [`Self::cpu_meter`] said before is over.
     pub fn install_certificate(&mut self, certificate: impl Into<ServerCertificate>) -> Result<(), Error> {
         let certificate = certificate.into();
         if self.installed == certificate {
@@ -356,27 +411,41 @@ impl Server {
             Engine::MariaDb => mariadb::reload_certificate(&self.control)?,
             Engine::MySql => mysql::reload_certificate(&self.control)?,
             Engine::Postgres => postgres::reload(&self.control)?,
+            Engine::MongoDb if mongodb::rotates(&self.release) => mongodb::reload_certificate(&self.control)?,
+            Engine::MongoDb | Engine::FerretDb => self.start_again()?,
         }
         self.installed = certificate;
         Ok(())
     }
 
+    /// Ends the server and starts it on the same data and ports; warm, as it was.
+    fn start_again(&mut self) -> Result<(), Error> {
+        self.process.stop()?;
+        self.process = self.recipe.start_again(&self.place, self.ports, &self.control)?;
+        self.prewarm()
+    }
+
     /// Reads all tables and their indexes until none of their pages comes from disk any more, or a pass brings no fewer
-    /// than the one before: then they do not fit.
+    /// than the one before: then they do not fit. Of a `FerretDB`, which leaves that to the system, its files.
     pub fn prewarm(&self) -> Result<(), Error> {
         match self.engine {
             Engine::MariaDb | Engine::MySql => mysql_family::prewarm(&self.control, &self.tables),
             Engine::Postgres => postgres::prewarm(&self.control, &self.tables),
+            Engine::MongoDb if self.tables.ycsb.is_none() => Ok(()),
+            Engine::MongoDb => documents::prewarm(&self.control),
+            Engine::FerretDb => files::read_directory(&self.place.data),
         }
     }
 
     /// Pages that were read from disk so far because the server's own buffers did not have them. On
     /// `PostgreSQL`: of tables and indexes; what connections count that are still open may come up to
-    /// ten seconds late.
-    pub fn buffer_misses(&self) -> Result<u64, Error> {
+    /// ten seconds late. `None` where the server does not tell: `FerretDB` has no buffers of its own.
+    pub fn buffer_misses(&self) -> Result<Option<u64>, Error> {
         match self.engine {
-            Engine::MariaDb | Engine::MySql => mysql_family::buffer_misses(&self.control),
-            Engine::Postgres => postgres::buffer_misses(&self.control),
+            Engine::MariaDb | Engine::MySql => mysql_family::buffer_misses(&self.control).map(Some),
+            Engine::Postgres => postgres::buffer_misses(&self.control).map(Some),
+            Engine::MongoDb => documents::buffer_misses(&self.control),
+            Engine::FerretDb => Ok(None),
         }
     }
 
@@ -430,30 +499,45 @@ impl Server {
         &self.about.settings
     }
 
-    /// Where it listens for TCP, with and without TLS.
+    /// Where it listens for TCP: with TLS, too, but for a `FerretDB`, which has [`Self::tls_endpoint`] for that.
     pub fn tcp_endpoint(&self) -> Endpoint {
         self.endpoint_over(Link::Local)
     }
 
-    /// The same, as its clients get there over a link; to be there it must have been started in a link's network.
+    /// Where it listens for TLS: most often where it does without.
+    pub fn tls_endpoint(&self) -> Endpoint {
+        self.tls_endpoint_over(Link::Local)
+    }
+
+    /// As [`Self::tcp_endpoint`], as its clients get there over a link; to be there it must have been started in a link's
+    /// network.
     pub fn endpoint_over(&self, link: Link) -> Endpoint {
+        Self::at(link, self.ports.plain)
+    }
+
+    /// The same of [`Self::tls_endpoint`].
+    pub fn tls_endpoint_over(&self, link: Link) -> Endpoint {
+        Self::at(link, self.ports.tls)
+    }
+
+    fn at(link: Link, port: u16) -> Endpoint {
         let [long, short] = ciphertoll_link::SERVER;
         let address = match link {
             Link::Local | Link::AsIs => Ipv4Addr::LOCALHOST,
             Link::Made(shape) if shape == LinkShape::of_rtt_us(0) => short,
             Link::Made(_) => long,
         };
-        Endpoint::Tcp(SocketAddr::from((address, self.port)))
+        Endpoint::Tcp(SocketAddr::from((address, port)))
     }
 
     /// The port that it listens on for TCP.
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.ports.plain
     }
 
     /// Its unix socket.
     pub fn unix_endpoint(&self) -> Endpoint {
-        Endpoint::Unix(socket_path(self.engine, &self.place.run, self.port))
+        Endpoint::Unix(socket_path(self.engine, &self.place.run, self.ports.plain))
     }
 
     /// The name of the account for the engine's default authentication.
@@ -461,6 +545,7 @@ impl Server {
         match self.engine {
             Engine::MariaDb | Engine::MySql => mysql_family::USER,
             Engine::Postgres => postgres::DEFAULT_ROLE,
+            Engine::MongoDb | Engine::FerretDb => documents::USER,
         }
     }
 
@@ -471,7 +556,10 @@ impl Server {
 
     /// The database with the rows.
     pub fn database(&self) -> &'static str {
-        rows::SCHEMA
+        match self.engine.query_language() {
+            QueryLanguage::Sql => rows::SCHEMA,
+            QueryLanguage::Documents => documents::DATABASE,
+        }
     }
 
     /// The authority that signed its certificates, for clients to trust.
@@ -485,75 +573,13 @@ impl Server {
     }
 }
 
-/// What a server is told beside where it is.
-struct Setup<'a> {
-    access: &'a Path,
-    password: &'a Secret,
-    settings: &'a BTreeMap<String, String>,
-}
-
-/// Between our look at a port and the server's bind somebody else may take it.
-fn start_on_a_free_port(
-    lab: &Lab,
-    start: &Start<'_>,
-    place: &Place,
-    setup: &Setup<'_>,
-) -> Result<(ServerProcess, Control, u16), Error> {
-    let Setup { access, password, settings } = *setup;
-    let engine = start.build.engine;
-    let what = format!("{} {}", engine.display_name(), start.build.version);
-    let surroundings = Surroundings {
-        processors: start.processors.as_deref(),
-        namespace: lab.network.as_ref(),
-        ..lab.surroundings()
-    };
-    let openssl = place.write_openssl(start.strength, lab.run_as)?;
-    let mut tried = Vec::new();
-    while tried.len() < MOST_PORTS {
-        let preferred = start.preferred_port.filter(|_| tried.is_empty());
-        let Some(port) = preferred.or_else(|| free_port(&tried)) else { break };
-        tried.push(port);
-        let config = Config {
-            build: start.build,
-            data: &place.data,
-            run: &place.run,
-            network: Network::Tcp {
-                listen: Listen::of(lab),
-                port,
-                tls: place.tls.join(CURRENT),
-                client_ca: place.root.join(CLIENT_CA_FILE),
-                settings: settings.clone(),
-            },
-            openssl: openssl.as_deref(),
-            strength: start.strength,
-            access: Some(access),
-        };
-        let control = match engine {
-            Engine::MariaDb | Engine::MySql => {
-                Control::mysql(&config.socket(), mysql_family::CONTROL_USER, password.clone())
-            }
-            Engine::Postgres => Control::postgres(&config.socket(), postgres::CONTROL_ROLE, rows::SCHEMA),
-        };
-        let config_file = place.root.join(format!("{}-{port}.conf", engine.label()));
-        let log = start.log.clone();
-        match ServerProcess::start(&surroundings, what.clone(), &config, &config_file, log, &control) {
-            Err(Error::Died { log_end, .. }) if says_port_taken(&log_end) => {}
-            started => return Ok((started?, control, port)),
-        }
-    }
-    Err(Error::PortsTaken { what, tried })
-}
-
 fn account_name(engine: Engine, credentials: Credentials) -> String {
     match engine {
         Engine::MariaDb => mariadb::account_name(credentials),
         Engine::MySql => mysql::account_name(credentials),
         Engine::Postgres => postgres::role_name(credentials),
+        Engine::MongoDb | Engine::FerretDb => documents::account_name(credentials),
     }
-}
-
-fn says_port_taken(log_end: &str) -> bool {
-    [mysql_family::PORT_TAKEN, postgres::PORT_TAKEN].concat().iter().any(|words| log_end.contains(words))
 }
 
 fn generate_password() -> Result<Secret, Error> {

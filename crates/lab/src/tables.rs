@@ -13,6 +13,8 @@ pub struct Tables {
     pub sysbench: Option<Scale>,
     /// Accounts of pgbench's; what counts are the branches that they fill.
     pub pgbench: Option<Scale>,
+    /// Documents of YCSB's collection.
+    pub ycsb: Option<Scale>,
 }
 
 impl Tables {
@@ -22,6 +24,7 @@ impl Tables {
             None => true,
             Some(Dataset::Sysbench) => self.sysbench == Some(scale),
             Some(Dataset::Pgbench) => self.branches() == Some(scale.branches()),
+            Some(Dataset::Ycsb) => self.ycsb == Some(scale),
         }
     }
 
@@ -33,6 +36,7 @@ impl Tables {
             Some(Dataset::Pgbench) => {
                 Self { pgbench: self.pgbench.or(Some(scale.in_whole_branches())), ..self }
             }
+            Some(Dataset::Ycsb) => Self { ycsb: self.ycsb.or(Some(scale)), ..self },
         };
         merged.satisfies(dataset, scale).then_some(merged)
     }
@@ -46,7 +50,8 @@ impl Tables {
     pub(crate) fn key(&self) -> String {
         let sysbench = self.sysbench.map(|scale| format!("{scale}rows"));
         let pgbench = self.pgbench.map(|scale| format!("{}accounts", scale.in_whole_branches()));
-        let parts: Vec<String> = sysbench.into_iter().chain(pgbench).collect();
+        let ycsb = self.ycsb.map(|scale| format!("{scale}documents"));
+        let parts: Vec<String> = sysbench.into_iter().chain(pgbench).chain(ycsb).collect();
         if parts.is_empty() { "empty".to_owned() } else { parts.join("-") }
     }
 
@@ -66,14 +71,14 @@ impl Tables {
 impl fmt::Display for Tables {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pgbench = self.pgbench.map(Scale::in_whole_branches);
-        match (self.sysbench, pgbench) {
-            (None, None) => formatter.write_str("no tables"),
-            (Some(rows), None) => write!(formatter, "sysbench's {rows} rows"),
-            (None, Some(accounts)) => write!(formatter, "pgbench's {accounts} accounts"),
-            (Some(rows), Some(accounts)) => {
-                write!(formatter, "sysbench's {rows} rows and pgbench's {accounts} accounts")
-            }
+        let sysbench = self.sysbench.map(|rows| format!("sysbench's {rows} rows"));
+        let pgbench = pgbench.map(|accounts| format!("pgbench's {accounts} accounts"));
+        let ycsb = self.ycsb.map(|documents| format!("YCSB's {documents} documents"));
+        let parts: Vec<String> = sysbench.into_iter().chain(pgbench).chain(ycsb).collect();
+        if parts.is_empty() {
+            return formatter.write_str("no tables");
         }
+        formatter.write_str(&parts.join(" and "))
     }
 }
 
@@ -90,7 +95,7 @@ mod tests {
         let none = Tables::default();
         assert_eq!(none.merged_with(None, scale(5)), Some(none));
         let sysbench = none.merged_with(Some(Dataset::Sysbench), scale(5)).unwrap();
-        assert_eq!(sysbench, Tables { sysbench: Some(scale(5)), pgbench: None });
+        assert_eq!(sysbench, Tables { sysbench: Some(scale(5)), ..none });
         assert_eq!(sysbench.merged_with(Some(Dataset::Sysbench), scale(6)), None);
         let both = sysbench.merged_with(Some(Dataset::Pgbench), scale(7)).unwrap();
         assert_eq!(both.merged_with(Some(Dataset::Sysbench), scale(5)), Some(both));
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_workload_finds_its_own_tables_only() {
-        let tables = Tables { sysbench: Some(scale(5)), pgbench: None };
+        let tables = Tables { sysbench: Some(scale(5)), ..Tables::default() };
         assert!(tables.satisfies(None, scale(9)) && Tables::default().satisfies(None, scale(9)));
         assert!(tables.satisfies(Some(Dataset::Sysbench), scale(5)));
         assert!(!tables.satisfies(Some(Dataset::Sysbench), scale(6)));
@@ -114,12 +119,18 @@ mod tests {
         let tables = |sysbench: Option<u32>, pgbench: Option<u32>| Tables {
             sysbench: sysbench.map(scale),
             pgbench: pgbench.map(scale),
+            ycsb: None,
         };
         let both = tables(Some(5), Some(100_001));
         assert_eq!(both.key(), "5rows-200000accounts");
         assert_eq!(both.to_string(), "sysbench's 5 rows and pgbench's 200000 accounts");
         assert_eq!(both.names().count(), 5);
         assert_eq!(tables(Some(5), None).key(), "5rows");
+        let documents = Tables { ycsb: Some(scale(5)), ..Tables::default() };
+        assert_eq!(
+            (documents.key(), documents.to_string()),
+            ("5documents".into(), "YCSB's 5 documents".into())
+        );
         assert_eq!(tables(None, Some(5)).key(), "100000accounts");
         assert_eq!((Tables::default().key(), Tables::default().names().count()), ("empty".to_owned(), 0));
     }

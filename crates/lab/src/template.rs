@@ -20,6 +20,7 @@ use sha1::{Digest, Sha1};
 
 use crate::config::{Config, Network};
 use crate::control::{self, Control};
+use crate::documents;
 use crate::error::{Context, Error};
 use crate::exec::Provisions;
 use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
@@ -151,7 +152,9 @@ fn construct(
     }
     watcher.go_on()?;
     watcher.say(&format!("{name}: making an empty data directory"));
-    install(surroundings, build, &data, &run, place.join("install.log"))?;
+    if makes_data_beforehand(build.engine) {
+        install(surroundings, build, &data, &run, place.join("install.log"))?;
+    }
     watcher.go_on()?;
     watcher.say(&format!("{name}: loading {tables}"));
     let (network, strength) = (Network::SocketOnly, Strength::Default);
@@ -159,6 +162,7 @@ fn construct(
     let control = match build.engine {
         Engine::MariaDb | Engine::MySql => Control::mysql(&config.socket(), "root", Secret::new(Vec::new())),
         Engine::Postgres => Control::postgres(&config.socket(), CONTROL_ROLE, "postgres"),
+        Engine::MongoDb | Engine::FerretDb => Control::documents(&config.socket(), None),
     };
     let (config_file, log) = (place.join("server.conf"), place.join("server.log"));
     let what = format!("{name} (making a template)");
@@ -179,9 +183,22 @@ fn construct(
             postgres::make_groups(&mut client)?;
             control::execute(&mut client, "write everything out", "CHECKPOINT")?;
         }
+        Engine::MongoDb | Engine::FerretDb => {
+            if let Some(records) = tables.ycsb {
+                documents::load(&control, &name, records.rows(), watcher)?;
+            }
+        }
     }
     server.stop()?;
     Ok(data)
+}
+
+/// Others make it when they are started.
+fn makes_data_beforehand(engine: Engine) -> bool {
+    match engine {
+        Engine::MariaDb | Engine::MySql | Engine::Postgres => true,
+        Engine::MongoDb | Engine::FerretDb => false,
+    }
 }
 
 fn install(
@@ -195,6 +212,7 @@ fn install(
         Engine::MariaDb => mariadb_install_arguments(build, data, run),
         Engine::MySql => mysql::install_arguments(build, data, run),
         Engine::Postgres => postgres_install_arguments(data),
+        Engine::MongoDb | Engine::FerretDb => Vec::new(),
     };
     let program = build.install_program.clone();
     let launch = Launch {

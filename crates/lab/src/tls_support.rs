@@ -1,7 +1,7 @@
 //! What a server and this machine's TLS library can do of what a path says; the rest is left out with the reason.
 
 use ciphertoll_model::{
-    Engine, Group, Resumption, Strength, Suite, TlsLibrary, TlsPath, TlsStart, TlsVersion,
+    Engine, Group, QueryLanguage, Resumption, Strength, Suite, TlsLibrary, TlsPath, TlsStart, TlsVersion,
 };
 use ciphertoll_net::tls;
 use ciphertoll_wire::tls::NamedGroup;
@@ -20,6 +20,9 @@ const MYSQL_WITHOUT_CHACHA20: [u32; 3] = [8, 0, 33];
 const MYSQL_WITHOUT_OLD_TLS: [u32; 3] = [8, 0, 28];
 /// The first OpenSSL with ML-KEM.
 const ML_KEM: [u32; 2] = [3, 5];
+
+/// The first Go with it.
+const ML_KEM_OF_GO: [u32; 2] = [1, 24];
 
 /// Who answers.
 #[derive(Clone, Copy)]
@@ -41,18 +44,35 @@ pub(crate) fn check(path: TlsPath, answerer: Answerer<'_>) -> Result<(), Error> 
         check_suite(suite, path.version, answerer)?;
     }
     check_start(path.start, answerer)?;
-    if path.resumption != Resumption::Never && answerer.engine == Engine::Postgres {
-        let reason = "PostgreSQL never resumes: it gives no tickets and keeps no session ids";
-        return Err(Error::TlsUnavailable(reason.to_owned()));
-    }
+    check_resumption(path.resumption, answerer.engine)?;
     match path.group {
         Some(group) => check_group(group, answerer),
         None => Ok(()),
     }
 }
 
+fn check_resumption(resumption: Resumption, engine: Engine) -> Result<(), Error> {
+    let reason = match (engine, resumption) {
+        (Engine::Postgres, Resumption::Always | Resumption::BySessionId) => {
+            "PostgreSQL never resumes: it gives no tickets and keeps no session ids"
+        }
+        (Engine::FerretDb, Resumption::BySessionId) => {
+            "FerretDB resumes by tickets only: Go's crypto/tls keeps no sessions"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::TlsUnavailable(reason.to_owned()))
+}
+
 fn check_start(start: TlsStart, answerer: Answerer<'_>) -> Result<(), Error> {
     let Answerer { engine, release, .. } = answerer;
+    if engine.query_language() == QueryLanguage::Documents {
+        let reason = "MongoDB's protocol begins with TLS in any case: there is nothing to be sent ahead";
+        return match start {
+            TlsStart::Requested => Ok(()),
+            TlsStart::Direct | TlsStart::Eager => Err(Error::TlsUnavailable(reason.to_owned())),
+        };
+    }
     let at_once = |engine, release: &str| {
         let major = version_numbers(release).first().copied();
         engine == Engine::Postgres && major.is_some_and(|major| major >= TLS_AT_ONCE)
@@ -84,6 +104,10 @@ fn check_start(start: TlsStart, answerer: Answerer<'_>) -> Result<(), Error> {
 
 fn check_version(version: TlsVersion, answerer: Answerer<'_>) -> Result<(), Error> {
     let Answerer { engine, release, .. } = answerer;
+    if version.is_forbidden() && engine.query_language() == QueryLanguage::Documents {
+        let server = format!("{} {release}", engine.display_name());
+        return Err(Error::TlsUnavailable(format!("{server} has no {version} unless it is made to")));
+    }
     let has_none =
         engine == Engine::MySql && version_numbers(release).as_slice() >= &MYSQL_WITHOUT_OLD_TLS[..];
     if version.is_forbidden() && has_none {
@@ -98,6 +122,12 @@ fn check_version(version: TlsVersion, answerer: Answerer<'_>) -> Result<(), Erro
 
 fn check_suite(suite: Suite, version: TlsVersion, answerer: Answerer<'_>) -> Result<(), Error> {
     let Answerer { engine, release, .. } = answerer;
+    // Of what paths can ask for: TLS 1.3's, and those with an exchange of keys on curves.
+    if engine == Engine::FerretDb && version != TlsVersion::Tls13 && !suite.label().starts_with("ECDHE-") {
+        let reason =
+            format!("FerretDB {release} does not take {suite}: Go's crypto/tls leaves it out by default");
+        return Err(Error::TlsUnavailable(reason));
+    }
     let is_left_out = engine == Engine::MySql
         && version == TlsVersion::Tls12
         && suite.label().contains("CHACHA20")
@@ -119,6 +149,9 @@ fn check_group(group: Group, answerer: Answerer<'_>) -> Result<(), Error> {
             "{server} takes P-256 only (ssl_ecdh_curve): more than one group came with version {SEVERAL_GROUPS}"
         )));
     }
+    if engine == Engine::FerretDb {
+        return check_group_of_go(group, &server, tls_library);
+    }
     let version = tls_library.and_then(|library| library.strip_prefix("OpenSSL "));
     let has_ml_kem = version.is_some_and(|version| version_numbers(version).as_slice() >= &ML_KEM[..]);
     if group == Group::X25519MlKem768 && !has_ml_kem {
@@ -129,6 +162,17 @@ fn check_group(group: Group, answerer: Answerer<'_>) -> Result<(), Error> {
         )));
     }
     Ok(())
+}
+
+fn check_group_of_go(group: Group, server: &str, tls_library: Option<&str>) -> Result<(), Error> {
+    let version = tls_library.and_then(|library| library.strip_prefix("Go ")?.split(' ').next());
+    let has_ml_kem = version.is_some_and(|version| version_numbers(version).as_slice() >= &ML_KEM_OF_GO[..]);
+    if group != Group::X25519MlKem768 || has_ml_kem {
+        return Ok(());
+    }
+    let library = tls_library.unwrap_or("a TLS library that it does not tell");
+    let [major, minor] = ML_KEM_OF_GO;
+    Err(Error::TlsUnavailable(format!("{server} has {library}: X25519MLKEM768 came with Go {major}.{minor}")))
 }
 
 /// What a client would offer; to whom does not matter.
@@ -200,6 +244,27 @@ mod tests {
         assert_eq!(of("p256", "15.18"), None);
         assert!(of("x25519", "17.2").unwrap().contains("takes P-256 only"));
         assert_eq!(of("x25519", "18.6"), None);
+    }
+
+    #[test]
+    fn what_gos_tls_lacks_is_said() {
+        let of = |path: &str| reason(path, Engine::FerretDb, "1.24.2", "Go 1.26.8 crypto/tls");
+        for path in [
+            "tls1.3-p256",
+            "tls1.2-rsa2048",
+            "tls1.3-p256+resume",
+            "tls1.2-rsa2048+suite=ECDHE-RSA-AES256-SHA",
+            "tls1.3-p256+suite=TLS_CHACHA20_POLY1305_SHA256+group=p521",
+        ] {
+            assert_eq!(of(path), None, "{path}");
+        }
+        let said = of("tls1.2-rsa2048+suite=AES256-GCM-SHA384").unwrap();
+        assert!(said.contains("FerretDB 1.24.2") && said.contains("Go's crypto/tls"), "{said}");
+        assert!(of("tls1.3-p256+direct").unwrap().contains("begins with TLS"));
+        let answerer = |tls_library| Answerer { engine: Engine::FerretDb, release: "1.24.2", tls_library };
+        let ml_kem = |library| check_group(Group::X25519MlKem768, answerer(library));
+        assert!(ml_kem(Some("Go 1.24.3 crypto/tls")).is_ok());
+        assert!(ml_kem(Some("Go 1.23.9 crypto/tls")).is_err() && ml_kem(None).is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::drive::{Client, Turn};
 use crate::injection::spin;
 use crate::legs::Legs;
 use crate::recorder::{Operation, Recorder};
-use crate::script::Program;
+use crate::script::{Place, Program};
 
 /// A client that opens a connection for each operation.
 pub(crate) struct ChurnClient {
@@ -47,7 +47,7 @@ pub(crate) enum Purpose {
     FirstQuery(Query),
 }
 
-/// A text, with numbers drawn for each time that it is sent.
+/// A statement, with values drawn for each time that it is sent.
 pub(crate) struct Query {
     program: Program,
     values: Values,
@@ -66,13 +66,13 @@ pub(crate) struct Churn<'a> {
 
 impl Query {
     pub(crate) fn new(program: Program, random: Pcg64Mcg) -> Self {
-        Self { values: program.draws.values(), program, random, sql: String::new() }
+        Self { values: program.values(), program, random, sql: String::new() }
     }
 
     fn send(&mut self, mut connected: Connected) -> Result<Box<Querying>, Error> {
-        self.program.draws.draw(&mut self.random, &mut self.values);
+        let place = self.program.draw(&mut self.random, &mut self.values);
         let room = (connected.channel.output(), &mut self.sql);
-        self.program.encode(0, &self.values, &connected.server, &[], room)?;
+        self.program.encode(place, &self.values, &connected.server, &[], room)?;
         connected.channel.send()?;
         let reader = connected.server.response_reader(ResponseKind::Text);
         Ok(Box::new(Querying { connected, reader }))
@@ -119,9 +119,13 @@ impl ChurnClient {
         recorder: &mut Recorder,
     ) -> Result<Turn, Error> {
         let reader = &mut querying.reader;
-        if querying.connected.channel.read_response(readiness, |input| reader.step(input))?.is_none() {
+        let answer = querying.connected.channel.read_response(readiness, |input| reader.step(input))?;
+        let Some(summary) = answer else {
             self.state = State::Querying(querying);
             return Ok(Turn::Pending);
+        };
+        if let Purpose::ConnectQuery(query) | Purpose::FirstQuery(query) = &churn.purpose {
+            query.program.check(Place::default(), summary.row_bytes)?;
         }
         let mut connected = querying.connected;
         if matches!(churn.purpose, Purpose::FirstQuery(_)) {

@@ -1,11 +1,16 @@
 //! Variables and how they get their values.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use ciphertoll_model::Draw;
+use ciphertoll_model::ycsb::{KEY_PREFIX, key_hash};
 use ciphertoll_wire::session::Value;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
+
+use crate::ycsb::{Inserts, Zipfian, scrambled, scrambled_ranks};
 
 /// sysbench's defaults for `special`: means of so many uniform draws, the share of draws that are not
 /// such means, and the share of the range that those fall into.
@@ -13,12 +18,23 @@ const SPECIAL_MEANS_OF: u32 = 12;
 const SPECIAL_SHARE: f64 = 0.75;
 const SPECIAL_RANGE: f64 = 0.01;
 
+/// Printable ASCII, from space to tilde, and as many of these as one draw is enough for: 95^9 is below 2^60.
+const PRINTABLE: u64 = 95;
+const PRINTABLE_AT_ONCE: usize = 9;
+
+/// Digits of the longest number in a key.
+const MAX_DIGITS: usize = 20;
+
 /// Digits of a group in sysbench's text columns.
 const GROUP_DIGITS: usize = 11;
 
 /// Draws that have been found possible, one for each variable.
 #[derive(Debug)]
-pub(crate) struct Draws(Vec<Kind>);
+pub(crate) struct Draws {
+    kinds: Vec<Kind>,
+    scrambled: Zipfian,
+    inserts: Arc<Inserts>,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -36,6 +52,20 @@ enum Kind {
     },
     /// Where in the text the digits stand.
     DigitGroups(Range<usize>),
+    ScrambledZipfian {
+        first: i64,
+        records: u64,
+    },
+    Insert,
+    Latest {
+        loaded: u64,
+    },
+    /// Where in the text it stands, or rather begins: its number's value is its length.
+    YcsbKey {
+        of: usize,
+        room: Range<usize>,
+    },
+    Printable(Range<usize>),
 }
 
 /// The values of one client's transaction. Their memory is used again for the next.
@@ -45,53 +75,91 @@ pub(crate) struct Values {
 }
 
 impl Draws {
-    /// Says why where a draw is impossible.
-    pub(crate) fn of(draws: &[Draw]) -> Result<Self, String> {
+    /// Says why where a draw is impossible. All threads of a trial have the same inserts.
+    pub(crate) fn of(draws: &[Draw], inserts: Arc<Inserts>) -> Result<Self, String> {
         let mut kinds: Vec<Kind> = Vec::with_capacity(draws.len());
         let mut text_bytes = 0;
+        let mut room = |bytes: usize| {
+            let first = text_bytes;
+            text_bytes += bytes;
+            first..text_bytes
+        };
         for (number, draw) in draws.iter().enumerate() {
             let kind = match *draw {
                 Draw::Uniform { first, last } if first <= last => Kind::Uniform { first, last },
                 Draw::Special { first, last } if first <= last => Kind::Special { first, last },
-                Draw::Uniform { .. } | Draw::Special { .. } => {
+                Draw::ScrambledZipfian { first, last } if first <= last => {
+                    Kind::ScrambledZipfian { first, records: first.abs_diff(last).saturating_add(1) }
+                }
+                Draw::Uniform { .. } | Draw::Special { .. } | Draw::ScrambledZipfian { .. } => {
                     return Err(format!("the range of variable {number} is empty"));
                 }
                 Draw::Offset { of, by } => match kinds.get(of) {
-                    Some(Kind::Uniform { .. } | Kind::Special { .. } | Kind::Offset { .. }) => {
-                        Kind::Offset { of, by }
-                    }
+                    Some(kind) if kind.text().is_none() => Kind::Offset { of, by },
                     _ => return Err(format!("variable {number} is an offset of what is no earlier number")),
                 },
                 Draw::DigitGroups { groups } => {
-                    let first = text_bytes;
-                    text_bytes += (usize::from(groups) * (GROUP_DIGITS + 1)).saturating_sub(1);
-                    Kind::DigitGroups(first..text_bytes)
+                    Kind::DigitGroups(room((usize::from(groups) * (GROUP_DIGITS + 1)).saturating_sub(1)))
                 }
+                Draw::Insert => Kind::Insert,
+                Draw::Latest { loaded: loaded @ 1.. } => Kind::Latest { loaded: loaded.unsigned_abs() },
+                Draw::Latest { .. } => return Err(format!("variable {number} is one of no records")),
+                Draw::YcsbKey { of } => match kinds.get(of) {
+                    Some(kind) if kind.text().is_none() => {
+                        Kind::YcsbKey { of, room: room(KEY_PREFIX.len() + MAX_DIGITS) }
+                    }
+                    _ => return Err(format!("variable {number} is the key of what is no earlier number")),
+                },
+                Draw::Printable { bytes } => Kind::Printable(room(usize::from(bytes))),
             };
             kinds.push(kind);
         }
-        Ok(Self(kinds))
+        Ok(Self { kinds, scrambled: scrambled_ranks(), inserts })
     }
 
     /// Whether there is such a variable, and whether it is a number.
     pub(crate) fn is_number(&self, variable: usize) -> Option<bool> {
-        Some(!matches!(self.0.get(variable)?, Kind::DigitGroups(_)))
+        Some(self.kinds.get(variable)?.text().is_none())
+    }
+
+    /// All variables, in their order.
+    pub(crate) fn all(&self) -> Vec<usize> {
+        (0..self.kinds.len()).collect()
+    }
+
+    /// These variables and those that they follow from, in their order.
+    pub(crate) fn needed_for(&self, variables: impl IntoIterator<Item = usize>) -> Vec<usize> {
+        let mut needed: BTreeSet<usize> = variables.into_iter().collect();
+        let origin = |variable: &usize| match self.kinds.get(*variable)? {
+            Kind::Offset { of, .. } | Kind::YcsbKey { of, .. } => Some(*of),
+            _ => None,
+        };
+        let mut origins: Vec<usize> = needed.iter().filter_map(origin).collect();
+        while let Some(variable) = origins.pop() {
+            if needed.insert(variable) {
+                origins.extend(origin(&variable));
+            }
+        }
+        needed.into_iter().collect()
     }
 
     /// Room for the values, which are all 0.
     pub(crate) fn values(&self) -> Values {
-        let text_bytes = self.0.iter().map(|kind| match kind {
-            Kind::DigitGroups(range) => range.end,
-            Kind::Uniform { .. } | Kind::Special { .. } | Kind::Offset { .. } => 0,
-        });
-        Values { numbers: vec![0; self.0.len()], text: vec![b'-'; text_bytes.max().unwrap_or(0)] }
+        let text_bytes = self.kinds.iter().filter_map(Kind::text).map(|range| range.end);
+        let mut text = vec![b'-'; text_bytes.max().unwrap_or(0)];
+        for kind in &self.kinds {
+            if let Kind::YcsbKey { room, .. } = kind {
+                text[room.clone()][..KEY_PREFIX.len()].copy_from_slice(KEY_PREFIX.as_bytes());
+            }
+        }
+        Values { numbers: vec![0; self.kinds.len()], text }
     }
 
-    /// Draws all variables anew.
+    /// Draws these variables anew.
     #[inline]
-    pub(crate) fn draw(&self, random: &mut Pcg64Mcg, values: &mut Values) {
-        for (number, kind) in self.0.iter().enumerate() {
-            values.numbers[number] = match kind {
+    pub(crate) fn draw(&self, variables: &[usize], random: &mut Pcg64Mcg, values: &mut Values) {
+        for &number in variables {
+            values.numbers[number] = match &self.kinds[number] {
                 Kind::Uniform { first, last } => random.random_range(*first..=*last),
                 Kind::Special { first, last } => special(random, *first, *last),
                 Kind::Offset { of, by } => values.numbers[*of].saturating_add(*by),
@@ -101,6 +169,20 @@ impl Draws {
                     }
                     0
                 }
+                Kind::ScrambledZipfian { first, records } => {
+                    let rank = self.scrambled.rank(random.random());
+                    first.saturating_add_unsigned(scrambled(rank, *records))
+                }
+                Kind::Insert => self.inserts.begin().cast_signed(),
+                Kind::Latest { loaded } => self.inserts.latest(*loaded, random.random()).cast_signed(),
+                Kind::YcsbKey { of, room } => {
+                    let hash = key_hash(values.numbers[*of].cast_unsigned());
+                    write_digits(hash, &mut values.text[room.clone()][KEY_PREFIX.len()..])
+                }
+                Kind::Printable(range) => {
+                    fill_printable(random, &mut values.text[range.clone()]);
+                    0
+                }
             };
         }
     }
@@ -108,11 +190,41 @@ impl Draws {
     /// A variable's value.
     #[inline]
     pub(crate) fn value<'a>(&self, variable: usize, values: &'a Values) -> Value<'a> {
-        match &self.0[variable] {
-            Kind::DigitGroups(range) => Value::Text(&values.text[range.clone()]),
-            Kind::Uniform { .. } | Kind::Special { .. } | Kind::Offset { .. } => {
-                Value::I64(values.numbers[variable])
+        let number = values.numbers[variable];
+        match &self.kinds[variable] {
+            Kind::DigitGroups(range) | Kind::Printable(range) => Value::Text(&values.text[range.clone()]),
+            Kind::YcsbKey { room, .. } => {
+                let key = &values.text[room.clone()];
+                Value::Text(&key[..KEY_PREFIX.len() + number as usize])
             }
+            _ => Value::I64(number),
+        }
+    }
+
+    /// The server has done what these variables were drawn for: what was inserted is there.
+    #[inline]
+    pub(crate) fn acknowledge(&self, variables: &[usize], values: &Values) {
+        for &number in variables {
+            if matches!(self.kinds[number], Kind::Insert) {
+                self.inserts.acknowledge(values.numbers[number].cast_unsigned());
+            }
+        }
+    }
+}
+
+impl Kind {
+    /// Where in the text it is, if it is text.
+    fn text(&self) -> Option<&Range<usize>> {
+        match self {
+            Self::DigitGroups(range) | Self::Printable(range) | Self::YcsbKey { room: range, .. } => {
+                Some(range)
+            }
+            Self::Uniform { .. }
+            | Self::Special { .. }
+            | Self::Offset { .. }
+            | Self::ScrambledZipfian { .. }
+            | Self::Insert
+            | Self::Latest { .. } => None,
         }
     }
 }
@@ -142,6 +254,27 @@ fn special(random: &mut Pcg64Mcg, first: i64, last: i64) -> i64 {
     first.saturating_add(offset as i64).min(last)
 }
 
+/// Writes a number at the front; how many digits it has.
+fn write_digits(number: u64, room: &mut [u8]) -> i64 {
+    let digits = number.checked_ilog10().map_or(1, |power| power + 1);
+    let mut rest = number;
+    for digit in room[..digits as usize].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    digits.into()
+}
+
+fn fill_printable(random: &mut Pcg64Mcg, text: &mut [u8]) {
+    for part in text.chunks_mut(PRINTABLE_AT_ONCE) {
+        let mut number: u64 = random.random_range(0..PRINTABLE.pow(PRINTABLE_AT_ONCE as u32));
+        for character in part {
+            *character = b' ' + (number % PRINTABLE) as u8;
+            number /= PRINTABLE;
+        }
+    }
+}
+
 fn fill_digits(random: &mut Pcg64Mcg, digits: &mut [u8]) {
     // One draw is enough for eleven digits: 10^11 is far below 2^64.
     let mut number: u64 = random.random_range(0..10_u64.pow(GROUP_DIGITS as u32));
@@ -158,12 +291,16 @@ mod tests {
 
     use super::*;
 
+    fn possible(draws: &[Draw]) -> Result<Draws, String> {
+        Draws::of(draws, Arc::new(Inserts::of_trial(1, 0)))
+    }
+
     /// So many draws of one number.
     fn numbers(draw: Draw, seed: u64, count: usize) -> Vec<i64> {
-        let draws = Draws::of(&[draw]).unwrap();
+        let draws = possible(&[draw]).unwrap();
         let (mut random, mut values) = (Pcg64Mcg::seed_from_u64(seed), draws.values());
         let mut one = || {
-            draws.draw(&mut random, &mut values);
+            draws.draw(&draws.all(), &mut random, &mut values);
             values.number(0)
         };
         (0..count).map(|_| one()).collect()
@@ -173,24 +310,32 @@ mod tests {
         #[test]
         fn numbers_stay_in_their_range(seed: u64, first in -10_000_i64..10_000, width in 0_i64..1_000_000) {
             let last = first + width;
-            for draw in [Draw::Uniform { first, last }, Draw::Special { first, last }] {
+            let scrambled = Draw::ScrambledZipfian { first, last };
+            for draw in [Draw::Uniform { first, last }, Draw::Special { first, last }, scrambled] {
                 prop_assert!(numbers(draw, seed, 100).iter().all(|number| (first..=last).contains(number)));
             }
         }
 
         #[test]
         fn whatever_is_asked_for_does_not_panic(seed: u64, first: i64, last: i64, by: i64, of in 0_usize..3) {
-            let draws = [Draw::Uniform { first, last }, Draw::Special { first, last }, Draw::Offset { of, by }];
-            if let Ok(draws) = Draws::of(&draws) {
-                draws.draw(&mut Pcg64Mcg::seed_from_u64(seed), &mut draws.values());
+            let draws = [
+                Draw::Uniform { first, last },
+                Draw::Special { first, last },
+                Draw::Offset { of, by },
+                Draw::ScrambledZipfian { first, last },
+                Draw::Latest { loaded: last },
+                Draw::YcsbKey { of },
+            ];
+            if let Ok(draws) = possible(&draws) {
+                draws.draw(&draws.all(), &mut Pcg64Mcg::seed_from_u64(seed), &mut draws.values());
             }
         }
 
         #[test]
         fn digit_groups_have_their_shape(seed: u64, groups in 0_u8..12) {
-            let draws = Draws::of(&[Draw::DigitGroups { groups: 2 }, Draw::DigitGroups { groups }]).unwrap();
+            let draws = possible(&[Draw::DigitGroups { groups: 2 }, Draw::DigitGroups { groups }]).unwrap();
             let mut values = draws.values();
-            draws.draw(&mut Pcg64Mcg::seed_from_u64(seed), &mut values);
+            draws.draw(&draws.all(), &mut Pcg64Mcg::seed_from_u64(seed), &mut values);
             let Value::Text(text) = draws.value(1, &values) else { panic!("it is text") };
             let text = std::str::from_utf8(text).unwrap();
             let parts: Vec<_> = text.split('-').filter(|part| !part.is_empty()).collect();
@@ -198,6 +343,67 @@ mod tests {
             for part in parts {
                 prop_assert!(part.len() == 11 && part.bytes().all(|byte| byte.is_ascii_digit()), "{}", text);
             }
+        }
+    }
+
+    /// The texts of two variables that follow one number.
+    #[test]
+    fn keys_and_values_are_ycsbs() {
+        let draws = possible(&[
+            Draw::Uniform { first: 1, last: 1 },
+            Draw::YcsbKey { of: 0 },
+            Draw::Printable { bytes: 100 },
+            Draw::Offset { of: 0, by: -1 },
+            Draw::YcsbKey { of: 3 },
+        ])
+        .unwrap();
+        let (mut random, mut values) = (Pcg64Mcg::seed_from_u64(4), draws.values());
+        let mut seen = BTreeSet::new();
+        for _ in 0..200 {
+            draws.draw(&draws.all(), &mut random, &mut values);
+            assert_eq!(draws.value(1, &values), Value::Text(b"user8517097267634966620"));
+            assert_eq!(draws.value(4, &values), Value::Text(b"user6284781860667377211"));
+            let Value::Text(text) = draws.value(2, &values) else { panic!("it is text") };
+            assert_eq!(text.len(), 100);
+            seen.extend(text.iter().copied());
+        }
+        assert_eq!(seen, (b' '..=b'~').collect());
+    }
+
+    #[test]
+    fn digits_are_written_without_a_gap() {
+        for number in [0, 9, 10, 99, 100, 12_345, u64::MAX] {
+            let mut room = [b'x'; MAX_DIGITS];
+            let digits = write_digits(number, &mut room) as usize;
+            assert_eq!(std::str::from_utf8(&room[..digits]).unwrap(), number.to_string());
+        }
+    }
+
+    #[test]
+    fn only_what_is_needed_is_drawn() {
+        let draws = possible(&[
+            Draw::Insert,
+            Draw::YcsbKey { of: 0 },
+            Draw::Uniform { first: 1, last: 9 },
+            Draw::Offset { of: 2, by: 1 },
+            Draw::YcsbKey { of: 3 },
+            Draw::Latest { loaded: 10 },
+        ])
+        .unwrap();
+        assert_eq!(draws.needed_for([1]), [0, 1]);
+        assert_eq!(draws.needed_for([4]), [2, 3, 4]);
+        assert_eq!(draws.needed_for([4, 1, 1]), [0, 1, 2, 3, 4]);
+        let (mut random, mut values) = (Pcg64Mcg::seed_from_u64(5), draws.values());
+        let first = ciphertoll_model::ycsb::first_insert(1, 0).cast_signed();
+        for turn in 0..3 {
+            draws.draw(&[4], &mut random, &mut values);
+            draws.draw(&[0, 1], &mut random, &mut values);
+            assert_eq!(values.number(0), first + turn);
+        }
+        // What the server has not acknowledged is not read.
+        for _ in 0..1_000 {
+            draws.draw(&[5], &mut random, &mut values);
+            assert!((0..10).contains(&values.number(5)));
         }
     }
 
@@ -229,7 +435,7 @@ mod tests {
 
     #[test]
     fn an_offset_follows_its_number() {
-        let draws = Draws::of(&[
+        let draws = possible(&[
             Draw::Special { first: 1, last: 500 },
             Draw::Offset { of: 0, by: 99 },
             Draw::Offset { of: 1, by: -1 },
@@ -237,7 +443,7 @@ mod tests {
         .unwrap();
         let (mut random, mut values) = (Pcg64Mcg::seed_from_u64(3), draws.values());
         for _ in 0..100 {
-            draws.draw(&mut random, &mut values);
+            draws.draw(&draws.all(), &mut random, &mut values);
             assert_eq!(values.number(1), values.number(0) + 99);
             assert_eq!(draws.value(2, &values), Value::I64(values.number(0) + 98));
         }
@@ -245,12 +451,20 @@ mod tests {
 
     #[test]
     fn impossible_draws_are_refused() {
-        let refused = |draws: &[Draw]| Draws::of(draws).unwrap_err();
+        let refused = |draws: &[Draw]| possible(draws).unwrap_err();
         assert_eq!(refused(&[Draw::Uniform { first: 2, last: 1 }]), "the range of variable 0 is empty");
         let offset = "variable 1 is an offset of what is no earlier number";
         for of in [1, 2, usize::MAX] {
             assert_eq!(refused(&[Draw::Uniform { first: 1, last: 1 }, Draw::Offset { of, by: 1 }]), offset);
         }
         assert_eq!(refused(&[Draw::DigitGroups { groups: 1 }, Draw::Offset { of: 0, by: 1 }]), offset);
+        let key = "variable 1 is the key of what is no earlier number";
+        assert_eq!(refused(&[Draw::Printable { bytes: 1 }, Draw::YcsbKey { of: 0 }]), key);
+        assert_eq!(refused(&[Draw::Insert, Draw::YcsbKey { of: 1 }]), key);
+        assert_eq!(refused(&[Draw::Latest { loaded: 0 }]), "variable 0 is one of no records");
+        assert_eq!(
+            refused(&[Draw::ScrambledZipfian { first: 2, last: 1 }]),
+            "the range of variable 0 is empty"
+        );
     }
 }

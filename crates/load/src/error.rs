@@ -30,6 +30,17 @@ pub enum Error {
         /// What the script says, at the least.
         least: u64,
     },
+    /// A transaction's documents were fewer bytes than its script says.
+    #[error(
+        "the answer's documents are {bytes} bytes, and {least} were asked for: a document that must be there was not \
+         found, or has lost fields"
+    )]
+    MissingDocument {
+        /// What came.
+        bytes: u64,
+        /// What the script says, at the least.
+        least: u64,
+    },
     /// A line from the load process is no message.
     #[error("the load process wrote what is no message: {0}")]
     Message(serde_json::Error),
@@ -110,7 +121,7 @@ impl Error {
                 ciphertoll_net::Fault::Host => Fault::Host,
                 ciphertoll_net::Fault::Caller => Fault::Internal,
             },
-            Self::NotReady { .. } | Self::ShortAnswer { .. } => Fault::Server,
+            Self::NotReady { .. } | Self::ShortAnswer { .. } | Self::MissingDocument { .. } => Fault::Server,
             Self::Reported { fault, .. } => *fault,
             Self::Io { .. } => Fault::Host,
             Self::Spec(_)

@@ -3,7 +3,7 @@
 use ciphertoll_model::{Leg, LegCount};
 use ciphertoll_net::{Connected, tls};
 use ciphertoll_wire::session::ServerInfo;
-use ciphertoll_wire::{mysql, postgres};
+use ciphertoll_wire::{mongodb, mysql, postgres};
 
 /// What connections agreed on, and how many of them.
 #[derive(Default)]
@@ -22,6 +22,7 @@ struct Agreed {
 enum AuthMethod {
     MySql(mysql::AuthMethod),
     Postgres(postgres::AuthMethod),
+    MongoDb(mongodb::AuthKind),
 }
 
 impl Legs {
@@ -30,6 +31,7 @@ impl Legs {
         let auth = match &connected.server {
             ServerInfo::MySql(server) => AuthMethod::MySql(server.auth),
             ServerInfo::Postgres(server) => AuthMethod::Postgres(server.auth),
+            ServerInfo::MongoDb(server) => AuthMethod::MongoDb(server.auth),
         };
         self.add(Agreed { tls: connected.channel.negotiated(), auth }, 1);
     }
@@ -63,6 +65,7 @@ impl AuthMethod {
         match self {
             Self::MySql(method) => method.label().to_owned(),
             Self::Postgres(method) => method.label(),
+            Self::MongoDb(kind) => kind.label(),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! that clients run. [`LoadProcess`] is the coordinator's end of the same pipe, whoever makes the load.
 
 mod churn;
+mod documents;
 mod draw;
 mod drive;
 pub mod driver;
@@ -27,6 +28,7 @@ mod usage;
 mod window;
 mod worker;
 mod workload;
+mod ycsb;
 
 pub use error::Error;
 pub use parent::LoadProcess;

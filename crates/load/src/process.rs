@@ -1,9 +1,10 @@
 //! The load process: a specification in, messages out, one trial, the end.
 
 use std::io::{self, BufRead, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ciphertoll_model::{LoadMessage, TrialPace, TrialResult, TrialSpec, Work};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -15,6 +16,7 @@ use crate::recorder::Recorder;
 use crate::usage::{process_cpu, rss_peak_bytes};
 use crate::window::Window;
 use crate::worker::{Job, StartLine, run};
+use crate::ycsb::Inserts;
 use crate::{Error, setup};
 
 /// Time for the threads to fall asleep on their loops before the warm-up begins.
@@ -54,6 +56,7 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
     let dialer = setup::dialer(&spec)?;
     setup::get_sessions(&spec, &dialer)?;
     let threads = usize::from(spec.threads.clamp(1, spec.clients.count()));
+    let inserts = Arc::new(Inserts::of_trial(spec.seed, unix_ns()));
     thread::scope(|scope| {
         let (ready, readiness) = mpsc::channel();
         let mut workers = Vec::new();
@@ -62,7 +65,8 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
             let (start, window) = mpsc::channel();
             let line = StartLine { ready: ready.clone(), window };
             let clients = share(usize::from(spec.clients.count()), threads, lane);
-            let job = Job { spec: &spec, dialer: &dialer, lane: lane as u16, clients };
+            let inserts = Arc::clone(&inserts);
+            let job = Job { spec: &spec, dialer: &dialer, lane: lane as u16, clients, inserts };
             workers.push(scope.spawn(move || run(&job, &line)));
             starts.push(start);
         }
@@ -98,7 +102,8 @@ fn keep_to(processors: Option<&[u16]>) -> Result<(), Error> {
 
 /// Whether an operation is more than one statement, so that these are worth a number of their own.
 fn has_many_statements(work: &Work) -> bool {
-    matches!(work, Work::Transactions(script) if script.steps.len() > 1)
+    let Work::Transactions(script) = work else { return false };
+    script.steps.len() > 1 || script.branches.iter().any(|branch| branch.steps.len() > 1)
 }
 
 /// What the process used in its window.
@@ -156,6 +161,11 @@ fn send(messages: &mut impl Write, message: &LoadMessage) -> Result<(), Error> {
     line.push('\n');
     messages.write_all(line.as_bytes()).map_err(Error::io("cannot report to the coordinator"))?;
     messages.flush().map_err(Error::io("cannot report to the coordinator"))
+}
+
+/// What the clock says; 0 where it stands before 1970.
+fn unix_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// Clients of thread `lane` where `clients` are shared as evenly as can be.

@@ -2,25 +2,49 @@
 
 use std::fmt::Write as _;
 use std::ops::Range;
+use std::sync::Arc;
 
-use ciphertoll_model::{Engine, Script, StatementProtocol};
+use ciphertoll_model::{Engine, QueryLanguage, Script, StatementProtocol};
+use ciphertoll_wire::mongodb::{self, Template};
 use ciphertoll_wire::session::{Prepared, ServerInfo, Value};
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
 
 use crate::Error;
 use crate::draw::{Draws, Values};
+use crate::ycsb::Inserts;
 
-/// Parameters that are passed on without allocating; the workloads have at most four.
-const STACK_PARAMETERS: usize = 8;
+/// Parameters that are passed on without allocating; the workloads have at most eleven.
+const STACK_PARAMETERS: usize = 12;
 
 /// A script made ready to run, shared by a thread's clients.
 #[derive(Debug)]
 pub(crate) struct Program {
-    pub(crate) draws: Draws,
-    pub(crate) steps: Vec<Step>,
+    draws: Draws,
+    /// What a transaction may be; one at least.
+    branches: Vec<Branch>,
     /// SQL to prepare on each connection.
     pub(crate) to_prepare: Vec<String>,
-    pub(crate) retry_on: Vec<String>,
-    pub(crate) min_row_bytes: u64,
+    retry_on: Vec<String>,
+    language: QueryLanguage,
+}
+
+/// Something that a transaction may be.
+#[derive(Debug)]
+struct Branch {
+    /// Its weight and those of the branches before it.
+    until: u64,
+    steps: Vec<Step>,
+    /// What is drawn for it.
+    variables: Vec<usize>,
+    min_row_bytes: u64,
+}
+
+/// A step of a branch, both by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    branch: usize,
+    step: usize,
 }
 
 /// What is sent at once.
@@ -30,6 +54,8 @@ pub(crate) enum Step {
     Prepared { place: usize, variables: Vec<usize> },
     /// Text and the numbers in it.
     Text(Vec<Piece>),
+    /// A command for documents, and the variables it takes.
+    Document { template: Template, variables: Vec<usize> },
 }
 
 /// A part of a text.
@@ -44,93 +70,240 @@ pub(crate) enum Piece {
 type Placeholder = (Range<usize>, usize);
 
 impl Program {
-    pub(crate) fn of(engine: Engine, script: &Script) -> Result<Self, Error> {
-        Self::checked(engine, script, None).map_err(Error::Script)
+    /// All threads of a trial have the same inserts.
+    pub(crate) fn of(engine: Engine, script: &Script, inserts: Arc<Inserts>) -> Result<Self, Error> {
+        Compiler::of(engine, script, inserts, None).and_then(Compiler::program).map_err(Error::Script)
     }
 
     /// The first step alone, as text whatever it is in the script: what a connection is opened for.
-    pub(crate) fn first_as_text(engine: Engine, script: &Script) -> Result<Self, Error> {
+    pub(crate) fn first_as_text(
+        engine: Engine,
+        script: &Script,
+        inserts: Arc<Inserts>,
+    ) -> Result<Self, Error> {
         let first = script.steps.first().cloned().into_iter().collect();
-        let script = Script { steps: first, ..script.clone() };
-        Self::checked(engine, &script, Some(StatementProtocol::Text)).map_err(Error::Script)
+        let script = Script { steps: first, branches: Vec::new(), ..script.clone() };
+        let compiler = Compiler::of(engine, &script, inserts, Some(StatementProtocol::Text));
+        compiler.and_then(Compiler::program).map_err(Error::Script)
     }
 
-    fn checked(engine: Engine, script: &Script, protocol: Option<StatementProtocol>) -> Result<Self, String> {
-        if script.steps.is_empty() {
-            return Err("it has no step".to_owned());
-        }
-        let draws = Draws::of(&script.variables)?;
-        let mut to_prepare: Vec<String> = Vec::new();
-        let mut steps = Vec::with_capacity(script.steps.len());
-        for (number, step) in script.steps.iter().enumerate() {
-            let wrong = |what: &str| format!("step {number} {what}");
-            let statement = script.statements.get(step.statement).ok_or_else(|| wrong("has no statement"))?;
-            let protocol = protocol.unwrap_or(statement.protocol);
-            for &variable in &step.parameters {
-                let is_number =
-                    draws.is_number(variable).ok_or_else(|| wrong("takes what is no variable"))?;
-                if !is_number && protocol == StatementProtocol::Text {
-                    return Err(wrong("writes what is no number into its text"));
-                }
+    /// Room for a transaction's values.
+    pub(crate) fn values(&self) -> Values {
+        self.draws.values()
+    }
+
+    /// Draws what the next transaction is, and its variables; the place of its first step.
+    #[inline]
+    pub(crate) fn draw(&self, random: &mut Pcg64Mcg, values: &mut Values) -> Place {
+        let branch = match self.branches.as_slice() {
+            // Nothing to choose.
+            [] | [_] => 0,
+            [.., last] => {
+                let weight = random.random_range(0..last.until);
+                self.branches.partition_point(|branch| branch.until <= weight)
             }
-            let placeholders = placeholders(engine, &statement.sql);
-            let expected = placeholders.iter().map(|(_, parameter)| parameter + 1).max().unwrap_or(0);
-            if expected != step.parameters.len() {
-                let given = step.parameters.len();
-                return Err(wrong(&format!("has {given} parameters where its statement takes {expected}")));
-            }
-            steps.push(match protocol {
-                StatementProtocol::Text => Step::Text(pieces(&statement.sql, placeholders, &step.parameters)),
-                StatementProtocol::Prepared => {
-                    let known = to_prepare.iter().position(|sql| *sql == statement.sql);
-                    let place = known.unwrap_or_else(|| {
-                        to_prepare.push(statement.sql.clone());
-                        to_prepare.len() - 1
-                    });
-                    Step::Prepared { place, variables: step.parameters.clone() }
-                }
-            });
+        };
+        self.draws.draw(&self.branches[branch].variables, random, values);
+        Place { branch, step: 0 }
+    }
+
+    /// What is sent at a place.
+    #[inline]
+    pub(crate) fn step(&self, place: Place) -> &Step {
+        &self.branches[place.branch].steps[place.step]
+    }
+
+    /// What follows; `None` after a transaction's last step.
+    #[inline]
+    pub(crate) fn next(&self, place: Place) -> Option<Place> {
+        let step = place.step + 1;
+        (step < self.branches[place.branch].steps.len()).then_some(Place { step, ..place })
+    }
+
+    /// Whether a transaction that ended at `place`, and whose answers had so many bytes, did what it is to do.
+    #[inline]
+    pub(crate) fn check(&self, place: Place, row_bytes: u64) -> Result<(), Error> {
+        let least = self.branches[place.branch].min_row_bytes;
+        if row_bytes >= least {
+            return Ok(());
         }
-        Ok(Self {
-            draws,
-            steps,
-            to_prepare,
-            retry_on: script.retry_on.clone(),
-            min_row_bytes: script.min_row_bytes,
+        Err(match self.language {
+            QueryLanguage::Sql => Error::ShortAnswer { bytes: row_bytes, least },
+            QueryLanguage::Documents => Error::MissingDocument { bytes: row_bytes, least },
         })
+    }
+
+    /// A transaction has ended well: what it inserted is there now.
+    #[inline]
+    pub(crate) fn acknowledge(&self, place: Place, values: &Values) {
+        self.draws.acknowledge(&self.branches[place.branch].variables, values);
+    }
+
+    /// Whether the transaction is to be begun again after this refusal.
+    pub(crate) fn is_conflict(&self, refusal: &ciphertoll_wire::session::Error) -> bool {
+        self.retry_on.iter().any(|code| refusal.is_refusal(code))
+    }
+
+    /// What undoes a transaction that is to be begun again. A command for documents is undone by nobody: one that was
+    /// refused has changed nothing.
+    pub(crate) fn rollback(&self) -> Option<&'static str> {
+        match self.language {
+            QueryLanguage::Sql => Some("ROLLBACK"),
+            QueryLanguage::Documents => None,
+        }
     }
 
     /// Appends the message of a step to `out`; `sql` is room for its text.
     #[inline]
     pub(crate) fn encode(
         &self,
-        step: usize,
+        place: Place,
         values: &Values,
         server: &ServerInfo,
         prepared: &[Prepared],
         (out, sql): (&mut Vec<u8>, &mut String),
     ) -> Result<(), ciphertoll_net::Error> {
-        match &self.steps[step] {
-            Step::Prepared { place, variables } => {
-                let value = |variable: &usize| self.draws.value(*variable, values);
-                // What most workloads repeat: no room to clear for parameters that are not there.
-                if let [variable] = variables.as_slice() {
-                    return Ok(server.encode_execute(out, &prepared[*place], &[value(variable)])?);
+        match self.step(place) {
+            Step::Prepared { place, variables } => self.with_values(variables, values, |parameters| {
+                Ok(server.encode_execute(out, &prepared[*place], parameters)?)
+            }),
+            Step::Text(pieces) => encode_text(pieces, values, server, (out, sql)),
+            Step::Document { template, variables } => match server {
+                ServerInfo::MongoDb(server) => self.with_values(variables, values, |parameters| {
+                    Ok(server.encode(out, template, parameters)?)
+                }),
+                // A login is made for the engine that the script was compiled for.
+                ServerInfo::MySql(_) | ServerInfo::Postgres(_) => {
+                    Err(mongodb::Error::NoPreparedStatements.into())
                 }
-                if variables.len() > STACK_PARAMETERS {
-                    let parameters: Vec<_> = variables.iter().map(value).collect();
-                    return Ok(server.encode_execute(out, &prepared[*place], &parameters)?);
-                }
-                let mut parameters = [Value::Null; STACK_PARAMETERS];
-                for (parameter, variable) in parameters.iter_mut().zip(variables) {
-                    *parameter = value(variable);
-                }
-                server.encode_execute(out, &prepared[*place], &parameters[..variables.len()])?;
-            }
-            Step::Text(pieces) => encode_text(pieces, values, server, (out, sql))?,
+            },
         }
-        Ok(())
     }
+
+    /// Calls `encode` with the values of variables, few of them without allocating.
+    #[inline]
+    fn with_values<T>(
+        &self,
+        variables: &[usize],
+        values: &Values,
+        encode: impl FnOnce(&[Value<'_>]) -> T,
+    ) -> T {
+        let value = |variable: &usize| self.draws.value(*variable, values);
+        // What most workloads repeat: no room to clear for parameters that are not there.
+        if let [variable] = variables {
+            return encode(&[value(variable)]);
+        }
+        if variables.len() > STACK_PARAMETERS {
+            return encode(&variables.iter().map(value).collect::<Vec<_>>());
+        }
+        let mut parameters = [Value::Null; STACK_PARAMETERS];
+        for (parameter, variable) in parameters.iter_mut().zip(variables) {
+            *parameter = value(variable);
+        }
+        encode(&parameters[..variables.len()])
+    }
+}
+
+/// Makes a program of a script.
+struct Compiler<'a> {
+    engine: Engine,
+    script: &'a Script,
+    /// How all statements are sent, whatever the script says.
+    protocol: Option<StatementProtocol>,
+    draws: Draws,
+    to_prepare: Vec<String>,
+}
+
+impl<'a> Compiler<'a> {
+    fn of(
+        engine: Engine,
+        script: &'a Script,
+        inserts: Arc<Inserts>,
+        protocol: Option<StatementProtocol>,
+    ) -> Result<Self, String> {
+        let draws = Draws::of(&script.variables, inserts)?;
+        Ok(Self { engine, script, protocol, draws, to_prepare: Vec::new() })
+    }
+
+    fn program(mut self) -> Result<Program, String> {
+        let branches = self.branches()?;
+        let Self { engine, script, draws, to_prepare, .. } = self;
+        let (retry_on, language) = (script.retry_on.clone(), engine.query_language());
+        Ok(Program { draws, branches, to_prepare, retry_on, language })
+    }
+
+    fn branches(&mut self) -> Result<Vec<Branch>, String> {
+        let script = self.script;
+        if script.branches.is_empty() {
+            let steps = self.steps(&script.steps, "")?;
+            let min_row_bytes = script.min_row_bytes;
+            return Ok(vec![Branch { until: 1, steps, variables: self.draws.all(), min_row_bytes }]);
+        }
+        if !script.steps.is_empty() {
+            return Err("it has steps beside its branches".to_owned());
+        }
+        let mut branches = Vec::with_capacity(script.branches.len());
+        let mut until = 0;
+        for (number, branch) in script.branches.iter().enumerate() {
+            until += u64::from(branch.weight);
+            let steps = self.steps(&branch.steps, &format!("branch {number}, "))?;
+            let taken = branch.steps.iter().flat_map(|step| step.parameters.iter().copied());
+            let variables = self.draws.needed_for(taken);
+            branches.push(Branch { until, steps, variables, min_row_bytes: branch.min_row_bytes });
+        }
+        if until == 0 {
+            return Err("its branches have no weight".to_owned());
+        }
+        Ok(branches)
+    }
+
+    fn steps(&mut self, steps: &[ciphertoll_model::Step], of: &str) -> Result<Vec<Step>, String> {
+        if steps.is_empty() {
+            return Err(format!("{of}it has no step"));
+        }
+        let compiled = |(number, step)| self.step(step).map_err(|what| format!("{of}step {number} {what}"));
+        steps.iter().enumerate().map(compiled).collect()
+    }
+
+    fn step(&mut self, step: &ciphertoll_model::Step) -> Result<Step, String> {
+        let statement = self.script.statements.get(step.statement).ok_or("has no statement")?;
+        let protocol = self.protocol.unwrap_or(statement.protocol);
+        let is_sql = self.engine.query_language() == QueryLanguage::Sql;
+        for &variable in &step.parameters {
+            let is_number = self.draws.is_number(variable).ok_or("takes what is no variable")?;
+            if is_sql && !is_number && protocol == StatementProtocol::Text {
+                return Err("writes what is no number into its text".to_owned());
+            }
+        }
+        let variables = step.parameters.clone();
+        if !is_sql {
+            let template =
+                Template::parse(&statement.sql).map_err(|error| format!("is no command: {error}"))?;
+            same_count(template.parameters(), variables.len())?;
+            return Ok(Step::Document { template, variables });
+        }
+        let placeholders = placeholders(self.engine, &statement.sql);
+        let expected = placeholders.iter().map(|(_, parameter)| parameter + 1).max().unwrap_or(0);
+        same_count(expected, variables.len())?;
+        Ok(match protocol {
+            StatementProtocol::Text => Step::Text(pieces(&statement.sql, placeholders, &step.parameters)),
+            StatementProtocol::Prepared => {
+                let known = self.to_prepare.iter().position(|sql| *sql == statement.sql);
+                let place = known.unwrap_or_else(|| {
+                    self.to_prepare.push(statement.sql.clone());
+                    self.to_prepare.len() - 1
+                });
+                Step::Prepared { place, variables }
+            }
+        })
+    }
+}
+
+fn same_count(expected: usize, given: usize) -> Result<(), String> {
+    if expected == given {
+        return Ok(());
+    }
+    Err(format!("has {given} parameters where its statement takes {expected}"))
 }
 
 fn encode_text(
@@ -205,8 +378,9 @@ fn placeholders(engine: Engine, sql: &str) -> Vec<Placeholder> {
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_model::{Draw, Statement, Step as ModelStep};
+    use ciphertoll_model::{Branch as ModelBranch, Draw, Statement, Step as ModelStep};
     use proptest::prelude::*;
+    use rand::SeedableRng;
 
     use super::*;
 
@@ -219,18 +393,24 @@ mod tests {
                 Draw::DigitGroups { groups: 1 },
             ],
             steps: vec![ModelStep { statement: 0, parameters: parameters.to_vec() }],
-            retry_on: Vec::new(),
-            min_row_bytes: 0,
+            ..Script::default()
         }
+    }
+
+    fn inserts() -> Arc<Inserts> {
+        Arc::new(Inserts::of_trial(1, 0))
+    }
+
+    fn compiled(engine: Engine, script: &Script) -> Result<Program, Error> {
+        Program::of(engine, script, inserts())
     }
 
     /// The text that is sent for the script's one step.
     fn sent(engine: Engine, sql: &str, parameters: &[usize]) -> String {
-        use rand::SeedableRng;
-        let program = Program::of(engine, &script(sql, StatementProtocol::Text, parameters)).unwrap();
-        let mut values = program.draws.values();
-        program.draws.draw(&mut rand_pcg::Pcg64Mcg::seed_from_u64(1), &mut values);
-        let Step::Text(pieces) = &program.steps[0] else { panic!("it is text") };
+        let program = compiled(engine, &script(sql, StatementProtocol::Text, parameters)).unwrap();
+        let mut values = program.values();
+        let place = program.draw(&mut Pcg64Mcg::seed_from_u64(1), &mut values);
+        let Step::Text(pieces) = program.step(place) else { panic!("it is text") };
         let mut text = "what was there before".to_owned();
         write_text(pieces, &values, &mut text);
         text
@@ -252,15 +432,16 @@ mod tests {
         let prepared = script("SELECT ?", StatementProtocol::Prepared, &[0]);
         let again = ModelStep { statement: 0, parameters: vec![1] };
         let script = Script { steps: vec![prepared.steps[0].clone(), again], ..prepared };
-        let program = Program::of(Engine::MariaDb, &script).unwrap();
+        let program = compiled(Engine::MariaDb, &script).unwrap();
         assert_eq!(program.to_prepare, ["SELECT ?"]);
-        assert_eq!(program.steps.len(), 2);
-        assert_eq!(Program::first_as_text(Engine::MariaDb, &script).unwrap().to_prepare.len(), 0);
+        assert_eq!(program.branches[0].steps.len(), 2);
+        let first = Program::first_as_text(Engine::MariaDb, &script, inserts()).unwrap();
+        assert_eq!(first.to_prepare.len(), 0);
     }
 
     #[test]
     fn what_cannot_be_run_is_refused() {
-        let refused = |script: &Script| Program::of(Engine::MariaDb, script).unwrap_err().to_string();
+        let refused = |script: &Script| compiled(Engine::MariaDb, script).unwrap_err().to_string();
         let text = |sql, parameters| script(sql, StatementProtocol::Text, parameters);
         let said = |what: &str| format!("the trial's script cannot be run: {what}");
         assert_eq!(
@@ -271,6 +452,72 @@ mod tests {
         assert_eq!(refused(&text("SELECT ?", &[2])), said("step 0 writes what is no number into its text"));
         assert_eq!(refused(&Script { statements: vec![], ..text("", &[]) }), said("step 0 has no statement"));
         assert_eq!(refused(&Script { steps: vec![], ..text("", &[]) }), said("it has no step"));
+        let step = ModelStep { statement: 0, parameters: vec![0] };
+        let branches = |weight, steps| vec![ModelBranch { weight, steps, min_row_bytes: 0 }];
+        let mix = Script { branches: branches(1, vec![step.clone()]), ..text("SELECT ?", &[0]) };
+        assert_eq!(refused(&mix), said("it has steps beside its branches"));
+        let mix = Script { steps: vec![], ..mix };
+        assert_eq!(
+            refused(&Script { branches: branches(1, vec![]), ..mix.clone() }),
+            said("branch 0, it has no step")
+        );
+        assert_eq!(
+            refused(&Script { branches: branches(0, vec![step]), ..mix }),
+            said("its branches have no weight")
+        );
+    }
+
+    #[test]
+    fn a_command_for_documents_is_json() {
+        let refused = |sql, parameters| {
+            let script = script(sql, StatementProtocol::Text, parameters);
+            compiled(Engine::FerretDb, &script).unwrap_err().to_string()
+        };
+        let find = r#"{"find":"a","filter":{"_id":{"$param":0}}}"#;
+        assert!(refused(find, &[]).ends_with("step 0 has 0 parameters where its statement takes 1"));
+        assert!(refused("SELECT 1", &[]).contains("step 0 is no command: "));
+        // A text goes where a text may be.
+        let program = compiled(Engine::FerretDb, &script(find, StatementProtocol::Text, &[2])).unwrap();
+        assert!(
+            matches!(&program.branches[0].steps[0], Step::Document { variables, .. } if *variables == [2])
+        );
+        assert_eq!((program.to_prepare.len(), program.rollback()), (0, None));
+    }
+
+    /// By weight, and only what a branch takes is drawn.
+    #[test]
+    fn branches_come_by_their_weights() {
+        let branch = |weight, parameters: &[usize], min_row_bytes| ModelBranch {
+            weight,
+            steps: vec![ModelStep { statement: parameters.len(), parameters: parameters.to_vec() }; 2],
+            min_row_bytes,
+        };
+        let statement = |sql: &str| Statement { sql: sql.to_owned(), protocol: StatementProtocol::Text };
+        let script = Script {
+            statements: vec![statement("SELECT 1"), statement("SELECT ?")],
+            variables: vec![Draw::Insert, Draw::Uniform { first: 1, last: 9 }],
+            branches: vec![branch(70, &[1], 5), branch(0, &[1], 0), branch(25, &[], 0), branch(5, &[0], 0)],
+            ..Script::default()
+        };
+        let program = compiled(Engine::MariaDb, &script).unwrap();
+        let (mut random, mut values) = (Pcg64Mcg::seed_from_u64(2), program.values());
+        let mut counts = [0_i64; 4];
+        let first = ciphertoll_model::ycsb::first_insert(1, 0).cast_signed();
+        for _ in 0..100_000 {
+            let place = program.draw(&mut random, &mut values);
+            if place.branch == 3 {
+                assert_eq!(values.number(0), first + counts[3]);
+            }
+            counts[place.branch] += 1;
+        }
+        for (count, share) in counts.iter().zip([70_000, 0, 25_000, 5_000]) {
+            assert!((count - share).abs() < 500, "{counts:?}");
+        }
+        let place = Place { branch: 0, step: 0 };
+        let next = program.next(place).unwrap();
+        assert_eq!((next, program.next(next)), (Place { branch: 0, step: 1 }, None));
+        assert!(matches!(program.check(next, 4), Err(Error::ShortAnswer { bytes: 4, least: 5 })));
+        assert!(program.check(next, 5).is_ok());
     }
 
     proptest! {

@@ -17,7 +17,7 @@ use ciphertoll_net::{Address, ContextSource, Dialer, Family, SourceAddresses, Tr
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::tls::NamedGroup;
-use ciphertoll_wire::{mysql, postgres};
+use ciphertoll_wire::{mongodb, mysql, postgres};
 
 use crate::Error;
 
@@ -26,10 +26,7 @@ const MOST_VISITORS: usize = 16;
 
 /// What every client of the trial dials with.
 pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
-    let is_direct = spec.tls.as_ref().is_some_and(|tls| tls.start == TlsStart::Direct);
-    if spec.engine != Engine::Postgres && is_direct {
-        return Err(Error::Unfit("MySQL and MariaDB have no TLS from the first byte"));
-    }
+    check_start(spec)?;
     let password = fs::read(&spec.password_file).map_err(Error::io("cannot read the password file"))?;
     let login = login(spec, Secret::new(password));
     let address = match &spec.endpoint {
@@ -48,46 +45,86 @@ pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
     Ok(Dialer { address, login, tls, transport: Transport::NonBlocking })
 }
 
+/// Whether TLS can begin as the specification says.
+fn check_start(spec: &TrialSpec) -> Result<(), Error> {
+    match (spec.engine, spec.tls.as_ref().map(|tls| tls.start)) {
+        (Engine::MariaDb | Engine::MySql, Some(TlsStart::Direct)) => {
+            Err(Error::Unfit("MySQL and MariaDB have no TLS from the first byte"))
+        }
+        (Engine::MongoDb | Engine::FerretDb, Some(TlsStart::Direct | TlsStart::Eager)) => {
+            Err(Error::Unfit("MongoDB's protocol has TLS from the first byte and no other way"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn login(spec: &TrialSpec, password: Secret) -> Login {
     match spec.engine {
-        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
-            database: spec.database.clone(),
-            // As each one's own clients begin.
-            plugin: match engine {
-                Engine::MySql => mysql::Plugin::CachingSha2Password,
-                Engine::MariaDb | Engine::Postgres => mysql::Plugin::default(),
-            },
-            encryption: match &spec.tls {
-                Some(TlsSpec { start: TlsStart::Eager, .. }) => mysql::Encryption::EagerTls,
-                Some(_) => mysql::Encryption::Tls,
-                None => mysql::Encryption::Plain,
-            },
-            transport: match &spec.endpoint {
-                Endpoint::Tcp(_) | Endpoint::Host { .. } => mysql::Transport::Tcp,
-                Endpoint::Unix(_) => mysql::Transport::UnixSocket,
-            },
-            ..mysql::Login::new(&spec.user, password)
-        })),
-        Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
-            user: spec.user.clone(),
-            password,
-            database: spec.database.clone(),
-            encryption: match &spec.tls {
-                Some(TlsSpec { start: TlsStart::Requested, .. }) => postgres::Encryption::Tls,
-                Some(TlsSpec { start: TlsStart::Direct, .. }) => postgres::Encryption::DirectTls,
-                Some(TlsSpec { start: TlsStart::Eager, .. }) => postgres::Encryption::EagerTls,
-                None => postgres::Encryption::Plain,
-            },
-            channel_binding: match spec.auth {
-                Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. } => {
-                    postgres::ChannelBinding::Required
-                }
-                // As libpq does unless told otherwise.
-                Auth::AsAsked => postgres::ChannelBinding::Preferred,
-                _ => postgres::ChannelBinding::Disabled,
-            },
-        })),
+        Engine::MariaDb => mysql_login(spec, password, mysql::Plugin::default()),
+        // As its own clients begin.
+        Engine::MySql => mysql_login(spec, password, mysql::Plugin::CachingSha2Password),
+        Engine::Postgres => postgres_login(spec, password),
+        Engine::MongoDb | Engine::FerretDb => mongodb_login(spec, password),
     }
+}
+
+fn mysql_login(spec: &TrialSpec, password: Secret, plugin: mysql::Plugin) -> Login {
+    Login::MySql(Arc::new(mysql::Login {
+        database: spec.database.clone(),
+        plugin,
+        encryption: match &spec.tls {
+            Some(TlsSpec { start: TlsStart::Eager, .. }) => mysql::Encryption::EagerTls,
+            Some(_) => mysql::Encryption::Tls,
+            None => mysql::Encryption::Plain,
+        },
+        transport: match &spec.endpoint {
+            Endpoint::Tcp(_) | Endpoint::Host { .. } => mysql::Transport::Tcp,
+            Endpoint::Unix(_) => mysql::Transport::UnixSocket,
+        },
+        ..mysql::Login::new(&spec.user, password)
+    }))
+}
+
+fn postgres_login(spec: &TrialSpec, password: Secret) -> Login {
+    Login::Postgres(Arc::new(postgres::Login {
+        user: spec.user.clone(),
+        password,
+        database: spec.database.clone(),
+        encryption: match &spec.tls {
+            Some(TlsSpec { start: TlsStart::Requested, .. }) => postgres::Encryption::Tls,
+            Some(TlsSpec { start: TlsStart::Direct, .. }) => postgres::Encryption::DirectTls,
+            Some(TlsSpec { start: TlsStart::Eager, .. }) => postgres::Encryption::EagerTls,
+            None => postgres::Encryption::Plain,
+        },
+        channel_binding: match spec.auth {
+            Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. } => postgres::ChannelBinding::Required,
+            // As libpq does unless told otherwise.
+            Auth::AsAsked => postgres::ChannelBinding::Preferred,
+            _ => postgres::ChannelBinding::Disabled,
+        },
+    }))
+}
+
+/// Who logs in is known to the database `admin`, as `MongoDB`'s accounts are by default; the trial's documents are in the
+/// specification's database.
+fn mongodb_login(spec: &TrialSpec, password: Secret) -> Login {
+    let usual = mongodb::Login::new(&spec.user, password);
+    Login::MongoDb(Arc::new(mongodb::Login {
+        database: spec.database.clone().unwrap_or_else(|| usual.database.clone()),
+        mechanism: match spec.auth {
+            Auth::Trust => mongodb::Mechanism::None,
+            Auth::Scram { .. } => mongodb::Mechanism::ScramSha256,
+            Auth::ScramSha1 => mongodb::Mechanism::ScramSha1,
+            Auth::Cert => mongodb::Mechanism::X509,
+            // What other engines have is never asked for here.
+            _ => mongodb::Mechanism::Negotiated,
+        },
+        tls: match spec.tls {
+            Some(_) => mongodb::Encryption::Tls,
+            None => mongodb::Encryption::Plain,
+        },
+        ..usual
+    }))
 }
 
 /// Local ports that the trial's connects can choose from; absent where they use none. Absent, too, where the server is

@@ -12,7 +12,7 @@ use crate::drive::{Client, Turn};
 use crate::injection::spin;
 use crate::legs::Legs;
 use crate::recorder::{Operation, Recorder};
-use crate::script::{Program, Step};
+use crate::script::{Place, Program, Step};
 
 /// How often a transaction is begun again before its conflict counts as an error: one that ends so never would.
 const MAX_RETRIES: u64 = 1_000;
@@ -45,6 +45,8 @@ struct Working {
     text: ResponseReader,
     binary: ResponseReader,
     values: Values,
+    /// The first step of the transaction that it is at.
+    first: Place,
     awaits: Answer,
     began: Instant,
     row_bytes: u64,
@@ -56,7 +58,7 @@ struct Working {
 #[derive(Clone, Copy)]
 enum Answer {
     /// The answer to this step.
-    Step(usize),
+    Step(Place),
     Rollback,
 }
 
@@ -180,8 +182,9 @@ impl Working {
             channel,
             server,
             prepared,
-            values: program.draws.values(),
-            awaits: Answer::Step(0),
+            values: program.values(),
+            first: Place::default(),
+            awaits: Answer::Step(Place::default()),
             began: Instant::now(),
             row_bytes: 0,
             statements: 0,
@@ -191,26 +194,26 @@ impl Working {
 
     #[inline]
     fn begin(&mut self, at: Instant, pool: &mut Pool<'_>) -> Result<(), Error> {
-        pool.program.draws.draw(&mut pool.random, &mut self.values);
+        self.first = pool.program.draw(&mut pool.random, &mut self.values);
         self.began = at;
         self.statements = 0;
         self.retries = 0;
         self.row_bytes = 0;
-        self.send(0, pool)
+        self.send(self.first, pool)
     }
 
     #[inline]
-    fn send(&mut self, step: usize, pool: &mut Pool<'_>) -> Result<(), Error> {
+    fn send(&mut self, place: Place, pool: &mut Pool<'_>) -> Result<(), Error> {
         let out = self.channel.output();
-        pool.program.encode(step, &self.values, &self.server, &self.prepared, (out, &mut pool.sql))?;
-        self.awaits = Answer::Step(step);
+        pool.program.encode(place, &self.values, &self.server, &self.prepared, (out, &mut pool.sql))?;
+        self.awaits = Answer::Step(place);
         self.channel.send()?;
         Ok(())
     }
 
     fn ready(&mut self, readiness: Readiness, pool: &mut Pool<'_>) -> Result<Turn, Error> {
         let reader = match self.awaits {
-            Answer::Step(step) if matches!(pool.program.steps[step], Step::Prepared { .. }) => {
+            Answer::Step(place) if matches!(pool.program.step(place), Step::Prepared { .. }) => {
                 &mut self.binary
             }
             Answer::Step(_) | Answer::Rollback => &mut self.text,
@@ -231,44 +234,44 @@ impl Working {
     /// Goes on to the next step; ends the operation where there is none.
     #[inline]
     fn answered(&mut self, summary: Summary, pool: &mut Pool<'_>) -> Result<Turn, Error> {
-        let next = match self.awaits {
-            Answer::Rollback => {
-                self.row_bytes = 0;
-                0
-            }
-            Answer::Step(step) => {
-                self.statements += 1;
-                self.row_bytes += summary.row_bytes;
-                step + 1
-            }
+        let place = match self.awaits {
+            Answer::Rollback => return self.begin_again(pool),
+            Answer::Step(place) => place,
         };
-        if next < pool.program.steps.len() {
+        self.statements += 1;
+        self.row_bytes += summary.row_bytes;
+        if let Some(next) = pool.program.next(place) {
             self.send(next, pool)?;
             return Ok(Turn::Pending);
         }
-        if self.row_bytes < pool.program.min_row_bytes {
-            return Err(Error::ShortAnswer { bytes: self.row_bytes, least: pool.program.min_row_bytes });
-        }
+        pool.program.check(place, self.row_bytes)?;
+        pool.program.acknowledge(place, &self.values);
         spin(pool.injected_delay);
         let (statements, retries) = (self.statements, self.retries);
         Ok(Turn::Ended(Operation { began: self.began, ended: Instant::now(), statements, retries }))
     }
 
-    /// Rolls back where the script says that this refusal is worth another attempt.
-    fn refused(&mut self, error: ciphertoll_net::Error, pool: &Pool<'_>) -> Result<Turn, Error> {
+    /// The same transaction once more, with the same variables.
+    fn begin_again(&mut self, pool: &mut Pool<'_>) -> Result<Turn, Error> {
+        self.row_bytes = 0;
+        self.send(self.first, pool)?;
+        Ok(Turn::Pending)
+    }
+
+    /// Undoes the transaction where the script says that this refusal is worth another attempt.
+    fn refused(&mut self, error: ciphertoll_net::Error, pool: &mut Pool<'_>) -> Result<Turn, Error> {
         let is_conflict = match (&error, self.awaits) {
-            (ciphertoll_net::Error::Protocol(refusal), Answer::Step(_)) => {
-                pool.program.retry_on.iter().any(|code| refusal.is_refusal(code))
-            }
+            (ciphertoll_net::Error::Protocol(refusal), Answer::Step(_)) => pool.program.is_conflict(refusal),
             _ => false,
         };
         if !is_conflict || self.retries == MAX_RETRIES {
             return Err(error.into());
         }
-        self.server.encode_query(self.channel.output(), "ROLLBACK").map_err(ciphertoll_net::Error::from)?;
+        self.retries += 1;
+        let Some(rollback) = pool.program.rollback() else { return self.begin_again(pool) };
+        self.server.encode_query(self.channel.output(), rollback).map_err(ciphertoll_net::Error::from)?;
         self.channel.send()?;
         self.awaits = Answer::Rollback;
-        self.retries += 1;
         Ok(Turn::Pending)
     }
 }

@@ -1,5 +1,6 @@
 //! One thread's clients on one readiness loop.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use crate::schedule::Schedule;
 use crate::script::Program;
 use crate::transaction::{Pool, TransactionClient};
 use crate::window::Window;
+use crate::ycsb::Inserts;
 
 /// How long clients may take to connect before the window can open.
 pub(crate) const SET_UP_LIMIT: Duration = Duration::from_secs(20);
@@ -33,6 +35,8 @@ pub(crate) struct Job<'a> {
     pub(crate) lane: u16,
     /// Clients of this thread.
     pub(crate) clients: usize,
+    /// The records that the trial's clients insert.
+    pub(crate) inserts: Arc<Inserts>,
 }
 
 /// Where threads meet before the window: each says that it is ready, then all learn when it opens.
@@ -62,7 +66,8 @@ impl Job<'_> {
     /// What a connection is opened for; `None` where connections stay.
     fn purpose(&self) -> Result<Option<Purpose>, Error> {
         let query = |script| {
-            let program = Program::first_as_text(self.spec.engine, script)?;
+            let inserts = Arc::clone(&self.inserts);
+            let program = Program::first_as_text(self.spec.engine, script, inserts)?;
             Ok::<_, Error>(Query::new(program, self.random()))
         };
         Ok(match &self.spec.work {
@@ -76,7 +81,7 @@ impl Job<'_> {
     fn program(&self) -> Result<Program, Error> {
         match &self.spec.work {
             Work::Transactions(script) | Work::ConnectQuery(script) | Work::FirstQuery(script) => {
-                Program::of(self.spec.engine, script)
+                Program::of(self.spec.engine, script, Arc::clone(&self.inserts))
             }
             Work::Connect => Err(Error::Script("it has no step".to_owned())),
         }
@@ -191,7 +196,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
     use std::thread;
 
     use ciphertoll_model::{Auth, Clients, Endpoint, Engine, ErrorKind, Scale, TrialResult, Workload};
@@ -247,7 +252,8 @@ mod tests {
                 transport: Transport::NonBlocking,
             };
             let spec = &TrialSpec { max_per_s, ..spec.clone() };
-            let job = Job { spec, dialer: &dialer, lane: 0, clients };
+            let inserts = Arc::new(Inserts::of_trial(spec.seed, 0));
+            let job = Job { spec, dialer: &dialer, lane: 0, clients, inserts };
             let (ready, readiness) = mpsc::channel();
             let (start, window) = mpsc::channel();
             let length = Duration::from_nanos(spec.window_ns);

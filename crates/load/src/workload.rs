@@ -1,6 +1,10 @@
 //! What each workload does on the wire: its script, in the engine's own words.
 
-use ciphertoll_model::{Draw, Engine, Scale, Script, Statement, StatementProtocol, Step, Work, Workload};
+use ciphertoll_model::{
+    Draw, Engine, QueryLanguage, Scale, Script, Statement, StatementProtocol, Step, Work, Workload,
+};
+
+use crate::documents;
 
 /// pgbench's tellers of one branch.
 const TELLERS_PER_BRANCH: i64 = 10;
@@ -14,8 +18,15 @@ const C_GROUPS: u8 = 10;
 const PAD_GROUPS: u8 = 5;
 
 /// What one operation of `workload` does where its tables have `scale`; `query` is the statement of
-/// [`Workload::Query`].
+/// [`Workload::Query`]. What is impossible on the engine has no step.
 pub fn work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> Work {
+    match engine.query_language() {
+        QueryLanguage::Sql => sql_work(engine, workload, scale, query),
+        QueryLanguage::Documents => documents::work(workload, scale, query),
+    }
+}
+
+fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> Work {
     let mut writer = Writer::new(engine);
     let rows = i64::from(scale.rows());
     match workload {
@@ -54,6 +65,7 @@ pub fn work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str
             writer.script.min_row_bytes = u64::from(bytes.number());
         }
         Workload::Query => writer.verbatim(query.unwrap_or("SELECT 1")),
+        Workload::FindOne | Workload::Ycsb(_) => {}
     }
     Work::Transactions(writer.script)
 }
@@ -66,14 +78,7 @@ struct Writer {
 
 impl Writer {
     fn new(engine: Engine) -> Self {
-        let script = Script {
-            statements: Vec::new(),
-            variables: Vec::new(),
-            steps: Vec::new(),
-            retry_on: Vec::new(),
-            min_row_bytes: 0,
-        };
-        Self { engine, script }
+        Self { engine, script: Script::default() }
     }
 
     /// pgbench's own transaction, in its order.
@@ -95,8 +100,8 @@ impl Writer {
         // pgbench's END is PostgreSQL's own word.
         self.text(
             match self.engine {
-                Engine::MariaDb | Engine::MySql => "COMMIT",
                 Engine::Postgres => "END",
+                _ => "COMMIT",
             },
             &[],
         );
@@ -148,6 +153,7 @@ impl Writer {
             Engine::MariaDb => &["1213", "1020", "1205"],
             Engine::MySql => &["1213", "1205"],
             Engine::Postgres => &["40P01", "40001"],
+            Engine::MongoDb | Engine::FerretDb => &[],
         };
         self.script.retry_on.extend(codes.iter().map(|&code| code.to_owned()));
     }
@@ -183,8 +189,8 @@ impl Writer {
     /// Adds a step, and its statement where no earlier step has it.
     fn step(&mut self, sql: &str, protocol: StatementProtocol, parameters: &[usize]) {
         let sql = match self.engine {
-            Engine::MariaDb | Engine::MySql => sql.to_owned(),
             Engine::Postgres => with_numbered_parameters(sql),
+            _ => sql.to_owned(),
         };
         let statement = Statement { sql, protocol };
         let statements = &mut self.script.statements;
@@ -224,13 +230,22 @@ mod tests {
             Work::Transactions(script) => ("transactions", script),
         };
         let mut text = format!("{kind}\n");
-        for step in &script.steps {
-            let statement = &script.statements[step.statement];
-            let protocol = match statement.protocol {
-                StatementProtocol::Text => "text",
-                StatementProtocol::Prepared => "prepared",
-            };
-            writeln!(text, "  {protocol}: {} {:?}", statement.sql, step.parameters).unwrap();
+        let tell = |text: &mut String, steps: &[Step], indent: &str| {
+            for step in steps {
+                let statement = &script.statements[step.statement];
+                let protocol = match statement.protocol {
+                    StatementProtocol::Text => "text",
+                    StatementProtocol::Prepared => "prepared",
+                };
+                writeln!(text, "{indent}{protocol}: {} {:?}", statement.sql, step.parameters).unwrap();
+            }
+        };
+        tell(&mut text, &script.steps, "  ");
+        let total: u32 = script.branches.iter().map(|branch| branch.weight).sum();
+        for branch in &script.branches {
+            let share = f64::from(branch.weight) * 100.0 / f64::from(total);
+            writeln!(text, "  {share} %, at least {} bytes", branch.min_row_bytes).unwrap();
+            tell(&mut text, &branch.steps, "    ");
         }
         for (number, draw) in script.variables.iter().enumerate() {
             writeln!(text, "  {number}: {draw:?}").unwrap();
@@ -241,11 +256,13 @@ mod tests {
 
     fn all_told(engine: Engine) -> String {
         let scale: Scale = "200000".parse().unwrap();
-        Workload::ALL
-            .map(|workload| {
-                format!("{workload}: {}", told(&work(engine, workload, scale, Some("SELECT 'a?'"))))
-            })
-            .concat()
+        let query = match engine.query_language() {
+            QueryLanguage::Sql => "SELECT 'a?'",
+            QueryLanguage::Documents => r#"{"count": "usertable"}"#,
+        };
+        let possible = Workload::ALL.into_iter().filter(|workload| workload.impossible(engine).is_none());
+        let tell = |workload| format!("{workload}: {}", told(&work(engine, workload, scale, Some(query))));
+        possible.map(tell).collect::<Vec<_>>().concat()
     }
 
     #[test]
@@ -266,16 +283,24 @@ mod tests {
     }
 
     #[test]
+    fn scripts_of_documents() {
+        insta::assert_snapshot!(all_told(Engine::FerretDb));
+        assert_eq!(all_told(Engine::MongoDb), all_told(Engine::FerretDb));
+    }
+
+    #[test]
     fn every_script_can_be_run_and_sent() {
         for engine in Engine::ALL {
-            for workload in Workload::ALL {
+            for workload in Workload::ALL.into_iter().filter(|workload| workload.impossible(engine).is_none())
+            {
                 let work = work(engine, workload, Scale::DEFAULT, None);
                 let (Work::ConnectQuery(script) | Work::FirstQuery(script) | Work::Transactions(script)) =
                     &work
                 else {
                     continue;
                 };
-                crate::script::Program::of(engine, script).unwrap();
+                let inserts = std::sync::Arc::new(crate::ycsb::Inserts::of_trial(1, 0));
+                crate::script::Program::of(engine, script, inserts).unwrap();
                 let sent = serde_json::to_string(&work).unwrap();
                 assert_eq!(serde_json::from_str::<Work>(&sent).unwrap(), work);
             }

@@ -167,18 +167,13 @@ impl Cell {
 
     fn impossible_for_engine(&self) -> Option<String> {
         let Treatment { server, path, auth, .. } = &self.treatment;
-        let direct = path.as_tls().is_some_and(|tls| tls.start == TlsStart::Direct);
-        if direct && server.engine != Engine::Postgres {
-            return Some(format!(
-                "{} begins every connection in plaintext: no +direct",
-                server.engine.display_name()
-            ));
-        }
         let tls = path.as_tls();
-        tls.and_then(TlsPath::impossible)
+        tls.and_then(|tls| impossible_start(server.engine, tls.start))
+            .or_else(|| tls.and_then(TlsPath::impossible))
             .or_else(|| tls.and_then(|tls| self.impossible_with(tls)))
             .or_else(|| path.as_proxy().and_then(|proxy| self.impossible_through(proxy)))
             .or_else(|| auth.impossible(server.engine, *path))
+            .or_else(|| self.workload.impossible(server.engine))
     }
 
     /// What a proxy cannot do together with other factors. It logs in where the client would.
@@ -231,10 +226,26 @@ impl Cell {
         if self.treatment.path.as_tls().is_none() {
             self.treatment.ctx = None;
         }
-        if self.workload.dataset() == Some(Dataset::Pgbench) {
+        if self.workload.dataset(self.treatment.server.engine) == Some(Dataset::Pgbench) {
             self.scale = self.scale.in_whole_branches();
         }
         self
+    }
+}
+
+/// Why TLS does not begin in this way on servers of `engine`, if so.
+fn impossible_start(engine: Engine, start: TlsStart) -> Option<String> {
+    let name = engine.display_name();
+    match (engine, start) {
+        (_, TlsStart::Requested)
+        | (Engine::Postgres, TlsStart::Direct | TlsStart::Eager)
+        | (Engine::MariaDb | Engine::MySql, TlsStart::Eager) => None,
+        (Engine::MariaDb | Engine::MySql, TlsStart::Direct) => {
+            Some(format!("{name} begins every connection in plaintext: no +direct"))
+        }
+        (Engine::MongoDb | Engine::FerretDb, TlsStart::Direct | TlsStart::Eager) => Some(format!(
+            "with {name}, TLS begins with the first byte as it is: leave out +direct and +eager"
+        )),
     }
 }
 

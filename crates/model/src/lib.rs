@@ -16,6 +16,7 @@ pub mod script;
 pub mod settings;
 pub mod spec;
 pub mod trial;
+pub mod ycsb;
 
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
 pub use environment::{CryptoInstruction, Environment};
@@ -24,9 +25,9 @@ pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, ConnectionUse, Ctx,
     Dataset, Driver, DriverName, Engine, Factor, Group, Iterations, LevelError, Link, LinkShape,
-    OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram, Resumption, Scale,
-    ServerKey, ServerLevel, ServerUrl, SshCipher, SshSession, SshTunnel, Suite, TlsDemand, TlsLibrary,
-    TlsPath, TlsStart, TlsVersion, Tunnel, UrlError, UrlPlace, UrlTls, Verification, Workload,
+    OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram, QueryLanguage, Resumption,
+    Scale, ServerKey, ServerLevel, ServerUrl, SshCipher, SshSession, SshTunnel, Suite, TlsDemand, TlsLibrary,
+    TlsPath, TlsStart, TlsVersion, Tunnel, UrlError, UrlPlace, UrlTls, Verification, Workload, YcsbMix,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{
@@ -35,7 +36,7 @@ pub use plan::{
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use round_trips::RoundTrips;
-pub use script::{Draw, Script, Statement, StatementProtocol, Step};
+pub use script::{Branch, Draw, Script, Statement, StatementProtocol, Step};
 pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
 pub use trial::{

@@ -391,7 +391,8 @@ fn cells_of(spec: &Spec, refusals: &[Refusal]) -> (Vec<Cell>, Vec<Skipped>) {
 /// Tables are made at a URL only where that was asked for.
 fn unprepared(cell: &Cell, prepare: Prepare) -> Option<String> {
     let server = &cell.treatment.server;
-    let needs = server.url.is_some() && cell.workload.dataset().is_some() && prepare == Prepare::No;
+    let dataset = cell.workload.dataset(server.engine);
+    let needs = server.url.is_some() && dataset.is_some() && prepare == Prepare::No;
     needs.then(|| {
         let name = server.short_name();
         format!(

@@ -8,7 +8,8 @@
 
 use crate::cell::Cell;
 use crate::factor::{
-    Auth, Engine, Path, Resumption, SshSession, SshTunnel, TlsPath, TlsStart, TlsVersion, Tunnel, Workload,
+    Auth, Engine, Path, QueryLanguage, Resumption, SshSession, SshTunnel, TlsPath, TlsStart, TlsVersion,
+    Tunnel, Workload,
 };
 
 /// Whom a client goes to, as far as it decides how often it waits.
@@ -52,24 +53,27 @@ pub fn of_operation(peer: &Peer<'_>, cell: &Cell) -> Option<RoundTrips> {
         Workload::Connect => connect(0),
         Workload::ConnectQuery => connect(1),
         // One short statement, on a connection that stands.
-        Workload::FirstQuery | Workload::PointSelect | Workload::SelectOnly => match cell.treatment.path {
-            Path::Plain | Path::Tls(_) | Path::Tunnel(_) => {
-                Some(RoundTrips { tcp: 0, session: 0, statements: 1 })
+        Workload::FirstQuery | Workload::PointSelect | Workload::SelectOnly | Workload::FindOne => {
+            match cell.treatment.path {
+                Path::Plain | Path::Tls(_) | Path::Tunnel(_) => {
+                    Some(RoundTrips { tcp: 0, session: 0, statements: 1 })
+                }
+                Path::Unix | Path::Proxy(_) => None,
             }
-            Path::Unix | Path::Proxy(_) => None,
-        },
+        }
         // Not counted yet; and a large answer waits for TCP's window, too.
         Workload::TpcbLike
         | Workload::OltpReadOnly
         | Workload::OltpReadWrite
         | Workload::BulkRead { .. }
+        | Workload::Ycsb(_)
         | Workload::Query => None,
     }
 }
 
 /// Those of a connect, from connected to authenticated and ready; TCP's own is not among them.
 pub fn of_session(peer: &Peer<'_>, path: Path, auth: Auth) -> Option<u32> {
-    let login = of_login(peer.engine, auth)?;
+    let login = of_login(peer, auth)?;
     match path {
         // The server greets; the client says who it is.
         Path::Plain => Some(of_greeting(peer.engine) + login),
@@ -77,6 +81,8 @@ pub fn of_session(peer: &Peer<'_>, path: Path, auth: Auth) -> Option<u32> {
             let handshake = of_handshake(peer, tls)?;
             Some(of_start(peer, tls.start)? + handshake + login)
         }
+        // Not counted yet.
+        Path::Tunnel(_) if peer.engine.query_language() == QueryLanguage::Documents => None,
         Path::Tunnel(tunnel) => Some(of_tunnel(peer.engine, tunnel) + login),
         // No network lies in between; or somebody who keeps connections, and waits for the server now and then.
         Path::Unix | Path::Proxy(_) => None,
@@ -106,11 +112,12 @@ pub fn of_tcp(path: Path) -> u32 {
     }
 }
 
-/// MySQL's servers speak first, and the client waits for it.
+/// MySQL's servers speak first, and the client waits for it. What `MongoDB`'s answer to `hello` costs is part
+/// of the login.
 fn of_greeting(engine: Engine) -> u32 {
     match engine {
         Engine::MariaDb | Engine::MySql => 1,
-        Engine::Postgres => 0,
+        Engine::Postgres | Engine::MongoDb | Engine::FerretDb => 0,
     }
 }
 
@@ -118,11 +125,18 @@ fn of_greeting(engine: Engine) -> u32 {
 /// `PostgreSQL`'s there is no greeting and the request is.
 fn of_start(peer: &Peer<'_>, start: TlsStart) -> Option<u32> {
     let takes_tls_at_once = || peer.major().is_some_and(|major| major >= 17);
-    match (start, peer.engine) {
-        (TlsStart::Requested, _) => Some(1),
-        (TlsStart::Eager, Engine::MariaDb | Engine::MySql) => Some(0),
-        (TlsStart::Eager | TlsStart::Direct, Engine::Postgres) => takes_tls_at_once().then_some(0),
-        (TlsStart::Direct, Engine::MariaDb | Engine::MySql) => None,
+    match peer.engine {
+        Engine::MariaDb | Engine::MySql => match start {
+            TlsStart::Requested => Some(1),
+            TlsStart::Eager => Some(0),
+            TlsStart::Direct => None,
+        },
+        Engine::Postgres => match start {
+            TlsStart::Requested => Some(1),
+            TlsStart::Eager | TlsStart::Direct => takes_tls_at_once().then_some(0),
+        },
+        // TLS from the first byte, without a word of the protocol's.
+        Engine::MongoDb | Engine::FerretDb => (start == TlsStart::Requested).then_some(0),
     }
 }
 
@@ -130,8 +144,8 @@ fn of_start(peer: &Peer<'_>, start: TlsStart) -> Option<u32> {
 /// not matter, the client's own neither: the longest chain that a path can ask for, ten with RSA-4096 keys, still fits into
 /// what TCP sends at once (RFC 6928: ten segments), as connects over a made link of 40 ms with an MTU of 1500 have shown.
 fn of_handshake(peer: &Peer<'_>, tls: TlsPath) -> Option<u32> {
-    // `PostgreSQL` never resumes.
-    if peer.engine == Engine::Postgres && tls.resumption != Resumption::Never {
+    // `PostgreSQL` never resumes, and with servers of documents nobody has counted yet.
+    if !peer.engine.is_mysql_family() && tls.resumption != Resumption::Never {
         return None;
     }
     match (tls.version, tls.resumption) {
@@ -154,34 +168,62 @@ fn asks_again(peer: &Peer<'_>, tls: TlsPath) -> Option<bool> {
         Engine::MySql if peer.is_of("9.7") => Some(true),
         Engine::MySql => peer.is_of("8.0").then_some(false),
         Engine::Postgres => Some(peer.major()? <= 17),
+        // Go takes X25519.
+        Engine::FerretDb => peer.is_of("1.24").then_some(false),
+        Engine::MongoDb => None,
     })
 }
 
 /// Answers to a login that are waited for. What the engine does not have, and what is not known before it is asked for,
 /// was not counted.
-fn of_login(engine: Engine, auth: Auth) -> Option<u32> {
-    match engine {
+fn of_login(peer: &Peer<'_>, auth: Auth) -> Option<u32> {
+    match peer.engine {
         Engine::MariaDb => match auth {
             Auth::Trust | Auth::Cert | Auth::Native => Some(1),
             // The client begins with another method and is told to change it.
             Auth::Ed25519 => Some(2),
             // And then gets the salt.
             Auth::Parsec => Some(3),
-            Auth::Scram { .. } | Auth::Md5 | Auth::CachingSha2 | Auth::AsAsked => None,
+            Auth::Scram { .. } | Auth::ScramSha1 | Auth::Md5 | Auth::CachingSha2 | Auth::AsAsked => None,
         },
         Engine::MySql => match auth {
             Auth::Trust | Auth::Cert | Auth::CachingSha2 => Some(1),
             // Told to change, too.
             Auth::Native => Some(2),
-            Auth::Scram { .. } | Auth::Md5 | Auth::Ed25519 | Auth::Parsec | Auth::AsAsked => None,
+            Auth::Scram { .. }
+            | Auth::ScramSha1
+            | Auth::Md5
+            | Auth::Ed25519
+            | Auth::Parsec
+            | Auth::AsAsked => None,
         },
         Engine::Postgres => match auth {
             Auth::Trust | Auth::Cert => Some(1),
             Auth::Md5 => Some(2),
             // Bound to the channel or not.
             Auth::Scram { .. } => Some(3),
-            Auth::Native | Auth::CachingSha2 | Auth::Ed25519 | Auth::Parsec | Auth::AsAsked => None,
+            Auth::ScramSha1
+            | Auth::Native
+            | Auth::CachingSha2
+            | Auth::Ed25519
+            | Auth::Parsec
+            | Auth::AsAsked => None,
         },
+        Engine::FerretDb if peer.is_of("1.24") => match auth {
+            // `hello` alone.
+            Auth::Trust => Some(1),
+            // It passes over what `hello` has of SCRAM, and ends with an empty exchange although none is asked for.
+            Auth::Scram { .. } | Auth::ScramSha1 => Some(4),
+            Auth::Md5
+            | Auth::Native
+            | Auth::CachingSha2
+            | Auth::Ed25519
+            | Auth::Parsec
+            | Auth::Cert
+            | Auth::AsAsked => None,
+        },
+        // Not counted yet.
+        Engine::MongoDb | Engine::FerretDb => None,
     }
 }
 
@@ -317,6 +359,24 @@ mod tests {
                 ("tls1.2-p256+eager", "scram-4096", Some(5)),
             ],
         );
+    }
+
+    #[test]
+    fn ferretdb() {
+        let kinds = [
+            ("plain", "trust", Some(1)),
+            ("plain", "scram-15000", Some(4)),
+            ("plain", "scram-sha1", Some(4)),
+            ("tls1.2-p256", "scram-15000", Some(6)),
+            ("tls1.3-p256", "trust", Some(2)),
+            ("tls1.3-p256", "scram-15000", Some(5)),
+            ("tls1.3-p256+resume", "scram-15000", None),
+            ("wireguard", "scram-15000", None),
+            ("unix", "scram-15000", None),
+        ];
+        sessions(Engine::FerretDb, "1.24.2", &kinds);
+        sessions(Engine::FerretDb, "2.5.0", &[("plain", "scram-15000", None)]);
+        sessions(Engine::MongoDb, "8.0.4", &[("plain", "scram-15000", None)]);
     }
 
     #[test]

@@ -149,6 +149,9 @@ pub enum SettingError {
     /// The value could leave its line of the server's configuration.
     #[error("the value of {0} has {1:?} in it, which cannot be written into the server's configuration")]
     Character(String, char),
+    /// An engine that is started with nothing of the user's.
+    #[error("{} takes no settings here yet: it is started as ciphertoll needs it", .0.display_name())]
+    NoSettings(Engine),
     /// The private servers would not be the lab's any more.
     #[error(
         "{0} is for ciphertoll itself to set: a private server's place, log, accounts and TLS depend on it"
@@ -159,16 +162,13 @@ pub enum SettingError {
 impl Setting {
     /// Checks name and value by their shape; whether the server knows them, only the server can say.
     pub fn new(engine: Engine, name: &str, value: &str) -> Result<Self, SettingError> {
-        let name = match engine {
+        let (name, others) = match engine {
             // It takes one for the other.
-            Engine::MariaDb | Engine::MySql => name.replace('-', "_"),
-            Engine::Postgres => name.to_owned(),
+            Engine::MariaDb | Engine::MySql => (name.replace('-', "_"), "_, . and -"),
+            Engine::Postgres => (name.to_owned(), "_ and ."),
+            Engine::MongoDb | Engine::FerretDb => return Err(SettingError::NoSettings(engine)),
         };
         if !is_name(&name) {
-            let others = match engine {
-                Engine::MariaDb | Engine::MySql => "_, . and -",
-                Engine::Postgres => "_ and .",
-            };
             return Err(SettingError::Name(shortened(&name), engine, others));
         }
         let full = format!("{engine}.{name}");
@@ -217,6 +217,8 @@ fn is_reserved(engine: Engine, name: &str) -> bool {
             POSTGRES_RESERVED.contains(&name)
                 || POSTGRES_RESERVED_FAMILIES.iter().any(|family| name.starts_with(family))
         }
+        // They have no setting.
+        Engine::MongoDb | Engine::FerretDb => true,
     }
 }
 
@@ -362,7 +364,7 @@ mod tests {
     #[test]
     fn no_value_leaves_its_line() {
         for character in ['\n', '\r', '\0', '\u{85}', '\u{7f}'] {
-            for engine in Engine::ALL {
+            for engine in Engine::OF_ROWS {
                 let refused = Setting::new(engine, "work", &format!("1{character}port=1"));
                 assert_eq!(refused, Err(SettingError::Character(format!("{engine}.work"), character)));
             }
@@ -426,6 +428,14 @@ mod tests {
                 matches!(Setting::new(Engine::MySql, name, "1"), Err(SettingError::Reserved(_))),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn servers_of_documents_have_none() {
+        for (text, name) in [("ferretdb.log-level=debug", "FerretDB"), ("mongodb.port=1", "MongoDB")] {
+            let expected = format!("{name} takes no settings here yet: it is started as ciphertoll needs it");
+            assert_eq!(parse(text).unwrap_err().to_string(), expected);
         }
     }
 

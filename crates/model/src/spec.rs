@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::duration::Span;
 use crate::factor::{
     AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Proxy,
-    ProxyProgram, Scale, ServerKey, ServerLevel, TlsVersion, Workload,
+    ProxyProgram, QueryLanguage, Scale, ServerKey, ServerLevel, TlsVersion, Workload,
 };
 use crate::plan::Plan;
 use crate::settings::Settings;
@@ -276,20 +276,32 @@ pub enum SpecError {
 }
 
 impl Spec {
-    /// What `ciphertoll run` without a name measures: connects and prepared point reads.
+    /// What `ciphertoll run` without a name measures: connects, and reads of one row or one document.
     pub fn quick(servers: &[ServerLevel]) -> Self {
         let path = vec![
             Path::Plain,
             Path::tls(TlsVersion::Tls13, ServerKey::P256),
             Path::tls(TlsVersion::Tls12, ServerKey::P256),
         ];
-        let grid = |workload, clients| Grid {
-            server: servers.to_vec(),
+        // FerretDB reads through all documents to find one. Where rows are none, connects have the same scale, by which
+        // then nothing is told apart.
+        let has_rows = |server: &ServerLevel| server.engine.query_language() == QueryLanguage::Sql;
+        let scale =
+            if servers.is_empty() || servers.iter().any(has_rows) { Scale::DEFAULT } else { Scale::FEW };
+        let grid = |workload: Workload, clients| Grid {
+            server: servers
+                .iter()
+                .filter(|server| workload.impossible(server.engine).is_none())
+                .cloned()
+                .collect(),
             path: path.clone(),
             workload: vec![workload],
             clients: Clients::new(clients).into_iter().collect(),
+            scale: vec![scale],
             ..Grid::default()
         };
+        let reads =
+            [grid(Workload::PointSelect, 8), Grid { scale: vec![Scale::FEW], ..grid(Workload::FindOne, 8) }];
         Self {
             name: "quick".to_owned(),
             size: Size::Quick,
@@ -308,18 +320,27 @@ impl Spec {
                 grid(Workload::Connect, 1),
                 // What logging in costs, beside what TLS costs.
                 Grid { path: vec![Path::Plain], auth: Some(vec![Auth::Trust]), ..grid(Workload::Connect, 1) },
-                grid(Workload::PointSelect, 8),
-            ],
+            ]
+            .into_iter()
+            .chain(reads.into_iter().filter(|grid| !grid.server.is_empty()))
+            .collect(),
         }
     }
 
     /// The same with the sidecar beside. Where that takes too long, TLS 1.2 is left out, then the second server.
     pub fn quick_with_sidecar(servers: &[ServerLevel]) -> Self {
-        let sidecar = Path::Proxy(Proxy::of(ProxyProgram::Sidecar));
+        let proxy = Proxy::of(ProxyProgram::Sidecar);
+        let sidecar = Path::Proxy(proxy);
+        let is_spoken = |server: &&ServerLevel| proxy.impossible(server.engine).is_none();
         let older = Path::tls(TlsVersion::Tls12, ServerKey::P256);
         let mut spec = Self::quick(servers);
-        let cured = |grid: &Grid| Grid { path: vec![sidecar], ..grid.clone() };
-        let beside: Vec<Grid> = spec.grids.iter().filter(|grid| grid.auth.is_none()).map(cured).collect();
+        let cured = |grid: &Grid| Grid {
+            path: vec![sidecar],
+            server: grid.server.iter().filter(|server| is_spoken(server)).cloned().collect(),
+            ..grid.clone()
+        };
+        let beside = spec.grids.iter().filter(|grid| grid.auth.is_none()).map(cured);
+        let beside: Vec<Grid> = beside.filter(|grid| !grid.server.is_empty()).collect();
         spec.grids.extend(beside);
         let is_long =
             |spec: &Self| Plan::new(spec, 0).is_ok_and(|plan| plan.expected_duration() > QUICK_LIMIT);

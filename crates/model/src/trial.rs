@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::factor::{
-    Auth, Clients, Ctx, Engine, Group, Resumption, Suite, TlsLibrary, TlsStart, TlsVersion, Verification,
+    Auth, Clients, Ctx, Engine, Group, QueryLanguage, Resumption, Suite, TlsLibrary, TlsStart, TlsVersion,
+    Verification,
 };
 use crate::script::Script;
 
@@ -322,7 +323,8 @@ pub enum Phase {
     Dns,
     /// `socket()` to connected.
     TcpConnect,
-    /// Connected to the server's greeting.
+    /// Connected to the server's greeting; of `MongoDB`, from the TLS handshake's end, where there is one, to the answer to
+    /// `hello`.
     ServerGreeting,
     /// Building the client's TLS context.
     TlsContext,
@@ -341,7 +343,17 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Every phase, in the order in which they happen.
+    /// Every phase, in the order in which they happen with servers of `engine`. `MongoDB`'s greet within TLS.
+    pub fn in_order_of(engine: Engine) -> [Self; 10] {
+        let mut phases = Self::ALL;
+        if engine.query_language() == QueryLanguage::Documents {
+            // The three of TLS come before the greeting that they stand behind.
+            phases[2..6].rotate_left(1);
+        }
+        phases
+    }
+
+    /// Every phase, in the order in which they happen with SQL's servers, which is the one of all tables for machines.
     pub const ALL: [Self; 10] = [
         Self::Dns,
         Self::TcpConnect,
@@ -399,4 +411,17 @@ pub struct LegCount {
     pub leg: Leg,
     /// On how many connections.
     pub connections: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_of_documents_greet_within_tls() {
+        let order = Phase::in_order_of(Engine::FerretDb);
+        assert_eq!(order[..3], [Phase::Dns, Phase::TcpConnect, Phase::TlsContext]);
+        assert_eq!(order[4..7], [Phase::TlsHandshake, Phase::ServerGreeting, Phase::Auth]);
+        assert_eq!(Phase::in_order_of(Engine::MySql), Phase::ALL);
+    }
 }

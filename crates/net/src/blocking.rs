@@ -13,12 +13,12 @@ use crate::socket::{Address, BLOCKING_LIMIT, Transport};
 use crate::{Error, Readiness, tls};
 
 /// A result larger than this is refused: control connections read settings and counters.
-const RESULT_LIMIT_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const RESULT_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 
 /// A connection that waits for its answers.
 pub struct Client {
-    channel: Channel,
-    server: ServerInfo,
+    pub(crate) channel: Channel,
+    pub(crate) server: ServerInfo,
     family: Option<Family>,
 }
 
@@ -65,18 +65,22 @@ impl Client {
         self.channel.negotiated()
     }
 
-    /// Runs a statement and returns its rows, of all result sets.
+    /// Runs a statement and returns its rows, of all result sets; of MongoDB the documents of all batches.
     pub fn query(&mut self, sql: &str) -> Result<Vec<Row>, Error> {
         self.server.encode_query(self.channel.output(), sql)?;
+        if let ServerInfo::MongoDb(server) = &self.server {
+            let database = server.database.clone();
+            return self.await_documents(&database);
+        }
         self.channel.send()?;
         let mut reader = self.server.rows_reader(RESULT_LIMIT_BYTES);
         self.await_response(|input| reader.step(input))
     }
 
     /// Runs a PostgreSQL `COPY … FROM STDIN` with data that may be cut anywhere, and returns how many rows they made.
-    /// To MySQL no statement is such a COPY. After an error of the server's the connection awaits the next statement.
+    /// To MySQL and MongoDB no statement is such a COPY. After an error of the server's the connection awaits the next statement.
     pub fn copy_in(&mut self, sql: &str, data: impl IntoIterator<Item = Vec<u8>>) -> Result<u64, Error> {
-        if let ServerInfo::MySql(_) = self.server {
+        if let ServerInfo::MySql(_) | ServerInfo::MongoDb(_) = self.server {
             return Err(postgres::Error::NotACopy.into());
         }
         postgres::command::encode_query(self.channel.output(), sql)?;
@@ -112,7 +116,7 @@ impl Client {
         self.channel.close()
     }
 
-    fn await_response<T, E: Into<Error>>(
+    pub(crate) fn await_response<T, E: Into<Error>>(
         &mut self,
         mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, E>,
     ) -> Result<T, Error> {
@@ -168,14 +172,14 @@ fn dial_in_order(
 }
 
 /// The end of the caller's patience. Each read waits for so long at most, so that it is noticed.
-struct Deadline(Instant);
+pub(crate) struct Deadline(Instant);
 
 impl Deadline {
-    fn from_now() -> Self {
+    pub(crate) fn from_now() -> Self {
         Self(Instant::now() + BLOCKING_LIMIT)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if Instant::now() < self.0 {
             return Ok(());
         }

@@ -171,7 +171,7 @@ impl Connecting {
         }
         if self.stage == Stage::Opening {
             self.stage = Stage::Protocol;
-            // In PostgreSQL the client speaks first: nothing would come that waited for it. In MySQL this asks for the
+            // In PostgreSQL and MongoDB the client speaks first: nothing would come that waited for it. In MySQL this asks for the
             // greeting.
             // A request to cancel is all that there is to say.
             if let Advance::Finished = self.digest()? {
@@ -235,7 +235,8 @@ impl Connecting {
         match phase {
             WirePhase::ServerGreeting => {
                 self.stopwatch.lap(Phase::ServerGreeting);
-                if self.offered.is_none() {
+                // A server that greets within TLS has the context behind it.
+                if self.offered.is_none() && self.channel.session.is_none() {
                     self.build_context()?;
                 }
             }

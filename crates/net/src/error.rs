@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ciphertoll_wire::{mysql, postgres, session};
+use ciphertoll_wire::{mongodb, mysql, postgres, session};
 
 /// A connection that failed.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +96,12 @@ impl From<mysql::Error> for Error {
 
 impl From<postgres::Error> for Error {
     fn from(error: postgres::Error) -> Self {
+        Self::Protocol(error.into())
+    }
+}
+
+impl From<mongodb::Error> for Error {
+    fn from(error: mongodb::Error) -> Self {
         Self::Protocol(error.into())
     }
 }

@@ -9,6 +9,7 @@ pub mod blocking;
 mod buffer;
 mod channel;
 mod connecting;
+mod documents;
 mod error;
 mod listener;
 mod phase;

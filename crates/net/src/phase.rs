@@ -9,7 +9,8 @@ pub enum Phase {
     Dns,
     /// `socket()` to connected.
     TcpConnect,
-    /// Connected to the server's greeting, in a protocol where the server speaks first.
+    /// Connected to the server's greeting, in a protocol where the server speaks first; in MongoDB from the TLS
+    /// handshake's end, where there is one, to the answer to `hello`.
     ServerGreeting,
     /// Building the client's TLS context; no time passes where it is shared.
     TlsContext,
@@ -28,7 +29,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Every phase, in the order in which they happen.
+    /// Every phase, in the order in which they happen; MongoDB greets after the TLS handshake.
     pub const ALL: [Self; 10] = [
         Self::Dns,
         Self::TcpConnect,

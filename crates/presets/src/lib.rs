@@ -3,6 +3,7 @@
 //! The figures are a reference: never a target to tune to, never an input to a measurement. What is compared are ratios,
 //! since machines are not.
 
+mod mongodb_tls_2024;
 mod mysql_tls_2013;
 mod mysql_tunnel_2013;
 mod mysql_wan_2013;
@@ -10,7 +11,7 @@ mod proxysql_2017;
 mod table;
 mod wan_modern;
 
-use ciphertoll_model::{Clients, Link, Metric, Path, ServerLevel, Size, Spec, Workload};
+use ciphertoll_model::{Clients, Driver, Engine, Link, Metric, Path, ServerLevel, Size, Spec, Workload};
 
 /// A published study.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Published {
     pub clients: Clients,
     /// The path here that is nearest to the one then.
     pub path: Path,
+    /// Whose client code made the load, as far as it is one here; else our own stands for it.
+    pub driver: Driver,
     /// What lay between.
     pub link: Link,
     /// Of which of several builds then, all of which are set beside the same cell.
@@ -58,6 +61,7 @@ pub const PRESETS: &[Preset] = &[
     mysql_tunnel_2013::PRESET,
     mysql_wan_2013::PRESET,
     proxysql_2017::PRESET,
+    mongodb_tls_2024::PRESET,
     wan_modern::PRESET,
 ];
 
@@ -70,6 +74,12 @@ impl Preset {
     /// The servers that it is repeated on, as far as they are here: the nearest to those of then first.
     pub fn servers(&self) -> Vec<ServerLevel> {
         self.servers.iter().filter_map(|level| level.parse().ok()).collect()
+    }
+
+    /// Whether its figures are of servers such as `engine`: of those that speak the protocol of the first. Beside another they
+    /// would be compared with nothing of their kind.
+    pub fn is_of(&self, engine: Engine) -> bool {
+        self.servers().first().is_some_and(|server| server.engine.shares_protocol(engine))
     }
 
     /// What repeats it on `servers`.
@@ -115,10 +125,19 @@ mod tests {
                         && cell.workload == published.workload
                         && cell.clients == published.clients
                         && cell.treatment.link == published.link
+                        && cell.treatment.driver == published.driver
+                        && preset.is_of(cell.treatment.server.engine)
                 });
                 assert!(measured, "{}: {published:?}", preset.name);
             }
         }
+    }
+
+    #[test]
+    fn figures_are_of_the_engines_of_then() {
+        let preset = find("proxysql-2017").unwrap();
+        assert!(preset.is_of(Engine::MySql) && preset.is_of(Engine::MariaDb));
+        assert!(!preset.is_of(Engine::Postgres) && !preset.is_of(Engine::FerretDb));
     }
 
     #[test]

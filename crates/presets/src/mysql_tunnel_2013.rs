@@ -1,7 +1,8 @@
 //! What TLS and SSH tunnels cost MySQL's connects in 2013, with keys of 4096 bits, over Ethernet.
 
 use ciphertoll_model::{
-    Clients, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
+    Clients, Driver, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion,
+    Workload,
 };
 
 use crate::table::{Row, Table};
@@ -74,6 +75,7 @@ fn published() -> Vec<Published> {
             workload: Workload::Connect,
             clients: Clients::ONE,
             path: as_then(row.text("path"))?,
+            driver: Driver::Native,
             link: link(),
             of: None,
             metric: Metric::RatePerS,

@@ -2,7 +2,7 @@
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    Clients, Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
+    Clients, Driver, Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
 use crate::table::{Row, Table};
@@ -78,6 +78,7 @@ fn published() -> Vec<Published> {
             workload: Workload::ConnectQuery,
             clients: Clients::ONE,
             path: as_then(key(row.text("rsa_bits"))?)?,
+            driver: Driver::Native,
             link: link(row.text("rtt_avg_ms"))?,
             of: Some(row.text("server")),
             metric: Metric::LatencyNsMean,

@@ -1,8 +1,8 @@
 //! What a pooling proxy beside the client made of MySQL's encrypted connects in 2017.
 
 use ciphertoll_model::{
-    Clients, Engine, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion,
-    Workload,
+    Clients, Driver, Engine, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec,
+    TlsVersion, Workload,
 };
 
 use crate::table::{Row, Table};
@@ -58,6 +58,7 @@ fn proxies(engine: Engine) -> &'static [&'static str] {
         Engine::MySql => &["proxy", "proxysql", "mysqlrouter"],
         Engine::MariaDb => &["proxy", "proxysql"],
         Engine::Postgres => &["proxy", "pgbouncer"],
+        Engine::MongoDb | Engine::FerretDb => &[],
     }
 }
 
@@ -93,7 +94,8 @@ fn published() -> Vec<Published> {
             let (rate, plain) = rates?;
             let (ratio, ratio_sd) = ratio((rate, None), (plain, None));
             let (workload, clients, metric) = (Workload::Connect, Clients::ONE, Metric::RatePerS);
-            Some(Published { workload, clients, path, link: link(), of, metric, ratio, ratio_sd })
+            let driver = Driver::Native;
+            Some(Published { workload, clients, path, driver, link: link(), of, metric, ratio, ratio_sd })
         };
         as_then(row.text("path")).into_iter().filter_map(of_path).collect::<Vec<_>>()
     };

@@ -32,6 +32,7 @@ fn own_paths(engine: Engine) -> &'static [&'static str] {
     match engine {
         Engine::MariaDb | Engine::MySql => &["tls1.2-p256+resume", "tls1.3-p256+resume", "tls1.3-p256+eager"],
         Engine::Postgres => &["tls1.3-p256+direct", "tls1.3-p256+direct+group=p256", "tls1.3-p256+eager"],
+        Engine::MongoDb | Engine::FerretDb => &[],
     }
 }
 

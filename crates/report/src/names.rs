@@ -1,6 +1,6 @@
 //! What cells and strata are called: only by what tells them apart.
 
-use ciphertoll_model::{Auth, Cell, Factor, Metric, Pace, Plan, ServerLevel, Stratum, Treatment};
+use ciphertoll_model::{Auth, Cell, Engine, Factor, Metric, Pace, Plan, ServerLevel, Stratum, Treatment};
 use ciphertoll_stats::{Role, headline_metrics};
 
 use crate::RunReport;
@@ -85,16 +85,26 @@ pub(crate) fn stratum(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> String
     load.into_iter().chain(context(plan, stratum, rows)).collect::<Vec<_>>().join(", ")
 }
 
-/// `MariaDB 10.11.14`, or `stock (MariaDB 10.11.14)`.
+/// `MariaDB 10.11.14`, or `stock (MariaDB 10.11.14)`. What could be taken for another says what it is not.
 pub(crate) fn server(report: &RunReport<'_>, server: &ServerLevel) -> String {
     let engine = server.engine.display_name();
     let full = match report.server_version(&server.short_name()) {
         Some(version) => format!("{engine} {}", number_of(version)),
         None => engine.to_owned(),
     };
-    match &server.label {
-        Some(label) => format!("{label} ({full})"),
-        None => full,
+    match (&server.label, is_not(server.engine)) {
+        (Some(label), Some(other)) => format!("{label} ({full}, not {other})"),
+        (Some(label), None) => format!("{label} ({full})"),
+        (None, Some(other)) => format!("{full} (not {other})"),
+        (None, None) => full,
+    }
+}
+
+/// Whom a server's protocol has it taken for.
+pub(crate) fn is_not(engine: Engine) -> Option<&'static str> {
+    match engine {
+        Engine::FerretDb => Some(Engine::MongoDb.display_name()),
+        Engine::MariaDb | Engine::MySql | Engine::Postgres | Engine::MongoDb => None,
     }
 }
 

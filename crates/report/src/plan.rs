@@ -44,7 +44,7 @@ fn what_is_touched(plan: &Plan) -> String {
     let per_s = at_urls.iter().filter_map(|cell| plan.rate_limit_per_s(cell)).min();
     let what = if plan.max_rate.is_some() { "operations" } else { "connects" };
     let limit = per_s.map_or_else(String::new, |per_s| format!(", at most {per_s} {what} a second"));
-    let has_tables = at_urls.iter().any(|cell| cell.workload.dataset().is_some());
+    let has_tables = at_urls.iter().any(|cell| cell.workload.dataset(cell.treatment.server.engine).is_some());
     let tables = if has_tables { "; tables are made in its database ciphertoll" } else { "" };
     let yours = format!("{names} will see up to {clients} at a time{limit}{tables}.");
     if at_urls.len() == plan.cells.len() {

@@ -30,8 +30,17 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
         }
         ConnectionUse::Pooled => {
             let over = path.map_or_else(String::new, |path| format!(" {}", by(path)));
-            format!("At {}, {}{over}{}{details}", names::concurrency(cell), cell.workload, server.on)
+            format!("At {}, {}{over}{}{details}", names::concurrency(cell), doing(cell.workload), server.on)
         }
+    }
+}
+
+/// What is done on connections that stay: by the workload's name, or in words where it is a study's or says too little.
+fn doing(workload: Workload) -> String {
+    match workload {
+        Workload::FindOne => "reading one document".to_owned(),
+        Workload::Ycsb(mix) => format!("YCSB's workload {}", mix.letter()),
+        _ => workload.to_string(),
     }
 }
 

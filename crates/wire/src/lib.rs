@@ -1,7 +1,7 @@
 //! Protocol machines without I/O: bytes in, bytes out, and a [`Step`] that says what is wanted next.
 //!
-//! - [`mysql`] and [`postgres`] are the protocols, each from both sides; [`session`] is what their clients have in
-//!   common; [`scram`] is how PostgreSQL authenticates.
+//! - [`mysql`] and [`postgres`] are protocols, each from both sides, and [`mongodb`] one from the client's; [`session`]
+//!   is what their clients have in common; [`scram`] is how PostgreSQL and MongoDB authenticate.
 //! - [`tls`] looks at a TLS handshake that passes by.
 //!
 //! A machine owns no socket, no clock and no TLS. Whoever drives it reads bytes, hands them over as a slice that
@@ -42,6 +42,7 @@
 //! # Ok::<(), ciphertoll_wire::session::Error>(())
 //! ```
 
+pub mod mongodb;
 pub mod mysql;
 pub mod postgres;
 pub mod relay;

@@ -1,11 +1,11 @@
-//! One face for both protocols: a login, a connection's commands and the readers of their answers, for those who do not
+//! One face for all protocols: a login, a connection's commands and the readers of their answers, for those who do not
 //! mind which server they talk to.
 //!
 //! What only one protocol has is used through its own module.
 
 use std::sync::Arc;
 
-use crate::{Step, mysql, postgres};
+use crate::{Step, mongodb, mysql, postgres};
 
 pub use crate::mysql::{Fault, Response, ResponseKind, Row};
 
@@ -19,6 +19,8 @@ pub enum Login {
     MySql(Arc<mysql::Login>),
     /// To PostgreSQL.
     Postgres(Arc<postgres::Login>),
+    /// To MongoDB, or what speaks its protocol.
+    MongoDb(Arc<mongodb::Login>),
 }
 
 /// One login, from the client's side.
@@ -27,6 +29,8 @@ pub enum Connect {
     MySql(mysql::Connect),
     /// To PostgreSQL.
     Postgres(postgres::Connect),
+    /// To MongoDB.
+    MongoDb(mongodb::Connect),
 }
 
 /// What is known of the server once the login is done; it also knows how to talk to it.
@@ -36,6 +40,8 @@ pub enum ServerInfo {
     MySql(mysql::ServerInfo),
     /// PostgreSQL.
     Postgres(postgres::ServerInfo),
+    /// MongoDB.
+    MongoDb(mongodb::ServerInfo),
 }
 
 /// A parameter of a prepared statement.
@@ -84,6 +90,9 @@ pub enum Error {
     /// On a connection to PostgreSQL.
     #[error(transparent)]
     Postgres(#[from] postgres::Error),
+    /// On a connection to MongoDB.
+    #[error(transparent)]
+    MongoDb(#[from] mongodb::Error),
 }
 
 impl Error {
@@ -92,6 +101,7 @@ impl Error {
         match self {
             Self::MySql(error) => error.fault(),
             Self::Postgres(error) => error.fault(),
+            Self::MongoDb(error) => error.fault(),
         }
     }
 
@@ -101,11 +111,12 @@ impl Error {
         match self {
             Self::MySql(error) => error.is_too_many_connections(),
             Self::Postgres(error) => error.is_too_many_connections(),
+            Self::MongoDb(error) => error.is_too_many_connections(),
         }
     }
 
-    /// Whether the server refused with this code, an SQLSTATE or MySQL's error number, and the connection
-    /// awaits the next command.
+    /// Whether the server refused with this code, an SQLSTATE, MySQL's error number, or MongoDB's number or name, and
+    /// the connection awaits the next command.
     pub fn is_refusal(&self, refusal: &str) -> bool {
         match self {
             Self::MySql(mysql::Error::Server { code, sql_state, .. }) => {
@@ -114,7 +125,10 @@ impl Error {
             Self::Postgres(postgres::Error::Server {
                 severity: postgres::Severity::Error, sqlstate, ..
             }) => sqlstate == refusal,
-            Self::MySql(_) | Self::Postgres(_) => false,
+            Self::MongoDb(mongodb::Error::Server { code, code_name, .. }) => {
+                refusal.parse() == Ok(*code) || (!refusal.is_empty() && code_name == refusal)
+            }
+            Self::MySql(_) | Self::Postgres(_) | Self::MongoDb(_) => false,
         }
     }
 }
@@ -125,6 +139,7 @@ impl Login {
         match self {
             Self::MySql(login) => login.encryption != mysql::Encryption::Plain,
             Self::Postgres(login) => login.encryption != postgres::Encryption::Plain,
+            Self::MongoDb(login) => login.tls != mongodb::Encryption::Plain,
         }
     }
 
@@ -134,14 +149,14 @@ impl Login {
             Self::Postgres(login) if login.encryption == postgres::Encryption::DirectTls => {
                 Some(postgres::DIRECT_TLS_ALPN)
             }
-            Self::MySql(_) | Self::Postgres(_) => None,
+            Self::MySql(_) | Self::Postgres(_) | Self::MongoDb(_) => None,
         }
     }
 
     /// Whether [`Connect::bind_channel`] must be called after the TLS handshake, or is to be where that can be done.
     pub fn channel_binding(&self) -> postgres::ChannelBinding {
         match self {
-            Self::MySql(_) => postgres::ChannelBinding::Disabled,
+            Self::MySql(_) | Self::MongoDb(_) => postgres::ChannelBinding::Disabled,
             Self::Postgres(login) => login.channel_binding,
         }
     }
@@ -153,15 +168,17 @@ impl Connect {
         match login {
             Login::MySql(login) => Self::MySql(mysql::Connect::new(Arc::clone(login))),
             Login::Postgres(login) => Self::Postgres(postgres::Connect::new(Arc::clone(login))),
+            Login::MongoDb(login) => Self::MongoDb(mongodb::Connect::new(Arc::clone(login))),
         }
     }
 
-    /// Takes from the front of `input` and appends to `out`. The first step must not wait for input: in PostgreSQL the
-    /// client speaks first. An error is final.
+    /// Takes from the front of `input` and appends to `out`. The first step must not wait for input: in PostgreSQL and
+    /// MongoDB the client speaks first. An error is final.
     pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
         match self {
             Self::MySql(connect) => Ok(connect.step(input, out)?),
             Self::Postgres(connect) => Ok(connect.step(input, out)?),
+            Self::MongoDb(connect) => Ok(connect.step(input, out)?),
         }
     }
 
@@ -170,13 +187,14 @@ impl Connect {
         match self {
             Self::MySql(connect) => connect.server().cloned().map(ServerInfo::MySql),
             Self::Postgres(connect) => connect.server().cloned().map(ServerInfo::Postgres),
+            Self::MongoDb(connect) => connect.server().cloned().map(ServerInfo::MongoDb),
         }
     }
 
-    /// See [`postgres::Connect::bind_channel`]; MySQL binds nothing.
+    /// See [`postgres::Connect::bind_channel`]; MySQL and MongoDB bind nothing.
     pub fn bind_channel(&mut self, certificate_hash: &[u8]) {
         match self {
-            Self::MySql(_) => {}
+            Self::MySql(_) | Self::MongoDb(_) => {}
             Self::Postgres(connect) => connect.bind_channel(certificate_hash),
         }
     }
@@ -188,6 +206,7 @@ impl ServerInfo {
         match self {
             Self::MySql(server) => &server.version,
             Self::Postgres(server) => &server.version,
+            Self::MongoDb(server) => &server.version,
         }
     }
 
@@ -196,19 +215,26 @@ impl ServerInfo {
         match self {
             Self::MySql(server) => server.auth.label().to_owned(),
             Self::Postgres(server) => server.auth.label(),
+            Self::MongoDb(server) => server.auth.label(),
         }
     }
 
-    /// A statement as text, whose answer is for a reader of [`ResponseKind::Text`] or of rows.
+    /// A statement as text, whose answer is for a reader of [`ResponseKind::Text`] or of rows. To MongoDB it is a
+    /// command in JSON, as [`mongodb::Template`] reads it, for the login's database.
     pub fn encode_query(&self, out: &mut Vec<u8>, sql: &str) -> Result<(), Error> {
         match self {
             Self::MySql(_) => Ok(mysql::command::encode_query(out, sql)?),
             Self::Postgres(_) => Ok(postgres::command::encode_query(out, sql)?),
+            Self::MongoDb(server) => {
+                let template = mongodb::Template::parse(sql).map_err(mongodb::Error::from)?;
+                Ok(server.encode(out, &template, &[])?)
+            }
         }
     }
 
     /// A statement to be prepared. Its number must be new on this connection and is the one that
-    /// [`Self::prepare_reader`] is made with.
+    /// [`Self::prepare_reader`] is made with. MongoDB prepares nothing, which is an error: its commands are
+    /// [`mongodb::Template`]s.
     pub fn encode_prepare(&self, out: &mut Vec<u8>, number: u32, sql: &str) -> Result<(), Error> {
         match self {
             Self::MySql(_) => Ok(mysql::command::encode_prepare(out, sql)?),
@@ -217,6 +243,7 @@ impl ServerInfo {
                 postgres::command::encode_sync(out);
                 Ok(())
             }
+            Self::MongoDb(_) => Err(mongodb::Error::NoPreparedStatements.into()),
         }
     }
 
@@ -229,22 +256,24 @@ impl ServerInfo {
         prepared: &Prepared,
         params: &[Value<'_>],
     ) -> Result<(), Error> {
-        match *prepared {
-            Prepared::MySql { statement_id } => Ok(with_mysql_params(params, |params| {
+        match (self, *prepared) {
+            (Self::MongoDb(_), _) => Err(mongodb::Error::NoPreparedStatements.into()),
+            (_, Prepared::MySql { statement_id }) => Ok(with_mysql_params(params, |params| {
                 mysql::command::encode_execute(out, statement_id, params)
             })?),
-            Prepared::Postgres { number } => {
+            (_, Prepared::Postgres { number }) => {
                 let params = params.iter().map(|value| postgres::Param::from(*value));
                 Ok(postgres::command::encode_run_numbered(out, number, params)?)
             }
         }
     }
 
-    /// Goodbye; the server closes the connection.
+    /// Goodbye; the server closes the connection. MongoDB has no word for it: the client closes.
     pub fn encode_goodbye(&self, out: &mut Vec<u8>) {
         match self {
             Self::MySql(_) => mysql::command::encode_quit(out),
             Self::Postgres(_) => postgres::command::encode_terminate(out),
+            Self::MongoDb(_) => {}
         }
     }
 
@@ -255,6 +284,9 @@ impl ServerInfo {
                 ResponseReader::MySql(mysql::ResponseReader::new(kind, server.capabilities))
             }
             Self::Postgres(_) => ResponseReader::Postgres(postgres::ResponseReader::new()),
+            Self::MongoDb(_) => {
+                ResponseReader::MongoDb(mongodb::ResponseReader::new(mongodb::COMMAND_REQUEST_ID))
+            }
         }
     }
 
@@ -265,6 +297,9 @@ impl ServerInfo {
                 RowsReader::MySql(mysql::RowsReader::new(server.capabilities, limit_bytes))
             }
             Self::Postgres(_) => RowsReader::Postgres(postgres::RowsReader::new(limit_bytes)),
+            Self::MongoDb(_) => {
+                RowsReader::MongoDb(mongodb::DocumentsReader::new(mongodb::COMMAND_REQUEST_ID, limit_bytes))
+            }
         }
     }
 
@@ -273,6 +308,7 @@ impl ServerInfo {
         match self {
             Self::MySql(server) => PrepareReader::MySql(mysql::PrepareReader::new(server.capabilities)),
             Self::Postgres(_) => PrepareReader::Postgres { reader: postgres::PrepareReader::new(), number },
+            Self::MongoDb(_) => PrepareReader::MongoDb,
         }
     }
 }
@@ -318,6 +354,8 @@ pub enum ResponseReader {
     MySql(mysql::ResponseReader),
     /// From PostgreSQL.
     Postgres(postgres::ResponseReader),
+    /// From MongoDB.
+    MongoDb(mongodb::ResponseReader),
 }
 
 impl ResponseReader {
@@ -327,6 +365,7 @@ impl ResponseReader {
         match self {
             Self::MySql(reader) => reader.reset(),
             Self::Postgres(reader) => reader.reset(),
+            Self::MongoDb(reader) => reader.reset(),
         }
     }
 
@@ -336,6 +375,7 @@ impl ResponseReader {
         match self {
             Self::MySql(reader) => Ok(map(reader.step(input)?, Summary::from)),
             Self::Postgres(reader) => Ok(map(reader.step(input)?, Summary::from)),
+            Self::MongoDb(reader) => Ok(map(reader.step(input)?, Summary::from)),
         }
     }
 }
@@ -347,6 +387,8 @@ pub enum RowsReader {
     MySql(mysql::RowsReader),
     /// From PostgreSQL.
     Postgres(postgres::RowsReader),
+    /// From MongoDB: of each document a row with one column, its JSON.
+    MongoDb(mongodb::DocumentsReader),
 }
 
 impl RowsReader {
@@ -355,6 +397,7 @@ impl RowsReader {
         match self {
             Self::MySql(reader) => reader.reset(),
             Self::Postgres(reader) => reader.reset(),
+            Self::MongoDb(reader) => reader.reset(),
         }
     }
 
@@ -363,6 +406,14 @@ impl RowsReader {
         match self {
             Self::MySql(reader) => Ok(reader.step(input)?),
             Self::Postgres(reader) => Ok(reader.step(input)?),
+            Self::MongoDb(reader) => match reader.step(input)? {
+                Response::NeedInput => Ok(Response::NeedInput),
+                // Whoever reads rows means to have them all.
+                Response::Done(mongodb::Documents { cursor: Some(_), .. }) => {
+                    Err(mongodb::Error::ResultContinues.into())
+                }
+                Response::Done(documents) => Ok(Response::Done(documents.to_rows()?)),
+            },
         }
     }
 }
@@ -380,6 +431,8 @@ pub enum PrepareReader {
         /// The statement's number.
         number: u32,
     },
+    /// From MongoDB, which prepares nothing.
+    MongoDb,
 }
 
 impl PrepareReader {
@@ -394,6 +447,7 @@ impl PrepareReader {
             Self::Postgres { reader, number } => {
                 Ok(map(reader.step(input)?, |_| Prepared::Postgres { number: *number }))
             }
+            Self::MongoDb => Err(mongodb::Error::NoPreparedStatements.into()),
         }
     }
 }
@@ -410,6 +464,14 @@ impl From<postgres::Summary> for Summary {
     #[inline]
     fn from(summary: postgres::Summary) -> Self {
         let postgres::Summary { rows, affected_rows, row_bytes, .. } = summary;
+        Self { rows, affected_rows, row_bytes }
+    }
+}
+
+impl From<mongodb::Summary> for Summary {
+    #[inline]
+    fn from(summary: mongodb::Summary) -> Self {
+        let mongodb::Summary { rows, affected_rows, row_bytes } = summary;
         Self { rows, affected_rows, row_bytes }
     }
 }

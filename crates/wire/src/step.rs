@@ -19,7 +19,8 @@ pub enum Step {
 /// The phases of a connect whose end a protocol machine can see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// The server's first message has been read, in a protocol where the server speaks first.
+    /// The server's first message has been read, in a protocol where the server speaks first or says what it is before
+    /// the client authenticates; in MongoDB that is after TLS has started.
     ServerGreeting,
     /// The request for TLS has been written, or its answer read where the protocol has one.
     TlsRequest,

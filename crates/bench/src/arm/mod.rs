@@ -1,6 +1,7 @@
-//! Who makes the load: ciphertoll's own generator, pgbench, sysbench, or a C loop. Each runs once and
+//! Who makes the load: ciphertoll's own generator, pgbench, sysbench, go-ycsb, pymongo, or a C loop. Each runs once and
 //! says its rate, its times and what CPU an operation cost.
 
+pub(crate) mod go_ycsb;
 mod native;
 mod peer;
 mod pgbench;
@@ -63,6 +64,8 @@ pub enum Work {
     PointSelect,
     /// sysbench's `oltp_read_only`, keys by its own distribution, eight clients.
     OltpReadOnly,
+    /// YCSB's read: find a document by its key, keys uniform, one client.
+    FindOne,
 }
 
 /// Who makes the load.
@@ -78,6 +81,10 @@ pub enum Generator {
     Pgbench,
     /// sysbench's `oltp_point_select` or `oltp_read_only`.
     Sysbench,
+    /// The built-in driver on pymongo.
+    Pymongo,
+    /// `go-ycsb run`, on the collection that it has loaded itself: its keys are others.
+    GoYcsb,
 }
 
 /// How the floor waits for its answers.
@@ -114,7 +121,7 @@ pub struct Place<'a> {
     pub tools: Tools,
     /// A directory for files that hold the password: ours alone.
     pub private: PathBuf,
-    /// Rows of sysbench's table.
+    /// Rows of sysbench's table, or records of YCSB's collection.
     pub rows: Scale,
     /// Rows of pgbench's accounts.
     pub accounts: Scale,
@@ -132,6 +139,8 @@ impl Generator {
             Self::Floor(FloorMode::Threads) => "floor, threads",
             Self::Pgbench => "pgbench",
             Self::Sysbench => "sysbench",
+            Self::Pymongo => "pymongo",
+            Self::GoYcsb => "go-ycsb",
         }
     }
 
@@ -140,6 +149,8 @@ impl Generator {
         match self {
             Self::Pgbench => tools.pgbench.is_some(),
             Self::Sysbench => tools.sysbench.is_some(),
+            Self::Pymongo => tools.pymongo.is_some(),
+            Self::GoYcsb => tools.go_ycsb.is_some(),
             Self::Native | Self::Libmariadb | Self::Floor(_) => true,
         }
     }
@@ -154,7 +165,7 @@ impl Work {
     /// How many clients work at once.
     pub fn clients(self) -> u16 {
         match self {
-            Self::Connect | Self::ConnectSelect => 1,
+            Self::Connect | Self::ConnectSelect | Self::FindOne => 1,
             Self::SelectOnly(_) | Self::PointSelect | Self::OltpReadOnly => MANY_CLIENTS,
         }
     }
@@ -165,6 +176,7 @@ impl Work {
             Self::ConnectSelect | Self::SelectOnly(_) => Workload::SelectOnly,
             Self::PointSelect => Workload::PointSelect,
             Self::OltpReadOnly => Workload::OltpReadOnly,
+            Self::FindOne => Workload::FindOne,
         }
     }
 
@@ -172,7 +184,7 @@ impl Work {
     fn scale(self, place: &Place<'_>) -> Scale {
         match self {
             Self::ConnectSelect | Self::SelectOnly(_) => place.accounts,
-            Self::Connect | Self::PointSelect | Self::OltpReadOnly => place.rows,
+            Self::Connect | Self::PointSelect | Self::OltpReadOnly | Self::FindOne => place.rows,
         }
     }
 }
@@ -181,11 +193,12 @@ impl Arm {
     /// Runs it once.
     pub fn run(&self, place: &Place<'_>) -> Result<Sample> {
         match self.generator {
-            Generator::Native => native::run(self, place),
+            Generator::Native | Generator::Pymongo => native::run(self, place),
             Generator::Libmariadb => peer::connect_loop(self, place),
             Generator::Floor(mode) => peer::floor(self, place, mode),
             Generator::Pgbench => pgbench::run(self, place),
             Generator::Sysbench => sysbench::run(self, place),
+            Generator::GoYcsb => go_ycsb::run(self, place),
         }
     }
 }

@@ -1,16 +1,17 @@
-//! ciphertoll's own load process, as a run starts it.
+//! ciphertoll's own load process, as a run starts it, or a driver's, which speaks the same protocol.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::Server;
 use ciphertoll_load::LoadProcess;
+use ciphertoll_load::driver::Task;
 use ciphertoll_model::{
     Clients, Ctx, LoadMessage, StatementProtocol, Strength, TlsLibrary, TlsSpec, TlsStart, TrialPace,
     TrialResult, TrialSpec, Verification, Work as Operation,
 };
 
-use super::{Arm, Place, Route, Sample, WARM_UP_S, Work};
+use super::{Arm, Generator, Place, Route, Sample, WARM_UP_S, Work};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const US_PER_NS: f64 = 1e-3;
@@ -55,7 +56,7 @@ pub fn trial(
     seconds: f64,
     mut at: impl FnMut(Moment) -> Result<()>,
 ) -> Result<TrialResult> {
-    let mut load = LoadProcess::start(&place.program, &spec(arm, place, trial_pace, seconds)?)?;
+    let mut load = start(arm, place, &spec(arm, place, trial_pace, seconds)?)?;
     let result = loop {
         match load.next_message(PATIENCE)? {
             Some(LoadMessage::WindowOpened) => at(Moment::Opened)?,
@@ -71,6 +72,16 @@ pub fn trial(
         bail!("no operation ended in the window");
     }
     Ok(result)
+}
+
+fn start(arm: &Arm, place: &Place<'_>, spec: &TrialSpec) -> Result<LoadProcess> {
+    if arm.generator != Generator::Pymongo {
+        return Ok(LoadProcess::start(&place.program, spec)?);
+    }
+    let driver = place.tools.pymongo.as_ref().context("there is no pymongo")?;
+    let task = Task { workload: arm.work.workload(), scale: arm.work.scale(place) };
+    let command = driver.command(&place.program, &task);
+    Ok(LoadProcess::start_command(command, spec, driver.grace(spec))?)
 }
 
 fn spec(arm: &Arm, place: &Place<'_>, trial_pace: TrialPace, seconds: f64) -> Result<TrialSpec> {

@@ -58,6 +58,7 @@ fn driver(engine: Engine) -> &'static str {
     match engine {
         Engine::MariaDb | Engine::MySql => "mysql",
         Engine::Postgres => "pgsql",
+        Engine::MongoDb | Engine::FerretDb => "",
     }
 }
 

@@ -1,4 +1,4 @@
-//! What pgbench and sysbench have in common: found here, run, and their CPU read from outside. They have
+//! What pgbench, sysbench and go-ycsb have in common: found here, run, and their CPU read from outside. They have
 //! no window, so that the cost of a run that ends at once is taken off.
 
 use std::ffi::OsStr;
@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::Build;
+use ciphertoll_load::driver::Ready;
 use ciphertoll_model::Engine;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -23,6 +24,10 @@ pub struct Tools {
     pub pgbench: Option<PathBuf>,
     /// `sysbench`.
     pub sysbench: Option<PathBuf>,
+    /// `go-ycsb`.
+    pub go_ycsb: Option<PathBuf>,
+    /// The built-in driver on pymongo, where it was made ready.
+    pub pymongo: Option<Ready>,
 }
 
 /// What a tool printed, and what its run cost.
@@ -47,7 +52,12 @@ impl Tools {
         let builds = ciphertoll_lab::installed(Engine::Postgres);
         let beside = |build: &Build| Some(build.server_program.parent()?.join("pgbench"));
         let pgbench = builds.iter().filter_map(beside).find(|program| program.is_file());
-        Self { pgbench: pgbench.or_else(|| on_path("pgbench")), sysbench: on_path("sysbench") }
+        Self {
+            pgbench: pgbench.or_else(|| on_path("pgbench")),
+            sysbench: on_path("sysbench"),
+            go_ycsb: on_path("go-ycsb"),
+            pymongo: None,
+        }
     }
 }
 

@@ -67,7 +67,7 @@ fn main() -> Result<()> {
          (close): the interval holds the limit",
         arguments.rounds, arguments.seconds
     ))?;
-    for engine in Engine::ALL {
+    for engine in Engine::OF_ROWS {
         let programme = Programme::of(engine, &arguments.only);
         if !programme.is_empty() {
             carry_out(&programme, &tools, &arguments)?;
@@ -82,7 +82,7 @@ fn carry_out(programme: &Programme, tools: &Tools, arguments: &Arguments) -> Res
     let rows = Scale::DEFAULT;
     let accounts = rows.in_whole_branches();
     let pgbench = (programme.engine == Engine::Postgres).then_some(accounts);
-    let tables = Tables { sysbench: Some(rows), pgbench };
+    let tables = Tables { sysbench: Some(rows), pgbench, ..Tables::default() };
     let mut server = start_server(&lab, programme.engine, &tables)?;
     for comparison in &programme.comparisons {
         server.prepare_auth(comparison.auth)?;

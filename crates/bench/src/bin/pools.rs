@@ -59,8 +59,9 @@ fn main() -> Result<()> {
 fn on_server(engine: Engine, works: &[Work], crowd: bool, arguments: &Arguments) -> Result<()> {
     let lab = Lab::open(ciphertoll_program()?)?;
     let tables = match engine {
-        Engine::Postgres => Tables { sysbench: None, pgbench: Some(ROWS.in_whole_branches()) },
-        Engine::MariaDb | Engine::MySql => Tables { sysbench: Some(ROWS), pgbench: None },
+        Engine::Postgres => Tables { pgbench: Some(ROWS.in_whole_branches()), ..Tables::default() },
+        Engine::MariaDb | Engine::MySql => Tables { sysbench: Some(ROWS), ..Tables::default() },
+        Engine::MongoDb | Engine::FerretDb => Tables::default(),
     };
     let mut server = start_server(&lab, engine, &tables)?;
     server.prepare_auth(Auth::default_of(engine))?;

@@ -71,6 +71,7 @@ impl Way {
             (Engine::MariaDb | Engine::MySql, _) => {
                 &[Self::Unix, Self::Tls, Self::Proxy("proxy"), Self::Proxy("proxysql")]
             }
+            (Engine::MongoDb | Engine::FerretDb, _) => &[],
         }
     }
 

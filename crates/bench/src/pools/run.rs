@@ -58,6 +58,9 @@ pub fn run(work: Work, pool: &Pool, place: &Place<'_>, seconds: f64) -> Result<R
             libmariadb(work, pool, place, seconds)?
         }
         (Engine::MariaDb | Engine::MySql, Act::Text | Act::Prepared) => sysbench(work, pool, place, seconds)?,
+        (engine @ (Engine::MongoDb | Engine::FerretDb), _) => {
+            bail!("no proxy here speaks {engine}'s protocol")
+        }
     };
     let cpu_ns = read_ns()?.zip(before_ns).map(|(after, before)| after.saturating_sub(before));
     let cpu_us_per_op = cpu_ns.map_or(f64::NAN, |ns| ns as f64 * US_PER_NS / operations);

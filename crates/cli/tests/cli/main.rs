@@ -2,6 +2,7 @@
 //! what it leaves behind when something is killed, full or broken.
 
 mod doctor;
+mod documents;
 mod end_to_end;
 mod examples;
 mod faults;

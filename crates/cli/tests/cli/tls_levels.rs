@@ -102,7 +102,7 @@ fn what_was_asked_for_is_what_was_seen() {
             let reason = match engine {
                 Engine::Postgres => not_on_postgres,
                 Engine::MySql if level < "tls1.2" => Some("it went with 8.0.28"),
-                Engine::MySql | Engine::MariaDb => None,
+                _ => None,
             };
             if let Some(reason) = reason {
                 impossible.push((level, reason));

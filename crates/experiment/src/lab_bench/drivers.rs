@@ -42,6 +42,9 @@ impl Drivers {
                     return Ok(None);
                 }
                 emit(Event::Preparing { what: format!("looking for the driver {name}") });
+                if let Some(what) = driver.installs(cache) {
+                    emit(Event::Preparing { what: format!("installing {what}") });
+                }
                 driver.prepare(cache).map(Some)
             });
             match ready {

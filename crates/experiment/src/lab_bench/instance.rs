@@ -50,15 +50,16 @@ impl Wanted {
         for cell in plan.cells.iter().filter(|cell| cell.treatment.server.url.is_none()) {
             let Cell { treatment, workload, scale, .. } = cell;
             let level = &treatment.server;
+            let dataset = workload.dataset(level.engine);
             let of_level = |wanted: &&mut Self| wanted.level == *level;
             let merged = all.iter_mut().filter(of_level).find_map(|wanted| {
-                let tables = wanted.tables.merged_with(workload.dataset(), *scale)?;
+                let tables = wanted.tables.merged_with(dataset, *scale)?;
                 wanted.tables = tables;
                 wanted.strength = strength_for(wanted.strength, cell);
                 Some(())
             });
             if merged.is_none() {
-                let tables = Tables::default().merged_with(workload.dataset(), *scale);
+                let tables = Tables::default().merged_with(dataset, *scale);
                 let strength = strength_for(Strength::Default, cell);
                 all.push(Self { level: level.clone(), tables: tables.unwrap_or_default(), strength });
             }
@@ -68,7 +69,8 @@ impl Wanted {
 
     /// Whether `cell` can be measured on it.
     pub(super) fn serves(&self, cell: &Cell) -> bool {
-        self.level == cell.treatment.server && self.tables.satisfies(cell.workload.dataset(), cell.scale)
+        let dataset = cell.workload.dataset(self.level.engine);
+        self.level == cell.treatment.server && self.tables.satisfies(dataset, cell.scale)
     }
 
     /// Says of each of its cells that it is not measured, and why.

@@ -27,7 +27,7 @@ use self::failure::{NotStarted, bench_error, control_failed, fatal, internal, lo
 use self::instance::{Ground, Instance, Wanted};
 use self::links::Links;
 use self::observe::{Between, Clocks, observe};
-use self::proxies::{Proxies, Used};
+use self::proxies::{Proxies, Used, more_than};
 use self::remotes::{Remotes, stop_where_it_is_full};
 use self::request::{at_url, credentials, endpoint, here};
 use self::tunnels::Tunnels;
@@ -383,7 +383,7 @@ impl LabBench {
 
     /// Pages that the server has read from disk until now. Before a trial through a proxy they were counted when there was
     /// none yet, since its connections keep their counts to themselves.
-    fn buffer_misses(&mut self, cell: &Cell) -> Result<u64, TrialError> {
+    fn buffer_misses(&mut self, cell: &Cell) -> Result<Option<u64>, TrialError> {
         let server = &mut self.instance(cell)?.server;
         server.buffer_misses().map_err(|error| control_failed(server, error))
     }
@@ -391,7 +391,7 @@ impl LabBench {
     fn trial_here(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
         let delay = self.injected_delay(request.cell, request.arm);
         let has_proxy = request.cell.treatment.path.as_proxy().is_some();
-        let misses_before = if has_proxy { 0 } else { self.buffer_misses(request.cell)? };
+        let misses_before = if has_proxy { None } else { self.buffer_misses(request.cell)? };
         let clocks = self.clocks(request.cell)?;
         let link = request.cell.treatment.link;
         let endpoint = self.way_of_clients(request.cell)?;
@@ -422,7 +422,7 @@ impl LabBench {
                 measured.tunnel = tunnel;
                 let misses = match &used {
                     Some(used) => used.buffer_misses,
-                    None => self.buffer_misses(request.cell)?.saturating_sub(misses_before),
+                    None => more_than(misses_before, self.buffer_misses(request.cell)?),
                 };
                 measured.proxy = used.map(|used| used.proxy);
                 if let Some(server) = &mut measured.server {

@@ -175,7 +175,7 @@ fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, Tria
     let server = match whose {
         Whose::Machine => None,
         Whose::ServerAndMachine => {
-            Some(ServerUse { cpu_ns: in_window(used.server_cpu_ns), rss_peak_bytes, buffer_misses: 0 })
+            Some(ServerUse { cpu_ns: in_window(used.server_cpu_ns), rss_peak_bytes, buffer_misses: None })
         }
     };
     let machine = MachineUse {

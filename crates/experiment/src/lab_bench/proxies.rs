@@ -34,7 +34,7 @@ struct Up {
     pool_size: u64,
     /// What the server had counted when there was no proxy yet.
     before: Arrivals,
-    misses_before: u64,
+    misses_before: Option<u64>,
 }
 
 /// What every proxy of a run is started with.
@@ -48,7 +48,7 @@ pub(super) struct Ground<'a> {
 pub(super) struct Used {
     pub(super) proxy: ProxyUse,
     /// Pages that came from disk since before there was a proxy.
-    pub(super) buffer_misses: u64,
+    pub(super) buffer_misses: Option<u64>,
 }
 
 impl Proxies {
@@ -210,7 +210,7 @@ impl Proxies {
             requests: came.requests,
             pool_size: up.pool_size,
         };
-        Ok(Some(Used { proxy, buffer_misses: misses.saturating_sub(up.misses_before) }))
+        Ok(Some(Used { proxy, buffer_misses: more_than(up.misses_before, misses) }))
     }
 
     /// As [`Self::used`] where something else speaks of its end already: who is killed closes his connections some
@@ -226,6 +226,11 @@ impl Proxies {
         }
         Ok(())
     }
+}
+
+/// What was counted between; none of what a server does not count.
+pub(super) fn more_than(before: Option<u64>, after: Option<u64>) -> Option<u64> {
+    before.zip(after).map(|(before, after)| after.saturating_sub(before))
 }
 
 /// What was seen at either time; of what was seen twice, at least as many as the more.

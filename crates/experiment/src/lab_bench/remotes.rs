@@ -90,7 +90,7 @@ fn with_tables(
 ) -> Result<Remote, ciphertoll_lab::Error> {
     let mut tables = Tables::default();
     for cell in plan.cells.iter().filter(|cell| is_at(cell, remote.name())) {
-        match tables.merged_with(cell.workload.dataset(), cell.scale) {
+        match tables.merged_with(cell.workload.dataset(cell.treatment.server.engine), cell.scale) {
             Some(merged) => tables = merged,
             None => skip(cell, "a server at a URL gets its tables in one size only", emit),
         }

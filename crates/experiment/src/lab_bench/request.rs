@@ -23,10 +23,9 @@ pub(super) fn credentials(cell: &Cell) -> Credentials {
 pub(super) fn endpoint(cell: &Cell, server: &Server) -> Endpoint {
     match cell.treatment.path {
         Path::Unix => server.unix_endpoint(),
+        Path::Tls(_) => server.tls_endpoint_over(cell.treatment.link),
         // Whoever has set a tunnel up knows where it begins, and so does whoever has started a proxy.
-        Path::Plain | Path::Tls(_) | Path::Tunnel(_) | Path::Proxy(_) => {
-            server.endpoint_over(cell.treatment.link)
-        }
+        Path::Plain | Path::Tunnel(_) | Path::Proxy(_) => server.endpoint_over(cell.treatment.link),
     }
 }
 

@@ -149,10 +149,12 @@ struct Check {
     run: fn() -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 16] = [
     Check::of("mariadb", Need::OneServer, || vec![servers::engine(Engine::MariaDb)]),
     Check::of("mysql", Need::OneServer, || vec![servers::engine(Engine::MySql)]),
     Check::of("postgres", Need::OneServer, || vec![servers::engine(Engine::Postgres)]),
+    Check::of("mongodb", Need::OneServer, || vec![servers::engine(Engine::MongoDb)]),
+    Check::of("ferretdb", Need::OneServer, || vec![servers::engine(Engine::FerretDb)]),
     Check::of("fetch", Need::Sometimes, servers::fetchable),
     Check::of("server user", Need::Always, || vec![basics::server_user()]),
     Check::of("TLS", Need::Always, || vec![basics::tls()]),

@@ -4,7 +4,7 @@ use ciphertoll_model::{Engine, ServerLevel};
 
 use super::{Finding, Need, Purpose};
 use crate::fetch::FETCHABLE;
-use crate::find::{Build, Origin, how_to_install, installed};
+use crate::find::{Build, Origin, find, how_to_install, installed};
 
 /// Every build of `engine` that is here; each was asked for its version.
 pub(super) fn engine(engine: Engine) -> Finding {
@@ -15,10 +15,8 @@ pub(super) fn engine(engine: Engine) -> Finding {
     let (purpose, name, seen) = (Purpose::Measure, engine.label(), seen.join("; "));
     let finding = match builds.first() {
         None => Finding::no(purpose, name, "no server found", how_to_install(engine)),
-        Some(_) if builds.iter().any(|build| build.origin() == Origin::Installed) => {
-            Finding::ok(purpose, name, seen)
-        }
-        // A level without a version never means what was fetched.
+        Some(_) if find(&ServerLevel::of(engine)).is_ok() => Finding::ok(purpose, name, seen),
+        // What was fetched is meant by a version only.
         Some(newest) => {
             let level = newest.level();
             Finding::limited(purpose, name, seen, format!("ask for it with its version: --server {level}"))
@@ -37,7 +35,7 @@ pub(super) fn fetchable() -> Vec<Finding> {
             return Finding::ok(Purpose::Measure, name, format!("fetched; --server {level}"));
         }
         let megabytes = bytes.div_ceil(1_000_000);
-        let seen = format!("not here; {megabytes} MB, by mvn");
+        let seen = format!("not here; {megabytes} MB, by {}", fetchable.client());
         Finding::limited(Purpose::Measure, name, seen, format!("ciphertoll servers fetch {name}"))
     };
     FETCHABLE.iter().filter_map(|fetchable| Some(look(fetchable, fetchable.download_bytes()?))).collect()

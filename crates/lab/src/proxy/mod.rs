@@ -254,6 +254,7 @@ fn socket_name(engine: Engine) -> &'static str {
     match engine {
         Engine::MariaDb | Engine::MySql => "mysqld.sock",
         Engine::Postgres => ".s.PGSQL.5432",
+        Engine::MongoDb | Engine::FerretDb => "mongodb-27017.sock",
     }
 }
 

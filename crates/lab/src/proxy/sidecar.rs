@@ -41,6 +41,8 @@ pub(super) fn program(
             Engine::MariaDb | Engine::MySql => {
                 secrets.insert("MYSQL_PWD".to_owned(), start.account.password_file.clone());
             }
+            // No proxy speaks its protocol.
+            Engine::MongoDb | Engine::FerretDb => {}
             Engine::Postgres => {
                 let passwords = wiring.write("pgpass", &format!("*:*:*:*:{}\n", wiring.password_text()))?;
                 environment.insert("PGPASSFILE".to_owned(), passwords.display().to_string());
@@ -55,6 +57,7 @@ fn url(start: &ProxyStart<'_>) -> String {
     let (scheme, authority) = match start.server.engine() {
         Engine::MariaDb | Engine::MySql => ("mysql", "ssl-ca"),
         Engine::Postgres => ("postgres", "sslrootcert"),
+        Engine::MongoDb | Engine::FerretDb => ("mongodb", "tlsCAFile"),
     };
     let (user, behind, database) = (&start.account.user, start.behind, start.server.database());
     format!("{scheme}://{user}@{behind}/{database}?{authority}={}", start.server.ca_file().display())

@@ -5,7 +5,7 @@ use ciphertoll_net::blocking::Client;
 
 use super::Server;
 use crate::error::Error;
-use crate::{mysql_family, postgres};
+use crate::{documents, mysql_family, postgres};
 
 /// What came to a server, as far as it counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +88,8 @@ impl Encryption {
                 let (version, suite) = (values.next().unwrap_or_default(), values.next().unwrap_or_default());
                 Self::told(&version, &suite)
             }
+            // They do not tell.
+            Engine::MongoDb | Engine::FerretDb => Self::None,
         }
     }
 }
@@ -99,6 +101,7 @@ impl Server {
         let all = match self.engine {
             Engine::MariaDb | Engine::MySql => mysql_family::arrivals(&self.control)?,
             Engine::Postgres => postgres::arrivals(&self.control)?,
+            Engine::MongoDb | Engine::FerretDb => documents::arrivals(&self.control)?,
         };
         Ok(Arrivals { own: self.control.connects(), ..all })
     }
@@ -107,7 +110,7 @@ impl Server {
     /// until he is dropped; `None` where the server does not tell that of others' connections.
     pub fn watcher(&self, account: &str) -> Result<Option<Watcher>, Error> {
         match self.engine {
-            Engine::MariaDb | Engine::MySql => Ok(None),
+            Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb => Ok(None),
             Engine::Postgres => {
                 let (client, account) = (self.control.connect()?, account.to_owned());
                 Ok(Some(Watcher { client, account, key: self.installed.key }))
@@ -120,6 +123,7 @@ impl Server {
         match self.engine {
             Engine::MariaDb | Engine::MySql => mysql_family::OWN_ENCRYPTION,
             Engine::Postgres => postgres::OWN_ENCRYPTION,
+            Engine::MongoDb | Engine::FerretDb => documents::PING,
         }
     }
 

@@ -6,6 +6,7 @@ mod accounts;
 mod capture;
 mod common;
 mod datasets;
+mod ferretdb;
 mod line;
 mod mariadb;
 mod mysql;

@@ -49,7 +49,7 @@ fn refusal(server: &Server, visitor: &Visitor, change: impl FnOnce(&mut Settings
 
 #[test]
 fn of_another_authority_of_another_name_and_of_yesterday() {
-    for level in ["mariadb", "mysql-8.0", "postgres", "postgres-18"] {
+    for level in ["mariadb", "mysql-8.0", "postgres", "postgres-18", "ferretdb"] {
         let Some(stand) = Stand::of(&level.parse::<ServerLevel>().unwrap()) else { continue };
         let mut server = start(&stand);
         let visitors = visitors(&mut server);

@@ -9,7 +9,7 @@ use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Se
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{Secret, mysql, postgres};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use crate::common;
 
@@ -73,7 +73,7 @@ impl Stand {
         Server::start_with(&self.lab, &Start { strength, ..self.plain_start(&template) }, &asked)
     }
 
-    fn plain_start<'a>(&'a self, template: &'a Template) -> Start<'a> {
+    pub(crate) fn plain_start<'a>(&'a self, template: &'a Template) -> Start<'a> {
         Start {
             build: &self.build,
             template,
@@ -137,7 +137,11 @@ pub(crate) fn connect_as(
         };
         tls::Context::build(&settings).expect("a TLS context")
     });
-    let endpoint = if way == Way::Unix { server.unix_endpoint() } else { server.tcp_endpoint() };
+    let endpoint = match way {
+        Way::Unix => server.unix_endpoint(),
+        Way::Plain => server.tcp_endpoint(),
+        Way::Tls => server.tls_endpoint(),
+    };
     let address = match endpoint {
         Endpoint::Tcp(address) => Address::Tcp(address),
         Endpoint::Host { .. } => panic!("a private server has an address"),
@@ -153,7 +157,7 @@ fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
             database,
             plugin: match engine {
                 Engine::MySql => mysql::Plugin::CachingSha2Password,
-                Engine::MariaDb | Engine::Postgres => mysql::Plugin::default(),
+                _ => mysql::Plugin::default(),
             },
             transport: if way == Way::Unix { mysql::Transport::UnixSocket } else { mysql::Transport::Tcp },
             encryption: if way == Way::Tls { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
@@ -165,6 +169,17 @@ fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
             database,
             encryption: if way == Way::Tls { postgres::Encryption::Tls } else { postgres::Encryption::Plain },
             channel_binding: postgres::ChannelBinding::Disabled,
+        })),
+        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+            database: server.database().to_owned(),
+            tls: if way == Way::Tls { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain },
+            // There is none where everybody is let in.
+            mechanism: if password.expose().is_empty() {
+                mongodb::Mechanism::None
+            } else {
+                mongodb::Mechanism::default()
+            },
+            ..mongodb::Login::new(&user, password)
         })),
     }
 }

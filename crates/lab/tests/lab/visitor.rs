@@ -12,7 +12,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, ContextSource, Dialer, Transport, tls};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::tls::NamedGroup;
-use ciphertoll_wire::{Secret, mysql, postgres};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 /// A path, and how the client logs in.
 pub(crate) struct Visitor {
@@ -47,9 +47,11 @@ impl Visitor {
         change: impl FnOnce(&mut tls::Settings),
     ) -> Dialer {
         let account = server.account(self.credentials());
-        let address = address.unwrap_or_else(|| match server.tcp_endpoint() {
-            Endpoint::Tcp(address) => Address::Tcp(address),
-            Endpoint::Unix(_) | Endpoint::Host { .. } => panic!("a private server listens on TCP"),
+        let address = address.unwrap_or_else(|| {
+            match if self.path.as_tls().is_some() { server.tls_endpoint() } else { server.tcp_endpoint() } {
+                Endpoint::Tcp(address) => Address::Tcp(address),
+                Endpoint::Unix(_) | Endpoint::Host { .. } => panic!("a private server listens on TCP"),
+            }
         });
         let context = self.path.as_tls().map(|path| {
             let mut settings = settings(path, server, &account);
@@ -97,6 +99,18 @@ impl Visitor {
                     Some(TlsStart::Eager) => postgres::Encryption::EagerTls,
                 },
                 channel_binding: postgres::ChannelBinding::Disabled,
+            })),
+            Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+                database: server.database().to_owned(),
+                mechanism: match self.auth {
+                    Auth::ScramSha1 => mongodb::Mechanism::ScramSha1,
+                    _ => mongodb::Mechanism::ScramSha256,
+                },
+                tls: match start {
+                    None => mongodb::Encryption::Plain,
+                    Some(_) => mongodb::Encryption::Tls,
+                },
+                ..mongodb::Login::new(&user, password)
             })),
         }
     }

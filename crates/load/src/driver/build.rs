@@ -1,4 +1,4 @@
-//! Makes a driver ready: compiles it on first use, or looks for its tool.
+//! Makes a driver ready: compiles or installs it on first use, or looks for its tool.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -14,14 +14,17 @@ use sha1::{Digest, Sha1};
 use super::adapter::DRIVE_COMMAND;
 use super::builtin;
 use super::error::Error;
-use super::file::{DriverFile, Recipe};
+use super::file::{DriverFile, How, Recipe};
 use super::find::{Driver, Origin, read};
 use super::placeholder::{Placeholder, Template};
+use super::python::{Obstacle, Python, add_sources, packages};
 use super::tool::Task;
 
 /// Only we may write to what we run.
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// What is looked for in PATH.
+const PYTHON: &str = "python3";
 /// So much of a compiler's words is shown.
 const MAX_REASON_CHARS: usize = 200;
 
@@ -38,7 +41,7 @@ enum Run {
 }
 
 impl Driver {
-    /// Makes the driver ready; compiles into `cache`, which may take seconds, where it was not done before.
+    /// Makes the driver ready; compiles or installs into `cache`, which may take seconds, where it was not done before.
     pub fn prepare(&self, cache: &Path) -> Result<Ready, Error> {
         let run = match self.file() {
             DriverFile::Tool(_) => match self.missing() {
@@ -46,11 +49,23 @@ impl Driver {
                 None => Run::Tool { driver: self.name().to_owned() },
             },
             DriverFile::Program(program) => {
-                let built = program.build.as_ref().map(|recipe| self.build(recipe, cache)).transpose()?;
+                let make = |recipe| self.build(recipe, cache, &self.maker(recipe)?);
+                let built = program.build.as_ref().map(make).transpose()?;
                 Run::Program(self.program(&program.command, built.as_deref())?)
             }
         };
         Ok(Ready { run })
+    }
+
+    /// What [`Self::prepare`] would install from a package index, and where: `pymongo 4.20.0 into …`. `None`: nothing.
+    pub fn installs(&self, cache: &Path) -> Option<String> {
+        let DriverFile::Program(program) = self.file() else { return None };
+        let recipe = program.build.as_ref()?;
+        let How::Python { requirements } = &recipe.how else { return None };
+        let sources = self.sources(recipe).ok()?;
+        let place = self.place(cache, &self.maker(recipe).ok()?, &sources);
+        let text = sources.iter().find(|(name, _)| name == requirements).map(|(_, text)| packages(text))?;
+        (!place.is_dir()).then(|| format!("{} into {}", text.join(", "), place.display()))
     }
 
     /// What is missing on this machine, as far as can be told without building anything.
@@ -61,8 +76,10 @@ impl Driver {
         };
         match self.file() {
             DriverFile::Tool(tool) => absent(&tool.program),
-            DriverFile::Program(program) if program.build.is_some() => absent("cc"),
-            DriverFile::Program(_) => None,
+            DriverFile::Program(program) => match &program.build.as_ref()?.how {
+                How::Shell(_) => absent("cc"),
+                How::Python { .. } => absent(PYTHON),
+            },
         }
     }
 
@@ -104,22 +121,40 @@ impl Driver {
         Ok(parts)
     }
 
-    fn build(&self, recipe: &Recipe, cache: &Path) -> Result<PathBuf, Error> {
+    fn maker<'a>(&self, recipe: &'a Recipe) -> Result<Maker<'a>, Error> {
+        match &recipe.how {
+            How::Shell(command) => Ok(Maker::Shell(command)),
+            How::Python { requirements } => {
+                let program =
+                    in_path(PYTHON).ok_or_else(|| self.lacks(&format!("{PYTHON} is not in PATH")))?;
+                let python = Python::at(program).map_err(|obstacle| self.hindered(obstacle))?;
+                Ok(Maker::Python(python, requirements))
+            }
+        }
+    }
+
+    fn place(&self, cache: &Path, maker: &Maker<'_>, sources: &[(String, String)]) -> PathBuf {
+        cache.join("drivers").join(format!("{}-{}", self.name(), key(maker.identity(), sources)))
+    }
+
+    fn build(&self, recipe: &Recipe, cache: &Path, maker: &Maker<'_>) -> Result<PathBuf, Error> {
         let sources = self.sources(recipe)?;
         let directory = cache.join("drivers");
         make_private(&directory)?;
-        let program = directory.join(format!("{}-{}", self.name(), key(&recipe.command, &sources)));
-        if program.is_file() {
-            return Ok(program);
+        let built = self.place(cache, maker, &sources);
+        if built.exists() {
+            return Ok(built);
         }
         let place = directory.join(format!(".{}-{}", self.name(), std::process::id()));
-        let built = self.compile(recipe, &sources, &place).and_then(|made| {
-            // Two runs that build the same at once put the same in its place.
-            fs::rename(&made, &program).map_err(Error::io("put in place", &program))
+        let made = self.make(maker, &sources, &place).and_then(|made| match fs::rename(&made, &built) {
+            Ok(()) => Ok(built.clone()),
+            // Two runs that build the same at once put the same in its place; a directory that is there stays.
+            Err(_) if built.exists() => Ok(built.clone()),
+            Err(error) => Err(Error::io("put in place", &built)(error)),
         });
         // What is left there is of no use to anybody; a failure to remove it is of no use either.
         let _ = fs::remove_dir_all(&place);
-        built.map(|()| program)
+        made
     }
 
     fn sources(&self, recipe: &Recipe) -> Result<Vec<(String, String)>, Error> {
@@ -133,25 +168,61 @@ impl Driver {
         recipe.sources.iter().map(|name| Ok((name.clone(), text(name)?))).collect()
     }
 
-    fn compile(&self, recipe: &Recipe, sources: &[(String, String)], place: &Path) -> Result<PathBuf, Error> {
+    /// Makes what is built in `place`, which nobody else knows; where it is then.
+    fn make(&self, maker: &Maker<'_>, sources: &[(String, String)], place: &Path) -> Result<PathBuf, Error> {
         let _ = fs::remove_dir_all(place);
         DirBuilder::new().mode(PRIVATE_DIRECTORY).create(place).map_err(Error::io("make", place))?;
-        for (name, text) in sources {
-            fs::write(place.join(name), text).map_err(Error::io("write", place.join(name)))?;
-        }
+        add_sources(place, sources)?;
         let output = place.join("built");
+        match maker {
+            Maker::Shell(command) => self.compile(command, place, &output)?,
+            Maker::Python(python, requirements) => {
+                let made = python.make(&output, &place.join(requirements));
+                made.map_err(|obstacle| self.hindered(obstacle))?;
+                add_sources(&output, sources)?;
+            }
+        }
+        Ok(output)
+    }
+
+    fn compile(&self, command: &str, place: &Path, output: &Path) -> Result<(), Error> {
         let compiler = Command::new("sh")
-            .args(["-eu", "-c", &recipe.command])
-            .env("OUTPUT", &output)
+            .args(["-eu", "-c", command])
+            .env("OUTPUT", output)
             .env("LC_ALL", "C")
             .current_dir(place)
             .stdin(Stdio::null())
             .output()
             .map_err(Error::io("run", "sh"))?;
         if compiler.status.success() && output.is_file() {
-            return Ok(output);
+            return Ok(());
         }
         Err(self.lacks(&first_complaint(&String::from_utf8_lossy(&compiler.stderr))))
+    }
+
+    fn hindered(&self, obstacle: Obstacle) -> Error {
+        match obstacle {
+            Obstacle::Missing(reason) => self.lacks(&reason),
+            Obstacle::Own(error) => error,
+        }
+    }
+}
+
+/// What makes a program of its sources.
+enum Maker<'a> {
+    /// A command for `sh`.
+    Shell(&'a str),
+    /// This Python, with the packages that the file of this name asks for.
+    Python(Python, &'a str),
+}
+
+impl Maker<'_> {
+    /// What makes one differ from another.
+    fn identity(&self) -> &str {
+        match self {
+            Self::Shell(command) => command,
+            Self::Python(python, _) => python.identity(),
+        }
     }
 }
 
@@ -206,10 +277,10 @@ fn make_private(directory: &Path) -> Result<(), Error> {
 }
 
 /// Everything that makes one program differ from another.
-fn key(command: &str, sources: &[(String, String)]) -> String {
+fn key(maker: &str, sources: &[(String, String)]) -> String {
     let mut digest = Sha1::new();
     let parts = sources.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]);
-    for part in [command, env::consts::ARCH].into_iter().chain(parts) {
+    for part in [maker, env::consts::ARCH].into_iter().chain(parts) {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
@@ -237,6 +308,8 @@ pub(super) fn in_path(program: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use ciphertoll_model::ycsb;
+
     use super::*;
 
     fn program(build: &str) -> Driver {
@@ -269,6 +342,93 @@ mod tests {
             driver.prepare(cache.path()).unwrap_err().to_string(),
             "driver mine needs a miracle: x.c:1: fatal error: libpq-fe.h: gone"
         );
+    }
+
+    /// A Python that writes down what it is asked for.
+    fn fake_python(directory: &Path, pip: &str) -> Python {
+        use std::os::unix::fs::PermissionsExt;
+        let program = directory.join("python3");
+        let script = format!(
+            "#!/bin/sh\necho \"$*\" >>{0}/log\ncase \"$*\" in\n*sys.version_info*) echo fake 3 ;;\n\
+             *venv*) mkdir -p \"$4/bin\" && cp \"$0\" \"$4/bin/python3\" ;;\n*pip*) {pip} ;;\nesac\n",
+            directory.display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        Python::at(program).unwrap()
+    }
+
+    fn in_python() -> Driver {
+        let text = "kind = \"program\"\nabout = \"a test\"\ncommand = [\"{build}/bin/python3\"]\n[build]\n\
+                    sources = [\"pymongo.py\"]\npython = \"pymongo.requirements.txt\"\nneeds = \"Python\"\n\
+                    [can]\nengines = [\"ferretdb\"]\npaths = [\"plain\"]\n";
+        Driver::parse("mine", Origin::BuiltIn, text).unwrap()
+    }
+
+    fn build_with(driver: &Driver, cache: &Path, python: Python) -> Result<PathBuf, Error> {
+        let DriverFile::Program(program) = driver.file() else { panic!("a program") };
+        let recipe = program.build.as_ref().unwrap();
+        let How::Python { requirements } = &recipe.how else { panic!("of Python's") };
+        driver.build(recipe, cache, &Maker::Python(python, requirements))
+    }
+
+    #[test]
+    fn an_environment_is_made_once_with_packages_that_are_pinned() {
+        let cache = tempfile::tempdir().unwrap();
+        let driver = in_python();
+        let built = [(); 2].map(|()| {
+            let python = fake_python(cache.path(), "true");
+            build_with(&driver, cache.path(), python).unwrap()
+        });
+        assert_eq!(built[0], built[1]);
+        assert!(built[0].join("bin/python3").is_file() && built[0].join("pymongo.py").is_file());
+        assert_eq!(fs::read_dir(cache.path().join("drivers")).unwrap().count(), 1);
+        let log = fs::read_to_string(cache.path().join("log")).unwrap();
+        let installs: Vec<&str> = log.lines().filter(|line| line.contains("pip")).collect();
+        let [install] = installs[..] else { panic!("{log}") };
+        assert!(install.contains("--require-hashes --only-binary :all:"), "{install}");
+        assert!(install.ends_with("pymongo.requirements.txt"), "{install}");
+    }
+
+    #[test]
+    fn half_an_environment_is_none() {
+        let cache = tempfile::tempdir().unwrap();
+        let python = fake_python(cache.path(), "echo 'ERROR: No space left on device' >&2; exit 1");
+        let error = build_with(&in_python(), cache.path(), python).unwrap_err().to_string();
+        assert_eq!(error, "driver mine needs Python: No space left on device");
+        assert_eq!(fs::read_dir(cache.path().join("drivers")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_would_be_installed_is_told_until_it_is() {
+        let cache = tempfile::tempdir().unwrap();
+        let driver = super::super::find("pymongo").unwrap();
+        if in_path(PYTHON).is_none() {
+            return;
+        }
+        let told = driver.installs(cache.path()).unwrap();
+        assert!(told.starts_with("pymongo 4.20.0, dnspython 2.9.2 into "), "{told}");
+        let (_, place) = told.split_once(" into ").unwrap();
+        fs::create_dir_all(place).unwrap();
+        assert_eq!(driver.installs(cache.path()), None);
+        assert_eq!(program("true").installs(cache.path()), None);
+    }
+
+    /// The keys that the driver asks for are those that are loaded.
+    #[test]
+    fn pymongos_driver_draws_as_we_do() {
+        let Some(python) = in_path(PYTHON) else { return };
+        let numbers = [0, 1, 999_999, u64::from(u32::MAX), u64::MAX];
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../drivers/pymongo.py");
+        let mut command = Command::new(python);
+        command.args([script, "--self-test"]).args(numbers.map(|number| number.to_string()));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let keys = numbers.map(|number| {
+            let (prefix, hash) = (ycsb::KEY_PREFIX, ycsb::key_hash(number));
+            format!("{prefix}{hash}\n")
+        });
+        assert_eq!(String::from_utf8_lossy(&output.stdout), keys.concat());
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! The drivers that are part of ciphertoll: their files and sources, embedded.
 
 /// Each built-in driver's name and file.
-pub(super) const DRIVERS: [(&str, &str); 5] = [
+pub(super) const DRIVERS: [(&str, &str); 6] = [
     ("libpq", include_str!("../../../../drivers/libpq.toml")),
     ("libmariadb", include_str!("../../../../drivers/libmariadb.toml")),
     ("pgbench", include_str!("../../../../drivers/pgbench.toml")),
     ("sysbench", include_str!("../../../../drivers/sysbench.toml")),
     ("mysqlslap", include_str!("../../../../drivers/mysqlslap.toml")),
+    ("pymongo", include_str!("../../../../drivers/pymongo.toml")),
 ];
 
-/// Each source that a built-in driver is compiled from.
-const SOURCES: [(&str, &str); 10] = [
+/// Each source that a built-in driver is made from.
+const SOURCES: [(&str, &str); 12] = [
     ("libpq.c", include_str!("../../../../drivers/libpq.c")),
     ("libmariadb.c", include_str!("../../../../drivers/libmariadb.c")),
     ("load.c", include_str!("../../../../drivers/load.c")),
@@ -21,6 +22,8 @@ const SOURCES: [(&str, &str); 10] = [
     ("draw.h", include_str!("../../../../drivers/draw.h")),
     ("message.c", include_str!("../../../../drivers/message.c")),
     ("message.h", include_str!("../../../../drivers/message.h")),
+    ("pymongo.py", include_str!("../../../../drivers/pymongo.py")),
+    ("pymongo.requirements.txt", include_str!("../../../../drivers/pymongo.requirements.txt")),
 ];
 
 /// The text of a source that is built in.

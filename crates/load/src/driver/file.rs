@@ -34,12 +34,52 @@ pub struct ProgramFile {
 
 /// How a program is made from its sources.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "RecipeTable")]
 pub(super) struct Recipe {
     pub(super) sources: Vec<String>,
-    /// For `sh`, in a directory with the sources; what it makes goes to `$OUTPUT`.
-    pub(super) command: String,
+    pub(super) how: How,
     pub(super) needs: String,
+}
+
+/// What makes a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// For `sh`, in a directory with the sources; what it makes goes to `$OUTPUT`.
+    Shell(String),
+    /// A virtual environment of Python's with the packages that this file names, and the sources beside it.
+    Python {
+        /// pip's requirements, with hashes; one of the sources.
+        requirements: String,
+    },
+}
+
+/// `[build]` as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecipeTable {
+    sources: Vec<String>,
+    command: Option<String>,
+    python: Option<String>,
+    needs: String,
+}
+
+impl TryFrom<RecipeTable> for Recipe {
+    type Error = &'static str;
+
+    fn try_from(table: RecipeTable) -> Result<Self, Self::Error> {
+        let RecipeTable { mut sources, command, python, needs } = table;
+        let how = match (command, python) {
+            (Some(command), None) => How::Shell(command),
+            (None, Some(requirements)) => {
+                if !sources.contains(&requirements) {
+                    sources.push(requirements.clone());
+                }
+                How::Python { requirements }
+            }
+            _ => return Err("[build] has either `command` or `python`"),
+        };
+        Ok(Self { sources, how, needs })
+    }
 }
 
 /// What a program can do.
@@ -154,6 +194,7 @@ pub(super) enum AuthKind {
     Trust,
     Scram,
     ScramPlus,
+    ScramSha1,
     Md5,
     Native,
     CachingSha2,
@@ -296,6 +337,7 @@ impl AuthKind {
             Auth::Trust => Self::Trust,
             Auth::Scram { binding: ChannelBinding::Unbound, .. } => Self::Scram,
             Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. } => Self::ScramPlus,
+            Auth::ScramSha1 => Self::ScramSha1,
             Auth::Md5 => Self::Md5,
             Auth::Native => Self::Native,
             Auth::CachingSha2 => Self::CachingSha2,
@@ -311,6 +353,7 @@ impl AuthKind {
             Self::Trust => "trust",
             Self::Scram => "scram",
             Self::ScramPlus => "scram-plus",
+            Self::ScramSha1 => "scram-sha1",
             Self::Md5 => "md5",
             Self::Native => "native",
             Self::CachingSha2 => "caching-sha2",
@@ -366,6 +409,30 @@ mod tests {
         wrong("files.options", "files.\"../options\"", "no name of a file beside the others");
         wrong("unit = \"s\"", "unit = \"h\"", "h");
         wrong("kind = \"tool\"", "kind = \"tol\"", "tol");
+    }
+
+    #[test]
+    fn a_program_is_made_in_one_way() {
+        let text = |build: &str| {
+            format!(
+                "kind = \"program\"\nabout = \"x\"\ncommand = [\"{{build}}/bin/python3\"]\n[build]\nsources = [\"x.py\"]\n\
+                 needs = \"x\"\n{build}\n[can]\nengines = [\"ferretdb\"]\npaths = [\"plain\"]\n"
+            )
+        };
+        let DriverFile::Program(program) = DriverFile::parse(&text("python = \"x.txt\"")).unwrap() else {
+            panic!("a program");
+        };
+        let recipe = program.build.unwrap();
+        assert_eq!(recipe.how, How::Python { requirements: "x.txt".to_owned() });
+        assert_eq!(recipe.sources, ["x.py", "x.txt"]);
+        let wrong = |build: &str, words: &str| {
+            let error = DriverFile::parse(&text(build)).unwrap_err();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        };
+        wrong("", "either `command` or `python`");
+        wrong("command = \"x\"\npython = \"x.txt\"", "either `command` or `python`");
+        wrong("python = \"../x.txt\"", "no name of a file beside the others");
+        wrong("pyton = \"x.txt\"", "pyton");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod find;
 mod output;
 mod placeholder;
 mod possible;
+mod python;
 mod tool;
 
 pub use adapter::{DRIVE_COMMAND, run_drive_process};

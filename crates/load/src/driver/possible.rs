@@ -213,4 +213,37 @@ mod tests {
         expected("pgbench", direct, "without a word");
         assert_eq!(reason("libpq", direct), None);
     }
+
+    #[test]
+    fn pymongo_finds_documents() {
+        let documents = |facts: &mut Facts| {
+            facts.engine = Engine::FerretDb;
+            facts.auth = Auth::default_of(Engine::FerretDb);
+            facts.workload = Workload::FindOne;
+            facts.path = level("tls1.3-p256");
+            facts.ctx = Some(Ctx::PerConnect);
+        };
+        assert_eq!(reason("pymongo", documents), None);
+        for workload in ["connect", "connect-query", "first-query"] {
+            let change = |facts: &mut Facts| {
+                documents(facts);
+                facts.workload = level(workload);
+            };
+            assert_eq!(reason("pymongo", change), None, "{workload}");
+        }
+        let expected = |change: fn(&mut Facts), words: &str| {
+            let all = |facts: &mut Facts| {
+                documents(facts);
+                change(facts);
+            };
+            let said = reason("pymongo", all).unwrap();
+            assert!(said.contains(words), "{said}");
+        };
+        expected(|facts| facts.workload = level("ycsb-a"), "it does find-one");
+        expected(|facts| facts.engine = Engine::Postgres, "cannot do server postgres");
+        expected(|facts| facts.path = Path::Unix, "connects by TCP");
+        expected(|facts| facts.ctx = Some(Ctx::Shared), "with each client");
+        expected(|facts| facts.pace = level("100/s"), "cannot do pace 100/s");
+        expected(|facts| facts.auth = Auth::Md5, "cannot do auth md5");
+    }
 }

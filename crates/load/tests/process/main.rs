@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
 #![expect(clippy::print_stdout, reason = "in place of the harness that this program cannot have")]
 
+mod ferretdb;
 mod mariadb;
 mod served;
 
@@ -28,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Never waited for: every trial here is over before.
 const WINDOW_NS: u64 = 15_000_000_000;
 
-const TESTS: [(&str, fn()); 15] = [
+const TESTS: [(&str, fn()); 21] = [
     ("a_specification_that_is_none", a_specification_that_is_none),
     ("a_password_that_cannot_be_read", a_password_that_cannot_be_read),
     ("an_authority_that_cannot_be_read", an_authority_that_cannot_be_read),
@@ -44,6 +45,12 @@ const TESTS: [(&str, fn()); 15] = [
     ("an_open_loop_keeps_its_rate", served::an_open_loop_keeps_its_rate),
     ("an_open_loop_sees_a_stall", served::an_open_loop_sees_a_stall),
     ("a_closed_loop_sees_it_once", served::a_closed_loop_sees_it_once),
+    ("documents::every_workload_runs", ferretdb::every_workload_runs),
+    ("documents::connects_are_made_of_phases", ferretdb::connects_are_made_of_phases),
+    ("documents::what_is_inserted_is_there", ferretdb::what_is_inserted_is_there),
+    ("documents::a_record_that_is_not_there", ferretdb::a_record_that_is_not_there),
+    ("documents::a_wrong_password", ferretdb::a_wrong_password),
+    ("documents::a_login_waits", ferretdb::a_login_waits_as_often_as_the_model_says),
 ];
 
 fn main() -> ExitCode {
@@ -107,6 +114,14 @@ fn tls() -> TlsSpec {
         library: TlsLibrary::OpenSsl,
         identity: None,
     }
+}
+
+/// Where a program is that a test starts.
+fn find(program: &str) -> Option<PathBuf> {
+    let places = env::var_os("PATH")?;
+    let mut places: Vec<_> = env::split_paths(&places).collect();
+    places.push(PathBuf::from("/usr/sbin"));
+    places.into_iter().map(|place| place.join(program)).find(|path| path.is_file())
 }
 
 /// What `workload` is in MariaDB, in a small table.

@@ -12,6 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
 use tempfile::TempDir;
 
+use crate::find;
+
 /// A server that does not listen for longer will not.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -121,11 +123,4 @@ impl Drop for MariaDb {
 
 fn socket(directory: &Path) -> PathBuf {
     directory.join("socket")
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    let places = std::env::var_os("PATH")?;
-    let mut places: Vec<_> = std::env::split_paths(&places).collect();
-    places.push(PathBuf::from("/usr/sbin"));
-    places.into_iter().map(|place| place.join(program)).find(|path| path.is_file())
 }

@@ -17,6 +17,8 @@ pub enum Auth {
         /// Whether the proof is bound to the TLS channel.
         binding: ChannelBinding,
     },
+    /// SCRAM-SHA-1, `MongoDB`'s older one; of how many iterations is for the server to say.
+    ScramSha1,
     /// `PostgreSQL`'s salted MD5.
     Md5,
     /// `mysql_native_password`.
@@ -49,6 +51,10 @@ pub enum ChannelBinding {
 impl Iterations {
     /// What `PostgreSQL` stores unless told otherwise.
     pub const POSTGRES_DEFAULT: Self = Self(4096);
+    /// What `MongoDB` and `FerretDB` store unless told otherwise.
+    pub const MONGODB_DEFAULT: Self = Self(15_000);
+    /// The least that `MongoDB` stores.
+    const MONGODB_LEAST: Self = Self(5_000);
     /// More than anybody waits for.
     const MAX: u32 = 10_000_000;
 
@@ -65,10 +71,11 @@ impl Iterations {
 
 impl Auth {
     /// One of each kind, as help and errors list them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Trust,
         Self::scram(Iterations::POSTGRES_DEFAULT),
         Self::scram(Iterations(1)),
+        Self::ScramSha1,
         Self::Md5,
         Self::Native,
         Self::CachingSha2,
@@ -89,6 +96,7 @@ impl Auth {
             Engine::MariaDb => Self::Native,
             Engine::MySql => Self::CachingSha2,
             Engine::Postgres => Self::scram(Iterations::POSTGRES_DEFAULT),
+            Engine::MongoDb | Engine::FerretDb => Self::scram(Iterations::MONGODB_DEFAULT),
         }
     }
 
@@ -97,18 +105,47 @@ impl Auth {
     pub fn impossible(self, engine: Engine, path: Path) -> Option<String> {
         let engine_name = engine.display_name();
         match (self, engine) {
-            (Self::CachingSha2, Engine::MariaDb | Engine::Postgres) => {
+            (Self::CachingSha2, Engine::MariaDb | Engine::Postgres | Engine::MongoDb | Engine::FerretDb) => {
                 Some(format!("{engine_name} has no caching_sha2_password: it is MySQL's"))
             }
-            (Self::Native, Engine::Postgres) => {
+            (Self::Native, Engine::Postgres | Engine::MongoDb | Engine::FerretDb) => {
                 Some(format!("{engine_name} has no {self}: it is MySQL's and MariaDB's"))
             }
-            (Self::Ed25519 | Self::Parsec, Engine::MySql | Engine::Postgres) => {
-                Some(format!("{engine_name} has no {self}: it is MariaDB's"))
+            (
+                Self::Ed25519 | Self::Parsec,
+                Engine::MySql | Engine::Postgres | Engine::MongoDb | Engine::FerretDb,
+            ) => Some(format!("{engine_name} has no {self}: it is MariaDB's")),
+            (Self::Scram { .. }, Engine::MariaDb | Engine::MySql) => {
+                Some(format!("{engine_name} has no {self}: it is PostgreSQL's and MongoDB's"))
             }
-            (Self::Scram { .. } | Self::Md5, Engine::MariaDb | Engine::MySql) => {
+            (Self::Md5, Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb) => {
                 Some(format!("{engine_name} has no {self}: it is PostgreSQL's"))
             }
+            (Self::ScramSha1, Engine::MariaDb | Engine::MySql | Engine::Postgres) => {
+                Some(format!("{engine_name} has no {self}: it is MongoDB's"))
+            }
+            (
+                Self::Scram { binding: ChannelBinding::ServerEndPoint, .. },
+                Engine::MongoDb | Engine::FerretDb,
+            ) => Some(format!("{engine_name} binds no proof to a TLS channel: that is PostgreSQL's")),
+            (Self::Scram { iterations, .. }, Engine::FerretDb)
+                if iterations != Iterations::MONGODB_DEFAULT =>
+            {
+                Some(format!(
+                    "{engine_name} stores keys of {} iterations, which cannot be chosen: {}",
+                    Iterations::MONGODB_DEFAULT.number(),
+                    Self::default_of(engine)
+                ))
+            }
+            (Self::Scram { iterations, .. }, Engine::MongoDb) if iterations < Iterations::MONGODB_LEAST => {
+                Some(format!(
+                    "{engine_name} stores keys of no fewer than {} iterations",
+                    Iterations::MONGODB_LEAST.number()
+                ))
+            }
+            (Self::Cert, Engine::FerretDb) => Some(format!(
+                "{engine_name} lets nobody in by a certificate (MONGODB-X509): that is MongoDB's"
+            )),
             (Self::Cert, _) if path.as_tls().is_none() => {
                 Some("a client certificate is shown in a TLS handshake, and this path has none".to_owned())
             }
@@ -131,6 +168,7 @@ impl fmt::Display for Auth {
                 };
             }
             Self::Trust => "trust",
+            Self::ScramSha1 => "scram-sha1",
             Self::Md5 => "md5",
             Self::Native => "native",
             Self::CachingSha2 => "caching-sha2",
@@ -148,7 +186,8 @@ impl FromStr for Auth {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let (name, mut modifiers) = split_modifiers(text);
-        let auth = match name.strip_prefix("scram-") {
+        let number = name.strip_prefix("scram-").filter(|number| *number != "sha1");
+        let auth = match number {
             Some(number) => Self::scram(parse_iterations(number, text)?),
             None => match_name(Factor::Auth, name, &Self::ALL, |auth| auth.to_string())?,
         };

@@ -21,11 +21,11 @@ pub use pace::{Pace, Percent};
 pub use path::{ClientCertificate, Path, Resumption, TlsLibrary, TlsPath, TlsStart};
 pub use plain::{AtRest, Clients, Ctx, Scale};
 pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
-pub use server::{Engine, ServerLevel};
+pub use server::{Engine, QueryLanguage, ServerLevel};
 pub use tls::{ChainLength, Group, ServerKey, Suite, TlsVersion};
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
 pub use url::{ServerUrl, TlsDemand, UrlError, UrlPlace, UrlTls, Verification};
-pub use workload::{Bytes, ConnectionUse, Dataset, Workload};
+pub use workload::{Bytes, ConnectionUse, Dataset, Workload, YcsbMix};
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -77,7 +77,8 @@ pub enum ClientCertificate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TlsStart {
-    /// The database's protocol asks for it first, as every driver does by default.
+    /// The database's protocol asks for it first, as every driver does by default. `MongoDB`'s has no word for it: there it
+    /// begins with the first byte.
     #[default]
     Requested,
     /// At once, named by ALPN: `PostgreSQL` 17 and later. Saves a round trip.

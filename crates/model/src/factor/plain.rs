@@ -108,6 +108,8 @@ pub struct Scale(u32);
 impl Scale {
     /// Small enough to load in a second, large enough not to live in one page.
     pub const DEFAULT: Self = Self(10_000);
+    /// As few as a server reads through in a moment.
+    pub const FEW: Self = Self(100);
     /// The most rows a template is filled with.
     pub const MAX: u32 = 100_000_000;
     /// Accounts of one of pgbench's branches.

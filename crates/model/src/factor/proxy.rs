@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::tls::told_as;
-use super::{Engine, Factor, LevelError, Path, ServerKey, TlsPath, TlsVersion, match_name};
+use super::{Engine, Factor, LevelError, Path, QueryLanguage, ServerKey, TlsPath, TlsVersion, match_name};
 
 /// A proxy that pools: in front of it the client speaks in the clear, on its own machine; behind it is TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +89,9 @@ impl ProxyProgram {
     /// Why it is nothing for servers of `engine`, if so.
     fn impossible(self, engine: Engine) -> Option<String> {
         let name = self.display_name();
+        if engine.query_language() == QueryLanguage::Documents {
+            return Some(format!("{name} does not speak {}'s protocol", Engine::MongoDb.display_name()));
+        }
         match (self, engine.is_mysql_family()) {
             (Self::Sidecar, _) | (Self::PgBouncer, false) | (Self::ProxySql | Self::MySqlRouter, true) => {
                 None
@@ -248,12 +251,16 @@ mod tests {
     #[test]
     fn each_program_has_its_protocol_and_its_versions() {
         let why = |text: &str, engine| proxy(text).impossible(engine);
-        for engine in Engine::ALL {
+        for engine in Engine::OF_ROWS {
             assert_eq!(why("proxy", engine), None, "{engine}");
             for other in ["pgbouncer", "proxysql", "mysqlrouter"] {
                 let fits = (other == "pgbouncer") != engine.is_mysql_family();
                 assert_eq!(why(other, engine).is_none(), fits, "{other} {engine}");
             }
+        }
+        for other in ["proxy", "pgbouncer", "proxysql", "mysqlrouter"] {
+            let reason = why(other, Engine::FerretDb).unwrap();
+            assert!(reason.ends_with(" does not speak MongoDB's protocol"), "{reason}");
         }
         let reason = why("pgbouncer", Engine::MariaDb).unwrap();
         assert!(reason.contains("MariaDB is for proxy, proxysql or mysqlrouter"), "{reason}");

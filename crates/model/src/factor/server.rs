@@ -15,11 +15,26 @@ pub enum Engine {
     MySql,
     /// `PostgreSQL`.
     Postgres,
+    /// `MongoDB`.
+    MongoDb,
+    /// `FerretDB`, which speaks `MongoDB`'s protocol and is not `MongoDB`.
+    FerretDb,
+}
+
+/// What a server is asked in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QueryLanguage {
+    /// SQL, of rows.
+    Sql,
+    /// `MongoDB`'s commands, of documents.
+    Documents,
 }
 
 impl Engine {
     /// Every engine.
-    pub const ALL: [Self; 3] = [Self::MariaDb, Self::MySql, Self::Postgres];
+    pub const ALL: [Self; 5] = [Self::MariaDb, Self::MySql, Self::Postgres, Self::MongoDb, Self::FerretDb];
+    /// Those that are asked in SQL.
+    pub const OF_ROWS: [Self; 3] = [Self::MariaDb, Self::MySql, Self::Postgres];
 
     /// As on the command line.
     pub fn label(self) -> &'static str {
@@ -27,6 +42,8 @@ impl Engine {
             Self::MariaDb => "mariadb",
             Self::MySql => "mysql",
             Self::Postgres => "postgres",
+            Self::MongoDb => "mongodb",
+            Self::FerretDb => "ferretdb",
         }
     }
 
@@ -36,6 +53,8 @@ impl Engine {
             Self::MariaDb => "MariaDB",
             Self::MySql => "MySQL",
             Self::Postgres => "PostgreSQL",
+            Self::MongoDb => "MongoDB",
+            Self::FerretDb => "FerretDB",
         }
     }
 
@@ -43,7 +62,20 @@ impl Engine {
     pub fn is_mysql_family(self) -> bool {
         match self {
             Self::MariaDb | Self::MySql => true,
-            Self::Postgres => false,
+            Self::Postgres | Self::MongoDb | Self::FerretDb => false,
+        }
+    }
+
+    /// Whether it speaks the protocol of `other`.
+    pub fn shares_protocol(self, other: Self) -> bool {
+        (self.is_mysql_family(), self.query_language()) == (other.is_mysql_family(), other.query_language())
+    }
+
+    /// What it is asked in.
+    pub fn query_language(self) -> QueryLanguage {
+        match self {
+            Self::MariaDb | Self::MySql | Self::Postgres => QueryLanguage::Sql,
+            Self::MongoDb | Self::FerretDb => QueryLanguage::Documents,
         }
     }
 }

@@ -11,13 +11,15 @@ use url::Url;
 use super::{Engine, as_text};
 use crate::trial::ClientIdentity;
 
-/// Schemes, and whose they are.
-const SCHEMES: [(&str, Engine); 4] = [
-    ("postgres", Engine::Postgres),
-    ("postgresql", Engine::Postgres),
-    ("mariadb", Engine::MariaDb),
-    ("mysql", Engine::MySql),
+/// Schemes, whose they are, and in which words the rest of a URL is.
+const SCHEMES: [(&str, Engine, &Words); 4] = [
+    ("postgres", Engine::Postgres, &POSTGRES),
+    ("postgresql", Engine::Postgres, &POSTGRES),
+    ("mariadb", Engine::MariaDb, &MYSQL),
+    ("mysql", Engine::MySql, &MYSQL),
 ];
+/// Schemes of servers that are not gone to yet: what answers there need not be `MongoDB`, and nothing loads its documents.
+const SCHEMES_OF_DOCUMENTS: [&str; 2] = ["mongodb", "mongodb+srv"];
 
 /// Where a server is, and how its clients come in. Prints as it was written, without a password.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,6 +102,9 @@ pub enum UrlError {
         /// Its scheme.
         scheme: String,
     },
+    /// A server of documents, which is only measured where it is started here.
+    #[error("{0}:// is not gone to yet: MongoDB and FerretDB are measured only where ciphertoll starts them")]
+    Documents(&'static str),
     /// It has a password where none may be.
     #[error("it has a password in it: take it out, and give it by CIPHERTOLL_PASSWORD or a password file")]
     Password,
@@ -144,7 +149,7 @@ impl ServerUrl {
     /// The same URL with the scheme of `engine`. Of one family only: the rest of a URL means the same there.
     #[must_use]
     pub fn spoken_by(&self, engine: Engine) -> Self {
-        let scheme = SCHEMES.iter().find(|(_, own)| *own == engine).map(|(scheme, _)| *scheme);
+        let scheme = SCHEMES.iter().find(|(_, own, _)| *own == engine).map(|(scheme, ..)| *scheme);
         let (Some(scheme), Some((_, rest))) = (scheme, self.text.split_once("://")) else {
             return self.clone();
         };
@@ -187,9 +192,14 @@ impl FromStr for ServerUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
+        // Before anything else: several hosts, each with its port, are no URL by the standard.
+        if let Some(scheme) = scheme_of_documents(text) {
+            return Err(UrlError::Documents(scheme));
+        }
         let url = Url::parse(text).map_err(|error| UrlError::Shape(error.to_string()))?;
-        let engine = SCHEMES.iter().find(|(scheme, _)| *scheme == url.scheme());
-        let (_, engine) = *engine.ok_or_else(|| UrlError::Scheme { scheme: url.scheme().to_owned() })?;
+        let known = SCHEMES.iter().find(|(scheme, ..)| *scheme == url.scheme());
+        let (_, engine, words) =
+            *known.ok_or_else(|| UrlError::Scheme { scheme: url.scheme().to_owned() })?;
         if url.password().is_some() {
             return Err(UrlError::Password);
         }
@@ -200,11 +210,11 @@ impl FromStr for ServerUrl {
         let database = decoded(url.path().trim_start_matches('/'), "database")?;
         let mut options = Options::default();
         for (name, value) in url.query_pairs() {
-            options.take(engine, &name, &value)?;
+            options.take(words, &name, &value)?;
         }
-        let port = url.port().unwrap_or(default_port(engine));
+        let port = url.port().unwrap_or(words.port);
         let place = match options.socket.take() {
-            Some(socket) => UrlPlace::Socket(socket_file(engine, socket, port)),
+            Some(socket) => UrlPlace::Socket((words.socket_file)(socket, port)),
             None => UrlPlace::Host { host: host_of(&url)?, port },
         };
         let database = Some(database).filter(|name| !name.is_empty());
@@ -231,21 +241,45 @@ struct Options {
     key_file: Option<PathBuf>,
 }
 
-/// The options of each engine's own clients.
-const POSTGRES_OPTIONS: [&str; 5] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "host"];
-const MYSQL_OPTIONS: [&str; 5] = ["ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket"];
+/// The words of an engine's own clients.
+struct Words {
+    /// Where it listens unless told otherwise.
+    port: u16,
+    /// What TLS is demanded with, the authority's file, the client's certificate and key, and the socket.
+    options: [&'static str; 5],
+    /// No TLS; TLS; TLS with a certificate of the authority's; and one with the server's name in it, too.
+    demands: [&'static str; 4],
+    /// What is said to another demand.
+    expected: &'static str,
+    /// The socket of what is told as one, and of the port.
+    socket_file: fn(PathBuf, u16) -> PathBuf,
+}
+
+const POSTGRES: Words = Words {
+    port: 5432,
+    options: ["sslmode", "sslrootcert", "sslcert", "sslkey", "host"],
+    demands: ["disable", "require", "verify-ca", "verify-full"],
+    expected: "leave it out to measure with TLS and without, or write disable, require, verify-ca or verify-full",
+    // libpq is told the directory, MySQL's clients the file.
+    socket_file: |directory, port| directory.join(format!(".s.PGSQL.{port}")),
+};
+
+const MYSQL: Words = Words {
+    port: 3306,
+    options: ["ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket"],
+    demands: ["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"],
+    expected: "leave it out to measure with TLS and without, or write DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY",
+    socket_file: |socket, _| socket,
+};
 
 impl Options {
-    fn take(&mut self, engine: Engine, name: &str, value: &str) -> Result<(), UrlError> {
-        let known = match engine {
-            Engine::Postgres => POSTGRES_OPTIONS,
-            Engine::MariaDb | Engine::MySql => MYSQL_OPTIONS,
-        };
+    fn take(&mut self, words: &Words, name: &str, value: &str) -> Result<(), UrlError> {
+        let known = words.options;
         let Some(which) = known.iter().position(|known| *known == name) else {
             return Err(UrlError::Option { option: name.to_owned(), known: known.join(", ") });
         };
         match which {
-            0 => self.demand = demand(engine, name, value)?,
+            0 => self.demand = demand(words, name, value)?,
             1 => self.ca_file = Some(value.into()),
             2 => self.certificate_file = Some(value.into()),
             3 => self.key_file = Some(value.into()),
@@ -265,39 +299,15 @@ impl Options {
     }
 }
 
-/// In the words of libpq and of MySQL's clients. Their *prefer* would hide what is measured.
-fn demand(engine: Engine, option: &str, value: &str) -> Result<TlsDemand, UrlError> {
-    let (words, expected) = match engine {
-        Engine::Postgres => (
-            ["disable", "require", "verify-ca", "verify-full"],
-            "leave it out to measure with TLS and without, or write disable, require, verify-ca or verify-full",
-        ),
-        Engine::MariaDb | Engine::MySql => (
-            ["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"],
-            "leave it out to measure with TLS and without, or write DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY",
-        ),
-    };
-    match words.iter().position(|word| word.eq_ignore_ascii_case(value)) {
+/// Their *prefer* would hide what is measured.
+fn demand(words: &Words, option: &str, value: &str) -> Result<TlsDemand, UrlError> {
+    let Words { demands, expected, .. } = words;
+    match demands.iter().position(|word| word.eq_ignore_ascii_case(value)) {
         Some(0) => Ok(TlsDemand::Never),
         Some(1) => Ok(TlsDemand::Always(Verification::Off)),
         Some(2) => Ok(TlsDemand::Always(Verification::Authority)),
         Some(_) => Ok(TlsDemand::Always(Verification::Full)),
         None => Err(UrlError::Value { option: option.to_owned(), value: value.to_owned(), expected }),
-    }
-}
-
-fn default_port(engine: Engine) -> u16 {
-    match engine {
-        Engine::Postgres => 5432,
-        Engine::MariaDb | Engine::MySql => 3306,
-    }
-}
-
-/// libpq is told the directory, MySQL's clients the file.
-fn socket_file(engine: Engine, socket: PathBuf, port: u16) -> PathBuf {
-    match engine {
-        Engine::Postgres => socket.join(format!(".s.PGSQL.{port}")),
-        Engine::MariaDb | Engine::MySql => socket,
     }
 }
 
@@ -313,7 +323,12 @@ fn decoded(text: &str, what: &'static str) -> Result<String, UrlError> {
 }
 
 fn schemes() -> String {
-    SCHEMES.map(|(scheme, _)| format!("{scheme}://")).join(", ")
+    SCHEMES.map(|(scheme, ..)| format!("{scheme}://")).join(", ")
+}
+
+fn scheme_of_documents(text: &str) -> Option<&'static str> {
+    let (scheme, _) = text.split_once("://")?;
+    SCHEMES_OF_DOCUMENTS.into_iter().find(|known| known.eq_ignore_ascii_case(scheme))
 }
 
 #[cfg(test)]
@@ -385,6 +400,19 @@ mod tests {
         assert!(!refused.to_string().contains("secret"));
         let (text, password) = ServerUrl::split_password("not a url");
         assert_eq!((text.as_str(), password), ("not a url", None));
+    }
+
+    #[test]
+    fn servers_of_documents_are_not_gone_to_yet() {
+        for text in [
+            "mongodb://a:secret@h/db",
+            "mongodb://a@h1:27017,h2:27018/?tls=true",
+            "MongoDB+SRV://a@h.example",
+        ] {
+            let refused = parse(text).unwrap_err();
+            assert!(matches!(refused, UrlError::Documents(_)), "{refused}");
+            assert!(!refused.to_string().contains("secret"));
+        }
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Factor, LevelError, as_text, match_name, split_modifiers, unknown_modifier};
+use super::{
+    Engine, Factor, LevelError, QueryLanguage, as_text, match_name, split_modifiers, unknown_modifier,
+};
 
 /// What one operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,8 +31,29 @@ pub enum Workload {
         /// Length of the value.
         bytes: Bytes,
     },
+    /// One document of YCSB's, read by its key, each equally likely.
+    FindOne,
+    /// One operation of a core workload of YCSB's.
+    Ycsb(YcsbMix),
     /// The statement that was asked for, as text.
     Query,
+}
+
+/// YCSB's core workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum YcsbMix {
+    /// Half reads, half updates of one field.
+    A,
+    /// 95 % reads, the rest updates.
+    B,
+    /// Reads only.
+    C,
+    /// 95 % reads of what was inserted lately, the rest inserts.
+    D,
+    /// 95 % scans of up to 100 documents, the rest inserts.
+    E,
+    /// Half reads, half reads with an update of what was read.
+    F,
 }
 
 /// A number of bytes, 1 to 1 GiB, printed in the largest unit that divides it: `300`, `16k`, `1m`.
@@ -53,6 +76,36 @@ pub enum Dataset {
     Sysbench,
     /// pgbench's accounts, branches, tellers and history.
     Pgbench,
+    /// YCSB's `usertable`.
+    Ycsb,
+}
+
+impl YcsbMix {
+    /// Every one.
+    pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
+
+    /// What YCSB calls it.
+    pub fn letter(self) -> char {
+        match self {
+            Self::A => 'A',
+            Self::B => 'B',
+            Self::C => 'C',
+            Self::D => 'D',
+            Self::E => 'E',
+            Self::F => 'F',
+        }
+    }
+
+    fn workload_name(self) -> &'static str {
+        match self {
+            Self::A => "ycsb-a",
+            Self::B => "ycsb-b",
+            Self::C => "ycsb-c",
+            Self::D => "ycsb-d",
+            Self::E => "ycsb-e",
+            Self::F => "ycsb-f",
+        }
+    }
 }
 
 impl Bytes {
@@ -80,7 +133,7 @@ impl Bytes {
 
 impl Workload {
     /// Every workload, a bulk read with its default size.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 17] = [
         Self::Connect,
         Self::ConnectQuery,
         Self::FirstQuery,
@@ -90,6 +143,13 @@ impl Workload {
         Self::OltpReadOnly,
         Self::OltpReadWrite,
         Self::BulkRead { bytes: Bytes::DEFAULT },
+        Self::FindOne,
+        Self::Ycsb(YcsbMix::A),
+        Self::Ycsb(YcsbMix::B),
+        Self::Ycsb(YcsbMix::C),
+        Self::Ycsb(YcsbMix::D),
+        Self::Ycsb(YcsbMix::E),
+        Self::Ycsb(YcsbMix::F),
         Self::Query,
     ];
 
@@ -105,6 +165,8 @@ impl Workload {
             Self::OltpReadOnly => "oltp-read-only",
             Self::OltpReadWrite => "oltp-read-write",
             Self::BulkRead { .. } => "bulk-read",
+            Self::FindOne => "find-one",
+            Self::Ycsb(mix) => mix.workload_name(),
             Self::Query => "query",
         }
     }
@@ -119,18 +181,49 @@ impl Workload {
             | Self::OltpReadOnly
             | Self::OltpReadWrite
             | Self::BulkRead { .. }
+            | Self::FindOne
+            | Self::Ycsb(_)
             | Self::Query => ConnectionUse::Pooled,
         }
     }
 
     /// Whether it changes rows, so that pages are written and rows move.
     pub fn writes(self) -> bool {
-        matches!(self, Self::TpcbLike | Self::OltpReadWrite)
+        match self {
+            Self::TpcbLike | Self::OltpReadWrite => true,
+            Self::Ycsb(mix) => mix != YcsbMix::C,
+            _ => false,
+        }
     }
 
-    /// The tables it needs, if any.
-    pub fn dataset(self) -> Option<Dataset> {
+    /// Why it is nothing for servers of `engine`, if so.
+    pub fn impossible(self, engine: Engine) -> Option<String> {
+        let name = engine.display_name();
+        match (self, engine.query_language()) {
+            (Self::FindOne | Self::Ycsb(_), QueryLanguage::Sql) => {
+                Some(format!("{self} reads documents, and {name} is asked in SQL"))
+            }
+            (
+                Self::PointSelect
+                | Self::SelectOnly
+                | Self::TpcbLike
+                | Self::OltpReadOnly
+                | Self::OltpReadWrite
+                | Self::BulkRead { .. },
+                QueryLanguage::Documents,
+            ) => Some(format!("{self} is asked in SQL, which {name} does not have")),
+            _ => None,
+        }
+    }
+
+    /// The tables it needs on `engine`, if any. Where documents are asked for, a first query is for one, as a driver's
+    /// user would have it.
+    pub fn dataset(self, engine: Engine) -> Option<Dataset> {
         match self {
+            Self::ConnectQuery | Self::FirstQuery if engine.query_language() == QueryLanguage::Documents => {
+                Some(Dataset::Ycsb)
+            }
+            Self::FindOne | Self::Ycsb(_) => Some(Dataset::Ycsb),
             Self::Connect | Self::ConnectQuery | Self::BulkRead { .. } | Self::Query => None,
             Self::FirstQuery | Self::PointSelect | Self::OltpReadOnly | Self::OltpReadWrite => {
                 Some(Dataset::Sysbench)

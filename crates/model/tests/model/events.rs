@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ciphertoll_model::{
-    AddressFamily, Arm, Auth, CellId, ClientIdentity, Ctx, Draw, Ending, Endpoint, Engine, Environment,
-    ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime, LatencySummary, Leg, LegCount,
-    LoadMessage, LookDecision, Metric, Namespace, Observation, Phase, Resumption, Script, SignatureTime,
-    Skipped, Stamped, Statement, StatementProtocol, Step, Strength, TlsLibrary, TlsSpec, TlsStart,
-    TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, VoidReason, Work,
+    AddressFamily, Arm, Auth, Branch, CellId, ClientIdentity, Ctx, Draw, Ending, Endpoint, Engine,
+    Environment, ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime, LatencySummary, Leg,
+    LegCount, LoadMessage, LookDecision, Metric, Namespace, Observation, Phase, Resumption, Script,
+    SignatureTime, Skipped, Stamped, Statement, StatementProtocol, Step, Strength, TlsLibrary, TlsSpec,
+    TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, VoidReason, Work,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -183,6 +183,11 @@ fn draw() -> impl Strategy<Value = Draw> {
         any::<[i64; 2]>().prop_map(|[first, last]| Draw::Special { first, last }),
         (any::<u16>(), any::<i64>()).prop_map(|(of, by)| Draw::Offset { of: usize::from(of), by }),
         any::<u8>().prop_map(|groups| Draw::DigitGroups { groups }),
+        any::<[i64; 2]>().prop_map(|[first, last]| Draw::ScrambledZipfian { first, last }),
+        Just(Draw::Insert),
+        any::<i64>().prop_map(|loaded| Draw::Latest { loaded }),
+        any::<u16>().prop_map(|of| Draw::YcsbKey { of: usize::from(of) }),
+        any::<u16>().prop_map(|bytes| Draw::Printable { bytes }),
     ]
 }
 
@@ -197,12 +202,16 @@ fn script() -> impl Strategy<Value = Script> {
             .prop_map(|(statement, parameters)| Step { statement, parameters }),
         0..3,
     );
+    let branches = (any::<u32>(), steps.clone(), any::<u64>())
+        .prop_map(|(weight, steps, min_row_bytes)| Branch { weight, steps, min_row_bytes });
+    let branches = prop::collection::vec(branches, 0..3);
     let retry_on = prop::collection::vec(any::<String>(), 0..2);
-    (statements, prop::collection::vec(draw(), 0..4), steps, retry_on).prop_map(
-        |(statements, variables, steps, retry_on)| Script {
+    (statements, prop::collection::vec(draw(), 0..4), steps, branches, retry_on).prop_map(
+        |(statements, variables, steps, branches, retry_on)| Script {
             statements,
             variables,
             steps,
+            branches,
             retry_on,
             ..Script::default()
         },

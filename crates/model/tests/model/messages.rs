@@ -60,9 +60,10 @@ fn of_names() {
     tells::<Ctx>("share", "unknown ctx \"share\"; did you mean \"shared\"?");
     tells::<Workload>("conect", "unknown workload \"conect\"; did you mean \"connect\"?");
     tells::<Workload>("point-selct", "unknown workload \"point-selct\"; did you mean \"point-select\"?");
+    tells::<Workload>("find-on", "unknown workload \"find-on\"; did you mean \"find-one\"?");
     tells::<Workload>(
-        "ycsb-a",
-        "unknown workload \"ycsb-a\"; it is one of: connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only, oltp-read-write, bulk-read, query",
+        "hammerdb",
+        "unknown workload \"hammerdb\"; it is one of: connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only, oltp-read-write, bulk-read, find-one, ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, query",
     );
 }
 
@@ -70,7 +71,10 @@ fn of_names() {
 fn of_servers() {
     tells::<ServerLevel>("maria", "unknown server \"maria\"; did you mean \"mariadb\"?");
     tells::<ServerLevel>("postgre", "unknown server \"postgre\"; did you mean \"postgres\"?");
-    tells::<ServerLevel>("oracle", "unknown server \"oracle\"; it is one of: mariadb, mysql, postgres");
+    tells::<ServerLevel>(
+        "oracle",
+        "unknown server \"oracle\"; it is one of: mariadb, mysql, postgres, mongodb, ferretdb",
+    );
     tells::<ServerLevel>(
         "mariadb-ten",
         "server \"mariadb-ten\" is out of range: a version such as 10.11 after -",

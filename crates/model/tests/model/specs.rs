@@ -98,6 +98,25 @@ fn quick_measures_connects_and_reads() {
     assert_eq!(plan.servers(), [&ServerLevel::of(Engine::MariaDb)]);
 }
 
+#[test]
+fn quick_reads_documents_where_rows_are_none() {
+    let servers = [Engine::Postgres, Engine::FerretDb].map(ServerLevel::of);
+    let plan = Plan::new(&Spec::quick_with_sidecar(&servers[1..]), 1).unwrap();
+    let ids: Vec<String> = plan.cells.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(ids.join("\n"), @r"
+    ferretdb/plain/scram-15000/-/native/local/none/connect/1/100
+    ferretdb/tls1.3-p256/scram-15000/per-connect/native/local/none/connect/1/100
+    ferretdb/tls1.2-p256/scram-15000/per-connect/native/local/none/connect/1/100
+    ferretdb/plain/trust/-/native/local/none/connect/1/100
+    ferretdb/plain/scram-15000/-/native/local/none/find-one/8/100
+    ferretdb/tls1.3-p256/scram-15000/per-connect/native/local/none/find-one/8/100
+    ferretdb/tls1.2-p256/scram-15000/per-connect/native/local/none/find-one/8/100
+    ");
+    assert_eq!(plan.skipped, []);
+    let mixed = Plan::new(&Spec::quick(&servers), 1).unwrap();
+    assert_eq!((mixed.cells.len(), mixed.skipped.len()), (14, 0));
+}
+
 /// What cannot be read back is not printed, either: every error is one line.
 #[test]
 fn errors_have_one_line() {

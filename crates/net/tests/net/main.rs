@@ -9,6 +9,7 @@ mod edges;
 mod endings;
 mod hosts;
 mod login;
+mod mongodb;
 mod negotiated;
 mod phases;
 mod postgres;

@@ -257,6 +257,11 @@ impl Peer {
             Ok(packet) if packet == [1, 0, 0, 0, COM_QUIT] => {}
             _ => return Goodbye::Abrupt,
         }
+        self.end()
+    }
+
+    /// Reads the end of a protocol that has no word for goodbye.
+    pub(crate) fn end(mut self) -> Goodbye {
         let mut rest = [0];
         let orderly = match &mut self.stream {
             Stream::Plain(wire) => wire.read(&mut rest).unwrap() == 0,

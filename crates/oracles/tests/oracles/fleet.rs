@@ -67,7 +67,7 @@ fn builds() -> Vec<Build> {
             builds.push(build);
         }
     };
-    for engine in Engine::ALL {
+    for engine in Engine::OF_ROWS {
         match find(&ServerLevel::of(engine)) {
             Ok(build) => add(build),
             Err(error) => say(&format!("skipped: {error}")),
@@ -90,6 +90,7 @@ fn series(engine: Engine) -> &'static [&'static str] {
         Engine::MariaDb => &MARIADB_SERIES,
         Engine::MySql => &MYSQL_SERIES,
         Engine::Postgres => &POSTGRES_SERIES,
+        Engine::MongoDb | Engine::FerretDb => &[],
     }
 }
 

@@ -123,7 +123,7 @@ fn login(visit: &Visit) -> Login {
             database,
             plugin: match engine {
                 Engine::MySql => mysql::Plugin::CachingSha2Password,
-                Engine::MariaDb | Engine::Postgres => mysql::Plugin::default(),
+                _ => mysql::Plugin::default(),
             },
             encryption: if visit.tls.is_some() { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
             transport: match visit.address {
@@ -145,6 +145,7 @@ fn login(visit: &Visit) -> Login {
                 ChannelBinding::ServerEndPoint => postgres::ChannelBinding::Required,
             },
         })),
+        engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
     }
 }
 

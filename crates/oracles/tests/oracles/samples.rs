@@ -35,6 +35,7 @@ pub(crate) fn written_by_one_and_read_by_the_other(site: &mut Site) {
     let (text, bytes) = match engine {
         Engine::MariaDb | Engine::MySql => ("TEXT CHARACTER SET utf8mb4", "LONGBLOB"),
         Engine::Postgres => ("TEXT", "BYTEA"),
+        engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
     };
     let create =
         format!("CREATE TABLE samples (id BIGINT PRIMARY KEY, n BIGINT, word {text}, bytes {bytes})");
@@ -42,6 +43,7 @@ pub(crate) fn written_by_one_and_read_by_the_other(site: &mut Site) {
     let insert = match engine {
         Engine::MariaDb | Engine::MySql => "INSERT INTO samples VALUES (?, ?, ?, ?)",
         Engine::Postgres => "INSERT INTO samples VALUES ($1, $2, $3, $4)",
+        engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
     };
     let samples = samples();
     let (mut bare, mut oracle) = (Bare::connect(&site.plain()), site.oracle());
@@ -77,6 +79,7 @@ pub(crate) fn many_parameters(site: &mut Site) {
         .map(|number| match engine {
             Engine::MariaDb | Engine::MySql => "?".to_owned(),
             Engine::Postgres => format!("${number}"),
+            engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
         })
         .collect();
     let mut bare = Bare::connect(&site.plain());
@@ -140,5 +143,6 @@ fn literal(engine: Engine, bytes: &[u8]) -> Vec<u8> {
             }
             text.into_bytes()
         }
+        engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
     }
 }

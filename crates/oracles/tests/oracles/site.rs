@@ -90,6 +90,7 @@ impl Site {
         let user = match self.server.engine() {
             Engine::MariaDb | Engine::MySql => MYSQL_FAMILY_CONTROL,
             Engine::Postgres => POSTGRES_CONTROL,
+            engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
         };
         Visit { user: user.to_owned(), ..self.visit(Path::Unix, Auth::default_of(self.server.engine())) }
     }

@@ -28,7 +28,8 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     }
     drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
     drawing.advance(16.0);
-    drawing.key(Phase::ALL.into_iter().filter(|phase| happens(stratum, *phase)).map(swatch));
+    let phases = Phase::in_order_of(stratum.cell().treatment.server.engine);
+    drawing.key(phases.into_iter().filter(|phase| happens(stratum, *phase)).map(swatch));
     let heading = "Where the time of a connect goes".to_owned();
     let description = format!(
         "Stacked bars, one for each path, of the mean time of each phase. Totals: {}.",
@@ -55,7 +56,7 @@ fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit:
     /// Bold letters are wider.
     const BOLD: f64 = 1.08;
     let mut spent = 0.0;
-    for phase in Phase::ALL {
+    for phase in Phase::in_order_of(cell.cell.treatment.server.engine) {
         let metric = Metric::of_phase(phase);
         let Some(estimate) = level(cell, metric) else { continue };
         let left = axis.at(spent / unit.0);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ciphertoll_model::{Cell, Environment, Event, Flag, LookDecision, Metric, Pin, Strength, TlsPath};
 use ciphertoll_stats::CellAnalysis;
 
-use super::{Section, Statement, StratumView, Tone, capital, clean};
+use super::{Section, Statement, StratumView, Tone, capital, clean, documents};
 use crate::number::{effect, is_certain, percent, plural, significant};
 use crate::{RunReport, names, sentence};
 
@@ -30,6 +30,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
         }));
     }
     let cells = || strata.iter().flat_map(|stratum| stratum.cells().map(move |cell| (stratum, cell)));
+    trust.extend(documents::statements(report));
     trust.extend(cells().filter_map(|(stratum, cell)| voided(stratum, cell)));
     trust.extend(cells().flat_map(|(stratum, cell)| flags(stratum, cell)));
     trust.extend(warnings(report));

@@ -3,6 +3,7 @@
 pub(crate) mod advice;
 pub(crate) mod caveats;
 pub(crate) mod connect_cost;
+mod documents;
 pub(crate) mod levels;
 pub(crate) mod negotiated;
 pub(crate) mod phases;

@@ -1,6 +1,6 @@
 //! Where the time of a connect goes: means, so that the phases add up to the whole.
 
-use ciphertoll_model::{ConnectionUse, Metric, Phase};
+use ciphertoll_model::{ConnectionUse, Engine, Metric, Phase, QueryLanguage};
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
 use super::{Column, Entry, Overflow, Part, Section, Statement, StratumView, Table};
@@ -14,13 +14,14 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     }
     let cells: Vec<&CellAnalysis> = stratum.cells().filter(|cell| biggest(cell).is_some()).collect();
     let happens = |phase: &Phase| cells.iter().any(|cell| level(cell, Metric::of_phase(*phase)).is_some());
-    let phases: Vec<Phase> = Phase::ALL.into_iter().filter(happens).collect();
+    let engine = stratum.cell().treatment.server.engine;
+    let phases: Vec<Phase> = Phase::in_order_of(engine).into_iter().filter(happens).collect();
     if phases.is_empty() {
         return None;
     }
     let biggest: Vec<String> = cells.iter().filter_map(|cell| biggest_part(stratum, cell)).collect();
     let label = Column::new(Part::Label, "µs");
-    let columns = phases.iter().map(|phase| Column::new(Part::Level, heading(*phase)));
+    let columns = phases.iter().map(|phase| Column::new(Part::Level, heading(*phase, engine)));
     let row = |cell: &&CellAnalysis| {
         let metrics = phases.iter().map(|phase| Metric::of_phase(*phase)).chain([Metric::LatencyNsMean]);
         let entries = metrics.map(|metric| entry(cell, metric));
@@ -40,8 +41,10 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     })
 }
 
-fn heading(phase: Phase) -> &'static str {
+fn heading(phase: Phase, engine: Engine) -> &'static str {
     match phase {
+        // The client asks for it.
+        Phase::ServerGreeting if engine.query_language() == QueryLanguage::Documents => "hello",
         Phase::Dns => "DNS",
         Phase::TcpConnect => "TCP\nconnect",
         Phase::ServerGreeting => "greeting",

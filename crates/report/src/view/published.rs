@@ -51,15 +51,14 @@ pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
 /// The published figures that a cell here is an equal of; none where the run repeats no study.
 pub(crate) fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Vec<Published> {
     let Some(preset) = ciphertoll_presets::find(&report.plan.name) else { return Vec::new() };
-    // What was published is of MySQL: beside another engine it would be compared with nothing of its kind.
-    if !cell.cell.treatment.server.engine.is_mysql_family() {
+    if !preset.is_of(cell.cell.treatment.server.engine) {
         return Vec::new();
     }
     let is_equal = |published: &Published| {
-        let Published { workload, clients, path, link, .. } = published;
+        let Published { workload, clients, path, driver, link, .. } = published;
         let treatment = &cell.cell.treatment;
-        (cell.cell.workload, cell.cell.clients, treatment.path, treatment.link)
-            == (*workload, *clients, *path, *link)
+        (cell.cell.workload, cell.cell.clients, treatment.path, &treatment.driver, treatment.link)
+            == (*workload, *clients, *path, driver, *link)
     };
     preset.published().into_iter().filter(is_equal).collect()
 }
@@ -195,7 +194,11 @@ fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Statement>
 fn losses(pairs: &[Pair<'_>]) -> Vec<Statement> {
     let lost = |ratio: f64| (1.0 - 1.0 / ratio) * 100.0;
     let mut cells: Vec<&Pair<'_>> = Vec::new();
-    for pair in pairs.iter().filter(|pair| pair.published.metric == Metric::LatencyNsMean) {
+    // A study over a link counted connects; one of a driver's phases did not.
+    let is_loss = |pair: &&Pair<'_>| {
+        pair.published.metric == Metric::LatencyNsMean && pair.published.link != Link::Local
+    };
+    for pair in pairs.iter().filter(is_loss) {
         if !cells.iter().any(|known| known.cell.id == pair.cell.id) {
             cells.push(pair);
         }

@@ -6,6 +6,7 @@ mod advice;
 mod browser;
 mod csv;
 mod document;
+mod documents;
 mod fixture;
 mod html;
 mod linked;

@@ -151,6 +151,10 @@ impl From<scram::Error> for Error {
             scram::Error::IterationsTooMany { iterations } => {
                 Self::IterationsTooMany { iterations, limit: scram::MAX_ITERATIONS }
             }
+            // PostgreSQL's clients know no least number.
+            scram::Error::IterationsTooFew { .. } => {
+                Self::Protocol { message: "SCRAM message", reason: "too few iterations" }
+            }
             scram::Error::Crypto { operation } => Self::Crypto { operation },
             scram::Error::WrongProof => Self::Protocol { message: "SCRAM message", reason: "a wrong proof" },
             scram::Error::BindingMismatch => {

@@ -3,7 +3,7 @@
 use zeroize::Zeroizing;
 
 use super::{
-    Binding, Error, KeyCache, MAX_ITERATIONS,
+    Binding, Digest, Error, KeyCache, MAX_ITERATIONS,
     keys::{self, Key, Keys},
     message::{Attributes, base64, escape},
 };
@@ -15,6 +15,8 @@ const MAX_REASON_CHARACTERS: usize = 256;
 
 /// The client's first message, and what its answer is judged by.
 pub struct ClientFirst {
+    digest: Digest,
+    min_iterations: u32,
     /// The GS2 header's length in `message`.
     header_bytes: usize,
     /// The GS2 header and the data that binds the channel.
@@ -45,11 +47,25 @@ impl ClientFirst {
             Binding::ServerEndPoint(hash) => ("p=tls-server-end-point,,", hash),
         };
         Self {
+            digest: Digest::Sha256,
+            min_iterations: 1,
             header_bytes: header.len(),
             channel: [header.as_bytes(), data].concat(),
             nonce: nonce.to_owned(),
             message: format!("{header}n={},r={nonce}", escape(user)),
         }
+    }
+
+    /// The same with another digest than SHA-256.
+    #[must_use]
+    pub fn digest(self, digest: Digest) -> Self {
+        Self { digest, ..self }
+    }
+
+    /// The same, but a server that asks for fewer iterations is refused.
+    #[must_use]
+    pub fn min_iterations(self, min_iterations: u32) -> Self {
+        Self { min_iterations, ..self }
     }
 
     /// The message to send.
@@ -60,7 +76,8 @@ impl ClientFirst {
     /// Answers the server's first message. This derives keys from the password: about 0.2 µs for each iteration, 1 ms
     /// for as many as servers ask for.
     pub fn answer(self, password: &[u8], server_first: &[u8]) -> Result<ClientFinal, Error> {
-        self.answer_with(server_first, |salt, iterations| Keys::derive(password, salt, iterations))
+        let digest = self.digest;
+        self.answer_with(server_first, |salt, iterations| Keys::derive(digest, password, salt, iterations))
     }
 
     /// The same with keys that are kept: nothing is derived where salt and iterations are those of the time before.
@@ -70,7 +87,8 @@ impl ClientFirst {
         cache: &KeyCache,
         server_first: &[u8],
     ) -> Result<ClientFinal, Error> {
-        self.answer_with(server_first, |salt, iterations| cache.keys(password, salt, iterations))
+        let digest = self.digest;
+        self.answer_with(server_first, |salt, iterations| cache.keys(digest, password, salt, iterations))
     }
 
     fn answer_with(
@@ -93,6 +111,9 @@ impl ClientFirst {
             return Err(Error::IterationsTooMany { iterations });
         }
         let iterations = iterations as u32;
+        if iterations < self.min_iterations {
+            return Err(Error::IterationsTooFew { iterations, limit: self.min_iterations });
+        }
         let keys = keys_of(&salt, iterations)?;
         let without_proof = format!("c={},r={nonce}", base64(&self.channel));
         let bare = &self.message[self.header_bytes..];
@@ -124,7 +145,11 @@ impl ClientFinal {
             let reason = reason.chars().filter(|character| !character.is_control());
             return Err(Error::Refused { reason: reason.take(MAX_REASON_CHARACTERS).collect() });
         }
-        if keys::equal(&attributes.key('v')?, &self.expected) { Ok(()) } else { Err(Error::ServerSignature) }
+        if keys::equal(&attributes.key('v', self.expected.digest())?, &self.expected) {
+            Ok(())
+        } else {
+            Err(Error::ServerSignature)
+        }
     }
 }
 

@@ -1,15 +1,60 @@
 //! The keys of RFC 5802, section 3, and the functions that they are made with.
 
-use openssl::{hash::MessageDigest, memcmp, pkcs5, pkey::PKey, rand, sha, sign::Signer};
-use zeroize::Zeroizing;
+use std::ops::Deref;
 
-use super::Error;
+use openssl::{hash, memcmp, pkcs5, pkey::PKey, rand, sign::Signer};
+use zeroize::{Zeroize, Zeroizing};
 
-/// The length of SHA-256, thus of every key, proof and signature.
-pub(super) const KEY_BYTES: usize = 32;
+use super::{Digest, Error};
+
+/// The longest of what a [`Digest`] makes.
+const MAX_KEY_BYTES: usize = 32;
 
 /// A key, a proof or a signature.
-pub(super) type Key = [u8; KEY_BYTES];
+#[derive(Clone, Copy)]
+pub(super) struct Key {
+    digest: Digest,
+    /// As many of these as the digest makes; those behind them are 0.
+    bytes: [u8; MAX_KEY_BYTES],
+}
+
+impl Key {
+    fn zero(digest: Digest) -> Self {
+        Self { digest, bytes: [0; MAX_KEY_BYTES] }
+    }
+
+    /// The key of these bytes, if they are as many as the digest makes.
+    pub(super) fn from_slice(digest: Digest, bytes: &[u8]) -> Option<Self> {
+        let mut key = Self::zero(digest);
+        if bytes.len() != digest.bytes() {
+            return None;
+        }
+        key.bytes_mut().copy_from_slice(bytes);
+        Some(key)
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.digest.bytes()]
+    }
+}
+
+impl Deref for Key {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.digest.bytes()]
+    }
+}
+
+impl Zeroize for Key {
+    fn zeroize(&mut self) {
+        self.bytes.zeroize();
+    }
+}
 
 /// What is derived from a password for one salt and number of iterations.
 #[derive(Clone)]
@@ -20,9 +65,14 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Does the iterations: the expensive part.
-    pub(super) fn derive(password: &[u8], salt: &[u8], iterations: u32) -> Result<Self, Error> {
-        let mut salted = Zeroizing::new([0; KEY_BYTES]);
-        pkcs5::pbkdf2_hmac(password, salt, iterations as usize, MessageDigest::sha256(), &mut salted[..])
+    pub(super) fn derive(
+        digest: Digest,
+        password: &[u8],
+        salt: &[u8],
+        iterations: u32,
+    ) -> Result<Self, Error> {
+        let mut salted = Zeroizing::new(Key::zero(digest));
+        pkcs5::pbkdf2_hmac(password, salt, iterations as usize, digest.openssl(), salted.bytes_mut())
             .map_err(|_| Error::Crypto { operation: "PBKDF2" })?;
         Ok(Self {
             client: Zeroizing::new(hmac(&salted, b"Client Key")?),
@@ -31,8 +81,8 @@ impl Keys {
     }
 
     /// `StoredKey`: what a server checks proofs with.
-    pub(super) fn stored(&self) -> Key {
-        sha::sha256(&self.client[..])
+    pub(super) fn stored(&self) -> Result<Key, Error> {
+        hash(&self.client)
     }
 
     /// `ServerKey`: what a server signs with.
@@ -42,7 +92,7 @@ impl Keys {
 
     /// `ClientProof`.
     pub(super) fn proof(&self, auth_message: &[u8]) -> Result<Key, Error> {
-        Ok(xor(&self.client, &hmac(&self.stored(), auth_message)?))
+        Ok(xor(&self.client, &hmac(&self.stored()?, auth_message)?))
     }
 }
 
@@ -54,12 +104,12 @@ pub(super) fn server_signature(server_key: &Key, auth_message: &[u8]) -> Result<
 /// Whether a proof came from one who knows the password that `stored_key` was made from.
 pub(super) fn proves(stored_key: &Key, auth_message: &[u8], proof: &Key) -> Result<bool, Error> {
     let client_key = Zeroizing::new(xor(proof, &hmac(stored_key, auth_message)?));
-    Ok(equal(&sha::sha256(&client_key[..]), stored_key))
+    Ok(equal(&hash(&client_key)?, stored_key))
 }
 
 /// Compares in a time that does not depend on where the two differ.
 pub(super) fn equal(one: &Key, other: &Key) -> bool {
-    memcmp::eq(one, other)
+    one.digest == other.digest && memcmp::eq(one, other)
 }
 
 /// Fresh random bytes.
@@ -69,18 +119,25 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
+fn hash(key: &Key) -> Result<Key, Error> {
+    let made = hash::hash(key.digest.openssl(), key).ok();
+    let made = made.and_then(|made| Key::from_slice(key.digest, &made));
+    made.ok_or(Error::Crypto { operation: key.digest.mechanism() })
+}
+
 fn hmac(key: &Key, data: &[u8]) -> Result<Key, Error> {
     let hmac = || {
-        let key = PKey::hmac(key)?;
-        let mut mac = [0; KEY_BYTES];
-        Signer::new(MessageDigest::sha256(), &key)?.sign_oneshot(&mut mac, data)?;
+        let mut mac = Key::zero(key.digest);
+        let secret = PKey::hmac(key)?;
+        Signer::new(key.digest.openssl(), &secret)?.sign_oneshot(mac.bytes_mut(), data)?;
         Ok(mac)
     };
     hmac().map_err(|_: openssl::error::ErrorStack| Error::Crypto { operation: "HMAC" })
 }
 
+/// Of two keys of one digest.
 fn xor(one: &Key, other: &Key) -> Key {
-    std::array::from_fn(|index| one[index] ^ other[index])
+    Key { digest: one.digest, bytes: std::array::from_fn(|index| one.bytes[index] ^ other.bytes[index]) }
 }
 
 #[cfg(test)]
@@ -88,11 +145,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hmac_of_rfc_4231() {
+    fn hmac_of_rfc_4231_and_rfc_2202() {
         // Test case 1 has a key of 20 bytes, which HMAC fills up with zeros.
-        let mut key = [0; KEY_BYTES];
-        key[..20].fill(0x0b);
+        let mut key = Key::zero(Digest::Sha256);
+        key.bytes[..20].fill(0x0b);
         let mac = hmac(&key, b"Hi There").unwrap();
         assert_eq!(mac[..8], [0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53]);
+        key.digest = Digest::Sha1;
+        let mac = hmac(&key, b"Hi There").unwrap();
+        assert_eq!((mac.len(), &mac[..8]), (20, &[0xb6, 0x17, 0x31, 0x86, 0x55, 0x05, 0x72, 0x64][..]));
     }
 }

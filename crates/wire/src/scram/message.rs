@@ -2,10 +2,7 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use super::{
-    Error,
-    keys::{KEY_BYTES, Key},
-};
+use super::{Digest, Error, keys::Key};
 
 /// Reads one message's attributes from the front.
 pub(super) struct Attributes<'a> {
@@ -51,8 +48,9 @@ impl<'a> Attributes<'a> {
     }
 
     /// A proof or a signature.
-    pub(super) fn key(&mut self, name: char) -> Result<Key, Error> {
-        self.base64(name)?.try_into().map_err(|_| self.error("a proof or signature of a wrong length"))
+    pub(super) fn key(&mut self, name: char, digest: Digest) -> Result<Key, Error> {
+        let key = Key::from_slice(digest, &self.base64(name)?);
+        key.ok_or_else(|| self.error("a proof or signature of a wrong length"))
     }
 
     pub(super) fn nonce(&mut self) -> Result<&'a str, Error> {
@@ -69,9 +67,8 @@ pub(super) fn base64(bytes: &[u8]) -> String {
 }
 
 /// A key from its base64, for verifiers.
-pub(super) fn key_from_base64(text: &str) -> Option<Key> {
-    let bytes = BASE64_STANDARD.decode(text).ok()?;
-    <[u8; KEY_BYTES]>::try_from(bytes).ok()
+pub(super) fn key_from_base64(digest: Digest, text: &str) -> Option<Key> {
+    Key::from_slice(digest, &BASE64_STANDARD.decode(text).ok()?)
 }
 
 /// Bytes from their base64, for verifiers.

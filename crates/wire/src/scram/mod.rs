@@ -1,4 +1,4 @@
-//! SCRAM-SHA-256 and SCRAM-SHA-256-PLUS (RFC 5802, RFC 7677): each side proves to the other that it knows the
+//! SCRAM-SHA-256 and SCRAM-SHA-256-PLUS (RFC 5802, RFC 7677), and SCRAM-SHA-1 for MongoDB: each side proves to the other that it knows the
 //! password, or what was derived from it, and neither sends it.
 //!
 //! - [`ClientFirst`] makes the first message, its answer is a [`ClientFinal`], which checks the server's signature.
@@ -11,6 +11,7 @@
 
 mod cache;
 mod client;
+mod digest;
 mod keys;
 mod message;
 mod server;
@@ -18,13 +19,14 @@ mod verifier;
 
 pub use cache::KeyCache;
 pub use client::{ClientFinal, ClientFirst};
+pub use digest::Digest;
 pub use server::ServerFirst;
 pub use verifier::Verifier;
 
 /// The most iterations of the key derivation that a client agrees to: seconds of work. Servers use 4096 unless told.
 pub const MAX_ITERATIONS: u32 = 10_000_000;
 
-/// Which of the two mechanisms is spoken.
+/// Which of the two mechanisms of SHA-256 is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mechanism {
     /// Without channel binding.
@@ -101,6 +103,14 @@ pub enum Error {
     IterationsTooMany {
         /// What it asks for.
         iterations: u64,
+    },
+    /// The server asks for so little work that who listens could find the password.
+    #[error("the server asks for {iterations} iterations; at least {limit} are expected")]
+    IterationsTooFew {
+        /// What it asks for.
+        iterations: u32,
+        /// The fewest that are taken.
+        limit: u32,
     },
     /// A text is no verifier.
     #[error("not a SCRAM-SHA-256 verifier: {reason}")]

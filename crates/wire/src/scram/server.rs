@@ -1,7 +1,7 @@
 //! The server's role.
 
 use super::{
-    Binding, Error, Mechanism, Verifier,
+    Binding, Digest, Error, Mechanism, Verifier,
     keys::{self, Key},
     message::{Attributes, base64},
 };
@@ -21,7 +21,7 @@ pub struct ServerFirst {
 }
 
 impl ServerFirst {
-    /// Answers a client's first message. `channel` is what this server could bind to, whether the client does or not:
+    /// Answers a client's first message; the digest is the verifier's. `channel` is what this server could bind to, whether the client does or not:
     /// a client that says it saw no offer was deceived, and is refused.
     pub fn answer(
         verifier: &Verifier,
@@ -76,7 +76,7 @@ impl ServerFirst {
         if attributes.nonce()? != self.nonce {
             return Err(attributes.error("another nonce"));
         }
-        let proof = proof(&mut attributes)?;
+        let proof = proof(&mut attributes, self.verifier.digest())?;
         let auth_message = format!("{},{},{without_proof}", self.client_bare, self.message);
         if !keys::proves(&self.verifier.stored_key, auth_message.as_bytes(), &proof)? {
             return Err(Error::WrongProof);
@@ -87,10 +87,10 @@ impl ServerFirst {
 }
 
 /// The proof, which must come last; what stands between the nonce and it are extensions, which may be ignored.
-fn proof(attributes: &mut Attributes<'_>) -> Result<Key, Error> {
+fn proof(attributes: &mut Attributes<'_>, digest: Digest) -> Result<Key, Error> {
     while !attributes.rest().starts_with("p=") {
         attributes.field()?;
     }
-    let proof = attributes.key('p')?;
+    let proof = attributes.key('p', digest)?;
     if attributes.rest().is_empty() { Ok(proof) } else { Err(attributes.error("bytes after its end")) }
 }

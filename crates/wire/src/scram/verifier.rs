@@ -3,14 +3,13 @@
 use zeroize::{Zeroize, Zeroizing};
 
 use super::{
-    Error, MAX_ITERATIONS,
+    Digest, Error, MAX_ITERATIONS,
     keys::{self, Key, Keys},
     message::{base64, from_base64, key_from_base64},
 };
 
 /// As PostgreSQL makes it.
 const SALT_BYTES: usize = 16;
-const SCHEME: &str = "SCRAM-SHA-256";
 
 /// A salted, iterated hash of a password, and the key to sign with: enough to check a client, and to pass for the
 /// server, but not to log in. Hence it has no `Debug`.
@@ -30,18 +29,23 @@ impl Verifier {
 
     /// The verifier of a password with a given salt.
     pub fn with_salt(password: &[u8], iterations: u32, salt: &[u8]) -> Result<Self, Error> {
+        Self::with_digest(Digest::Sha256, password, iterations, salt)
+    }
+
+    /// The verifier of a password with a given salt, for another digest than SHA-256.
+    pub fn with_digest(digest: Digest, password: &[u8], iterations: u32, salt: &[u8]) -> Result<Self, Error> {
         if salt.is_empty() {
             return Err(Error::InvalidVerifier { reason: "an empty salt" });
         }
         let iterations = bounded(iterations)?;
-        let keys = Keys::derive(password, salt, iterations)?;
-        Ok(Self { iterations, salt: salt.to_vec(), stored_key: keys.stored(), server_key: *keys.server() })
+        let keys = Keys::derive(digest, password, salt, iterations)?;
+        Ok(Self { iterations, salt: salt.to_vec(), stored_key: keys.stored()?, server_key: *keys.server() })
     }
 
     /// Reads `SCRAM-SHA-256$ITERATIONS:SALT$StoredKey:ServerKey`, as PostgreSQL keeps it in `rolpassword`.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let invalid = |reason| Error::InvalidVerifier { reason };
-        let rest = text.strip_prefix(SCHEME).and_then(|rest| rest.strip_prefix('$'));
+        let rest = text.strip_prefix(Digest::Sha256.mechanism()).and_then(|rest| rest.strip_prefix('$'));
         let rest = rest.ok_or(invalid("another scheme"))?;
         let (work, keys) = rest.split_once('$').ok_or(invalid("no keys"))?;
         let (iterations, salt) = work.split_once(':').ok_or(invalid("no salt"))?;
@@ -51,8 +55,8 @@ impl Verifier {
         Ok(Self {
             iterations: bounded(iterations)?,
             salt: salt.ok_or(invalid("the salt is empty or not base64"))?,
-            stored_key: key_from_base64(stored_key).ok_or(invalid("not a key"))?,
-            server_key: key_from_base64(server_key).ok_or(invalid("not a key"))?,
+            stored_key: key_from_base64(Digest::Sha256, stored_key).ok_or(invalid("not a key"))?,
+            server_key: key_from_base64(Digest::Sha256, server_key).ok_or(invalid("not a key"))?,
         })
     }
 
@@ -61,13 +65,19 @@ impl Verifier {
         let (stored, server) =
             (Zeroizing::new(base64(&self.stored_key)), Zeroizing::new(base64(&self.server_key)));
         let text = format!(
-            "{SCHEME}${}:{}${}:{}",
+            "{}${}:{}${}:{}",
+            self.digest().mechanism(),
             self.iterations,
             base64(&self.salt),
             stored.as_str(),
             server.as_str()
         );
         Zeroizing::new(text)
+    }
+
+    /// The digest that it was made with.
+    pub fn digest(&self) -> Digest {
+        self.stored_key.digest()
     }
 
     /// The iterations that a client must do.

@@ -131,7 +131,9 @@ impl Session {
     #[track_caller]
     pub(crate) fn server(&mut self) -> ProcessIdentity {
         let noted = self.processes();
-        let server = noted.iter().rev().find(|noted| noted.what.starts_with("MariaDB"));
+        let is_server =
+            |noted: &&Noted| ["MariaDB", "FerretDB"].iter().any(|name| noted.what.starts_with(name));
+        let server = noted.iter().rev().find(is_server);
         server.expect("a server in the ledger").identity
     }
 

@@ -23,6 +23,7 @@ pub(crate) fn connect(visit: &Visit) -> Answer<Oracle> {
     match visit.engine {
         Engine::MariaDb | Engine::MySql => Ok(Oracle::MySql(Box::new(MySqlOracle::connect(visit)?))),
         Engine::Postgres => Ok(Oracle::Postgres(Box::new(PostgresOracle::connect(visit)?))),
+        engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
     }
 }
 

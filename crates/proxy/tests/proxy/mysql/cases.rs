@@ -79,7 +79,7 @@ fn encrypted(site: &mut Site) {
     let password = String::from_utf8(site.password()).expect("text");
     let auth = match site.engine() {
         Engine::MySql => "auth=caching-sha2",
-        Engine::MariaDb | Engine::Postgres => "auth=native",
+        _ => "auth=native",
     };
     let mut proxy = site.proxy(&[]);
     let mut client = proxy.client();

@@ -294,7 +294,7 @@ impl Proxy {
 fn plugin_of(engine: Engine) -> Plugin {
     match engine {
         Engine::MySql => Plugin::CachingSha2Password,
-        Engine::MariaDb | Engine::Postgres => Plugin::NativePassword,
+        _ => Plugin::NativePassword,
     }
 }
 

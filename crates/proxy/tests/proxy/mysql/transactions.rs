@@ -92,7 +92,7 @@ fn transaction(site: &mut Site) {
 fn settings(site: &mut Site) {
     let isolation = match site.engine() {
         Engine::MySql => "SELECT @@transaction_isolation",
-        Engine::MariaDb | Engine::Postgres => "SELECT @@tx_isolation",
+        _ => "SELECT @@tx_isolation",
     };
     let mut proxy = site.proxy(&["--pool-size", "1"]);
     for (set, look, value) in [

@@ -1,0 +1,260 @@
+//! A real `FerretDB`, started, used over every path, started again, and gone without a trace.
+
+use std::cell::Cell;
+use std::fs;
+
+use ciphertoll_lab::{Account, Error, Server, Tables};
+use ciphertoll_model::{Auth, Endpoint, Engine, Path, ServerKey, ServerLevel, Strength};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_record::{Ended, ProcessIdentity};
+
+use crate::stand::{Stand, Way, absent, connect, connect_as, scale};
+use crate::visitor::Visitor;
+
+const DOCUMENTS: u32 = 1_700;
+const AUTH: &str = "scram-15000";
+
+/// The one of this machine, or a printed reason to skip; in CI there is one.
+fn stand() -> Option<Stand> {
+    let level = ServerLevel::of(Engine::FerretDb);
+    match ciphertoll_lab::find(&level) {
+        Ok(_) => Stand::of(&level),
+        Err(error) => {
+            absent(&error.to_string());
+            None
+        }
+    }
+}
+
+fn tables() -> Tables {
+    Tables { ycsb: Some(scale(DOCUMENTS)), ..Tables::default() }
+}
+
+fn auth(text: &str) -> Auth {
+    text.parse().unwrap()
+}
+
+/// What the server counts as its documents.
+fn count(client: &mut Client) -> String {
+    let answer = client.query_text(r#"{"count": "usertable"}"#).unwrap().unwrap();
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    answer["n"].to_string()
+}
+
+fn document(client: &mut Client, key: &str) -> serde_json::Value {
+    let command = format!(r#"{{"find": "usertable", "filter": {{"_id": "{key}"}}, "limit": 1}}"#);
+    serde_json::from_str(&client.query_text(&command).unwrap().unwrap()).unwrap()
+}
+
+fn process(server: &Server) -> ProcessIdentity {
+    ProcessIdentity::of(server.pid()).unwrap()
+}
+
+#[test]
+fn documents_are_there_over_every_way_in() {
+    let Some(stand) = stand() else { return };
+    let mut server = stand.start(&tables(), None).unwrap();
+    assert_eq!(server.version(), stand.build.version);
+    assert!(server.tls_library().unwrap().contains("crypto/tls"), "{:?}", server.tls_library());
+    assert_eq!((server.database(), server.user()), ("ycsb", "ciphertoll"));
+    assert_eq!(server.settings()["handler"], "sqlite");
+    assert_ne!(server.settings()["mongodb-version"], server.version());
+    server.prewarm().unwrap();
+    assert_eq!(server.buffer_misses().unwrap(), None);
+    for name in [AUTH, "scram-sha1"] {
+        server.prepare_auth(auth(name)).unwrap();
+        for way in [Way::Unix, Way::Plain, Way::Tls] {
+            let mut client = connect(&server, auth(name), way).unwrap();
+            assert_eq!(count(&mut client), "1700", "{name} {way:?}");
+            let first = document(&mut client, "user6284781860667377211");
+            assert_eq!(first["field9"].as_str().unwrap().len(), 100);
+            client.close().unwrap();
+        }
+    }
+    let requests = server.arrivals().unwrap().requests.unwrap();
+    connect(&server, auth(AUTH), Way::Plain).unwrap().close().unwrap();
+    assert!(server.arrivals().unwrap().requests.unwrap() > requests);
+}
+
+#[test]
+fn documents_are_loaded_into_a_server_that_runs() {
+    let Some(stand) = stand() else { return };
+    let server = stand.start(&Tables::default(), None).unwrap();
+    for documents in [DOCUMENTS, 3] {
+        server.drop_documents().unwrap();
+        server.load_documents(scale(documents)).unwrap();
+        let mut client = connect(&server, auth(AUTH), Way::Unix).unwrap();
+        assert_eq!(count(&mut client), documents.to_string());
+        client.close().unwrap();
+    }
+}
+
+#[test]
+fn every_version_and_key_that_it_has_is_negotiated() {
+    let Some(stand) = stand() else { return };
+    let mut server = stand.start_with(Strength::Weak, &[]).unwrap();
+    for path in [
+        "tls1.3-p256",
+        "tls1.2-p256",
+        "tls1.2-rsa2048",
+        "tls1.3-rsa2048+chain=3",
+        "tls1.3-ed25519",
+        "tls1.3-p384",
+        "tls1.2-rsa1024",
+        "tls1.3-p256+suite=TLS_CHACHA20_POLY1305_SHA256",
+        "tls1.2-rsa2048+suite=ECDHE-RSA-AES256-SHA",
+        "tls1.3-p256+group=p521",
+    ] {
+        let visitor = Visitor::new(path, auth(AUTH));
+        visitor.prepare(&mut server).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let client = visitor.connect(&server, |_| ()).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let agreed = client.negotiated().unwrap();
+        let asked = path.parse::<Path>().unwrap().as_tls().unwrap();
+        assert_eq!(agreed.version, asked.version.label(), "{path}");
+        client.close().unwrap();
+    }
+}
+
+#[test]
+fn a_new_certificate_is_a_new_process_on_the_same_ports() {
+    let Some(stand) = stand() else { return };
+    let mut server = stand.start(&tables(), None).unwrap();
+    let (first, ports) = (process(&server), (server.tcp_endpoint(), server.tls_endpoint()));
+    server.install_certificate(ServerKey::P256).unwrap();
+    assert_eq!(process(&server), first, "it is in use already");
+    server.install_certificate(ServerKey::Rsa2048).unwrap();
+    let second = process(&server);
+    assert_ne!(second, first);
+    assert!(!first.is_alive() && server.is_alive());
+    assert_eq!((server.tcp_endpoint(), server.tls_endpoint()), ports);
+    assert_eq!(server.memory_pid(), Some(server.pid()));
+    let mut client = connect(&server, auth(AUTH), Way::Tls).unwrap();
+    assert_eq!(client.negotiated().unwrap().key, "rsa2048");
+    assert_eq!(count(&mut client), "1700");
+}
+
+#[test]
+fn who_should_not_get_in_does_not() {
+    let Some(stand) = stand() else { return };
+    let mut server = stand.start(&Tables::default(), None).unwrap();
+    let wrong = stand.lab.scratch().path().join("wrong");
+    fs::write(&wrong, "hunter2").unwrap();
+    let account = server.account(auth(AUTH));
+    for way in [Way::Unix, Way::Plain, Way::Tls] {
+        let stranger = Account { password_file: wrong.clone(), ..account.clone() };
+        assert!(connect_as(&server, stranger, way).is_err(), "{way:?}");
+        let nobody = Account { user: "nobody".to_owned(), ..account.clone() };
+        assert!(connect_as(&server, nobody, way).is_err(), "{way:?}");
+        connect_as(&server, account.clone(), way).unwrap();
+    }
+    for refused in ["cert", "scram-4096", "md5", "native"] {
+        let error = server.prepare_auth(auth(refused)).unwrap_err();
+        assert!(matches!(error, Error::AuthUnavailable { .. }), "{error}");
+        assert!(error.to_string().contains("FerretDB"), "{error}");
+    }
+    for refused in
+        ["tls1.1-p256", "tls1.2-rsa2048+suite=AES256-SHA", "tls1.3-p256+direct", "tls1.2-p256+resume=id"]
+    {
+        let Ok(path) = refused.parse::<Path>() else { panic!("{refused}") };
+        let error = server.prepare_tls(path.as_tls().unwrap()).unwrap_err();
+        assert!(matches!(error, Error::TlsUnavailable(_)), "{refused}: {error}");
+    }
+}
+
+#[test]
+fn everybody_is_let_in_where_that_is_measured_and_nowhere_else() {
+    let Some(stand) = stand() else { return };
+    let mut server = stand.start(&tables(), None).unwrap();
+    let works = |server: &Server, way| -> bool {
+        let client = connect(server, Auth::Trust, way);
+        client.is_ok_and(|mut client| client.execute(r#"{"count": "usertable"}"#).is_ok())
+    };
+    for _ in 0..2 {
+        for way in [Way::Unix, Way::Plain, Way::Tls] {
+            assert!(!works(&server, way), "{way:?}");
+        }
+        server.prepare_auth(Auth::Trust).unwrap();
+        for way in [Way::Unix, Way::Plain, Way::Tls] {
+            assert!(works(&server, way), "{way:?}");
+        }
+        server.prepare_auth(auth(AUTH)).unwrap();
+        assert_eq!(count(&mut connect(&server, auth(AUTH), Way::Tls).unwrap()), "1700");
+    }
+}
+
+#[test]
+fn certificates_are_asked_for_where_they_are_demanded() {
+    let Some(stand) = stand() else { return };
+    let mut server = stand.start(&Tables::default(), None).unwrap();
+    let mutual = Visitor::new("tls1.3-p256+mtls", auth(AUTH));
+    let without = Visitor::new("tls1.3-p256", auth(AUTH));
+    for _ in 0..2 {
+        mutual.prepare(&mut server).unwrap();
+        mutual.connect(&server, |_| ()).unwrap();
+        assert!(without.connect(&server, |_| ()).is_err());
+        assert!(mutual.connect(&server, |settings| settings.identity = None).is_err());
+        without.prepare(&mut server).unwrap();
+        without.connect(&server, |_| ()).unwrap();
+    }
+}
+
+#[test]
+fn no_secret_is_in_arguments_logs_or_data() {
+    let Some(stand) = stand() else { return };
+    let mut server = stand.start(&tables(), None).unwrap();
+    server.prepare_auth(auth("scram-sha1")).unwrap();
+    let password = fs::read_to_string(server.password_file()).unwrap();
+    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", server.pid())).unwrap();
+    let log = fs::read_to_string(stand.log()).unwrap();
+    assert!(password.len() >= 24 && !arguments.contains(&password) && !log.contains(&password));
+    let data = server.password_file().with_file_name("data");
+    let told = std::process::Command::new("grep").args(["-rqF", &password]).arg(&data).status().unwrap();
+    assert!(!told.success(), "the server stores the password");
+    // It has its account: from here on it needs no password.
+    server.install_certificate(ServerKey::P384).unwrap();
+    let environment = fs::read(format!("/proc/{}/environ", server.pid())).unwrap();
+    assert!(!String::from_utf8_lossy(&environment).contains(&password));
+}
+
+#[test]
+fn it_ends_in_order_and_a_killed_one_is_noticed() {
+    let Some(stand) = stand() else { return };
+    let server = stand.start(&tables(), None).unwrap();
+    let (identity, root) = (process(&server), server.ca_file().parent().unwrap().to_owned());
+    assert_eq!(server.stop().unwrap(), Ended::Terminated);
+    assert!(!identity.is_alive() && !root.exists());
+    let mut server = stand.start(&tables(), None).unwrap();
+    let pid = nix::unistd::Pid::from_raw(server.pid());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    assert!(matches!(server.check_survived(), Err(Error::Died { .. })));
+    drop(server);
+    // The template is as it was.
+    let server = stand.start(&tables(), None).unwrap();
+    assert_eq!(count(&mut connect(&server, auth(AUTH), Way::Plain).unwrap()), "1700");
+}
+
+#[test]
+fn a_taken_port_is_left_to_its_owner() {
+    let Some(stand) = stand() else { return };
+    let holder = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let taken = holder.local_addr().unwrap().port();
+    let template = stand.lab.template(&stand.build, &Tables::default(), &mut |_| {}, &|| false).unwrap();
+    let start = ciphertoll_lab::Start { preferred_port: Some(taken), ..stand.plain_start(&template) };
+    let server = stand.lab.start(&start).unwrap();
+    let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
+    assert_ne!(address.port(), taken);
+}
+
+#[test]
+fn a_load_that_nobody_wants_any_more_ends_and_leaves_no_template() {
+    let Some(stand) = stand() else { return };
+    let tables = Tables { ycsb: Some(scale(400_000)), ..Tables::default() };
+    let loading = Cell::new(false);
+    let mut progress = |what: &str| loading.set(loading.get() || what.contains("of 400000 documents"));
+    let result = stand.lab.template(&stand.build, &tables, &mut progress, &|| loading.get());
+    assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+    // Were it kept, it would be found now, and nothing would be loaded.
+    loading.set(false);
+    let again = stand.lab.template(&stand.build, &tables, &mut |_| loading.set(true), &|| loading.get());
+    assert!(matches!(again, Err(Error::Interrupted)), "{again:?}");
+}

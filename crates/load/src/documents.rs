@@ -1,0 +1,173 @@
+//! What each workload does where documents are asked for: commands of `MongoDB`'s as JSON, YCSB's records and its mixes.
+
+use ciphertoll_model::ycsb::{COLLECTION, FIELD_BYTES, FIELDS, LONGEST_SCAN};
+use ciphertoll_model::{
+    Branch, Draw, Scale, Script, Statement, StatementProtocol, Step, Work, Workload, YcsbMix,
+};
+
+/// What a whole record is at the least: its fields' values. Their names, the key and BSON's own bytes come on top.
+const RECORD_BYTES: u64 = FIELDS as u64 * FIELD_BYTES as u64;
+/// A conflict of two writes (`WriteConflict`), which a client is to do again.
+const WRITE_CONFLICT: &str = "112";
+
+/// What one operation of `workload` does where so many records are loaded; `query` is the command of [`Workload::Query`].
+/// What is asked in SQL has no step.
+pub(crate) fn work(workload: Workload, scale: Scale, query: Option<&str>) -> Work {
+    let mut writer = Writer { script: Script::default(), records: i64::from(scale.rows()) };
+    match workload {
+        Workload::Connect => return Work::Connect,
+        Workload::ConnectQuery => return Work::ConnectQuery(writer.find_one()),
+        Workload::FirstQuery => return Work::FirstQuery(writer.find_one()),
+        Workload::FindOne => return Work::Transactions(writer.find_one()),
+        Workload::Ycsb(mix) => writer.ycsb(mix),
+        Workload::Query => {
+            let step = writer.step(query.unwrap_or(r#"{"ping":1}"#), &[]);
+            writer.script.steps.push(step);
+        }
+        Workload::PointSelect
+        | Workload::SelectOnly
+        | Workload::TpcbLike
+        | Workload::OltpReadOnly
+        | Workload::OltpReadWrite
+        | Workload::BulkRead { .. } => {}
+    }
+    Work::Transactions(writer.script)
+}
+
+/// Writes a script down, step by step.
+struct Writer {
+    script: Script,
+    /// As many are loaded.
+    records: i64,
+}
+
+impl Writer {
+    /// A record that is as likely as any other, whole.
+    fn find_one(mut self) -> Script {
+        let number = self.variable(Draw::Uniform { first: 0, last: self.records - 1 });
+        let key = self.variable(Draw::YcsbKey { of: number });
+        let step = self.read(key);
+        self.script.steps.push(step);
+        self.script.min_row_bytes = RECORD_BYTES;
+        self.script
+    }
+
+    /// YCSB's core workloads, weights in thousandths, as its own files `workloads/workload[a-f]` have them.
+    fn ycsb(&mut self, mix: YcsbMix) {
+        let draw = match mix {
+            YcsbMix::A | YcsbMix::B | YcsbMix::C | YcsbMix::E | YcsbMix::F => {
+                Draw::ScrambledZipfian { first: 0, last: self.records - 1 }
+            }
+            YcsbMix::D => Draw::Latest { loaded: self.records },
+        };
+        let number = self.variable(draw);
+        let key = self.variable(Draw::YcsbKey { of: number });
+        match mix {
+            YcsbMix::A => {
+                self.reads(500, key);
+                self.updates(500, key, None);
+            }
+            YcsbMix::B => {
+                self.reads(950, key);
+                self.updates(50, key, None);
+            }
+            YcsbMix::C => {
+                let step = self.read(key);
+                self.script.steps.push(step);
+                self.script.min_row_bytes = RECORD_BYTES;
+            }
+            YcsbMix::D => {
+                self.reads(950, key);
+                self.inserts(50);
+            }
+            YcsbMix::E => {
+                self.scans(950, key);
+                self.inserts(50);
+            }
+            YcsbMix::F => {
+                self.reads(500, key);
+                let read = self.read(key);
+                self.updates(500, key, Some(&read));
+            }
+        }
+        if mix != YcsbMix::C {
+            self.script.retry_on.push(WRITE_CONFLICT.to_owned());
+        }
+    }
+
+    fn reads(&mut self, weight: u32, key: usize) {
+        let step = self.read(key);
+        self.branch(weight, vec![step], RECORD_BYTES);
+    }
+
+    /// The whole record.
+    fn read(&mut self, key: usize) -> Step {
+        let find = r#"{"find":"COLLECTION","filter":{"_id":{"$param":0}},"limit":1,"singleBatch":true}"#;
+        self.own_step(find, &[key])
+    }
+
+    /// As many records as that, from one that is there on, by their keys.
+    fn scans(&mut self, weight: u32, key: usize) {
+        let length = self.variable(Draw::Uniform { first: 1, last: i64::from(LONGEST_SCAN) });
+        let find = r#"{"find":"COLLECTION","filter":{"_id":{"$gte":{"$param":0}}},"sort":{"_id":1},"limit":{"$param":1},"singleBatch":true}"#;
+        let step = self.own_step(find, &[key, length]);
+        self.branch(weight, vec![step], RECORD_BYTES);
+    }
+
+    /// One field of a record, each as likely as any other: a branch for each. `first` is what comes before.
+    fn updates(&mut self, weight: u32, key: usize, first: Option<&Step>) {
+        let value = self.value();
+        for field in 0..FIELDS {
+            let update = r#"{"update":"COLLECTION","updates":[{"q":{"_id":{"$param":0}},"u":{"$set":{"FIELD":{"$param":1}}}}]}"#;
+            let step = self.own_step(&update.replace("FIELD", &format!("field{field}")), &[key, value]);
+            let steps = first.cloned().into_iter().chain([step]).collect();
+            let least = if first.is_some() { RECORD_BYTES } else { 0 };
+            self.branch(weight / u32::from(FIELDS), steps, least);
+        }
+    }
+
+    /// A whole record that is new.
+    fn inserts(&mut self, weight: u32) {
+        let number = self.variable(Draw::Insert);
+        let key = self.variable(Draw::YcsbKey { of: number });
+        let mut parameters = vec![key];
+        let mut fields = vec![r#""_id":{"$param":0}"#.to_owned()];
+        for field in 0..FIELDS {
+            parameters.push(self.value());
+            fields.push(format!(r#""field{field}":{{"$param":{}}}"#, field + 1));
+        }
+        let insert =
+            r#"{"insert":"COLLECTION","documents":[{DOCUMENT}]}"#.replace("DOCUMENT", &fields.join(","));
+        let step = self.own_step(&insert, &parameters);
+        self.branch(weight, vec![step], 0);
+    }
+
+    fn value(&mut self) -> usize {
+        self.variable(Draw::Printable { bytes: FIELD_BYTES as u16 })
+    }
+
+    fn variable(&mut self, draw: Draw) -> usize {
+        self.script.variables.push(draw);
+        self.script.variables.len() - 1
+    }
+
+    fn branch(&mut self, weight: u32, steps: Vec<Step>, min_row_bytes: u64) {
+        self.script.branches.push(Branch { weight, steps, min_row_bytes });
+    }
+
+    /// A step on YCSB's collection.
+    fn own_step(&mut self, command: &str, parameters: &[usize]) -> Step {
+        self.step(&command.replace("COLLECTION", COLLECTION), parameters)
+    }
+
+    /// A step, whose statement is added where no earlier step has it.
+    fn step(&mut self, command: &str, parameters: &[usize]) -> Step {
+        let statement = Statement { sql: command.to_owned(), protocol: StatementProtocol::Text };
+        let statements = &mut self.script.statements;
+        let statement = statements.iter().position(|known| *known == statement).unwrap_or_else(|| {
+            statements.push(statement);
+            statements.len() - 1
+        });
+        Step { statement, parameters: parameters.to_vec() }
+    }
+}

@@ -1,0 +1,245 @@
+//! What YCSB draws from: popularities of records, and the numbers of those that are inserted.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use ciphertoll_model::ycsb::{SCRAMBLED_RANKS, SCRAMBLED_ZETA, ZIPFIAN_CONSTANT, first_insert, key_hash};
+
+/// Ranks whose shares are added up one by one; of the others the sum is Euler's and Maclaurin's, which here is exact to
+/// ten digits.
+const SUMMED_RANKS: u64 = 100;
+
+/// Ranks by Zipf's law, as YCSB's `ZipfianGenerator` draws them: by the approximation of Gray et al., "Quickly generating
+/// billion-record synthetic databases" (SIGMOD 1994).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Zipfian {
+    ranks: u64,
+    zeta: f64,
+    eta: f64,
+}
+
+impl Zipfian {
+    /// Over so many ranks, at least one.
+    pub(crate) fn over(ranks: u64) -> Self {
+        let ranks = ranks.max(1);
+        Self::of(ranks, zeta(ranks))
+    }
+
+    fn of(ranks: u64, zeta_of_ranks: f64) -> Self {
+        let rest = 1.0 - ZIPFIAN_CONSTANT;
+        // Of two ranks or one it is not used.
+        let eta = (1.0 - (2.0 / ranks as f64).powf(rest)) / (1.0 - zeta(2) / zeta_of_ranks);
+        Self { ranks, zeta: zeta_of_ranks, eta }
+    }
+
+    /// The rank at `uniform`, from 0 to 1: 0 is the most popular.
+    pub(crate) fn rank(&self, uniform: f64) -> u64 {
+        let share = uniform * self.zeta;
+        if share < 1.0 {
+            return 0;
+        }
+        if share < 1.0 + 0.5_f64.powf(ZIPFIAN_CONSTANT) {
+            return 1.min(self.ranks - 1);
+        }
+        let alpha = 1.0 / (1.0 - ZIPFIAN_CONSTANT);
+        let rank = self.ranks as f64 * (self.eta * uniform - self.eta + 1.0).powf(alpha);
+        (rank as u64).min(self.ranks - 1)
+    }
+}
+
+/// The ranks that scrambled draws begin with. YCSB counts from 0 to their number, and so has one more.
+pub(crate) fn scrambled_ranks() -> Zipfian {
+    Zipfian::of(SCRAMBLED_RANKS + 1, SCRAMBLED_ZETA)
+}
+
+/// Where `rank` falls among so many records.
+pub(crate) fn scrambled(rank: u64, records: u64) -> u64 {
+    key_hash(rank) % records.max(1)
+}
+
+/// The sum of the shares of so many ranks.
+fn zeta(ranks: u64) -> f64 {
+    let share = |rank: u64| (rank as f64).powf(-ZIPFIAN_CONSTANT);
+    let summed: f64 = (1..=ranks.min(SUMMED_RANKS)).map(share).sum();
+    if ranks <= SUMMED_RANKS {
+        return summed;
+    }
+    let (from, to) = (SUMMED_RANKS as f64, ranks as f64);
+    let rest = 1.0 - ZIPFIAN_CONSTANT;
+    let integral = (to.powf(rest) - from.powf(rest)) / rest;
+    let ends = (share(ranks) - share(SUMMED_RANKS)) / 2.0;
+    let slopes = ZIPFIAN_CONSTANT / 12.0 * (share(SUMMED_RANKS) / from - share(ranks) / to);
+    summed + integral + ends + slopes
+}
+
+/// The numbers of the records that a trial's clients insert, over all threads.
+#[derive(Debug)]
+pub(crate) struct Inserts {
+    first: u64,
+    begun: AtomicU64,
+    /// All before have been acknowledged.
+    acknowledged: AtomicU64,
+    /// What has been acknowledged beyond that: as many as clients insert at once, at the most.
+    beyond: Mutex<BTreeSet<u64>>,
+}
+
+impl Inserts {
+    /// Of a trial with this seed that began at this time.
+    pub(crate) fn of_trial(seed: u64, began_unix_ns: u64) -> Self {
+        Self {
+            first: first_insert(seed, began_unix_ns),
+            begun: AtomicU64::new(0),
+            acknowledged: AtomicU64::new(0),
+            beyond: Mutex::default(),
+        }
+    }
+
+    /// The next record's number.
+    pub(crate) fn begin(&self) -> u64 {
+        self.first + self.begun.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The server has this record now.
+    pub(crate) fn acknowledge(&self, number: u64) {
+        let mut beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
+        beyond.insert(number.saturating_sub(self.first));
+        let mut acknowledged = self.acknowledged.load(Ordering::Relaxed);
+        while beyond.remove(&acknowledged) {
+            acknowledged += 1;
+        }
+        self.acknowledged.store(acknowledged, Ordering::Release);
+    }
+
+    /// A record whose age has Zipf's law, at `uniform`, from 0 to 1; `loaded` were there before all inserts.
+    pub(crate) fn latest(&self, loaded: u64, uniform: f64) -> u64 {
+        let records = loaded + self.acknowledged.load(Ordering::Acquire);
+        let number = records.saturating_sub(Zipfian::over(records).rank(uniform) + 1);
+        match number.checked_sub(loaded) {
+            Some(insert) if records > 0 => self.first + insert,
+            _ => number,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+
+    fn summed(ranks: u64) -> f64 {
+        (1..=ranks).map(|rank| (rank as f64).powf(-ZIPFIAN_CONSTANT)).sum()
+    }
+
+    #[test]
+    fn sums_are_those_of_all_shares() {
+        for ranks in [1, 2, 99, 100, 101, 1_000, 100_000] {
+            let error = (zeta(ranks) / summed(ranks) - 1.0).abs();
+            assert!(error < 1e-10, "{ranks}: {error}");
+        }
+        // The one that YCSB has written down.
+        assert!((zeta(SCRAMBLED_RANKS) / SCRAMBLED_ZETA - 1.0).abs() < 1e-9, "{}", zeta(SCRAMBLED_RANKS));
+    }
+
+    /// Shares of the first ranks, exact in YCSB's approximation, and of the rest, which it comes close to.
+    #[test]
+    fn ranks_have_their_shares() {
+        let mut random = Pcg64Mcg::seed_from_u64(5);
+        let (ranks, draws) = (1_000, 1_000_000);
+        let zipfian = Zipfian::over(ranks);
+        let mut counts = vec![0_u32; ranks as usize];
+        for _ in 0..draws {
+            counts[zipfian.rank(random.random()) as usize] += 1;
+        }
+        let share = |rank: usize| f64::from(counts[rank]) / f64::from(draws);
+        for rank in 0..2 {
+            let expected = ((rank + 1) as f64).powf(-ZIPFIAN_CONSTANT) / zeta(ranks);
+            assert!((share(rank) / expected - 1.0).abs() < 0.02, "{rank}: {} {expected}", share(rank));
+        }
+        let mean: f64 = counts.iter().enumerate().map(|(rank, &count)| rank as f64 * f64::from(count)).sum();
+        let exact: f64 =
+            (0..ranks).map(|rank| rank as f64 * ((rank + 1) as f64).powf(-ZIPFIAN_CONSTANT)).sum();
+        let (mean, exact) = (mean / f64::from(draws), exact / zeta(ranks));
+        assert!((mean / exact - 1.0).abs() < 0.05, "{mean} {exact}");
+    }
+
+    /// YCSB's hot records are not neighbours, and the hottest has its rank's share.
+    #[test]
+    fn scrambling_spreads_what_is_popular() {
+        let mut random = Pcg64Mcg::seed_from_u64(6);
+        let (records, draws) = (1_000_u64, 1_000_000);
+        let ranks = scrambled_ranks();
+        let mut counts = vec![0_u32; records as usize];
+        for _ in 0..draws {
+            counts[scrambled(ranks.rank(random.random()), records) as usize] += 1;
+        }
+        let mut hot: Vec<usize> = (0..records as usize).collect();
+        hot.sort_by_key(|&record| std::cmp::Reverse(counts[record]));
+        assert_eq!(hot[0] as u64, key_hash(0) % records);
+        assert_eq!(hot[1] as u64, key_hash(1) % records);
+        // Of the many other ranks some fall on the same record.
+        let share = f64::from(counts[hot[0]]) / f64::from(draws);
+        let expected = 1.0 / SCRAMBLED_ZETA;
+        assert!(share > expected && share < expected + 0.005, "{share} {expected}");
+        assert!(counts.iter().all(|&count| count > 0), "every record comes");
+        assert!(hot[..10].windows(2).all(|pair| pair[0].abs_diff(pair[1]) > 1), "{:?}", &hot[..10]);
+    }
+
+    #[test]
+    fn the_newest_is_the_most_popular() {
+        let inserts = Inserts::of_trial(7, 0);
+        let numbers: Vec<u64> = (0..3).map(|_| inserts.begin()).collect();
+        let newest = |inserts: &Inserts| inserts.latest(100, 0.0);
+        assert_eq!(newest(&inserts), 99);
+        // Not before all that came before it.
+        inserts.acknowledge(numbers[1]);
+        assert_eq!(newest(&inserts), 99);
+        inserts.acknowledge(numbers[0]);
+        assert_eq!(newest(&inserts), numbers[1]);
+        inserts.acknowledge(numbers[2]);
+        assert_eq!(newest(&inserts), numbers[2]);
+        assert_eq!(inserts.beyond.lock().unwrap().len(), 0);
+        let mut random = Pcg64Mcg::seed_from_u64(8);
+        let drawn: Vec<u64> = (0..100_000).map(|_| inserts.latest(100, random.random())).collect();
+        let share = |number| drawn.iter().filter(|&&drawn| drawn == number).count() as f64 / 100_000.0;
+        let expected = 1.0 / zeta(103);
+        assert!((share(numbers[2]) / expected - 1.0).abs() < 0.03, "{} {expected}", share(numbers[2]));
+        assert!(share(numbers[2]) > share(numbers[1]) && share(numbers[1]) > share(numbers[0]));
+        assert!(drawn.iter().all(|number| *number < 100 || numbers.contains(number)));
+        assert!(drawn.contains(&0), "the oldest comes, too");
+    }
+
+    #[test]
+    fn threads_insert_no_record_twice() {
+        let inserts = Inserts::of_trial(9, 0);
+        let mut all: Vec<u64> = std::thread::scope(|scope| {
+            let insert = || {
+                let begin = |_| {
+                    let number = inserts.begin();
+                    inserts.acknowledge(number);
+                    number
+                };
+                (0..1_000).map(begin).collect::<Vec<_>>()
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(insert)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        all.sort_unstable();
+        assert!(all.iter().enumerate().all(|(at, number)| *number == inserts.first + at as u64));
+        assert_eq!(inserts.acknowledged.load(Ordering::Relaxed), 4_000);
+    }
+
+    proptest! {
+        #[test]
+        fn ranks_and_records_are_among_those_there_are(
+            ranks in 0..u64::from(u32::MAX), records in 0..1_000_000_u64, uniform in 0.0..1.0_f64
+        ) {
+            prop_assert!(Zipfian::over(ranks).rank(uniform) < ranks.max(1));
+            prop_assert!(scrambled(scrambled_ranks().rank(uniform), records) < records.max(1));
+            prop_assert!(Inserts::of_trial(1, 0).latest(records, uniform) < records.max(1));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What TLS cost a MongoDB driver in 2024: building its client, its first query, both, and a query on a client that stays.
+
+use ciphertoll_model::{
+    Clients, Driver, Engine, Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion,
+    Workload,
+};
+
+use crate::table::{Row, Table};
+use crate::{Preset, Published, ratio};
+
+const PHASES: &str = include_str!("../data/mongodb-tls-2024.csv");
+/// The driver of then, as a level.
+const DRIVER: &str = "pymongo";
+
+pub(crate) const PRESET: Preset = Preset {
+    name: "mongodb-tls-2024",
+    about: "what TLS costs a MongoDB driver: building its client, its first query, and a query on a client that stays",
+    source: "a cloud vendor's documentation, December 2024: MongoDB 4.2, three nodes of 1 core and 2 GB, pymongo",
+    servers: &["mongodb", "ferretdb"],
+    deviations: &[
+        "then a replica set of three nodes over a network, whose driver connects to each; here one server on this machine, \
+         which the driver connects to directly",
+        "then MongoDB 4.2; here the MongoDB that is on this machine, or FerretDB, which speaks MongoDB's protocol to another \
+         store and is not MongoDB: of its reused query only the ratio says something",
+        "the version of TLS, the key and the authentication are not told: here TLS 1.3 with P-256 and SCRAM-SHA-256, and \
+         from the small size on TLS 1.2 with RSA-2048 beside",
+        "the driver's version is not told: here pymongo 4.20, told to do nothing in the background before the first query",
+        "then 5,000 repeats each, of which the mean was published and no deviation; here as many as a trial takes, in blocks",
+        "then 1,000,000 records, as here in the full size on MongoDB; the smaller sizes have fewer, and so has FerretDB, whose \
+         SQLite store looks through all of them for one by its key",
+        "here an operation ends when the client is closed, but for the first query and the reused one",
+    ],
+    explanation: &[
+        "a driver's client is built before it connects: with TLS that is when the CA's file is read, and nothing is sent",
+        "the first query waits for the driver's discovery and for a connection of its own: two handshakes, one after the other",
+        "native has no client to build: its connect is a connect, with its login, and nothing was published for it",
+    ],
+    spec,
+    published,
+};
+
+/// The arm that is set beside the one of then.
+fn as_then() -> Path {
+    Path::tls(TlsVersion::Tls13, ServerKey::P256)
+}
+
+/// Which workload here is a phase of then.
+fn workload(phase: &str) -> Option<Workload> {
+    match phase {
+        "connect" => Some(Workload::Connect),
+        "first-query" => Some(Workload::FirstQuery),
+        "connect+first-query" => Some(Workload::ConnectQuery),
+        "reused-query" => Some(Workload::FindOne),
+        _ => None,
+    }
+}
+
+fn spec(servers: &[ServerLevel], size: Size) -> Spec {
+    let older = (size != Size::Smoke).then(|| Path::tls(TlsVersion::Tls12, ServerKey::Rsa2048));
+    let grid = |server: &ServerLevel| Grid {
+        server: vec![server.clone()],
+        path: [Path::Plain, as_then()].into_iter().chain(older).collect(),
+        driver: [Driver::Native].into_iter().chain(DRIVER.parse()).collect(),
+        workload: Table::parse(PHASES).rows().filter_map(|row| workload(row.text("phase"))).collect(),
+        clients: vec![Clients::ONE],
+        scale: records(server.engine, size).parse().into_iter().collect(),
+        ..Grid::default()
+    };
+    Spec { size, grids: servers.iter().map(grid).collect(), ..Spec::quick(&[]) }
+}
+
+/// `FerretDB`'s store looks through all of them for one by its key.
+fn records(engine: Engine, size: Size) -> &'static str {
+    match (engine, size) {
+        (Engine::FerretDb, Size::Smoke | Size::Quick | Size::Small) => "100",
+        (Engine::FerretDb, Size::Standard | Size::Full) | (_, Size::Smoke) => "1000",
+        (_, Size::Quick | Size::Small) => "10000",
+        (_, Size::Standard) => "100000",
+        (_, Size::Full) => "1000000",
+    }
+}
+
+fn published() -> Vec<Published> {
+    let of = |row: Row<'_>| {
+        let mean = |column| row.number(column).map(|mean| (mean, None));
+        let (ratio, ratio_sd) = ratio(mean("tls_on_ms")?, mean("tls_off_ms")?);
+        Some(Published {
+            workload: workload(row.text("phase"))?,
+            clients: Clients::ONE,
+            path: as_then(),
+            driver: DRIVER.parse().ok()?,
+            link: Link::Local,
+            of: None,
+            metric: Metric::LatencyNsMean,
+            ratio,
+            ratio_sd,
+        })
+    };
+    Table::parse(PHASES).rows().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_phase_is_a_ratio_of_pymongos() {
+        let all = published();
+        let expected = [
+            // 19.8515 ÷ 3.7009, 43.5884 ÷ 20.7456, 63.4399 ÷ 24.4465 and 0.7643 ÷ 0.7506, by hand.
+            (Workload::Connect, 5.363_966),
+            (Workload::FirstQuery, 2.101_092),
+            (Workload::ConnectQuery, 2.595_050),
+            (Workload::FindOne, 1.018_252),
+        ];
+        assert_eq!(all.len(), expected.len());
+        for (published, (workload, ratio)) in all.iter().zip(expected) {
+            assert_eq!((published.workload, published.metric), (workload, Metric::LatencyNsMean));
+            assert!((published.ratio - ratio).abs() < 1e-5, "{published:?}");
+            assert_eq!((published.driver.to_string().as_str(), published.ratio_sd), (DRIVER, None));
+        }
+    }
+
+    #[test]
+    fn each_size_has_its_records() {
+        let rows = |server: usize| {
+            [Size::Smoke, Size::Small, Size::Standard, Size::Full]
+                .map(|size| spec(&PRESET.servers(), size).grids[server].scale[0].rows())
+        };
+        assert_eq!((rows(0), rows(1)), ([1_000, 10_000, 100_000, 1_000_000], [100, 100, 1_000, 1_000]));
+        assert_eq!(spec(&PRESET.servers(), Size::Smoke).grids[0].path.len(), 2);
+    }
+}

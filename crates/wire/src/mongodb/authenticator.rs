@@ -1,0 +1,265 @@
+//! The client's part in proving who it is, up to the server's consent: SCRAM over `saslStart` and `saslContinue`, and
+//! `authenticate` for certificates. Either may begin within `hello`.
+
+use std::sync::Arc;
+
+use openssl::hash::{MessageDigest, hash};
+use zeroize::Zeroizing;
+
+use super::{
+    AuthKind, Error, Login, MIN_ITERATIONS, Mechanism,
+    bson::{Document, Value, Writer},
+    hello::{Mechanisms, Offer},
+    message::write_command,
+};
+use crate::scram::{Binding, ClientFinal, ClientFirst, Digest};
+
+const X509: &str = "MONGODB-X509";
+/// The database of users that are known elsewhere.
+const EXTERNAL: &str = "$external";
+
+pub(super) struct Authenticator {
+    login: Arc<Login>,
+    state: State,
+}
+
+enum State {
+    /// Nothing was begun.
+    Idle,
+    /// It was begun within `hello`.
+    Speculated(Begun),
+    AwaitChallenge(ClientFirst, Digest),
+    AwaitSignature(ClientFinal, Digest),
+    /// The server has proved that it knows the password, and has not said that this is the end.
+    AwaitEnd(AuthKind),
+    AwaitConsent,
+    /// Failed or ended, or a state that is being moved through a call.
+    Over,
+}
+
+/// What an authentication begins with.
+enum Begun {
+    Scram(ClientFirst, Digest),
+    Certificate,
+}
+
+/// What an answer to a step of SCRAM has.
+struct SaslAnswer<'a> {
+    conversation: i64,
+    end: End,
+    payload: &'a [u8],
+}
+
+/// Whether the server has said its last word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Reached,
+    NotYet,
+}
+
+impl Authenticator {
+    pub(super) fn new(login: Arc<Login>) -> Self {
+        Self { login, state: State::Idle }
+    }
+
+    /// Begins what will most likely be asked for, to be sent within `hello`; what writes it.
+    pub(super) fn speculate(&mut self) -> Result<Option<impl FnOnce(&mut Writer<'_>)>, Error> {
+        let begun = match self.login.mechanism {
+            Mechanism::None => return Ok(None),
+            Mechanism::ScramSha256 | Mechanism::Negotiated => self.begin_scram(Digest::Sha256)?,
+            Mechanism::ScramSha1 => self.begin_scram(Digest::Sha1)?,
+            Mechanism::X509 => Begun::Certificate,
+        };
+        self.state = State::Speculated(begun);
+        let State::Speculated(begun) = &self.state else { return Ok(None) };
+        let login = &self.login;
+        Ok(Some(move |command: &mut Writer<'_>| {
+            begun.write(login, command);
+            command.string("db", source(login));
+        }))
+    }
+
+    /// Goes on after `hello`: with the server's answer to what came with it, or from the start. How the client has
+    /// authenticated, if that was all.
+    pub(super) fn greeted(
+        &mut self,
+        mechanisms: Option<&Mechanisms>,
+        speculative: Option<&[u8]>,
+        out: &mut Vec<u8>,
+        request_id: i32,
+    ) -> Result<Option<AuthKind>, Error> {
+        match (std::mem::replace(&mut self.state, State::Over), speculative) {
+            (State::Idle, _) => Ok(Some(AuthKind::None)),
+            (State::Speculated(begun), Some(answer)) => {
+                self.state = begun.sent();
+                self.answer(Document::new(answer)?, out, request_id)
+            }
+            (State::Speculated(_), None) => {
+                let begun = self.begin(mechanisms)?;
+                write_command(out, request_id, |command| {
+                    begun.write(&self.login, command);
+                    command.string("$db", source(&self.login));
+                })?;
+                self.state = begun.sent();
+                Ok(None)
+            }
+            _ => Err(out_of_order()),
+        }
+    }
+
+    /// Takes the answer to the last step and goes on; how the client has authenticated, once the server consents. An
+    /// error is final.
+    pub(super) fn answer(
+        &mut self,
+        body: Document<'_>,
+        out: &mut Vec<u8>,
+        request_id: i32,
+    ) -> Result<Option<AuthKind>, Error> {
+        let state = std::mem::replace(&mut self.state, State::Over);
+        if let State::AwaitConsent = state {
+            return Ok(Some(AuthKind::Certificate));
+        }
+        let answer = SaslAnswer::parse(body)?;
+        match state {
+            State::AwaitChallenge(first, digest) => {
+                if answer.end == End::Reached {
+                    return Err(Error::ServerSignature);
+                }
+                let password = password(&self.login, digest)?;
+                let last = first.answer_cached(&password, &self.login.keys, answer.payload)?;
+                self.go_on(answer.conversation, last.message(), out, request_id)?;
+                self.state = State::AwaitSignature(last, digest);
+                Ok(None)
+            }
+            State::AwaitSignature(last, digest) => {
+                last.verify(answer.payload)?;
+                let kind = AuthKind::Scram { digest, iterations: last.iterations() };
+                if answer.end == End::Reached {
+                    return Ok(Some(kind));
+                }
+                // A server that does not know `skipEmptyExchange` says goodbye once more.
+                self.go_on(answer.conversation, b"", out, request_id)?;
+                self.state = State::AwaitEnd(kind);
+                Ok(None)
+            }
+            State::AwaitEnd(kind) if answer.end == End::Reached => Ok(Some(kind)),
+            _ => Err(out_of_order()),
+        }
+    }
+
+    /// Begins with what the login asks for or the server offers.
+    fn begin(&self, mechanisms: Option<&Mechanisms>) -> Result<Begun, Error> {
+        let digest = match (self.login.mechanism, mechanisms) {
+            (Mechanism::X509, _) => return Ok(Begun::Certificate),
+            (Mechanism::ScramSha1, _) => Digest::Sha1,
+            (Mechanism::Negotiated, Some(Mechanisms { sha256: Offer::No, sha1: Offer::Yes, .. })) => {
+                Digest::Sha1
+            }
+            (Mechanism::Negotiated, Some(Mechanisms { sha256: Offer::No, sha1: Offer::No, names })) => {
+                return Err(Error::UnsupportedAuth { method: names.clone() });
+            }
+            // Servers that understand `hello` know SHA-256; they name nothing for a user whom they do not know.
+            (Mechanism::Negotiated | Mechanism::ScramSha256 | Mechanism::None, _) => Digest::Sha256,
+        };
+        self.begin_scram(digest)
+    }
+
+    fn begin_scram(&self, digest: Digest) -> Result<Begun, Error> {
+        let first = ClientFirst::new(&self.login.user, Binding::None)?;
+        Ok(Begun::Scram(first.digest(digest).min_iterations(MIN_ITERATIONS), digest))
+    }
+
+    fn go_on(
+        &self,
+        conversation: i64,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+        request_id: i32,
+    ) -> Result<(), Error> {
+        write_command(out, request_id, |command| {
+            command.int32("saslContinue", 1);
+            // Servers count from 1; one that counts further gets its number back as it is.
+            match i32::try_from(conversation) {
+                Ok(conversation) => command.int32("conversationId", conversation),
+                Err(_) => command.int64("conversationId", conversation),
+            }
+            command.binary("payload", payload);
+            command.string("$db", source(&self.login));
+        })
+    }
+}
+
+impl Begun {
+    fn write(&self, login: &Login, command: &mut Writer<'_>) {
+        match self {
+            Self::Scram(first, digest) => {
+                command.int32("saslStart", 1);
+                command.string("mechanism", digest.mechanism());
+                command.binary("payload", first.message());
+                command.document("options", |options| options.boolean("skipEmptyExchange", true));
+            }
+            Self::Certificate => {
+                command.int32("authenticate", 1);
+                command.string("mechanism", X509);
+                // Without one the server takes the certificate's subject.
+                if !login.user.is_empty() {
+                    command.string("user", &login.user);
+                }
+            }
+        }
+    }
+
+    fn sent(self) -> State {
+        match self {
+            Self::Scram(first, digest) => State::AwaitChallenge(first, digest),
+            Self::Certificate => State::AwaitConsent,
+        }
+    }
+}
+
+impl<'a> SaslAnswer<'a> {
+    fn parse(body: Document<'a>) -> Result<Self, Error> {
+        let error = |reason| Error::Protocol { message: "answer to the authentication", reason };
+        let conversation = body.get("conversationId")?.and_then(Value::as_i64);
+        let end = body.get("done")?.map(|done| if done.is_true() { End::Reached } else { End::NotYet });
+        let payload = match body.get("payload")? {
+            Some(Value::Binary { bytes, .. }) => bytes,
+            Some(Value::String(text)) => text.as_bytes(),
+            _ => return Err(error("no payload")),
+        };
+        Ok(Self {
+            conversation: conversation.ok_or_else(|| error("no conversation"))?,
+            end: end.ok_or_else(|| error("it does not say whether it is the last"))?,
+            payload,
+        })
+    }
+}
+
+/// The database that knows the user.
+fn source(login: &Login) -> &str {
+    match login.mechanism {
+        Mechanism::X509 => EXTERNAL,
+        Mechanism::None | Mechanism::ScramSha256 | Mechanism::ScramSha1 | Mechanism::Negotiated => {
+            &login.auth_source
+        }
+    }
+}
+
+/// What keys are derived from: the password, or what servers kept of it before SCRAM.
+fn password(login: &Login, digest: Digest) -> Result<Zeroizing<Vec<u8>>, Error> {
+    let password = login.password.expose();
+    match digest {
+        Digest::Sha256 => Ok(Zeroizing::new(password.to_vec())),
+        Digest::Sha1 => {
+            let text = Zeroizing::new([login.user.as_bytes(), b":mongo:", password].concat());
+            let digest = hash(MessageDigest::md5(), &text).map_err(|_| Error::Crypto { operation: "MD5" })?;
+            let digits =
+                |byte: &u8| [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]);
+            Ok(Zeroizing::new(digest.iter().flat_map(digits).collect()))
+        }
+    }
+}
+
+fn out_of_order() -> Error {
+    Error::Protocol { message: "answer to the authentication", reason: "it comes out of order" }
+}

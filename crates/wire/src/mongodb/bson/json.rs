@@ -1,0 +1,193 @@
+//! Documents as text for people ("MongoDB Extended JSON", version 2, relaxed format).
+
+use std::fmt::Write;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+
+use super::{Document, Error, MAX_DEPTH, Value, decimal, error};
+
+const MILLISECONDS_PER_DAY: i64 = 86_400_000;
+/// The last millisecond of the year 9999: later times are shown as numbers.
+const LAST_DATE_TIME: i64 = 253_402_300_799_999;
+
+/// The document in relaxed extended JSON.
+pub fn to_json(document: Document<'_>) -> Result<String, Error> {
+    let mut text = String::with_capacity(document.as_bytes().len() * 2);
+    put_nested(&mut text, document, Nested::Document, MAX_DEPTH)?;
+    Ok(text)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nested {
+    Document,
+    Array,
+}
+
+fn put_nested(text: &mut String, document: Document<'_>, nested: Nested, depth: usize) -> Result<(), Error> {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Err(error("it nests too deep"));
+    };
+    let (begin, end) = match nested {
+        Nested::Document => ('{', '}'),
+        Nested::Array => ('[', ']'),
+    };
+    text.push(begin);
+    for (index, element) in document.elements().enumerate() {
+        let element = element?;
+        if index > 0 {
+            text.push(',');
+        }
+        if nested == Nested::Document {
+            put_text(text, &String::from_utf8_lossy(element.key()));
+            text.push(':');
+        }
+        put_value(text, element.value()?, depth)?;
+    }
+    text.push(end);
+    Ok(())
+}
+
+fn put_value(text: &mut String, value: Value<'_>, depth: usize) -> Result<(), Error> {
+    match value {
+        Value::Double(number) => put_double(text, number),
+        Value::String(string) => put_text(text, string),
+        Value::Document(document) => put_nested(text, document, Nested::Document, depth)?,
+        Value::Array(array) => put_nested(text, array, Nested::Array, depth)?,
+        Value::Binary { subtype, bytes } => {
+            let base64 = BASE64_STANDARD.encode(bytes);
+            put(text, format_args!(r#"{{"$binary":{{"base64":"{base64}","subType":"{subtype:02x}"}}}}"#));
+        }
+        Value::Undefined => text.push_str(r#"{"$undefined":true}"#),
+        Value::ObjectId(id) => put_object_id(text, id),
+        Value::Boolean(truth) => put(text, format_args!("{truth}")),
+        Value::DateTime(milliseconds) => put_date_time(text, milliseconds),
+        Value::Null => text.push_str("null"),
+        Value::Regex { pattern, options } => {
+            text.push_str(r#"{"$regularExpression":{"pattern":"#);
+            put_text(text, pattern);
+            text.push_str(r#","options":"#);
+            put_text(text, options);
+            text.push_str("}}");
+        }
+        Value::DbPointer { namespace, id } => {
+            text.push_str(r#"{"$dbPointer":{"$ref":"#);
+            put_text(text, namespace);
+            text.push_str(r#","$id":"#);
+            put_object_id(text, id);
+            text.push_str("}}");
+        }
+        Value::Code(code) => put_wrapped(text, "$code", code),
+        Value::Symbol(symbol) => put_wrapped(text, "$symbol", symbol),
+        Value::CodeWithScope { code, scope } => {
+            text.push_str(r#"{"$code":"#);
+            put_text(text, code);
+            text.push_str(r#","$scope":"#);
+            put_nested(text, scope, Nested::Document, depth)?;
+            text.push('}');
+        }
+        Value::Int32(number) => put(text, format_args!("{number}")),
+        Value::Int64(number) => put(text, format_args!("{number}")),
+        Value::Timestamp(time) => {
+            let (seconds, ordinal) = (time >> 32, time & u64::from(u32::MAX));
+            put(text, format_args!(r#"{{"$timestamp":{{"t":{seconds},"i":{ordinal}}}}}"#));
+        }
+        Value::Decimal128(bytes) => {
+            let number = decimal::to_text(bytes);
+            put(text, format_args!(r#"{{"$numberDecimal":"{number}"}}"#));
+        }
+        Value::MinKey => text.push_str(r#"{"$minKey":1}"#),
+        Value::MaxKey => text.push_str(r#"{"$maxKey":1}"#),
+    }
+    Ok(())
+}
+
+/// Writing to a string cannot fail.
+fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    let _ = text.write_fmt(arguments);
+}
+
+fn put_wrapped(text: &mut String, name: &str, value: &str) {
+    put(text, format_args!(r#"{{"{name}":"#));
+    put_text(text, value);
+    text.push('}');
+}
+
+fn put_object_id(text: &mut String, id: [u8; 12]) {
+    text.push_str(r#"{"$oid":""#);
+    for byte in id {
+        put(text, format_args!("{byte:02x}"));
+    }
+    text.push_str(r#""}"#);
+}
+
+fn put_double(text: &mut String, number: f64) {
+    if number.is_nan() {
+        text.push_str(r#"{"$numberDouble":"NaN"}"#);
+    } else if number.is_infinite() {
+        let sign = if number < 0.0 { "-" } else { "" };
+        put(text, format_args!(r#"{{"$numberDouble":"{sign}Infinity"}}"#));
+    } else {
+        // Shortest digits that read back, with a point or an exponent: whole ones show that they are no integers.
+        put(text, format_args!("{number:?}"));
+    }
+}
+
+/// A string, escaped; bytes that can steer a terminal are escaped with it.
+fn put_text(text: &mut String, string: &str) {
+    text.push('"');
+    for character in string.chars() {
+        match character {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            character if character.is_control() => {
+                put(text, format_args!("\\u{:04x}", u32::from(character)));
+            }
+            character => text.push(character),
+        }
+    }
+    text.push('"');
+}
+
+fn put_date_time(text: &mut String, milliseconds: i64) {
+    if !(0..=LAST_DATE_TIME).contains(&milliseconds) {
+        put(text, format_args!(r#"{{"$date":{{"$numberLong":"{milliseconds}"}}}}"#));
+        return;
+    }
+    let (year, month, day) = civil(milliseconds / MILLISECONDS_PER_DAY);
+    let of_day = milliseconds % MILLISECONDS_PER_DAY;
+    let (hour, minute, second) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1000 % 60);
+    put(text, format_args!(r#"{{"$date":"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"#));
+    match of_day % 1000 {
+        0 => {}
+        fraction => put(text, format_args!(".{fraction:03}")),
+    }
+    text.push_str(r#"Z"}"#);
+}
+
+/// Year, month and day of a number of days since the beginning of 1970.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    // 400 years always have as many days.
+    let (mut year, mut day) = (1970 + days / 146_097 * 400, days % 146_097);
+    loop {
+        let length = if is_leap(year) { 366 } else { 365 };
+        if day < length {
+            break;
+        }
+        day -= length;
+        year += 1;
+    }
+    let february = if is_leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if day < length {
+            break;
+        }
+        day -= length;
+        month += 1;
+    }
+    (year, month, day + 1)
+}

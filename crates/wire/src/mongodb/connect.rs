@@ -1,0 +1,230 @@
+//! The client's login: from the first byte to the server's consent ("MongoDB Handshake", "Authentication").
+
+use std::sync::Arc;
+
+use super::{
+    Error, ServerInfo,
+    authenticator::Authenticator,
+    hello::{self, Hello},
+    message::MAX_LOGIN_MESSAGE_BYTES,
+    reply::{self, Reply},
+};
+use crate::{Phase, Secret, Step, scram::KeyCache};
+
+/// The fewest iterations that a server may ask for, as the specification of authentication says.
+pub const MIN_ITERATIONS: u32 = 4096;
+/// The longest name of an application that servers take.
+const MAX_APPLICATION_NAME_BYTES: usize = 128;
+
+/// Whether the connection is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Encryption {
+    /// Plaintext.
+    Plain,
+    /// TLS from the first byte.
+    Tls,
+}
+
+/// How the client authenticates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Mechanism {
+    /// Not at all.
+    None,
+    /// SCRAM-SHA-256.
+    ScramSha256,
+    /// SCRAM-SHA-1.
+    ScramSha1,
+    /// By the certificate that TLS has shown (`MONGODB-X509`).
+    X509,
+    /// By SCRAM with the better digest of those that the server knows for the user.
+    #[default]
+    Negotiated,
+}
+
+/// Who logs in and how; made once and shared by all connects.
+#[derive(Clone)]
+pub struct Login {
+    /// The user; may be empty where there is no password.
+    pub user: String,
+    /// The password; of no matter where the mechanism uses none.
+    pub password: Secret,
+    /// The database that knows the user.
+    pub auth_source: String,
+    /// The database that commands are for.
+    pub database: String,
+    /// How to authenticate.
+    pub mechanism: Mechanism,
+    /// Whether to encrypt.
+    pub tls: Encryption,
+    /// The name that the server shows for this client; empty: none.
+    pub application_name: String,
+    /// The keys of this password, derived by the first connect. A login with another password needs its own.
+    pub keys: Arc<KeyCache>,
+}
+
+impl Login {
+    /// A login in plaintext by the best of the server's mechanisms, to `admin` and for `test`.
+    pub fn new(user: &str, password: Secret) -> Self {
+        Self {
+            user: user.to_owned(),
+            password,
+            auth_source: "admin".to_owned(),
+            database: "test".to_owned(),
+            mechanism: Mechanism::default(),
+            tls: Encryption::Plain,
+            application_name: "ciphertoll".to_owned(),
+            keys: Arc::new(KeyCache::new()),
+        }
+    }
+}
+
+/// One login, from the client's side.
+pub struct Connect {
+    login: Arc<Login>,
+    authenticator: Authenticator,
+    state: State,
+    /// The number of the command whose answer is awaited.
+    request_id: i32,
+    server: Option<ServerInfo>,
+}
+
+enum State {
+    Begin,
+    SendHello,
+    AwaitHello,
+    /// Boxed, as it is large and soon gone.
+    Greeted(Box<Hello>),
+    AwaitAuth,
+    Ready,
+    Failed,
+}
+
+impl Connect {
+    /// A login that has sent no byte yet.
+    pub fn new(login: Arc<Login>) -> Self {
+        let authenticator = Authenticator::new(Arc::clone(&login));
+        Self { login, authenticator, state: State::Begin, request_id: 0, server: None }
+    }
+
+    /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. The client speaks
+    /// first: the first step takes no input.
+    ///
+    /// [`Phase::ServerGreeting`] is the answer to `hello`, after TLS where there is TLS. Input that is there before TLS
+    /// starts is an error: it would be plaintext that passes for encrypted. An error is final.
+    pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
+        match std::mem::replace(&mut self.state, State::Failed) {
+            State::Begin => self.begin(input, out),
+            State::SendHello => self.send_hello(input, out),
+            State::AwaitHello => self.await_hello(input),
+            State::Greeted(hello) => self.authenticate(*hello, out),
+            State::AwaitAuth => self.await_auth(input, out),
+            State::Ready => {
+                self.state = State::Ready;
+                Ok(Step::Done)
+            }
+            State::Failed => Err(Error::NotReset),
+        }
+    }
+
+    /// The server, once it awaits commands.
+    pub fn server(&self) -> Option<&ServerInfo> {
+        if let State::Ready = self.state { self.server.as_ref() } else { None }
+    }
+
+    fn begin(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
+        check(&self.login)?;
+        match self.login.tls {
+            Encryption::Plain => self.send_hello(input, out),
+            Encryption::Tls => {
+                refuse_early_input(input)?;
+                self.state = State::SendHello;
+                Ok(Step::StartTls)
+            }
+        }
+    }
+
+    fn send_hello(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
+        // The server has nothing to say here; bytes can only be plaintext that was carried over.
+        refuse_early_input(input)?;
+        self.request_id += 1;
+        let speculate = self.authenticator.speculate()?;
+        hello::encode(out, self.request_id, &self.login, speculate)?;
+        self.state = State::AwaitHello;
+        Ok(Step::NeedInput)
+    }
+
+    fn await_hello(&mut self, input: &mut &[u8]) -> Result<Step, Error> {
+        let Some(reply) = self.take(input)? else {
+            self.state = State::AwaitHello;
+            return Ok(Step::NeedInput);
+        };
+        self.state = State::Greeted(Box::new(Hello::parse(&reply, &self.login.database)?));
+        Ok(Step::Phase(Phase::ServerGreeting))
+    }
+
+    fn authenticate(&mut self, hello: Hello, out: &mut Vec<u8>) -> Result<Step, Error> {
+        let Hello { server, mechanisms, speculative } = hello;
+        self.server = Some(server);
+        self.request_id += 1;
+        let request_id = self.request_id;
+        let kind =
+            self.authenticator.greeted(mechanisms.as_ref(), speculative.as_deref(), out, request_id)?;
+        if let (Some(auth), Some(server)) = (kind, &mut self.server) {
+            server.auth = auth;
+            self.state = State::Ready;
+            return Ok(Step::Phase(Phase::Auth));
+        }
+        self.state = State::AwaitAuth;
+        Ok(Step::NeedInput)
+    }
+
+    fn await_auth(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
+        while let Some(reply) = self.take(input)? {
+            self.request_id += 1;
+            let kind = self.authenticator.answer(reply.body, out, self.request_id)?;
+            if let (Some(auth), Some(server)) = (kind, &mut self.server) {
+                server.auth = auth;
+                self.state = State::Ready;
+                return Ok(Step::Phase(Phase::Auth));
+            }
+        }
+        self.state = State::AwaitAuth;
+        Ok(Step::NeedInput)
+    }
+
+    fn take<'a>(&self, input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, Error> {
+        reply::take(input, self.request_id, MAX_LOGIN_MESSAGE_BYTES)
+    }
+}
+
+fn check(login: &Login) -> Result<(), Error> {
+    let is_name = |name: &str| !name.is_empty() && !name.contains('\0');
+    let is_named = match login.mechanism {
+        Mechanism::None | Mechanism::X509 => !login.user.contains('\0'),
+        Mechanism::ScramSha256 | Mechanism::ScramSha1 | Mechanism::Negotiated => is_name(&login.user),
+    };
+    if !is_named {
+        return Err(Error::InvalidLogin { field: "user" });
+    }
+    if !is_name(&login.auth_source) {
+        return Err(Error::InvalidLogin { field: "database that knows the user" });
+    }
+    if !is_name(&login.database) {
+        return Err(Error::InvalidLogin { field: "database" });
+    }
+    if login.application_name.len() > MAX_APPLICATION_NAME_BYTES {
+        return Err(Error::InvalidLogin { field: "application's name" });
+    }
+    match (login.mechanism, login.tls) {
+        (Mechanism::X509, Encryption::Plain) => Err(Error::CertificateInPlain),
+        _ => Ok(()),
+    }
+}
+
+/// No plaintext may cross into the encrypted part, and no server speaks first.
+fn refuse_early_input(input: &[u8]) -> Result<(), Error> {
+    if input.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Protocol { message: "first bytes", reason: "they come before the client has said anything" })
+}

@@ -1,0 +1,225 @@
+//! Messages: a header of four numbers, flags, and sections with documents (`OP_MSG`, `OP_COMPRESSED`).
+
+use super::{
+    Error,
+    bson::{Document, Writer, patch_length, write_document},
+    checksum::crc32c,
+};
+
+/// The longest message: what servers take at most (`maxMessageSizeBytes`).
+pub const MAX_MESSAGE_BYTES: usize = 48_000_000;
+/// The longest message taken before the login is done; no answer of a login comes near it.
+pub const MAX_LOGIN_MESSAGE_BYTES: usize = 0x1_0000;
+/// The number of every command after the login, which its answer must name. A connection awaits one answer at a time;
+/// commands of the login count from 1.
+pub const COMMAND_REQUEST_ID: i32 = 0x100;
+
+/// The last four bytes are a checksum of all before them.
+pub const CHECKSUM_PRESENT: u32 = 1;
+/// Another message follows without being asked for.
+pub const MORE_TO_COME: u32 = 1 << 1;
+/// The client takes answers with [`MORE_TO_COME`].
+pub const EXHAUST_ALLOWED: u32 = 1 << 16;
+/// The flags that must be understood.
+const REQUIRED_FLAGS: u32 = 0xffff;
+
+const OP_COMPRESSED: i32 = 2012;
+const OP_MSG: i32 = 2013;
+/// The compressor that does nothing.
+const NOOP: u8 = 0;
+const HEADER_BYTES: usize = 16;
+const CHECKSUM_BYTES: usize = 4;
+const BODY: u8 = 0;
+const SEQUENCE: u8 = 1;
+
+/// A whole message, whose documents' insides are not checked yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Its number.
+    pub request_id: i32,
+    /// The number of the message that it answers.
+    pub response_to: i32,
+    /// Its flags.
+    pub flags: u32,
+    /// The command or the answer.
+    pub body: Document<'a>,
+    /// Lists of documents that belong to the body; answers have none.
+    pub sequences: Vec<Sequence<'a>>,
+}
+
+/// Documents that are an array of the body in all but place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sequence<'a> {
+    /// The array's name, in whatever bytes the peer chose.
+    pub identifier: &'a [u8],
+    documents: &'a [u8],
+}
+
+impl<'a> Sequence<'a> {
+    /// The documents. After an error there are none.
+    pub fn documents(self) -> impl Iterator<Item = Result<Document<'a>, Error>> {
+        let mut rest = self.documents;
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let document = Document::take(&mut rest);
+            if document.is_err() {
+                rest = &[];
+            }
+            Some(document)
+        })
+    }
+}
+
+/// Takes the next whole message, or none yet.
+pub fn take<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<Message<'a>>, Error> {
+    let Some(length) = input.first_chunk() else {
+        return Ok(None);
+    };
+    let length = usize::try_from(i32::from_le_bytes(*length)).unwrap_or_default();
+    if length < HEADER_BYTES {
+        return Err(error("an impossible length"));
+    }
+    // Checked before the message is here, so that nobody buffers what would be refused.
+    if length > limit {
+        return Err(Error::MessageTooLarge { length, limit });
+    }
+    let Some((whole, rest)) = input.split_at_checked(length) else {
+        return Ok(None);
+    };
+    *input = rest;
+    parse(whole).map(Some)
+}
+
+fn parse(whole: &[u8]) -> Result<Message<'_>, Error> {
+    let mut rest = whole;
+    number(&mut rest)?;
+    let (request_id, response_to, mut code) = (number(&mut rest)?, number(&mut rest)?, number(&mut rest)?);
+    if code == OP_COMPRESSED {
+        code = number(&mut rest)?;
+        let length = number(&mut rest)?;
+        match byte(&mut rest)? {
+            NOOP if usize::try_from(length) == Ok(rest.len()) => {}
+            NOOP => return Err(error("a compressed message of another length")),
+            compressor => return Err(Error::UnsupportedCompressor { compressor }),
+        }
+    }
+    if code != OP_MSG {
+        return Err(error("neither OP_MSG nor OP_COMPRESSED"));
+    }
+    let flags = number(&mut rest)? as u32;
+    if flags & REQUIRED_FLAGS & !(CHECKSUM_PRESENT | MORE_TO_COME) != 0 {
+        return Err(error("an unknown flag that must be understood"));
+    }
+    if flags & CHECKSUM_PRESENT != 0 {
+        rest = check(whole, rest)?;
+    }
+    let (body, sequences) = sections(rest)?;
+    Ok(Message { request_id, response_to, flags, body, sequences })
+}
+
+/// What is before the checksum, if that is right.
+fn check<'a>(whole: &[u8], rest: &'a [u8]) -> Result<&'a [u8], Error> {
+    let short = || error("no room for its checksum");
+    let (rest, _) = rest.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(short)?;
+    let (covered, checksum) = whole.split_last_chunk().ok_or_else(short)?;
+    if crc32c(covered) == u32::from_le_bytes(*checksum) { Ok(rest) } else { Err(error("a wrong checksum")) }
+}
+
+fn sections(mut rest: &[u8]) -> Result<(Document<'_>, Vec<Sequence<'_>>), Error> {
+    let (mut body, mut sequences) = (None, Vec::new());
+    while !rest.is_empty() {
+        match byte(&mut rest)? {
+            BODY if body.is_none() => body = Some(Document::take(&mut rest)?),
+            BODY => return Err(error("two bodies")),
+            SEQUENCE => sequences.push(sequence(&mut rest)?),
+            _ => return Err(error("a section of an unknown kind")),
+        }
+    }
+    body.map(|body| (body, sequences)).ok_or_else(|| error("no body"))
+}
+
+fn sequence<'a>(rest: &mut &'a [u8]) -> Result<Sequence<'a>, Error> {
+    let before = *rest;
+    // The size counts itself.
+    let size = usize::try_from(number(rest)?).ok();
+    let (section, behind) = size
+        .and_then(|size| before.split_at_checked(size))
+        .ok_or_else(|| error("a section with an impossible length"))?;
+    *rest = behind;
+    let inside = section.get(size_of::<i32>()..).unwrap_or_default();
+    let end = inside.iter().position(|&byte| byte == 0);
+    let (identifier, documents) = end
+        .and_then(|end| Some((inside.get(..end)?, inside.get(end + 1..)?)))
+        .ok_or_else(|| error("a section without a name"))?;
+    Ok(Sequence { identifier, documents })
+}
+
+/// Appends a message with the body that `body` appends; appends nothing if that fails or is too long.
+#[inline]
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    request_id: i32,
+    response_to: i32,
+    body: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let start = out.len();
+    for number in [0, request_id, response_to, OP_MSG, 0] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.push(BODY);
+    let written = body(out);
+    let length = out.len() - start;
+    let written = match written {
+        Ok(()) if length > MAX_MESSAGE_BYTES => {
+            Err(Error::MessageTooLarge { length, limit: MAX_MESSAGE_BYTES })
+        }
+        written => written,
+    };
+    match written {
+        Ok(()) => patch_length(out, start),
+        Err(_) => out.truncate(start),
+    }
+    written
+}
+
+/// Appends a command whose elements `elements` writes; `$db` must be among them.
+pub fn write_command(
+    out: &mut Vec<u8>,
+    request_id: i32,
+    elements: impl FnOnce(&mut Writer<'_>),
+) -> Result<(), Error> {
+    write(out, request_id, 0, |out| {
+        write_document(out, elements);
+        Ok(())
+    })
+}
+
+/// Appends the answer to a message.
+pub fn write_reply(
+    out: &mut Vec<u8>,
+    response_to: i32,
+    elements: impl FnOnce(&mut Writer<'_>),
+) -> Result<(), Error> {
+    write(out, 0, response_to, |out| {
+        write_document(out, elements);
+        Ok(())
+    })
+}
+
+fn number(rest: &mut &[u8]) -> Result<i32, Error> {
+    let (number, behind) = rest.split_first_chunk().ok_or_else(|| error("it ends early"))?;
+    *rest = behind;
+    Ok(i32::from_le_bytes(*number))
+}
+
+fn byte(rest: &mut &[u8]) -> Result<u8, Error> {
+    let (&byte, behind) = rest.split_first().ok_or_else(|| error("it ends early"))?;
+    *rest = behind;
+    Ok(byte)
+}
+
+fn error(reason: &'static str) -> Error {
+    Error::Protocol { message: "message", reason }
+}

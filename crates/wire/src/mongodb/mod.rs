@@ -1,0 +1,34 @@
+//! The MongoDB wire protocol of today, `OP_MSG`, one message or task per file.
+//!
+//! - [`Connect`] is the client's login, from the first byte to the server's consent.
+//! - [`Template`] is an operation as data, [`command`] has the encoders of what goes with one; [`ResponseReader`] and
+//!   [`DocumentsReader`] read answers.
+//! - [`bson`] reads and writes documents, [`message`] what they travel in.
+//!
+//! Names in comments are those of the MongoDB manual, "Wire Protocol", and of its specifications for drivers.
+
+pub mod bson;
+pub mod command;
+pub mod connect;
+pub mod error;
+pub mod message;
+pub mod response;
+pub mod rows;
+pub mod server_info;
+pub mod template;
+
+mod authenticator;
+mod checksum;
+mod hello;
+mod json;
+mod reply;
+
+pub use connect::{Connect, Encryption, Login, MIN_ITERATIONS, Mechanism};
+pub use error::Error;
+pub use message::COMMAND_REQUEST_ID;
+pub use response::{ResponseReader, Summary};
+pub use rows::{Cursor, Documents, DocumentsReader, version_of};
+pub use server_info::{AuthKind, ServerInfo};
+pub use template::{Template, TemplateError};
+
+pub use crate::mysql::{Fault, Response};

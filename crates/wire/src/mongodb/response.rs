@@ -1,0 +1,78 @@
+//! Reads a command's answer and keeps only counts: the hot path of a load generator.
+
+use super::{
+    Error, Response,
+    message::MAX_MESSAGE_BYTES,
+    reply::{self, Reply},
+};
+
+/// The counts of one answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Documents received; none where the answer has no cursor.
+    pub rows: u64,
+    /// Documents inserted, matched by an update or deleted (`n`).
+    pub affected_rows: u64,
+    /// Bytes of the documents received.
+    pub row_bytes: u64,
+}
+
+/// Reads one answer and counts. It allocates nothing unless the server says no.
+///
+/// After [`Response::Done`] or an error it must be [`reset`](Self::reset) before the next command. After
+/// [`Error::Server`] the connection awaits the next command; after any other error it is of no more use.
+#[derive(Debug, Clone)]
+pub struct ResponseReader {
+    request_id: i32,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Open,
+    Ended(Summary),
+    Failed,
+}
+
+impl ResponseReader {
+    /// Reads the answer to the command of this number.
+    pub fn new(request_id: i32) -> Self {
+        Self { request_id, state: State::Open }
+    }
+
+    /// Makes it ready for the next answer.
+    #[inline]
+    pub fn reset(&mut self) {
+        self.state = State::Open;
+    }
+
+    /// Takes a whole message from the front of `input`.
+    #[inline]
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Summary>, Error> {
+        match self.state {
+            State::Open => {}
+            State::Ended(summary) => return Ok(Response::Done(summary)),
+            State::Failed => return Err(Error::NotReset),
+        }
+        self.state = State::Failed;
+        let Some(reply) = reply::take(input, self.request_id, MAX_MESSAGE_BYTES)? else {
+            self.state = State::Open;
+            return Ok(Response::NeedInput);
+        };
+        let summary = count(&reply)?;
+        self.state = State::Ended(summary);
+        Ok(Response::Done(summary))
+    }
+}
+
+#[inline]
+fn count(reply: &Reply<'_>) -> Result<Summary, Error> {
+    let mut summary = Summary { affected_rows: reply.affected, ..Summary::default() };
+    if let Some(cursor) = reply.cursor {
+        for document in reply::documents(reply::batch(cursor)?.documents) {
+            summary.rows += 1;
+            summary.row_bytes += document?.len() as u64;
+        }
+    }
+    Ok(summary)
+}

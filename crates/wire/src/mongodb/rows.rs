@@ -1,0 +1,125 @@
+//! Reads a command's answer and keeps the documents, within a bound: for control connections.
+
+use super::{
+    Error, Response,
+    bson::{Document, Value, to_json},
+    message::MAX_MESSAGE_BYTES,
+    reply::{self, Reply, printable},
+};
+use crate::mysql::Row;
+
+/// More than any server's version has; what is longer is cut.
+const MAX_VERSION_CHARACTERS: usize = 128;
+
+/// The documents of one answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Documents {
+    /// Each as it was sent, and checked throughout.
+    pub documents: Vec<Vec<u8>>,
+    /// Where there are more.
+    pub cursor: Option<Cursor>,
+}
+
+/// A result that is not read to its end; what `getMore` asks with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    /// The server's number for it.
+    pub id: i64,
+    /// The collection.
+    pub collection: String,
+}
+
+impl Documents {
+    /// A row for each document, with one column: its relaxed extended JSON.
+    pub fn to_rows(&self) -> Result<Vec<Row>, Error> {
+        let row = |document: &Vec<u8>| Ok(vec![Some(to_json(Document::new(document)?)?.into_bytes())]);
+        self.documents.iter().map(row).collect()
+    }
+}
+
+/// Collects the documents of one answer. An answer without a cursor is itself the one document.
+///
+/// What holds for [`super::ResponseReader`] after its end holds here too, but that the documents are handed over once.
+#[derive(Debug, Clone)]
+pub struct DocumentsReader {
+    request_id: i32,
+    limit_bytes: usize,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Ended,
+    Failed,
+}
+
+impl DocumentsReader {
+    /// Reads the answer to the command of this number, and keeps at most `limit_bytes` of it, counted with what the
+    /// vectors themselves take.
+    pub fn new(request_id: i32, limit_bytes: usize) -> Self {
+        Self { request_id, limit_bytes, state: State::Open }
+    }
+
+    /// Makes it ready for the next command's answer.
+    pub fn reset(&mut self) {
+        self.state = State::Open;
+    }
+
+    /// Takes a whole message from the front of `input`.
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Documents>, Error> {
+        match self.state {
+            State::Open => {}
+            State::Ended => return Ok(Response::Done(Documents::default())),
+            State::Failed => return Err(Error::NotReset),
+        }
+        self.state = State::Failed;
+        let Some(reply) = reply::take(input, self.request_id, MAX_MESSAGE_BYTES)? else {
+            self.state = State::Open;
+            return Ok(Response::NeedInput);
+        };
+        let documents = self.collect(&reply)?;
+        self.state = State::Ended;
+        Ok(Response::Done(documents))
+    }
+
+    fn collect(&self, reply: &Reply<'_>) -> Result<Documents, Error> {
+        let mut kept = Documents::default();
+        let mut held_bytes = 0;
+        let Some(cursor) = reply.cursor else {
+            self.keep(reply.body.as_bytes(), &mut held_bytes, &mut kept)?;
+            return Ok(kept);
+        };
+        let batch = reply::batch(cursor)?;
+        for document in reply::documents(batch.documents) {
+            self.keep(document?, &mut held_bytes, &mut kept)?;
+        }
+        if batch.cursor_id != 0 {
+            let collection = batch.namespace.split_once('.').map(|(_, collection)| collection);
+            let collection = collection.filter(|collection| !collection.is_empty());
+            let reason = "a cursor without a collection";
+            let collection = collection.ok_or(Error::Protocol { message: "answer", reason })?;
+            kept.cursor = Some(Cursor { id: batch.cursor_id, collection: collection.to_owned() });
+        }
+        Ok(kept)
+    }
+
+    fn keep(&self, document: &[u8], held_bytes: &mut usize, kept: &mut Documents) -> Result<(), Error> {
+        *held_bytes += size_of::<Vec<u8>>() + document.len();
+        if *held_bytes > self.limit_bytes {
+            return Err(Error::ResultTooLarge { limit: self.limit_bytes });
+        }
+        Document::new(document)?.validate()?;
+        kept.documents.push(document.to_vec());
+        Ok(())
+    }
+}
+
+/// The server's version, of its answer to [`encode_build_info`](super::command::encode_build_info).
+pub fn version_of(build_info: &[u8]) -> Result<String, Error> {
+    let version = Document::new(build_info)?.get("version")?.and_then(|version| match version {
+        Value::String(version) => Some(printable(version, MAX_VERSION_CHARACTERS)),
+        _ => None,
+    });
+    version.ok_or(Error::Protocol { message: "answer to buildInfo", reason: "no version" })
+}

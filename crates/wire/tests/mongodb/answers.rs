@@ -1,0 +1,211 @@
+//! Answers to commands, counted and collected.
+
+use ciphertoll_wire::mongodb::{
+    COMMAND_REQUEST_ID, Cursor, Documents, DocumentsReader, Error, Fault, Response, ResponseReader, Summary,
+    bson::{Document, Value, Writer, to_json},
+    command,
+    message::{self, MAX_MESSAGE_BYTES},
+    version_of,
+};
+use proptest::prelude::*;
+
+use crate::chunks::feed;
+
+const LIMIT_BYTES: usize = 1 << 16;
+
+fn reply(elements: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    message::write_reply(&mut out, COMMAND_REQUEST_ID, elements).unwrap();
+    out
+}
+
+/// The answer to a `find` that goes on in cursor `id`.
+pub(crate) fn found(batch: &str, documents: i32, id: i64) -> Vec<u8> {
+    reply(|reply| {
+        reply.document("cursor", |cursor| {
+            cursor.array(batch, |batch| {
+                for number in 0..documents {
+                    batch.document(&number.to_string(), |document| document.int32("_id", number));
+                }
+            });
+            cursor.int64("id", id);
+            cursor.string("ns", "bank.accounts.old");
+        });
+        reply.put("ok", Value::Double(1.0));
+    })
+}
+
+fn count(bytes: &[u8]) -> Result<Response<Summary>, Error> {
+    ResponseReader::new(COMMAND_REQUEST_ID).step(&mut &*bytes)
+}
+
+fn collect(bytes: &[u8]) -> Result<Response<Documents>, Error> {
+    DocumentsReader::new(COMMAND_REQUEST_ID, LIMIT_BYTES).step(&mut &*bytes)
+}
+
+fn refused(elements: impl FnOnce(&mut Writer<'_>)) -> (i32, String, String) {
+    let bytes = reply(elements);
+    let error = count(&bytes).unwrap_err();
+    assert_eq!(collect(&bytes).unwrap_err(), error);
+    assert_eq!((error.fault(), error.is_too_many_connections()), (Fault::Server, false));
+    let Error::Server { code, code_name, message } = error else { panic!("{error:?}") };
+    (code, code_name, message)
+}
+
+#[test]
+fn documents_are_counted_and_collected() {
+    for (batch, id) in [("firstBatch", 0), ("nextBatch", 99)] {
+        let bytes = found(batch, 3, id);
+        let summary = Summary { rows: 3, affected_rows: 0, row_bytes: 3 * 14 };
+        assert_eq!(count(&bytes), Ok(Response::Done(summary)));
+        let Ok(Response::Done(documents)) = collect(&bytes) else { panic!() };
+        let json = |document: &Vec<u8>| to_json(Document::new(document).unwrap()).unwrap();
+        assert_eq!(
+            documents.documents.iter().map(json).collect::<Vec<_>>(),
+            [r#"{"_id":0}"#, r#"{"_id":1}"#, r#"{"_id":2}"#]
+        );
+        let cursor = (id != 0).then(|| Cursor { id, collection: "accounts.old".to_owned() });
+        assert_eq!(documents.cursor, cursor);
+    }
+}
+
+#[test]
+fn changes_are_counted() {
+    let bytes = reply(|reply| {
+        reply.int32("n", 2);
+        reply.int32("nModified", 1);
+        reply.put("ok", Value::Int32(1));
+    });
+    let summary = Summary { affected_rows: 2, ..Summary::default() };
+    assert_eq!(count(&bytes), Ok(Response::Done(summary)));
+    let Ok(Response::Done(documents)) = collect(&bytes) else { panic!() };
+    assert_eq!(documents.documents.len(), 1);
+}
+
+#[test]
+fn refusals_are_errors_and_the_next_answer_follows() {
+    let no = |reply: &mut Writer<'_>| {
+        reply.put("ok", Value::Double(0.0));
+        reply.string("errmsg", "no such\ncommand: 'x'");
+        reply.int32("code", 59);
+        reply.string("codeName", "CommandNotFound");
+    };
+    let expected = (59, "CommandNotFound".to_owned(), "no such\u{fffd}command: 'x'".to_owned());
+    assert_eq!(refused(no), expected);
+    let bytes = [reply(no), found("firstBatch", 1, 0)].concat();
+    let (mut input, mut reader) = (bytes.as_slice(), ResponseReader::new(COMMAND_REQUEST_ID));
+    assert!(reader.step(&mut input).is_err());
+    assert_eq!(reader.step(&mut input), Err(Error::NotReset));
+    reader.reset();
+    assert!(matches!(reader.step(&mut input), Ok(Response::Done(Summary { rows: 1, .. }))));
+    assert!(input.is_empty());
+    assert_eq!(refused(|reply| reply.put("ok", Value::Double(0.0))), (0, String::new(), String::new()));
+}
+
+#[test]
+fn failed_writes_are_errors() {
+    let duplicate = refused(|reply| {
+        reply.int32("n", 0);
+        reply.array("writeErrors", |errors| {
+            errors.document("0", |error| {
+                error.int32("index", 0);
+                error.int32("code", 11000);
+                error.string("errmsg", "E11000 duplicate key error");
+            });
+        });
+        reply.put("ok", Value::Double(1.0));
+    });
+    assert_eq!(duplicate, (11000, "DuplicateKey".to_owned(), "E11000 duplicate key error".to_owned()));
+    let unconfirmed = refused(|reply| {
+        reply.document("writeConcernError", |error| {
+            error.int32("code", 64);
+            error.string("codeName", "WriteConcernTimeout");
+            error.string("errmsg", "waiting for replication timed out");
+        });
+        reply.put("ok", Value::Double(1.0));
+    });
+    assert_eq!((unconfirmed.0, unconfirmed.1.as_str()), (64, "WriteConcernTimeout"));
+    let none = reply(|reply| {
+        reply.array("writeErrors", |_| {});
+        reply.put("ok", Value::Double(1.0));
+    });
+    assert!(count(&none).is_ok());
+}
+
+#[test]
+fn only_what_was_asked_for_is_an_answer() {
+    let bytes = found("firstBatch", 1, 0);
+    let reason = |bytes: &[u8]| match count(bytes) {
+        Err(Error::Protocol { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let mut other = bytes.clone();
+    other[8] ^= 1;
+    assert_eq!(reason(&other), "it answers another message");
+    let mut more = bytes;
+    more[16] = 2;
+    assert_eq!(reason(&more), "it is of more parts than were asked for");
+    assert_eq!(reason(&reply(|reply| reply.int32("n", 1))), "it does not say how it went");
+    let rows = reply(|reply| {
+        reply.document("cursor", |cursor| cursor.array("firstBatch", |batch| batch.int32("0", 1)));
+        reply.boolean("ok", true);
+    });
+    assert_eq!(reason(&rows), "a row that is no document");
+}
+
+#[test]
+fn results_are_bounded() {
+    let bytes = found("firstBatch", 3, 0);
+    let mut reader = DocumentsReader::new(COMMAND_REQUEST_ID, 100);
+    assert_eq!(reader.step(&mut bytes.as_slice()), Err(Error::ResultTooLarge { limit: 100 }));
+}
+
+#[test]
+fn the_version_is_in_build_info() {
+    let mut out = Vec::new();
+    command::encode_build_info(&mut out, COMMAND_REQUEST_ID).unwrap();
+    let bytes = reply(|reply| {
+        reply.string("version", "7.0.42");
+        reply.put("ok", Value::Double(1.0));
+    });
+    let Ok(Response::Done(documents)) = collect(&bytes) else { panic!() };
+    assert_eq!(version_of(&documents.documents[0]), Ok("7.0.42".to_owned()));
+    assert!(version_of(b"\x05\0\0\0\0").is_err());
+}
+
+#[test]
+fn cursors_are_asked_and_given_up() {
+    let cursor = Cursor { id: 99, collection: "accounts".to_owned() };
+    let json = |out: &[u8]| {
+        let message = message::take(&mut &*out, MAX_MESSAGE_BYTES).unwrap().unwrap();
+        assert_eq!(message.request_id, 1);
+        to_json(message.body).unwrap()
+    };
+    let (mut more, mut all, mut kill) = (Vec::new(), Vec::new(), Vec::new());
+    command::encode_get_more(&mut more, 1, "bank", &cursor, Some(10)).unwrap();
+    assert_eq!(json(&more), r#"{"getMore":99,"collection":"accounts","batchSize":10,"$db":"bank"}"#);
+    command::encode_get_more(&mut all, 1, "bank", &cursor, None).unwrap();
+    assert_eq!(json(&all), r#"{"getMore":99,"collection":"accounts","$db":"bank"}"#);
+    command::encode_kill_cursors(&mut kill, 1, "bank", &cursor).unwrap();
+    assert_eq!(json(&kill), r#"{"killCursors":"accounts","cursors":[99],"$db":"bank"}"#);
+}
+
+proptest! {
+    #[test]
+    fn portions_do_not_matter(documents in 0_i32..20, id: i64, sizes in proptest::collection::vec(1_usize..60, 1..8)) {
+        let bytes = found("firstBatch", documents, id);
+        let behind = [bytes.clone(), b"behind".to_vec()].concat();
+        let mut reader = ResponseReader::new(COMMAND_REQUEST_ID);
+        let (counted, left) = feed(&behind, &sizes, |input| match reader.step(input).unwrap() {
+            Response::NeedInput => None,
+            Response::Done(summary) => Some(summary),
+        });
+        prop_assert_eq!((counted.map(Response::Done).map(Ok), left.as_slice()), (Some(count(&bytes)), &b"behind"[..]));
+        let mut reader = DocumentsReader::new(COMMAND_REQUEST_ID, LIMIT_BYTES);
+        let (collected, _) = feed(&behind, &sizes, |input| match reader.step(input).unwrap() {
+            Response::NeedInput => None,
+            Response::Done(documents) => Some(documents),
+        });
+        prop_assert_eq!(collected.map(Response::Done).map(Ok), Some(collect(&bytes)));
+    }
+}

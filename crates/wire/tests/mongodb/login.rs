@@ -1,0 +1,216 @@
+//! Logins, with servers that help, that do not, and that lie.
+
+use std::sync::Arc;
+
+use ciphertoll_wire::{
+    Phase, Secret, Step,
+    mongodb::{
+        AuthKind, Connect, Encryption, Error, Login, Mechanism,
+        bson::{Document, Value},
+    },
+    scram::Digest,
+};
+use proptest::prelude::*;
+
+use crate::fake_server::{Ending, FakeServer, Joined, PASSWORD, Speculation, USER, join, verifier};
+
+const BOTH: [Digest; 2] = [Digest::Sha1, Digest::Sha256];
+const STEPS: [Step; 3] = [Step::Phase(Phase::ServerGreeting), Step::Phase(Phase::Auth), Step::Done];
+const MECHANISMS: [Mechanism; 3] = [Mechanism::ScramSha256, Mechanism::ScramSha1, Mechanism::Negotiated];
+
+fn login(mechanism: Mechanism) -> Login {
+    Login { mechanism, ..Login::new(USER, Secret::new(PASSWORD.as_bytes().to_vec())) }
+}
+
+fn connect(mechanism: Mechanism, server: &mut FakeServer) -> (Joined, Connect) {
+    let mut client = Connect::new(Arc::new(login(mechanism)));
+    (join(&mut client, server, usize::MAX), client)
+}
+
+fn auth(client: &Connect) -> String {
+    client.server().map(|server| server.auth.label()).unwrap()
+}
+
+fn expect_error(mechanism: Mechanism, server: &mut FakeServer) -> Error {
+    let ((outcome, steps), mut client) = connect(mechanism, server);
+    assert!(!steps.contains(&Step::Done) && client.server().is_none());
+    assert_eq!(client.step(&mut &b""[..], &mut Vec::new()), Err(Error::NotReset));
+    outcome.unwrap_err()
+}
+
+#[test]
+fn speculation_saves_a_round_trip() {
+    for (mechanism, label) in [
+        (Mechanism::ScramSha256, "scram-4096"),
+        (Mechanism::ScramSha1, "scram-sha1-4096"),
+        (Mechanism::Negotiated, "scram-4096"),
+    ] {
+        let mut server = FakeServer::new(&BOTH);
+        let ((outcome, steps), client) = connect(mechanism, &mut server);
+        assert_eq!((outcome, steps.as_slice()), (Ok(()), &STEPS[..]));
+        assert_eq!(server.commands, ["hello", "saslContinue"]);
+        assert_eq!(auth(&client), label);
+        let mut server = FakeServer { speculation: Speculation::Ignored, ..FakeServer::new(&BOTH) };
+        let ((outcome, steps), client) = connect(mechanism, &mut server);
+        assert_eq!((outcome, steps.as_slice()), (Ok(()), &STEPS[..]));
+        assert_eq!(server.commands, ["hello", "saslStart", "saslContinue"]);
+        assert_eq!(auth(&client), label);
+    }
+}
+
+#[test]
+fn an_empty_exchange_is_answered() {
+    for speculation in [Speculation::Answered, Speculation::Ignored] {
+        let mut server = FakeServer { speculation, ending: Ending::Empty, ..FakeServer::new(&BOTH) };
+        let ((outcome, _), client) = connect(Mechanism::ScramSha256, &mut server);
+        assert_eq!(outcome, Ok(()));
+        assert!(server.commands.ends_with(&["saslContinue".to_owned(), "saslContinue".to_owned()]));
+        assert_eq!(auth(&client), "scram-4096");
+    }
+}
+
+#[test]
+fn the_better_mechanism_of_the_user_is_taken() {
+    let mut server = FakeServer::new(&[Digest::Sha1]);
+    let ((outcome, _), client) = connect(Mechanism::Negotiated, &mut server);
+    assert_eq!((outcome, auth(&client).as_str()), (Ok(()), "scram-sha1-4096"));
+    assert_eq!(server.commands, ["hello", "saslStart", "saslContinue"]);
+    let error = expect_error(Mechanism::Negotiated, &mut FakeServer::new(&[]));
+    assert_eq!(error, Error::UnsupportedAuth { method: String::new() });
+}
+
+#[test]
+fn certificates_need_no_more_than_hello() {
+    for (speculation, commands) in
+        [(Speculation::Answered, &["hello"][..]), (Speculation::Ignored, &["hello", "authenticate"])]
+    {
+        let mut server = FakeServer { speculation, ..FakeServer::new(&[]) };
+        let login = Login { tls: Encryption::Tls, user: String::new(), ..login(Mechanism::X509) };
+        let mut client = Connect::new(Arc::new(login));
+        let (outcome, steps) = join(&mut client, &mut server, usize::MAX);
+        assert_eq!(outcome, Ok(()));
+        assert_eq!(steps, [&[Step::StartTls][..], &STEPS].concat());
+        assert_eq!(server.commands, commands);
+        assert_eq!(client.server().unwrap().auth, AuthKind::Certificate);
+    }
+    let error = expect_error(Mechanism::X509, &mut FakeServer::new(&[]));
+    assert_eq!(error, Error::CertificateInPlain);
+}
+
+#[test]
+fn no_authentication_is_hello_alone() {
+    let mut server = FakeServer::new(&[]);
+    let ((outcome, steps), client) = connect(Mechanism::None, &mut server);
+    assert_eq!((outcome, steps.as_slice()), (Ok(()), &STEPS[..]));
+    assert_eq!((server.commands.len(), auth(&client).as_str()), (1, "trust"));
+    let hello = Document::new(&server.hello).unwrap();
+    assert_eq!(hello.get("speculativeAuthenticate").unwrap(), None);
+    assert_eq!(hello.get("hello").unwrap(), Some(Value::Int32(1)));
+}
+
+#[test]
+fn wrong_passwords_are_refused_by_name() {
+    for (mechanism, speculation) in MECHANISMS
+        .into_iter()
+        .flat_map(|mechanism| [Speculation::Answered, Speculation::Ignored].map(|spec| (mechanism, spec)))
+    {
+        let mut server = FakeServer { speculation, ..FakeServer::new(&BOTH) };
+        let login = Login { password: Secret::new(b"wrong".to_vec()), ..login(mechanism) };
+        let mut client = Connect::new(Arc::new(login));
+        let (outcome, steps) = join(&mut client, &mut server, usize::MAX);
+        assert_eq!(steps, STEPS[..1]);
+        let Err(Error::Server { code: 18, code_name, message }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(
+            (code_name.as_str(), message.as_str()),
+            ("AuthenticationFailed", "Authentication failed.")
+        );
+    }
+}
+
+#[test]
+fn servers_that_do_not_know_the_password_are_found_out() {
+    for ending in [Ending::Lie, Ending::Early] {
+        for mechanism in MECHANISMS {
+            let mut server = FakeServer { ending, ..FakeServer::new(&BOTH) };
+            assert_eq!(expect_error(mechanism, &mut server), Error::ServerSignature);
+        }
+    }
+}
+
+#[test]
+fn too_little_work_is_refused() {
+    let mut server = FakeServer { verifiers: vec![verifier(Digest::Sha256, 4095)], ..FakeServer::new(&[]) };
+    let error = expect_error(Mechanism::ScramSha256, &mut server);
+    assert_eq!(error, Error::IterationsTooFew { iterations: 4095, limit: 4096 });
+}
+
+#[test]
+fn keys_are_derived_once_for_a_login() {
+    let login = Arc::new(login(Mechanism::ScramSha256));
+    let mut server = FakeServer::new(&BOTH);
+    assert_eq!(join(&mut Connect::new(Arc::clone(&login)), &mut server, usize::MAX).0, Ok(()));
+    // With the keys of the first connect the password is not looked at any more.
+    let other = Login { password: Secret::new(b"wrong".to_vec()), ..(*login).clone() };
+    let mut server = FakeServer::new(&BOTH);
+    assert_eq!(join(&mut Connect::new(Arc::new(other)), &mut server, usize::MAX).0, Ok(()));
+}
+
+#[test]
+fn the_server_says_what_it_is() {
+    let mut server = FakeServer::new(&BOTH);
+    let ((outcome, _), client) = connect(Mechanism::Negotiated, &mut server);
+    assert_eq!(outcome, Ok(()));
+    let said = client.server().unwrap();
+    assert_eq!((said.version.as_str(), said.max_wire_version), ("wire-21", 21));
+    assert_eq!((said.max_bson_bytes, said.max_message_bytes), (16_777_216, 48_000_000));
+    assert_eq!((said.set_name.as_deref(), said.database.as_str()), (Some("rs0"), "test"));
+    assert_eq!(said.hosts, ["one:27017", "two:27017"]);
+    assert_eq!((said.me.as_deref(), said.primary.as_deref()), (Some("one:27017"), Some("two:27017")));
+    assert!(said.is_writable_primary);
+}
+
+#[test]
+fn logins_that_cannot_be_sent_are_refused() {
+    let of = |change: fn(&mut Login)| {
+        let mut login = login(Mechanism::Negotiated);
+        change(&mut login);
+        let mut out = Vec::new();
+        let error = Connect::new(Arc::new(login)).step(&mut &b""[..], &mut out).unwrap_err();
+        assert!(out.is_empty());
+        error
+    };
+    let invalid = |field| Error::InvalidLogin { field };
+    assert_eq!(of(|login| login.user.clear()), invalid("user"));
+    assert_eq!(of(|login| login.user = "a\0b".to_owned()), invalid("user"));
+    assert_eq!(of(|login| login.database.clear()), invalid("database"));
+    assert_eq!(of(|login| login.auth_source.clear()), invalid("database that knows the user"));
+    assert_eq!(of(|login| login.application_name = "x".repeat(129)), invalid("application's name"));
+}
+
+#[test]
+fn nothing_may_come_before_hello() {
+    for tls in [Encryption::Plain, Encryption::Tls] {
+        let mut client = Connect::new(Arc::new(Login { tls, ..login(Mechanism::None) }));
+        let error = client.step(&mut &b"x"[..], &mut Vec::new()).unwrap_err();
+        assert!(matches!(error, Error::Protocol { message: "first bytes", .. }));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn portions_do_not_matter(
+        size in 1_usize..200,
+        mechanism in proptest::sample::select(&MECHANISMS[..]),
+        speculates: bool,
+        is_empty: bool,
+    ) {
+        let mut server = FakeServer {
+            speculation: if speculates { Speculation::Answered } else { Speculation::Ignored },
+            ending: if is_empty { Ending::Empty } else { Ending::AtOnce },
+            ..FakeServer::new(&BOTH)
+        };
+        let mut client = Connect::new(Arc::new(login(mechanism)));
+        prop_assert_eq!(join(&mut client, &mut server, size), (Ok(()), STEPS.to_vec()));
+    }
+}

@@ -1,0 +1,75 @@
+//! A hostile server's bytes into a client's login.
+//!
+//! Input: one byte of choices, then portions, each with its length in two bytes before it.
+#![no_main]
+
+use std::sync::Arc;
+
+use ciphertoll_wire::{
+    Phase, Secret, Step,
+    mongodb::{Connect, Encryption, Error, Login, Mechanism},
+};
+use libfuzzer_sys::fuzz_target;
+
+const PASSWORD: &[u8] = b"correct horse";
+const MECHANISMS: [Mechanism; 5] =
+    [Mechanism::None, Mechanism::ScramSha256, Mechanism::ScramSha1, Mechanism::X509, Mechanism::Negotiated];
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choices, mut data)) = data.split_first() else { return };
+    // Key derivation of many iterations is what a client must do, and would be all that the fuzzer does.
+    if asks_for_iterations(data) {
+        return;
+    }
+    let tls = if choices & 1 == 0 { Encryption::Plain } else { Encryption::Tls };
+    let mechanism = MECHANISMS[usize::from(choices >> 1) % MECHANISMS.len()];
+    let login = Login { tls, mechanism, ..Login::new("toll", Secret::new(PASSWORD.to_vec())) };
+    let mut connect = Connect::new(Arc::new(login));
+    let (mut received, mut out) = (Vec::new(), Vec::new());
+    let mut encrypted = false;
+    loop {
+        let mut input = received.as_slice();
+        let step = connect.step(&mut input, &mut out);
+        let unread = input.len();
+        received.drain(..received.len() - unread);
+        assert!(!out.windows(PASSWORD.len()).any(|window| window == PASSWORD));
+        match step {
+            Err(_) => {
+                assert_eq!(connect.step(&mut &b""[..], &mut out), Err(Error::NotReset));
+                return;
+            }
+            Ok(Step::Done) => {
+                assert!(connect.server().is_some());
+                return;
+            }
+            Ok(Step::StartTls) => {
+                assert!(tls == Encryption::Tls && !encrypted && out.is_empty() && received.is_empty());
+                encrypted = true;
+            }
+            Ok(Step::OfferTls) => panic!("TLS is never offered behind a request"),
+            Ok(Step::Phase(phase)) => {
+                assert_eq!(encrypted, tls == Encryption::Tls);
+                // Only a server that knows the password can prove it, and this one's bytes were chosen beforehand.
+                let proves = matches!(mechanism, Mechanism::None | Mechanism::X509);
+                assert!(phase == Phase::ServerGreeting || (phase == Phase::Auth && proves));
+            }
+            Ok(Step::NeedInput) => {
+                let Some((length, rest)) = data.split_first_chunk() else { return };
+                let length = usize::from(u16::from_le_bytes(*length));
+                let (portion, rest) = rest.split_at(rest.len().min(length));
+                received.extend_from_slice(portion);
+                data = rest;
+            }
+        }
+    }
+});
+
+fn asks_for_iterations(mut data: &[u8]) -> bool {
+    let mut all = Vec::new();
+    while let Some((length, rest)) = data.split_first_chunk() {
+        let (portion, rest) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes(*length))));
+        all.extend_from_slice(portion);
+        data = rest;
+    }
+    all.windows(7).any(|window| window.starts_with(b"i=") && window[2..].iter().all(u8::is_ascii_digit))
+}

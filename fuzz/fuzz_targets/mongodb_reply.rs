@@ -1,0 +1,64 @@
+//! A hostile server's bytes as the answer to a command, at once and in portions, which must come to the same.
+//!
+//! Input: one byte for the portions' size, then the answer.
+#![no_main]
+
+use ciphertoll_wire::mongodb::{
+    COMMAND_REQUEST_ID, DocumentsReader, Error, Response, ResponseReader,
+    bson::{Document, to_json},
+    message,
+};
+use libfuzzer_sys::fuzz_target;
+
+const LIMIT_BYTES: usize = 1 << 16;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&size, bytes)) = data.split_first() else { return };
+    let size = usize::from(size).max(1);
+
+    let new = || ResponseReader::new(COMMAND_REQUEST_ID);
+    let (mut whole, mut portions) = (new(), new());
+    let counted = whole.step(&mut &*bytes);
+    assert_eq!(counted, feed(bytes, size, |input| portions.step(input)));
+
+    let new = || DocumentsReader::new(COMMAND_REQUEST_ID, LIMIT_BYTES);
+    let (mut whole, mut portions) = (new(), new());
+    let collected = whole.step(&mut &*bytes);
+    assert_eq!(collected, feed(bytes, size, |input| portions.step(input)));
+    if let Ok(Response::Done(documents)) = &collected {
+        let Ok(Response::Done(summary)) = counted else { panic!("collected and not counted") };
+        // An answer without a cursor has no rows, and is a document.
+        assert!(summary.rows == documents.documents.len() as u64 || summary.rows == 0);
+        // What was kept was checked.
+        assert!(documents.to_rows().is_ok());
+    }
+
+    if let Ok(Some(message)) = message::take(&mut &*bytes, LIMIT_BYTES) {
+        for sequence in message.sequences {
+            sequence.documents().for_each(|document| drop(document.map(Document::validate)));
+        }
+    }
+    if let Ok(document) = Document::new(bytes) {
+        assert!(document.validate().is_err() || to_json(document).is_ok());
+    }
+});
+
+fn feed<T>(
+    bytes: &[u8],
+    size: usize,
+    mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, Error>,
+) -> Result<Response<T>, Error> {
+    let mut received = Vec::new();
+    for portion in bytes.chunks(size) {
+        received.extend_from_slice(portion);
+        let mut input = received.as_slice();
+        match step(&mut input)? {
+            Response::NeedInput => {
+                let unread = input.len();
+                received.drain(..received.len() - unread);
+            }
+            done @ Response::Done(_) => return Ok(done),
+        }
+    }
+    Ok(Response::NeedInput)
+}
