@@ -1,6 +1,6 @@
 //! Where the time of a connect goes: a bar for each path, a part for each phase.
 
-use ciphertoll_model::{Metric, Phase};
+use ciphertoll_model::{Engine, Metric, Phase};
 use ciphertoll_stats::CellAnalysis;
 
 use super::{Figure, highest, in_words, level};
@@ -28,8 +28,9 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     }
     drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
     drawing.advance(16.0);
-    let phases = Phase::in_order_of(stratum.cell().treatment.server.engine);
-    drawing.key(phases.into_iter().filter(|phase| happens(stratum, *phase)).map(swatch));
+    let engine = stratum.cell().treatment.server.engine;
+    let phases = Phase::in_order_of(engine).into_iter().filter(|phase| happens(stratum, *phase));
+    drawing.key(phases.map(|phase| swatch(phase, engine)));
     let heading = "Where the time of a connect goes".to_owned();
     let description = format!(
         "Stacked bars, one for each path, of the mean time of each phase. Totals: {}.",
@@ -56,7 +57,8 @@ fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit:
     /// Bold letters are wider.
     const BOLD: f64 = 1.08;
     let mut spent = 0.0;
-    for phase in Phase::in_order_of(cell.cell.treatment.server.engine) {
+    let engine = cell.cell.treatment.server.engine;
+    for phase in Phase::in_order_of(engine) {
         let metric = Metric::of_phase(phase);
         let Some(estimate) = level(cell, metric) else { continue };
         let left = axis.at(spent / unit.0);
@@ -65,7 +67,7 @@ fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit:
         let width = (axis.at(spent / unit.0) - left - GAP).max(0.8);
         let (class, name) = look(phase);
         let mut part = group("mark")
-            .child(tooltip(format!("{}: {}", metric.title(), measured_in(unit, estimate))))
+            .child(tooltip(format!("{}: {}", phases::title(phase, engine), measured_in(unit, estimate))))
             .child(rect(left, top, width, HEIGHT, class));
         if is_hatched(phase) {
             part = part.child(hatch(left, top, width, HEIGHT, "hatch"));
@@ -76,9 +78,9 @@ fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit:
     }
 }
 
-fn swatch(phase: Phase) -> Swatch {
+fn swatch(phase: Phase, engine: Engine) -> Swatch {
     let (class, _) = look(phase);
-    let mut swatch = Swatch::filled(class, Metric::of_phase(phase).title());
+    let mut swatch = Swatch::filled(class, phases::title(phase, engine));
     if is_hatched(phase) {
         swatch.marks.push(hatch(0.0, 0.0, 13.0, 12.0, "hatch"));
     }

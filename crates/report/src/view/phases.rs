@@ -7,6 +7,7 @@ use super::{Column, Entry, Overflow, Part, Section, Statement, StratumView, Tabl
 use crate::number::{is_certain, percent, quantity, significant, uncertainty_in};
 
 const NS_PER_US: f64 = 1e3;
+const HELLO: &str = "hello";
 
 pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     if stratum.cell().workload.connection_use() != ConnectionUse::PerOperation {
@@ -41,10 +42,19 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     })
 }
 
+/// What a phase is called in a sentence.
+pub(crate) fn title(phase: Phase, engine: Engine) -> &'static str {
+    if is_hello(phase, engine) { HELLO } else { Metric::of_phase(phase).title() }
+}
+
+/// The client asks for it.
+fn is_hello(phase: Phase, engine: Engine) -> bool {
+    phase == Phase::ServerGreeting && engine.query_language() == QueryLanguage::Documents
+}
+
 fn heading(phase: Phase, engine: Engine) -> &'static str {
     match phase {
-        // The client asks for it.
-        Phase::ServerGreeting if engine.query_language() == QueryLanguage::Documents => "hello",
+        phase if is_hello(phase, engine) => HELLO,
         Phase::Dns => "DNS",
         Phase::TcpConnect => "TCP\nconnect",
         Phase::ServerGreeting => "greeting",
@@ -75,7 +85,7 @@ fn biggest_part(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<String
     Some(format!(
         "{}, {} ({} of {}, {})",
         stratum.row_label(cell),
-        Metric::of_phase(phase).title(),
+        title(phase, stratum.cell().treatment.server.engine),
         quantity(Metric::LatencyNsMean, spent),
         quantity(Metric::LatencyNsMean, total.value),
         percent(spent / total.value),
