@@ -69,20 +69,12 @@ pub(crate) fn create_user(
 /// The account for these credentials.
 pub(crate) fn account_name(credentials: Credentials) -> String {
     let name = match credentials.auth {
-        auth if Engine::ALL
-            .iter()
-            .any(|engine| is_documents(*engine) && Auth::default_of(*engine) == auth) =>
-        {
-            USER.to_owned()
-        }
+        // MongoDB's, too.
+        auth if auth == Auth::default_of(Engine::FerretDb) => USER.to_owned(),
         Auth::Scram { iterations, .. } => format!("{USER}_{}", iterations.number()),
         auth => format!("{USER}_{auth}").replace('-', "_"),
     };
     format!("{name}{}", credentials.account_suffix())
-}
-
-fn is_documents(engine: Engine) -> bool {
-    matches!(engine, Engine::MongoDb | Engine::FerretDb)
 }
 
 /// A command as text, whose first word names it.
