@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use ciphertoll_lab::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Link, Pace, Path, Pin, Scale, ServerLevel, Setting, Size, Workload,
+    AtRest, Auth, Clients, Ctx, Driver, Link, Pace, Path, Pin, Scale, ServerLevel, Setting, Size, StealLimit,
+    Workload,
 };
 use ciphertoll_record::DEFAULT_RUNS;
 use ciphertoll_report::Plot;
@@ -68,6 +69,9 @@ pub(crate) enum Command {
     },
 }
 
+/// Where a machine's own share of steal is said once for all its runs.
+const MAX_STEAL: &str = "CIPHERTOLL_MAX_STEAL";
+
 const RUN_EXAMPLES: &str = "\
 Examples:
   ciphertoll run
@@ -120,6 +124,9 @@ pub(crate) struct RunArguments {
     /// Seed of every random order; the same seed gives the same plan
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Method")]
     pub(crate) seed: Option<u64>,
+    /// Most of its CPU time that a trial may lose to the hypervisor and still count [default: 3%]
+    #[arg(long, value_name = "PERCENT", env = MAX_STEAL, hide_env_values = true, help_heading = "Method")]
+    pub(crate) max_steal: Option<StealLimit>,
     /// Keep clients and servers on processors of their own: each side gets its half
     #[arg(long, value_enum, value_name = "HOW", help_heading = "Method")]
     pub(crate) pin: Option<PinArgument>,

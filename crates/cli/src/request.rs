@@ -45,6 +45,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     spec.trial_time = arguments.trial_time.or(spec.trial_time);
     spec.budget = arguments.budget.or(spec.budget);
     spec.seed = arguments.seed.or(spec.seed);
+    spec.max_steal = arguments.max_steal.unwrap_or(spec.max_steal);
     spec.pin = arguments.pin.map_or(spec.pin, Into::into);
     if let Some(file) = &arguments.config {
         let (name, settings) = configuration(file)?;

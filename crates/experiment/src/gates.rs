@@ -5,16 +5,14 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     Auth, Cell, ConnectionUse, Driver, Engine, Flag, Group, Iterations, LatencySummary, Leg, LegCount, Link,
-    Metric, Observation, Proxy, ProxyFront, Resumption, ServerKey, Suite, TlsLibrary, TlsPath, TlsVersion,
-    Treatment, TrialResult, VoidReason, Workload,
+    Metric, Observation, Proxy, ProxyFront, Resumption, ServerKey, StealLimit, Suite, TlsLibrary, TlsPath,
+    TlsVersion, Treatment, TrialResult, VoidReason, Workload,
 };
 
 use crate::bench::{LinkUse, Measured, ProxyUse, ServerUse, TunnelCpu, TunnelUse};
 
-/// Steal beyond this share of the CPU time spent voids the trial.
-const MAX_STEAL: f64 = 0.03;
 /// Steal is counted in ticks of 10 ms: less than this is the clock's grain, which in a short window
-/// is more than the share above.
+/// is more than the share that a plan allows.
 const MIN_STEAL_NS: u64 = 30_000_000;
 /// `TIME_WAIT` beyond this share of the usable ports voids the trial.
 const MAX_PORTS_IN_TIME_WAIT: f64 = 0.80;
@@ -61,8 +59,9 @@ const MIN_SAMPLES_P99: u64 = 1_000;
 const MIN_CPU_NS: u64 = 200_000_000;
 
 /// The observation that a trial yields, or why it is void.
-pub fn judge(cell: &Cell, measured: &Measured) -> Result<Observation, VoidReason> {
+pub fn judge(cell: &Cell, measured: &Measured, max_steal: StealLimit) -> Result<Observation, VoidReason> {
     pass_gates(cell, measured)?;
+    had_its_processors(measured, max_steal)?;
     Ok(Observation {
         metrics: metrics(measured),
         operations: measured.load.operations,
@@ -95,13 +94,19 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     if let Some(server) = server {
         finds_its_pages(cell, server, load.operations)?;
     }
-    let steal = ratio(machine.steal_ns, machine.busy_ns + machine.steal_ns);
-    if steal > MAX_STEAL && machine.steal_ns > MIN_STEAL_NS {
-        return Err(VoidReason::Steal { percent: steal * 100.0 });
-    }
     let ports = load.usable_ports.map_or(0.0, |usable| ratio(machine.time_wait_sockets, usable));
     if ports > MAX_PORTS_IN_TIME_WAIT {
         return Err(VoidReason::PortsExhausted { percent: ports * 100.0 });
+    }
+    Ok(())
+}
+
+/// What a hypervisor takes is missing unevenly.
+fn had_its_processors(measured: &Measured, max_steal: StealLimit) -> Result<(), VoidReason> {
+    let machine = &measured.machine;
+    let steal = ratio(machine.steal_ns, machine.busy_ns + machine.steal_ns);
+    if steal > max_steal.fraction() && machine.steal_ns > MIN_STEAL_NS {
+        return Err(VoidReason::Steal { percent: steal * 100.0 });
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Carries a plan out: block by block in the planned order, voided trials once again at the end of
+//! Carries a plan out: block by block in the planned order, voided trials again at the end of
 //! their block, a look at the data at the planned looks.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,11 @@ pub trait Sink {
     /// Takes a trial's histogram of latencies, base64.
     fn histogram(&mut self, block: u32, cell: usize, arm: Arm, base64: &str) -> Result<(), BenchError>;
 }
+
+/// What failed twice by itself fails again …
+const ATTEMPTS: u32 = 2;
+/// … but what others did to the machine passes.
+const ATTEMPTS_IN_NOISE: u32 = 5;
 
 /// A run on its way.
 pub struct Run<'a, B, S> {
@@ -185,20 +190,24 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     fn block(&mut self, block: &Block) -> Result<(), Stop> {
         self.record(&Event::BlockStarted { block: block.number })?;
         let timing = self.plan.timing_of(block.number);
-        let mut again = Vec::new();
-        for visit in &block.visits {
-            if !self.dropped.contains(&visit.cell)
-                && let Outcome::Voided(_) = self.visit(block.number, *visit, timing, 1)?
-            {
-                again.push(*visit);
+        let mut due: Vec<Visit> = block.visits.clone();
+        due.retain(|visit| !self.dropped.contains(&visit.cell));
+        for attempt in 1.. {
+            let mut again = Vec::new();
+            for visit in due {
+                let Outcome::Voided(reason) = self.visit(block.number, visit, timing, attempt)? else {
+                    continue;
+                };
+                if attempt < attempts(&reason) {
+                    again.push(visit);
+                } else if block.number == 0 {
+                    self.drop_cell(visit.cell, attempt, &reason)?;
+                }
             }
-        }
-        for visit in again {
-            if let Outcome::Voided(reason) = self.visit(block.number, visit, timing, 2)?
-                && block.number == 0
-            {
-                self.drop_cell(visit.cell, &reason)?;
+            if again.is_empty() {
+                break;
             }
+            due = again;
         }
         if self.dropped.len() == self.plan.cells.len() {
             return Err(Stop::Error(self.nothing_left()));
@@ -269,17 +278,20 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
-    /// A closed loop of every baseline whose pace is a share of its capacity. Twice voided: neither it
-    /// nor what is compared with it can be measured.
+    /// A closed loop of every baseline whose pace is a share of its capacity. Voided to the last attempt: neither
+    /// it nor what is compared with it can be measured.
     fn find_capacities(&mut self) -> Result<(), Stop> {
         for baseline in self.plan.paced_baselines() {
             if self.dropped.contains(&baseline) || self.capacities.contains_key(&baseline) {
                 continue;
             }
-            let mut found = self.capacity(baseline, 1)?;
-            if found.is_err() {
-                found = self.capacity(baseline, 2)?;
-            }
+            let mut attempt = 1;
+            let found = loop {
+                match self.capacity(baseline, attempt)? {
+                    Err(reason) if attempt < attempts(&reason) => attempt += 1,
+                    found => break found,
+                }
+            };
             match found {
                 Ok(per_s) => {
                     self.capacities.insert(baseline, per_s);
@@ -288,7 +300,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
                 Err(reason) => {
                     for cell in 0..self.plan.cells.len() {
                         if self.plan.baseline_of(cell) == baseline {
-                            self.drop_cell(cell, &reason)?;
+                            self.drop_cell(cell, attempt, &reason)?;
                         }
                     }
                 }
@@ -358,7 +370,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
         up?;
         let measured = self.bench.trial(request)?;
-        let observation = judge(request.cell, &measured).map_err(TrialError::Void)?;
+        let observation = judge(request.cell, &measured, self.plan.max_steal).map_err(TrialError::Void)?;
         Ok((observation, measured.load.histogram_base64))
     }
 
@@ -393,10 +405,11 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         elapsed + elapsed / blocks_done.max(1)
     }
 
-    fn drop_cell(&mut self, index: usize, reason: &VoidReason) -> Result<(), Stop> {
+    fn drop_cell(&mut self, index: usize, attempts: u32, reason: &VoidReason) -> Result<(), Stop> {
         self.dropped.insert(index);
         let id = self.plan.cells[index].to_string();
-        let skipped = Skipped { id, reason: format!("failed twice in calibration: {reason}") };
+        let times = if attempts == ATTEMPTS { "twice".to_owned() } else { format!("{attempts} times") };
+        let skipped = Skipped { id, reason: format!("failed {times} in calibration: {reason}") };
         self.record(&Event::CellSkipped { skipped })
     }
 
@@ -442,6 +455,11 @@ impl Stop {
             },
         }
     }
+}
+
+/// After how many attempts a trial that was voided for `reason` is missing from its block.
+fn attempts(reason: &VoidReason) -> u32 {
+    if reason.is_noise() { ATTEMPTS_IN_NOISE } else { ATTEMPTS }
 }
 
 /// A server's name and version.

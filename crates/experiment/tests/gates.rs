@@ -5,8 +5,8 @@ use ciphertoll_experiment::{
     Bench, LinkUse, Measured, ProcessorsApart, ProxyUse, ServerUse, TrialRequest, judge,
 };
 use ciphertoll_model::{
-    Arm, Cell, Clients, Engine, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, Metric, Path, Plan,
-    ServerKey, ServerLevel, Size, Spec, TlsVersion, TrialPace, VoidReason, Workload,
+    Arm, Cell, Clients, Engine, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, Metric, Observation, Path,
+    Plan, ServerKey, ServerLevel, Size, Spec, StealLimit, TlsVersion, TrialPace, VoidReason, Workload,
 };
 
 const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -44,9 +44,13 @@ fn server(measured: &mut Measured) -> &mut ServerUse {
     measured.server.as_mut().expect("the mock has one")
 }
 
+fn judged(cell: &Cell, measured: &Measured) -> Result<Observation, VoidReason> {
+    judge(cell, measured, StealLimit::default())
+}
+
 #[track_caller]
 fn void(cell: &Cell, measured: &Measured) -> VoidReason {
-    judge(cell, measured).expect_err("a void trial")
+    judged(cell, measured).expect_err("a void trial")
 }
 
 #[test]
@@ -54,7 +58,7 @@ fn a_sound_trial_passes_without_a_flag() {
     for workload in [Workload::Connect, Workload::PointSelect] {
         for path in [Path::Plain, TLS13] {
             let (cell, measured) = sound(path, workload);
-            let observation = judge(&cell, &measured).expect("passes");
+            let observation = judged(&cell, &measured).expect("passes");
             assert_eq!(observation.flags, [], "{cell}");
             assert!(observation.metrics[&Metric::RatePerS] > 0.0);
         }
@@ -91,7 +95,7 @@ fn a_session_that_is_not_taken_up_or_a_shorter_chain_is_void() {
     ];
     for (path, change) in changes {
         let (cell, mut measured) = sound(path.parse().expect("a path"), Workload::Connect);
-        assert!(judge(&cell, &measured).is_ok(), "{path}");
+        assert!(judged(&cell, &measured).is_ok(), "{path}");
         change(&mut measured.load.legs[0].leg);
         assert!(matches!(void(&cell, &measured), VoidReason::Negotiated { .. }), "{path}");
     }
@@ -99,7 +103,7 @@ fn a_session_that_is_not_taken_up_or_a_shorter_chain_is_void() {
     let path = "tls1.2-p256+group=p256+resume".parse().expect("a path");
     let (cell, mut measured) = sound(path, Workload::Connect);
     measured.load.legs[0].leg.group = None;
-    assert!(judge(&cell, &measured).is_ok());
+    assert!(judged(&cell, &measured).is_ok());
 }
 
 #[test]
@@ -108,7 +112,7 @@ fn what_a_foreign_library_does_not_tell_is_taken_on_trust_what_it_tells_is_not()
     cell.treatment.driver = "libpq".parse().unwrap();
     let leg = &mut measured.load.legs[0].leg;
     (leg.key, leg.resumed, leg.library) = (None, None, None);
-    assert!(judge(&cell, &measured).is_ok());
+    assert!(judged(&cell, &measured).is_ok());
     measured.load.legs[0].leg.tls_version = Some("tls1.2".to_owned());
     assert!(matches!(void(&cell, &measured), VoidReason::Negotiated { .. }));
     measured.load.legs[0].leg.tls_version = None;
@@ -129,7 +133,7 @@ fn a_schedule_that_is_not_kept_is_void() {
     let (late, in_time) = (lag(2_500_000), lag(100_000));
     measured.load.service = Some(measured.load.latency);
     measured.load.schedule_lag = Some(in_time);
-    let observation = judge(&cell, &measured).expect("passes");
+    let observation = judged(&cell, &measured).expect("passes");
     assert!((observation.metrics[&Metric::ScheduleLagNsP99] - 100_000.0).abs() < 1.0);
     assert!(observation.metrics.contains_key(&Metric::ServiceNsP95));
     measured.load.schedule_lag = Some(late);
@@ -142,18 +146,18 @@ fn clients_that_are_the_limit_are_void_only_on_processors_of_their_own() {
     measured.load.client_cpu_ns = measured.load.window_ns / 10 * 9;
     server(&mut measured).cpu_ns = measured.load.window_ns / 10 * 4;
     measured.machine.busy_ns = measured.load.window_ns / 10 * 13;
-    assert!(judge(&cell, &measured).is_ok());
+    assert!(judged(&cell, &measured).is_ok());
     measured.apart = Some(ProcessorsApart { client: 1, server: 1 });
     assert!(matches!(void(&cell, &measured), VoidReason::ClientSaturated { .. }));
     server(&mut measured).cpu_ns = measured.load.window_ns / 10 * 7;
-    assert!(judge(&cell, &measured).is_ok());
+    assert!(judged(&cell, &measured).is_ok());
 }
 
 #[test]
 fn statements_have_a_rate_of_their_own() {
     let (cell, mut measured) = sound(Path::Plain, Workload::OltpReadOnly);
     measured.load.statements = Some(measured.load.operations * 16);
-    let metrics = judge(&cell, &measured).expect("passes").metrics;
+    let metrics = judged(&cell, &measured).expect("passes").metrics;
     let ratio = metrics[&Metric::StatementsPerS] / metrics[&Metric::RatePerS];
     assert!((ratio - 16.0).abs() < 1e-9, "{ratio}");
 }
@@ -196,9 +200,14 @@ fn no_operation_is_void() {
 fn steal_beyond_three_percent_is_void() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
     measured.machine.steal_ns = measured.machine.busy_ns * 2 / 100;
-    assert!(judge(&cell, &measured).is_ok());
+    assert!(judged(&cell, &measured).is_ok());
     measured.machine.steal_ns = measured.machine.busy_ns * 4 / 100;
     assert!(matches!(void(&cell, &measured), VoidReason::Steal { .. }));
+    let limit = |text: &str| text.parse::<StealLimit>().expect("a limit");
+    assert!(judge(&cell, &measured, limit("5%")).is_ok());
+    measured.machine.steal_ns = measured.machine.busy_ns;
+    assert!(judge(&cell, &measured, limit("49%")).is_err());
+    assert!(judge(&cell, &measured, limit("100%")).is_ok());
 }
 
 #[test]
@@ -208,7 +217,7 @@ fn two_ticks_of_steal_in_a_short_window_are_the_clocks_grain() {
     measured.load.client_cpu_ns = 200_000_000;
     server(&mut measured).cpu_ns = 200_000_000;
     measured.machine.steal_ns = 20_000_000;
-    assert!(judge(&cell, &measured).is_ok());
+    assert!(judged(&cell, &measured).is_ok());
     measured.machine.steal_ns = 40_000_000;
     assert!(matches!(void(&cell, &measured), VoidReason::Steal { .. }));
 }
@@ -220,7 +229,7 @@ fn ports_in_time_wait_beyond_four_fifths_are_void_and_unix_sockets_have_none() {
     measured.machine.time_wait_sockets = usable * 9 / 10;
     assert!(matches!(void(&cell, &measured), VoidReason::PortsExhausted { .. }));
     measured.load.usable_ports = None;
-    assert!(judge(&cell, &measured).is_ok());
+    assert!(judged(&cell, &measured).is_ok());
 }
 
 #[test]
@@ -228,7 +237,7 @@ fn misses_void_cached_reads_but_not_connects() {
     for (workload, is_void) in [(Workload::PointSelect, true), (Workload::Connect, false)] {
         let (cell, mut measured) = sound(Path::Plain, workload);
         server(&mut measured).buffer_misses = Some(measured.load.operations);
-        assert_eq!(judge(&cell, &measured).is_err(), is_void, "{workload}");
+        assert_eq!(judged(&cell, &measured).is_err(), is_void, "{workload}");
     }
 }
 
@@ -237,7 +246,7 @@ fn halves_that_disagree_are_flagged() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
     let all = measured.load.operations;
     measured.load.operations_by_half = [all * 2 / 5, all * 3 / 5];
-    let flags = judge(&cell, &measured).expect("only flagged").flags;
+    let flags = judged(&cell, &measured).expect("only flagged").flags;
     assert!(matches!(flags[..], [Flag::Unsteady { second_half_ratio }] if second_half_ratio > 1.4));
 }
 
@@ -246,14 +255,14 @@ fn few_operations_may_differ_by_what_counting_explains() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
     measured.load.operations = 50;
     measured.load.operations_by_half = [29, 21];
-    assert_eq!(judge(&cell, &measured).expect("passes").flags, []);
+    assert_eq!(judged(&cell, &measured).expect("passes").flags, []);
 }
 
 #[test]
 fn cpu_that_no_role_used_is_flagged() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
     measured.machine.busy_ns = measured.machine.busy_ns * 3 / 2;
-    let flags = judge(&cell, &measured).expect("only flagged").flags;
+    let flags = judged(&cell, &measured).expect("only flagged").flags;
     assert!(matches!(flags[..], [Flag::CpuElsewhere { share }] if (0.3..0.4).contains(&share)));
 }
 
@@ -265,7 +274,7 @@ fn a_made_links_cpu_is_accounted_for() {
     let link = LinkUse { rtt_ns: 45_000_000, packets: 1, dropped: 0, late_ns_mean: 1, cpu_ns: Some(cpu_ns) };
     for (used_ns, expected) in [(Some(cpu_ns), 0), (Some(0), 1), (None, 0)] {
         measured.link = Some(LinkUse { cpu_ns: used_ns, ..link });
-        let flags = judge(&cell, &measured).expect("only flagged").flags;
+        let flags = judged(&cell, &measured).expect("only flagged").flags;
         assert_eq!(flags.len(), expected, "{used_ns:?}: {flags:?}");
     }
 }
@@ -274,7 +283,7 @@ fn a_made_links_cpu_is_accounted_for() {
 fn a_median_at_forty_milliseconds_on_a_local_path_is_flagged() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
     measured.load.latency.p50_ns = 40_100_000;
-    assert_eq!(judge(&cell, &measured).expect("only flagged").flags, [Flag::DelayedAck]);
+    assert_eq!(judged(&cell, &measured).expect("only flagged").flags, [Flag::DelayedAck]);
 }
 
 #[test]
@@ -282,12 +291,12 @@ fn percentiles_need_their_samples_and_roles_their_cpu() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
     measured.load.latency.count = 999;
     measured.load.client_cpu_ns = 199_999_999;
-    let metrics = judge(&cell, &measured).expect("passes").metrics;
+    let metrics = judged(&cell, &measured).expect("passes").metrics;
     assert!(metrics.contains_key(&Metric::LatencyNsP95));
     assert!(!metrics.contains_key(&Metric::LatencyNsP99));
     assert!(!metrics.contains_key(&Metric::CpuUsPerOpClient));
     measured.load.latency.count = 199;
-    assert!(!judge(&cell, &measured).expect("passes").metrics.contains_key(&Metric::LatencyNsP95));
+    assert!(!judged(&cell, &measured).expect("passes").metrics.contains_key(&Metric::LatencyNsP95));
 }
 
 #[test]
@@ -296,7 +305,7 @@ fn of_a_server_elsewhere_only_the_clients_cpu_is_known() {
     measured.server = None;
     measured.load.client_cpu_ns = measured.load.window_ns / 2;
     measured.machine.busy_ns = measured.load.window_ns * 2;
-    let observation = judge(&cell, &measured).expect("passes");
+    let observation = judged(&cell, &measured).expect("passes");
     assert_eq!(observation.flags, []);
     let cpu = [Metric::CpuUsPerOpClient, Metric::CpuUsPerOpServer, Metric::CpuUsPerOpTotal];
     assert_eq!(cpu.map(|metric| observation.metrics.contains_key(&metric)), [true, false, false]);
@@ -311,7 +320,7 @@ fn what_a_server_at_a_url_asks_for_is_taken_as_it_is() {
     let cell = &plan.cells[1];
     measured.load.legs[0].leg.key = Some("rsa3072".to_owned());
     measured.load.legs[0].leg.auth = Some("scram-4096".to_owned());
-    assert!(judge(cell, &measured).is_ok());
+    assert!(judged(cell, &measured).is_ok());
     measured.load.legs[0].leg.tls_version = Some("tls1.2".to_owned());
     assert!(matches!(void(cell, &measured), VoidReason::Negotiated { .. }));
 }
@@ -331,7 +340,7 @@ fn a_sound_trial_through_a_proxy_passes_and_tells_of_it() {
         let (cell, mut measured) = pooled("proxy", workload);
         measured.middle_cpu_ns = 300_000_000;
         measured.middle_rss_peak_bytes = Some(4 << 20);
-        let observation = judge(&cell, &measured).expect("passes");
+        let observation = judged(&cell, &measured).expect("passes");
         assert_eq!(observation.legs.len(), 2, "the client's, and the proxy's own");
         for metric in [Metric::SetUpNs, Metric::CpuUsPerOpMiddle, Metric::RssBytesMiddle] {
             assert!(observation.metrics[&metric] > 0.0, "{metric}");
@@ -364,10 +373,10 @@ fn a_proxy_that_does_not_pool_or_does_not_encrypt_is_void() {
     let (cell, mut measured) = pooled("pgbouncer", Workload::ConnectQuery);
     let unknown = proxy(&mut measured);
     (unknown.connections, unknown.in_the_clear, unknown.requests) = (None, None, None);
-    assert!(judge(&cell, &measured).is_ok());
+    assert!(judged(&cell, &measured).is_ok());
     let (cell, mut measured) = pooled("pgbouncer", Workload::Connect);
     proxy(&mut measured).requests = Some(0);
-    assert!(judge(&cell, &measured).is_ok());
+    assert!(judged(&cell, &measured).is_ok());
 }
 
 #[test]
@@ -384,7 +393,7 @@ fn another_version_or_key_behind_a_proxy_is_void() {
         assert!(matches!(void(&cell, &measured), VoidReason::Negotiated { .. }));
     }
     let (cell, measured) = pooled("pgbouncer+tls=1.2-rsa2048", Workload::Connect);
-    assert!(judge(&cell, &measured).is_ok());
+    assert!(judged(&cell, &measured).is_ok());
 }
 
 #[test]
@@ -394,7 +403,7 @@ fn in_front_of_a_proxy_a_client_is_let_in_as_its_front_says() {
     {
         let (cell, mut measured) = pooled(path, Workload::Connect);
         measured.load.legs[0].leg.auth = Some(sound.to_owned());
-        assert!(judge(&cell, &measured).is_ok(), "{path}");
+        assert!(judged(&cell, &measured).is_ok(), "{path}");
         measured.load.legs[0].leg.auth = Some(wrong.to_owned());
         assert!(matches!(void(&cell, &measured), VoidReason::Authenticated { .. }), "{path}");
         measured.load.legs[0].leg.tls_version = Some("tls1.3".to_owned());

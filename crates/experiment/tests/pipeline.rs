@@ -130,7 +130,7 @@ fn a_voided_trial_is_repeated_once_at_the_end_of_its_block() {
     bench.fault = Box::new(move |request| {
         let now = request.cell.treatment.path == TLS13 && failures > 0 && request.seed != 0;
         failures -= i32::from(now);
-        now.then_some(VoidReason::Steal { percent: 9.0 })
+        now.then_some(VoidReason::NoOperations)
     });
     let events = carry_out(&plan, &mut bench);
     let voided: Vec<_> =
@@ -144,6 +144,37 @@ fn a_voided_trial_is_repeated_once_at_the_end_of_its_block() {
         })
         .expect("a second attempt");
     assert!(again.1.0.contains("tls1.3"));
+}
+
+#[test]
+fn what_the_machine_had_no_time_for_is_tried_more_often() {
+    let plan = Plan::new(&spec(6), 5).unwrap();
+    let attempts_of = |failures: u32| {
+        let mut left = failures;
+        let mut bench = MockBench::new(5, truth);
+        bench.fault = Box::new(move |request| {
+            let now = request.cell.treatment.path == TLS13
+                && request.cell.workload == Workload::Connect
+                && left > 0;
+            left -= u32::from(now);
+            now.then_some(VoidReason::Steal { percent: 9.0 })
+        });
+        let events = carry_out(&plan, &mut bench);
+        let skipped = events.iter().find_map(|stamped| match &stamped.event {
+            Event::CellSkipped { skipped } => Some(skipped.reason.clone()),
+            _ => None,
+        });
+        let last = events.iter().filter_map(|stamped| match &stamped.event {
+            Event::TrialStarted { attempt, .. } => Some(*attempt),
+            _ => None,
+        });
+        (last.max(), skipped)
+    };
+    assert_eq!(attempts_of(4), (Some(5), None));
+    let (attempts, reason) = attempts_of(5);
+    let reason = reason.expect("the fifth attempt is the last");
+    assert_eq!(attempts, Some(5));
+    assert!(reason.starts_with("failed 5 times in calibration: the hypervisor took 9.0 %"), "{reason}");
 }
 
 #[test]

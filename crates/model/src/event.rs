@@ -328,6 +328,13 @@ pub enum VoidReason {
     NoOperations,
 }
 
+impl VoidReason {
+    /// Whether the machine had no time for the trial: the same trial a little later may well be sound.
+    pub fn is_noise(&self) -> bool {
+        matches!(self, Self::Steal { .. } | Self::ScheduleLag { .. } | Self::Link { .. })
+    }
+}
+
 fn ms(nanos: u64) -> f64 {
     nanos as f64 * 1e-6
 }

@@ -15,6 +15,7 @@ pub mod round_trips;
 pub mod script;
 pub mod settings;
 pub mod spec;
+pub mod steal;
 pub mod trial;
 pub mod ycsb;
 
@@ -39,6 +40,7 @@ pub use round_trips::RoundTrips;
 pub use script::{Branch, Draw, Script, Statement, StatementProtocol, Step};
 pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
+pub use steal::{StealLimit, StealLimitError};
 pub use trial::{
     AddressFamily, ClientIdentity, Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
     LoadMessage, Namespace, Phase, Strength, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,

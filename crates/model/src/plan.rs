@@ -14,6 +14,7 @@ use crate::duration::Span;
 use crate::factor::{Auth, ConnectionUse, Ctx, Driver, Factor, Pace, Path, ServerLevel, TlsVersion};
 use crate::settings::Settings;
 use crate::spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
+use crate::steal::StealLimit;
 
 /// The most blocks a run may take; the last look.
 pub const MAX_BLOCKS: u32 = 30;
@@ -63,6 +64,9 @@ pub struct Plan {
     pub verdicts: Verdicts,
     /// Half-widths of "the same".
     pub margins: Margins,
+    /// The share of its CPU time that a trial may lose to the hypervisor.
+    #[serde(default, skip_serializing_if = "StealLimit::is_default")]
+    pub max_steal: StealLimit,
     /// Whether clients and servers share processors.
     #[serde(default)]
     pub pin: Pin,
@@ -216,6 +220,7 @@ impl Plan {
             budget: spec.budget,
             verdicts: if count < MIN_BLOCKS_FOR_VERDICTS { Verdicts::Withheld } else { Verdicts::Rendered },
             margins: Margins::of(spec.size),
+            max_steal: spec.max_steal,
             pin: spec.pin,
             settings: spec.settings.clone(),
             config: spec.config.clone(),

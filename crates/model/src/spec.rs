@@ -12,6 +12,7 @@ use crate::factor::{
 };
 use crate::plan::Plan;
 use crate::settings::Settings;
+use crate::steal::StealLimit;
 
 /// A quick run that takes longer has less in it.
 const QUICK_LIMIT: Duration = Duration::from_secs(165);
@@ -41,6 +42,9 @@ pub struct Spec {
     /// `FACTOR=LEVEL` that everything is compared with; the first path, or plain, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,
+    /// The share of its CPU time that a trial may lose to the hypervisor; 3 % where absent.
+    #[serde(default, skip_serializing_if = "StealLimit::is_default")]
+    pub max_steal: StealLimit,
     /// Whether clients and servers are kept on processors of their own.
     #[serde(default, skip_serializing_if = "Pin::is_off")]
     pub pin: Pin,
@@ -310,6 +314,7 @@ impl Spec {
             budget: None,
             seed: None,
             baseline: None,
+            max_steal: StealLimit::default(),
             pin: Pin::Off,
             settings: Settings::default(),
             config: None,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Pace, Path, Pin, PoolMode, Prepare, Proxy,
-    ProxyFront, ProxyProgram, Scale, ServerKey, ServerLevel, Setting, Settings, Size, Spec, TlsPath,
-    TlsVersion, Tunnel, Workload,
+    ProxyFront, ProxyProgram, Scale, ServerKey, ServerLevel, Setting, Settings, Size, Spec, StealLimit,
+    TlsPath, TlsVersion, Tunnel, Workload,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -156,6 +156,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
             prepare: if seed.is_some() { Prepare::Yes } else { Prepare::No },
             max_rate: blocks,
             settings: value.map(|value| settings(&grids, &value)).unwrap_or_default(),
+            max_steal: if seed.is_some() { "9%".parse().expect("a limit") } else { StealLimit::default() },
             pin: if seed.is_some() { Pin::Auto } else { Pin::Off },
             grids,
         },

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ciphertoll_model::{Cell, Environment, Event, Flag, LookDecision, Metric, Pin, Strength, TlsPath};
+use ciphertoll_model::{
+    Cell, Environment, Event, Flag, LookDecision, Metric, Pin, StealLimit, Strength, TlsPath,
+};
 use ciphertoll_stats::CellAnalysis;
 
 use super::{Section, Statement, StratumView, Tone, capital, clean, documents};
@@ -31,6 +33,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     }
     let cells = || strata.iter().flat_map(|stratum| stratum.cells().map(move |cell| (stratum, cell)));
     trust.extend(documents::statements(report));
+    trust.extend(allowed_steal(report));
     trust.extend(cells().filter_map(|(stratum, cell)| voided(stratum, cell)));
     trust.extend(cells().flat_map(|(stratum, cell)| flags(stratum, cell)));
     trust.extend(warnings(report));
@@ -56,6 +59,19 @@ pub(crate) fn footer(report: &RunReport<'_>) -> String {
     let settings = (!plan.settings.is_empty()).then(|| format!("settings: {}", crate::plan::settings(plan)));
     let parts = [report.run.to_owned(), tool, format!("seed {}", plan.seed), stopped(report, blocks), trials];
     parts.into_iter().chain(settings).chain(machine).map(|part| clean(&part)).collect::<Vec<_>>().join(" · ")
+}
+
+/// A limit that lets more noise in than is usual.
+fn allowed_steal(report: &RunReport<'_>) -> Option<Statement> {
+    let limit = report.plan.max_steal;
+    (!limit.is_default()).then(|| {
+        let text = format!(
+            "Trials count here that lost up to {} of their CPU time to the hypervisor; usual is {}.",
+            percent(limit.fraction()),
+            percent(StealLimit::default().fraction()),
+        );
+        Statement::new(Tone::Caution, text)
+    })
 }
 
 /// What ran below OpenSSL's default strength: a number from there is not one of a server as it should be.
