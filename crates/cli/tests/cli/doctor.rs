@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::User;
 use serde_json::Value;
 
-use crate::support::{Answer, answer, ciphertoll, is_root, items, one_document, text};
+use crate::support::{Answer, answer, ciphertoll, is_root, items, one_document, script, text};
 
 /// Probes are killed after 5 s; the rest is for a machine that does other things, too.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -106,8 +106,7 @@ fn without_a_path_tools_are_missing_and_servers_are_not() {
 fn a_tool_that_hangs_is_killed_and_told() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let tool = place.path().join("gocryptfs");
-    fs::write(&tool, "#!/bin/sh\nexec sleep 600\n").expect("a tool that hangs");
-    fs::set_permissions(&tool, Permissions::from_mode(0o755)).expect("an executable");
+    script(&tool, "exec sleep 600");
     let path = format!("{}:/usr/bin:/bin", text(place.path()));
     let workshop = tempfile::tempdir().expect("a temporary directory");
     let began = Instant::now();

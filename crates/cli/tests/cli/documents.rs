@@ -5,7 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::support::{Session, alone, assert_gone, ciphertoll, is, items, one_document, text};
+use crate::support::{Session, assert_gone, beside_others, ciphertoll, is, items, one_document, text};
 use crate::url::real_server;
 
 /// Its store looks through all of them for one.
@@ -53,7 +53,7 @@ fn run(arguments: &[&str]) -> (String, Value) {
 
 #[test]
 fn documents_are_measured_as_rows_are() {
-    let _machine = alone();
+    let _machine = beside_others();
     if !real_server(Engine::FerretDb) {
         return;
     }
@@ -97,7 +97,7 @@ fn what_cannot_be_asked_of_it_has_a_reason() {
 
 #[test]
 fn a_published_study_of_a_driver_ends_with_both_columns() {
-    let _machine = alone();
+    let _machine = beside_others();
     if !real_server(Engine::FerretDb) {
         return;
     }
@@ -114,7 +114,7 @@ fn a_published_study_of_a_driver_ends_with_both_columns() {
 
 #[test]
 fn a_killed_server_of_documents_is_started_afresh() {
-    let _machine = alone();
+    let _machine = beside_others();
     if !real_server(Engine::FerretDb) {
         return;
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::support::{
-    Finished, Session, alone, answer, assert_gone, is, items, one_document, real_server, text,
+    Finished, Session, answer, assert_gone, beside_others, is, items, one_document, real_server, text,
 };
 
 const BLOCKS: u64 = 2;
@@ -35,7 +35,7 @@ fn a_run_measures_every_cell_and_its_report_comes_from_its_record() {
     if !real_server() {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut session = Session::start(place.path(), &ASKED);
     session.wait_for("a trial", |event| is(event, "trial_started"));

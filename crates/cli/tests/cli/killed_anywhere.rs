@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::resumed::{ASKED, BLOCKS, every_block_is_there_once};
-use crate::support::{MOMENT, Session, alone, answer, items, one_document, real_server, text, until};
+use crate::support::{MOMENT, Session, answer, beside_others, items, one_document, real_server, text, until};
 
 const ROUNDS: u32 = 6;
 /// Names the moments of a run of this test that failed.
@@ -26,7 +26,7 @@ fn a_run_killed_anywhere_is_gone_on_with() {
         Err(_) => rand::random::<u32>(),
     };
     let mut random = StdRng::seed_from_u64(u64::from(seed));
-    let _machine = alone();
+    let _machine = beside_others();
     let whole = duration_of_a_run();
     for round in 1..=ROUNDS {
         let moment = whole.mul_f64(random.random());

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::support::{
-    Finished, Session, alone, assert_gone, in_ci, is, items, one_document, real_server_of, until,
+    Finished, Session, assert_gone, beside_others, in_ci, is, items, one_document, real_server_of, until,
 };
 
 /// Paths, and what their processes are called in the ledger.
@@ -41,7 +41,7 @@ fn a_run_tells_what_a_proxy_makes_of_connects() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a directory");
     let mut session = Session::start(place.path(), &ASKED);
     session.wait_for("calibration's end", |event| is(event, "block_finished"));
@@ -95,7 +95,7 @@ fn a_proxy_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a directory");
     let mut session = Session::start(place.path(), &ASKED);
     session.wait_for("calibration's end", |event| is(event, "block_finished"));
@@ -149,7 +149,7 @@ fn neither_a_killed_nor_an_interrupted_run_leaves_a_proxy() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     for signal in [Signal::SIGKILL, Signal::SIGINT] {
         let place = tempfile::tempdir().expect("a directory");
         let mut session = Session::start(place.path(), &ASKED);

@@ -7,7 +7,7 @@ use ciphertoll_model::{Event, Stamped};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::support::{Session, alone, answer, is, items, one_document, real_server, text};
+use crate::support::{Session, answer, beside_others, is, items, one_document, real_server, text};
 
 pub(crate) const ASKED: [&str; 12] = [
     "--path",
@@ -45,7 +45,7 @@ fn a_run_killed_at_any_moment_goes_on_by_the_same_plan() {
     if !real_server() {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     for Moment { what, is_now } in &MOMENTS {
         let place = tempfile::tempdir().expect("a temporary directory");
         let mut session = Session::start(place.path(), &ASKED);
@@ -66,7 +66,7 @@ fn a_run_that_is_over_is_only_shown() {
     if !real_server() {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let first = Session::start(place.path(), &ASKED).finish();
     assert_eq!(first.code, Some(0), "{:?}", first.told());

@@ -3,7 +3,7 @@
 use ciphertoll_model::{Engine, ServerLevel};
 use serde_json::Value;
 
-use crate::support::{alone, ciphertoll, items, one_document, text};
+use crate::support::{alone, beside_others, ciphertoll, items, one_document, text};
 use crate::url::{engines_here, level_here, real_server};
 
 /// Each with what must be seen: version, key, suite, group.
@@ -58,7 +58,7 @@ fn field<'a>(leg: &'a Value, key: &str) -> &'a str {
 
 #[test]
 fn what_was_asked_for_is_what_was_seen() {
-    let _machine = alone();
+    let _machine = beside_others();
     for engine in engines_here() {
         let place = tempfile::tempdir().expect("a directory");
         let levels = LEVELS.map(|(level, _)| level).into_iter();
@@ -154,7 +154,7 @@ fn published(document: &Value, name: &str) -> Vec<(String, f64)> {
 
 #[test]
 fn a_published_study_ends_with_both_columns() {
-    let _machine = alone();
+    let _machine = beside_others();
     if !real_server(Engine::MariaDb) {
         return;
     }
@@ -180,7 +180,7 @@ fn a_published_study_ends_with_both_columns() {
 
 #[test]
 fn the_study_of_mysql_is_repeated_on_mysql() {
-    let _machine = alone();
+    let _machine = beside_others();
     if !real_server(Engine::MySql) {
         return;
     }

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::support::{Session, alone, assert_gone, in_ci, is, real_link, real_server, until};
+use crate::support::{Session, assert_gone, beside_others, in_ci, is, real_link, real_server, until};
 
 /// A path, and what one of its ends is called in the ledger: first the one that is killed, then the one that is stopped.
 const ATTACKS: [(&str, [&str; 2]); 4] = [
@@ -47,7 +47,7 @@ fn an_end_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
     if !real_server() {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     if !real_link() {
         return;
     }
@@ -114,7 +114,7 @@ fn neither_a_killed_nor_an_interrupted_run_leaves_anything() {
     if !real_server() {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     if !real_link() {
         return;
     }

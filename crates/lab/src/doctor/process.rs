@@ -84,7 +84,9 @@ impl Running {
         let place = workshop.0.join(probe.name.replace(' ', "-"));
         DirBuilder::new().mode(PRIVATE_DIRECTORY).create(&place).map_err(|error| cannot_start(&error))?;
         let mut command = Command::new(helper);
-        command.arg(PROBE_COMMAND).arg(&probe.name).arg(place).env("LC_ALL", "C").process_group(0);
+        // A compiler that is killed leaves its temporary files, too.
+        command.env("TMPDIR", &place).env("LC_ALL", "C");
+        command.arg(PROBE_COMMAND).arg(&probe.name).arg(place).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let process = command.spawn().map_err(|error| cannot_start(&error))?;
         Ok(Self { process, began: Instant::now(), ended: false })

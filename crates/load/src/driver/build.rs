@@ -346,15 +346,16 @@ mod tests {
 
     /// A Python that writes down what it is asked for.
     fn fake_python(directory: &Path, pip: &str) -> Python {
-        use std::os::unix::fs::PermissionsExt;
         let program = directory.join("python3");
         let script = format!(
             "#!/bin/sh\necho \"$*\" >>{0}/log\ncase \"$*\" in\n*sys.version_info*) echo fake 3 ;;\n\
              *venv*) mkdir -p \"$4/bin\" && cp \"$0\" \"$4/bin/python3\" ;;\n*pip*) {pip} ;;\nesac\n",
             directory.display()
         );
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        // By another process: while one of ours has it open for writing, it cannot be started.
+        let mut write = Command::new("sh");
+        write.args(["-c", "printf %s \"$1\" > \"$0\" && chmod 700 \"$0\""]).arg(&program).arg(script);
+        assert!(write.status().unwrap().success());
         Python::at(program).unwrap()
     }
 

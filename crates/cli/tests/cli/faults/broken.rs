@@ -7,7 +7,9 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Answer, Session, alone, answer, is_root, items, one_document, real_server, text};
+use crate::support::{
+    Answer, Session, answer, beside_others, is_root, items, one_document, real_server, script, text,
+};
 
 /// A version that no real server has, so that nothing of it can be mistaken for a user's.
 const FAKE_VERSION: &str = "0.0.1";
@@ -59,11 +61,6 @@ impl Drop for FakeServer {
             }
         }
     }
-}
-
-fn script(path: &Path, body: &str) {
-    fs::write(path, format!("#!/bin/sh\n{body}\n")).expect("write a script");
-    open_to_all(path);
 }
 
 fn open_to_all(path: &Path) {
@@ -145,7 +142,7 @@ fn what_is_missing_is_skipped_and_the_rest_is_measured() {
     if !real_server() {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let arguments = [
         ["--server", "mariadb,mariadb-99.9"],

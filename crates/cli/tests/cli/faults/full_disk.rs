@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::one_cell;
 use crate::support::{
-    Session, Tmpfs, alone, answer, assert_gone, is, items, one_document, real_server, text,
+    Session, Tmpfs, answer, assert_gone, beside_others, is, items, one_document, real_server, text,
 };
 
 /// Room for a few trials.
@@ -19,7 +19,7 @@ fn a_disk_that_fills_ends_the_run_with_one_line_and_a_readable_record() {
     if !real_server() {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     let Some(disk) = Tmpfs::mount(SMALL) else { return };
     let mut session = Session::start(disk.path(), &one_cell(&MANY_TRIALS));
     session.wait_for("a trial", |event| is(event, "trial_started"));

@@ -6,7 +6,9 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::one_cell;
-use crate::support::{Finished, MOMENT, Session, alone, assert_gone, is, items, one_document, real_server};
+use crate::support::{
+    Finished, MOMENT, Session, assert_gone, beside_others, is, items, one_document, real_server,
+};
 
 /// Long enough that a trial which has just begun is certainly on its way.
 const LONG_TRIAL: [&str; 2] = ["--trial-time", "20s"];
@@ -28,7 +30,7 @@ fn a_killed_coordinator_takes_its_children_along_and_the_next_run_clears_its_fil
     if !real_server() {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut first = Session::start(place.path(), &one_cell(&LONG_TRIAL));
     let load = first.wait_for_load(0);
@@ -59,7 +61,7 @@ fn a_killed_load_process_voids_its_trial_and_the_repetition_counts() {
     if !real_server() {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut session = Session::start(place.path(), &one_cell(&SHORT_TRIAL));
     let load = session.wait_for_load(1);
@@ -85,7 +87,7 @@ fn a_killed_server_voids_the_trial_and_is_started_afresh() {
     if !real_server() {
         return;
     }
-    let _machine = alone();
+    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut session = Session::start(place.path(), &one_cell(&SHORT_TRIAL));
     session.wait_for_load(1);

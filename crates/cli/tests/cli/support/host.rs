@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{Engine, ServerLevel};
@@ -16,14 +16,26 @@ pub(crate) const MOMENT: Duration = Duration::from_secs(20);
 /// Between two looks at what the kernel gives no event for.
 const GLANCE: Duration = Duration::from_millis(2);
 
-/// The machine to oneself, among the tests of this program.
-type Alone = MutexGuard<'static, ()>;
+static MACHINE: RwLock<()> = RwLock::new(());
 
-/// Waits for the machine: runs measure time, and their trials must not share two processors.
-pub(crate) fn alone() -> Alone {
-    static MACHINE: Mutex<()> = Mutex::new(());
+/// Waits for the machine to oneself, among the tests of this program: for a run whose times are looked at.
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
     // A test that failed has let go of the machine all the same.
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for those that want the machine to themselves: for a run that is to end as it should, whatever its times are.
+pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a shell script that all may run. By another process: while one of ours has a file open for writing, if only in
+/// a child that another test has just forked, it cannot be started.
+pub(crate) fn script(path: &Path, body: &str) {
+    let text = format!("#!/bin/sh\n{body}");
+    let mut write = Command::new("sh");
+    write.args(["-c", "printf '%s\n' \"$1\" > \"$0\" && chmod 755 \"$0\""]).arg(path).arg(text);
+    assert!(write.status().expect("sh starts").success(), "write a script");
 }
 
 /// Whether a real server is here. In CI one must be; elsewhere a test says why it is skipped.
