@@ -1,10 +1,10 @@
-//! A hostile server's bytes as the answer to a command, at once and in portions, which must come to the same.
+//! A hostile server's bytes as the answer to a command, at once and in portions, which must come to the same. On a connection on which zlib was agreed on.
 //!
 //! Input: one byte for the portions' size, then the answer.
 #![no_main]
 
 use ciphertoll_wire::mongodb::{
-    COMMAND_REQUEST_ID, DocumentsReader, Error, Response, ResponseReader,
+    COMMAND_REQUEST_ID, Compressor, DocumentsReader, Error, Inflater, Response, ResponseReader,
     bson::{Document, to_json},
     message,
 };
@@ -16,12 +16,13 @@ fuzz_target!(|data: &[u8]| {
     let Some((&size, bytes)) = data.split_first() else { return };
     let size = usize::from(size).max(1);
 
-    let new = || ResponseReader::new(COMMAND_REQUEST_ID);
+    let zlib = Some(Compressor::Zlib);
+    let new = || ResponseReader::new(COMMAND_REQUEST_ID).compressed_by(zlib);
     let (mut whole, mut portions) = (new(), new());
     let counted = whole.step(&mut &*bytes);
     assert_eq!(counted, feed(bytes, size, |input| portions.step(input)));
 
-    let new = || DocumentsReader::new(COMMAND_REQUEST_ID, LIMIT_BYTES);
+    let new = || DocumentsReader::new(COMMAND_REQUEST_ID, LIMIT_BYTES).compressed_by(zlib);
     let (mut whole, mut portions) = (new(), new());
     let collected = whole.step(&mut &*bytes);
     assert_eq!(collected, feed(bytes, size, |input| portions.step(input)));
@@ -33,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(documents.to_rows().is_ok());
     }
 
-    if let Ok(Some(message)) = message::take(&mut &*bytes, LIMIT_BYTES) {
+    if let Ok(Some(message)) = message::take_inflated(&mut &*bytes, LIMIT_BYTES, &mut Inflater::of(zlib)) {
         for sequence in message.sequences {
             sequence.documents().for_each(|document| drop(document.map(Document::validate)));
         }

@@ -162,18 +162,18 @@ pub(crate) struct RunArguments {
     next_help_heading = "Your own server: at most 4 clients and 20 connects a second unless more are asked for"
 )]
 pub(crate) struct UrlArguments {
-    /// A server that is there already, as libpq or MySQL's clients are told of it; may be repeated. Without sslmode or
-    /// ssl-mode, plaintext and TLS are measured. Options and passwords: docs/url.md
+    /// A server that is there already, as libpq, MySQL's or MongoDB's clients are told of it; may be repeated. Without
+    /// sslmode, ssl-mode or tls, plaintext and TLS are measured. Options and passwords: docs/url.md
     #[arg(long, value_name = "NAME=URL")]
     pub(crate) url: Vec<String>,
-    /// Make the workloads' tables there, in a database called ciphertoll; else nothing is written
+    /// Make the workloads' tables (or documents) there, in a database called ciphertoll; else nothing is written
     #[arg(long, requires = "url")]
     pub(crate) prepare: bool,
     /// Most operations a second that clients begin [default: 20 connects]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_rate: Option<u32>,
-    /// The statement of the workload query
-    #[arg(long, value_name = "SQL")]
+    /// The statement of the workload query: SQL, or a command in JSON for documents
+    #[arg(long, value_name = "TEXT")]
     pub(crate) query: Option<String>,
 }
 
@@ -229,9 +229,9 @@ pub(crate) struct FactorArguments {
     /// plain, unix; tls1.3-KEY, tls1.2-KEY (tls1.1, tls1.0) with KEY p256, p384, ed25519, rsa1024,
     /// rsa2048, rsa3072 or rsa4096; without KEY where the server has its own certificate; +resume,
     /// +resume=id, +mtls, +eager, +direct (PostgreSQL 17 and later), +suite=NAME, +group=NAME,
-    /// +chain=N, +client=rustls; tunnels: ssh-CIPHER (aes128-gcm, aes256-gcm, chacha20-poly1305,
-    /// aes256-ctr, aes256-cbc; +N without a session), openvpn-CIPHER (aes256-gcm, aes256-cbc, none),
-    /// wireguard, stunnel; pooling proxies, in the clear in front and TLS behind: proxy (ciphertoll-proxy),
+    /// +chain=N, +client=rustls, with plain, too, +compress=zlib (MongoDB); tunnels: ssh-CIPHER (aes128-gcm,
+    /// aes256-gcm, chacha20-poly1305, aes256-ctr, aes256-cbc; +N without a session), openvpn-CIPHER
+    /// (aes256-gcm, aes256-cbc, none), wireguard, stunnel; pooling proxies, in the clear in front and TLS behind: proxy (ciphertoll-proxy),
     /// pgbouncer (PostgreSQL), proxysql, mysqlrouter (MariaDB, MySQL), +front=tcp, +tls=1.3-KEY,
     /// +mode=transaction (proxy, pgbouncer)
     #[arg(long, value_name = "PATH", value_delimiter = ',')]

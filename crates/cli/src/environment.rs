@@ -173,6 +173,9 @@ impl Visitor<'_> {
             }
         };
         let (user, database) = (&self.client.user, self.database());
+        if is_socket && scheme == "mongodb" {
+            return format!("mongodb://{}{}/{database}?{without}", named(user), host.replace('/', "%2F"));
+        }
         if is_socket {
             let of_engine = self.postgres_variables();
             let directory = of_engine.first().map(|(_, value)| value.to_string_lossy().into_owned());
@@ -185,8 +188,13 @@ impl Visitor<'_> {
             None => without.to_owned(),
             Some(_) => format!("{with}&{ca}={authority}"),
         };
-        format!("{scheme}://{user}@{host}:{port}/{database}?{tls}")
+        format!("{scheme}://{}{host}:{port}/{database}?{tls}", named(user))
     }
+}
+
+/// Nobody logs in where there is no account.
+fn named(user: &str) -> String {
+    if user.is_empty() { String::new() } else { format!("{user}@") }
 }
 
 /// As OpenSSL, libpq and MySQL's clients call it.

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_lab::Passwords;
-use ciphertoll_model::{Engine, ExitCode, ServerLevel, ServerUrl, UrlPlace};
+use ciphertoll_model::{Engine, ExitCode, LoginMechanism, ServerLevel, ServerUrl, UrlPlace};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::password_file::{self, Entry};
 use console::Term;
@@ -41,6 +41,9 @@ pub(crate) fn gather<'a>(
 
 /// `None`: the server is tried without one.
 fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
+    if !wants_one(url) {
+        return Ok(None);
+    }
     let own = format!("{VARIABLE}_{}", as_variable(name));
     let engines = match url.engine() {
         Engine::Postgres => "PGPASSWORD",
@@ -63,6 +66,16 @@ fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
     let line = terminal.read_secure_line();
     let line = line.map_err(|error| Failure::new(ExitCode::HostResource, format!("no password: {error}")))?;
     Ok(Some(Secret::new(line.into_bytes())))
+}
+
+/// Whether anything is logged in to with a password there.
+fn wants_one(url: &ServerUrl) -> bool {
+    match url.documents.as_deref().map(|told| told.login.mechanism) {
+        Some(LoginMechanism::None | LoginMechanism::X509) => false,
+        Some(LoginMechanism::Negotiated | LoginMechanism::ScramSha256 | LoginMechanism::ScramSha1) | None => {
+            true
+        }
+    }
 }
 
 /// Upper case, with `_` for what a variable's name cannot have.
@@ -156,6 +169,13 @@ mod tests {
         assert_eq!(from_defaults(text).as_deref(), Some("a b"));
         assert_eq!(from_defaults("[client]\npassword\n"), None);
         assert_eq!(from_defaults("password=x"), None);
+    }
+
+    #[test]
+    fn nobody_is_asked_for_a_password_that_is_not_sent() {
+        let by_certificate = "mongodb://h/?authMechanism=MONGODB-X509&tlsCertificateKeyFile=/me.pem";
+        assert!(!wants_one(&url("mongodb://h")) && !wants_one(&url(by_certificate)));
+        assert!(wants_one(&url("mongodb://a@h")) && wants_one(&url("mysql://a@h")));
     }
 
     #[test]

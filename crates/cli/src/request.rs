@@ -5,10 +5,11 @@ use std::path::Path as FilePath;
 
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::{
-    Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, Refusal, Refused, SAFE_CLIENTS,
-    ServerLevel, ServerUrl, Settings, Size, Spec, TlsVersion, Tunnel, Workload,
+    Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, QueryLanguage, Refusal, Refused,
+    SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, TlsVersion, Tunnel, Workload,
 };
 use ciphertoll_wire::Secret;
+use ciphertoll_wire::mongodb::Template;
 
 use crate::arguments::{FactorArguments, RunArguments, UrlArguments};
 use crate::failure::Failure;
@@ -60,8 +61,25 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
         spec.prepare = Prepare::Yes;
     }
     spec.validate()?;
+    check_command(&spec)?;
     let absent = absent_from(arguments, &spec);
     Ok(Request { spec, passwords, absent })
+}
+
+/// What is asked of servers of documents is a command; better said now than by every client.
+fn check_command(spec: &Spec) -> Result<(), Failure> {
+    let mut servers = spec.grids.iter().flat_map(|grid| &grid.server);
+    let Some(query) = spec.query.as_deref() else { return Ok(()) };
+    if servers.all(|server| server.engine.query_language() == QueryLanguage::Sql) {
+        return Ok(());
+    }
+    match Template::parse(query) {
+        Ok(command) if command.parameters() == 0 => Ok(()),
+        Ok(_) => Err(Failure::usage("--query has a $param, and nothing is put in its place")),
+        Err(error) => Err(Failure::usage(format!(
+            "--query is sent to a server of documents, as a command in JSON such as {{\"ping\":1}}: {error}"
+        ))),
+    }
 }
 
 /// The published study that is to be repeated.
@@ -94,15 +112,22 @@ fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failu
         return Ok(quick(&servers_here()));
     }
     let mut spec = Spec::quick_at(at_urls);
-    let pooled = match (&arguments.url.query, arguments.url.prepare) {
-        (Some(_), _) => Workload::Query,
-        (None, true) => Workload::PointSelect,
-        (None, false) => return Ok(spec),
+    let pooled = |language| match (&arguments.url.query, arguments.url.prepare, language) {
+        (Some(_), _, _) => Some(Workload::Query),
+        (None, true, QueryLanguage::Sql) => Some(Workload::PointSelect),
+        (None, true, QueryLanguage::Documents) => Some(Workload::FindOne),
+        (None, false, _) => None,
     };
-    // Of each server's grids the second has connections that stay.
-    let few = Clients::new(SAFE_CLIENTS);
-    for grid in spec.grids.iter_mut().filter(|grid| grid.clients.first().copied() == few) {
-        grid.workload = vec![pooled];
+    // Each server has a grid of connects; what is asked for has connections that stay.
+    let few: Vec<Clients> = Clients::new(SAFE_CLIENTS).into_iter().collect();
+    for server in at_urls {
+        let Some(pooled) = pooled(server.engine.query_language()) else { continue };
+        let stays = |grid: &Grid| grid.server.contains(server) && grid.clients == few;
+        spec.grids.retain(|grid| !stays(grid));
+        let connects = spec.grids.iter().position(|grid| grid.server.contains(server));
+        if let Some((at, grid)) = connects.and_then(|at| Some((at, spec.grids.get(at)?.clone()))) {
+            spec.grids.insert(at + 1, Grid { workload: vec![pooled], clients: few.clone(), ..grid });
+        }
     }
     Ok(spec)
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
+use ciphertoll_load::driver;
 use ciphertoll_model::{Arm, Ending, Event, ExitCode, LevelError, Plan, Refusal, ServerLevel, Spec, Stamped};
 use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
@@ -24,7 +25,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let Request { mut spec, passwords, absent } = request::read(arguments)?;
     let seed = request::seed(&spec)?;
     if arguments.dry_run {
-        let plan = Plan::knowing(&spec, seed, &absent)?;
+        let plan = Plan::knowing_drivers(&spec, seed, &absent, &driver::unlike(&spec))?;
         return print_document(&match arguments.format {
             PlanFormat::Table => ciphertoll_report::dry_run(&plan),
             PlanFormat::Toml => Spec { seed: Some(plan.seed), ..spec }.to_toml(),
@@ -32,7 +33,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     }
     let passwords = passwords::gather(spec.grids.iter().flat_map(|grid| &grid.server), passwords)?;
     let refusals = [absent, knock(&mut spec, &passwords)?].concat();
-    let plan = Plan::knowing(&spec, seed, &refusals)?;
+    let plan = Plan::knowing_drivers(&spec, seed, &refusals, &driver::unlike(&spec))?;
     if arguments.output.tells_in_words() {
         tell(ciphertoll_report::plan_summary(&plan).trim_end());
     }
@@ -41,7 +42,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 }
 
 /// What servers at URLs do not let in: asked before the plan is made, since what they refuse is no baseline. Whose scheme
-/// is another engine's is from here on called what it is.
+/// is another engine's is from here on called what it is, and of a replica set the plan has the one member that was chosen.
 fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure> {
     let servers: Vec<ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).cloned().collect();
     let mut refusals = Vec::new();
@@ -52,14 +53,15 @@ fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure
         match ciphertoll_lab::remote::knock(&server.short_name(), url, passwords) {
             Ok(found) => {
                 refusals.extend(found.refusals);
+                let name = server.short_name();
+                if let Some(member) = &found.member {
+                    tell(&format!("{name} is gone to at {member}"));
+                }
                 if found.engine != server.engine {
-                    let name = server.short_name();
                     tell(&format!("{name} is a {}, and is measured as that", found.engine.display_name()));
-                    rename(
-                        spec,
-                        server,
-                        &ServerLevel::at(&name, url.spoken_by(found.engine)).map_err(usage)?,
-                    );
+                }
+                if found.url != *url {
+                    rename(spec, server, &ServerLevel::at(&name, found.url).map_err(usage)?);
                 }
             }
             // The others can be measured all the same.

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, Cell, ConnectionUse, Driver, Engine, Flag, Group, Iterations, LatencySummary, Leg, LegCount, Link,
-    Metric, Observation, Proxy, ProxyFront, Resumption, ServerKey, StealLimit, Suite, TlsLibrary, TlsPath,
-    TlsVersion, Treatment, TrialResult, VoidReason, Workload,
+    Auth, Cell, Compressor, ConnectionUse, Driver, Engine, Flag, Group, Iterations, LatencySummary, Leg,
+    LegCount, Link, Metric, Observation, Proxy, ProxyFront, Resumption, ServerKey, StealLimit, Suite,
+    TlsLibrary, TlsPath, TlsVersion, Treatment, TrialResult, VoidReason, Workload,
 };
 
 use crate::bench::{LinkUse, Measured, ProxyUse, ServerUse, TunnelCpu, TunnelUse};
@@ -89,6 +89,7 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     is_not_the_limit(measured)?;
     for LegCount { leg, .. } in &load.legs {
         negotiated_as_planned(cell, leg)?;
+        compressed_as_planned(cell, leg)?;
         authenticated_as_planned(cell, leg)?;
     }
     if let Some(server) = server {
@@ -160,6 +161,19 @@ fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
         return Ok(());
     }
     let [planned, observed] = [planned, seen].map(|words| words.told(tls));
+    Err(VoidReason::Negotiated { planned, observed })
+}
+
+/// A server that does not agree on the compressor is not measured without it.
+fn compressed_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
+    let planned = cell.treatment.path.compressor().map(Compressor::label);
+    if planned == leg.compressor.as_deref() {
+        return Ok(());
+    }
+    let told = |compressor: Option<&str>| {
+        compressor.map_or_else(|| "no compression".to_owned(), |name| format!("compressed by {name}"))
+    };
+    let (planned, observed) = (told(planned), told(leg.compressor.as_deref()));
     Err(VoidReason::Negotiated { planned, observed })
 }
 

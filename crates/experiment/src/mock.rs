@@ -256,5 +256,6 @@ fn leg(cell: &Cell) -> Leg {
         hello_retry: tls.map(|_| false),
         auth: None,
         library: tls.map(|_| "openssl".to_owned()),
+        compressor: cell.treatment.path.compressor().map(|compressor| compressor.label().to_owned()),
     }
 }

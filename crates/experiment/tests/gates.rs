@@ -66,6 +66,21 @@ fn a_sound_trial_passes_without_a_flag() {
 }
 
 #[test]
+fn a_connection_that_did_not_agree_on_the_compressor_is_void() {
+    for (path, observed) in
+        [("plain+compress=zlib", None), ("tls1.3-p256+compress=zlib", None), ("plain", Some("zlib"))]
+    {
+        let (cell, mut measured) =
+            sound_on(Engine::MongoDb, path.parse().expect("a path"), Workload::FindOne);
+        assert!(judged(&cell, &measured).is_ok(), "{path}");
+        measured.load.legs[0].leg.compressor = observed.map(str::to_owned);
+        let told = ["compressed by zlib", "no compression"].map(str::to_owned);
+        let [planned, observed] = if observed.is_none() { told } else { [told[1].clone(), told[0].clone()] };
+        assert_eq!(void(&cell, &measured), VoidReason::Negotiated { planned, observed });
+    }
+}
+
+#[test]
 fn another_version_or_key_or_a_resumed_session_is_void() {
     type Change = fn(&mut ciphertoll_model::Leg);
     let changes: [Change; 7] = [

@@ -127,6 +127,11 @@ impl Control {
         Self { address, login, tls: None, connects: Arc::default() }
     }
 
+    /// The same by TLS, where there is some.
+    pub(crate) fn by(self, tls: Option<tls::Context>) -> Self {
+        Self { tls, ..self }
+    }
+
     /// How often there was a connection, failed ones included.
     pub(crate) fn connects(&self) -> u64 {
         self.connects.load(Ordering::Relaxed)

@@ -211,6 +211,16 @@ pub enum Error {
         /// What the server, the network or the resolver said.
         reason: String,
     },
+    /// A server at a URL is to be loaded, and is no member that takes writes.
+    #[error(
+        "{name} is {is}, which takes no documents: load them once by a URL with readPreference=primary, and this member has them, too"
+    )]
+    TakesNoDocuments {
+        /// What the server is called.
+        name: String,
+        /// What it is, with its article.
+        is: &'static str,
+    },
     /// A server at a URL has a certificate that we do not trust.
     #[error(
         "{name}: {reason}; give the authority that signed it by {authority} in the URL, or ask for less there: {mode}"
@@ -289,6 +299,7 @@ impl Error {
             | Self::Miscounted { .. }
             | Self::NotReloaded { .. }
             | Self::Unreachable { .. }
+            | Self::TakesNoDocuments { .. }
             | Self::Unverified { .. } => ExitCode::ServerRefused,
             Self::PortsTaken { .. }
             | Self::NoServerUser(_)

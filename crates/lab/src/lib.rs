@@ -48,6 +48,7 @@ pub mod user;
 pub use accounting::{CpuClock, CpuMeter, MemoryPeak, Sample, SampleDifference};
 pub use certificates::{Authority, Certificate};
 pub use credentials::{Credentials, ServerCertificate};
+pub use documents::Loaded;
 pub use error::Error;
 pub use exec::{EXEC_COMMAND, ExecRequest, Provisions, Rights, Stdin, run_exec_helper};
 pub use fetch::{FETCHABLE, Fetchable};

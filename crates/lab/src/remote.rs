@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ciphertoll_model::{
-    AddressFamily, Endpoint, Engine, Refusal, Refused, ServerUrl, TlsDemand, TlsVersion, UrlPlace,
-    Verification,
+    AddressFamily, Endpoint, Engine, QueryLanguage, Refusal, Refused, ServerUrl, TlsDemand, TlsVersion,
+    UrlPlace, Verification,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Family, tls};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
+use ciphertoll_wire::{Secret, mysql, postgres};
+
+pub use self::documents::Member;
 
 use crate::control;
 use crate::error::Error;
@@ -22,7 +24,9 @@ use crate::loading::{Watcher, load_mysql_family, load_postgres};
 use crate::tables::Tables;
 use crate::user::RunAs;
 
-/// The database that tables are made in.
+mod documents;
+
+/// The database that tables are made in, and documents loaded into.
 pub const DATABASE: &str = "ciphertoll";
 
 /// What a server at a URL lets in: without TLS, or with a version of it.
@@ -36,6 +40,7 @@ pub struct Remote {
     name: String,
     url: ServerUrl,
     version: String,
+    facts: BTreeMap<String, String>,
     family: AddressFamily,
     /// The most encrypted way in.
     way: Way,
@@ -46,43 +51,56 @@ pub struct Remote {
 
 /// What was found by knocking.
 pub struct Found {
-    /// Which engine answered: where it is not the URL's, it is one of the same family, and [`ServerUrl::spoken_by`] has
-    /// the URL's right scheme.
+    /// Which engine answered: where it is not the URL's, it is one of the same family.
     pub engine: Engine,
+    /// Where it is gone to from here on: the URL with the scheme of who answered, and with the one member of its replica
+    /// set that was chosen.
+    pub url: ServerUrl,
+    /// That member, where there was a choice.
+    pub member: Option<Member>,
     /// The server's version, from its own mouth.
     pub version: String,
     /// What it does not let in.
     pub refusals: Vec<Refusal>,
+    facts: BTreeMap<String, String>,
     family: AddressFamily,
     way: Way,
 }
 
 /// Logs in once in every way that `url` leaves open, encrypted ones first: a certificate that does not verify ends it
 /// before anything is tried without TLS, and what MySQL's servers remember of a login is there before the plain one, which
-/// then needs no key that nobody vouches for. `name` is what the server is called.
+/// then needs no key that nobody vouches for. `name` is what the server is called. Of a replica set a member is chosen first.
 pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found, Error> {
+    let member = documents::discover(name, url)?;
+    let url = member.as_ref().map_or(url, |member| &member.url);
     let none = Secret::new(Vec::new());
     let password = passwords.get(name).unwrap_or(&none);
     let visitor = Visitor { url, password };
     let mut found: Option<Found> = None;
     let mut refused = Vec::new();
     for way in ways(url) {
-        match visitor.connect(way, url.database.as_deref(), Family::Any) {
-            Ok(client) => {
+        let answered = documents::answers_tls(url, way, refused.last().map(|(_, error)| error));
+        match answered.and_then(|()| visitor.connect(way, url.database.as_deref(), Family::Any)) {
+            Ok(mut client) => {
                 let family = match client.peer_family() {
                     Some(Family::V6) => AddressFamily::V6,
                     _ => AddressFamily::V4,
                 };
-                let version = client.server().version().to_owned();
-                let engine = who_answers(url.engine(), &version);
+                let (engine, version, facts) = match url.engine().query_language() {
+                    QueryLanguage::Documents => documents::who_answers(name, url, &mut client)?,
+                    QueryLanguage::Sql => {
+                        let version = client.server().version().to_owned();
+                        (who_answers(url.engine(), &version), version, BTreeMap::new())
+                    }
+                };
                 control::close(client)?;
-                found.get_or_insert(Found { engine, version, refusals: Vec::new(), family, way });
+                let own = if engine == url.engine() { url.clone() } else { url.spoken_by(engine) };
+                let (url, member, refusals) = (own, member.clone(), Vec::new());
+                found.get_or_insert(Found { engine, url, member, version, refusals, facts, family, way });
             }
             Err(error) if error.is_too_many_connections() => return Err(unreachable_server(name, &error)),
             Err(error) if is_unverified(&error) => {
-                let [authority, mode] = tls_options(url.engine());
-                let (name, reason) = (name.to_owned(), error.to_string());
-                return Err(Error::Unverified { name, reason, authority, mode });
+                return Err(unverified(name, url, error.to_string()));
             }
             Err(error) => refused.push((way, error)),
         }
@@ -136,6 +154,11 @@ fn is_unverified(error: &ciphertoll_net::Error) -> bool {
     matches!(error, ciphertoll_net::Error::Tls(reason) if reason.contains("does not verify"))
 }
 
+fn unverified(name: &str, url: &ServerUrl, reason: String) -> Error {
+    let [authority, mode] = tls_options(url.engine());
+    Error::Unverified { name: name.to_owned(), reason, authority, mode }
+}
+
 /// What names the authority, and what asks for less.
 fn tls_options(engine: Engine) -> [&'static str; 2] {
     match engine {
@@ -143,7 +166,9 @@ fn tls_options(engine: Engine) -> [&'static str; 2] {
         Engine::MariaDb | Engine::MySql => {
             ["ssl-ca=FILE", "ssl-mode=VERIFY_CA (no name) or ssl-mode=REQUIRED (nothing)"]
         }
-        Engine::MongoDb | Engine::FerretDb => ["tlsCAFile=FILE", "tlsAllowInvalidHostnames=true (no name)"],
+        Engine::MongoDb | Engine::FerretDb => {
+            ["tlsCAFile=FILE", "tlsAllowInvalidHostnames=true (no name) or tlsInsecure=true (nothing)"]
+        }
     }
 }
 
@@ -161,16 +186,29 @@ impl Visitor<'_> {
         database: Option<&str>,
         family: Family,
     ) -> Result<Client, ciphertoll_net::Error> {
-        let address = match &self.url.place {
+        self.connect_as(way, family, self.login(way, database))
+    }
+
+    fn connect_as(self, way: Way, family: Family, login: Login) -> Result<Client, ciphertoll_net::Error> {
+        Client::connect(&self.address(family), login, self.context(way)?.as_ref())
+    }
+
+    fn address(self, family: Family) -> Address {
+        match &self.url.place {
             UrlPlace::Host { host, port } => Address::Host { name: host.clone(), port: *port, family },
             UrlPlace::Socket(path) => Address::Unix(path.clone()),
-        };
-        let context = way.map(|version| tls::Context::build(&self.tls_settings(version))).transpose()?;
-        Client::connect(&address, self.login(way, database), context.as_ref())
+        }
+    }
+
+    fn context(self, way: Way) -> Result<Option<tls::Context>, ciphertoll_net::Error> {
+        way.map(|version| tls::Context::build(&self.tls_settings(version))).transpose()
     }
 
     fn login(self, way: Way, database: Option<&str>) -> Login {
         let Self { url, password } = self;
+        if url.engine().query_language() == QueryLanguage::Documents {
+            return documents::login(url, password, way, database);
+        }
         let database = database.map(ToOwned::to_owned);
         match url.engine() {
             engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
@@ -199,11 +237,7 @@ impl Visitor<'_> {
                 },
                 channel_binding: postgres::ChannelBinding::Preferred,
             })),
-            Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
-                database: database.unwrap_or_else(|| DATABASE.to_owned()),
-                tls: if way.is_some() { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain },
-                ..mongodb::Login::new(&url.user, password.clone())
-            })),
+            Engine::MongoDb | Engine::FerretDb => documents::login(url, password, way, database.as_deref()),
         }
     }
 
@@ -242,19 +276,19 @@ impl Visitor<'_> {
 impl Remote {
     /// Knocks, and keeps the password for load processes in a file of the lab's, 0600.
     pub fn open(lab: &Lab, name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Self, Error> {
-        let Found { engine, version, family, way, .. } = knock(name, url, passwords)?;
+        let Found { engine, version, facts, family, way, url: own, .. } = knock(name, url, passwords)?;
         if engine != url.engine() {
-            let (scheme, answers) = (url.spoken_by(engine), engine.display_name());
-            let reason = format!("{answers} {version} answers there, whose URL is {scheme}");
+            let answers = engine.display_name();
+            let reason = format!("{answers} {version} answers there, whose URL is {own}");
             return Err(Error::Unreachable { name: name.to_owned(), reason });
         }
         let none = Secret::new(Vec::new());
         let password = passwords.get(name).unwrap_or(&none);
         let password_file = lab.scratch.path().join(format!("{name}.password"));
         files::write(&password_file, password.expose(), PRIVATE_FILE, RunAs::Ourselves)?;
-        let (name, url, password) = (name.to_owned(), url.clone(), password.clone());
+        let (name, url, password) = (name.to_owned(), own, password.clone());
         let database = url.database.clone();
-        Ok(Self { name, url, version, family, way, database, password, password_file })
+        Ok(Self { name, url, version, facts, family, way, database, password, password_file })
     }
 
     /// Makes and fills `tables` in [`DATABASE`], which clients use from here on. Tables of the right size that are there
@@ -266,6 +300,13 @@ impl Remote {
         stop: &dyn Fn() -> bool,
     ) -> Result<(), Error> {
         let mut watcher = Watcher { progress, stop };
+        if self.url.engine().query_language() == QueryLanguage::Documents {
+            if let Some(records) = tables.ycsb {
+                self.prepare_documents(records, &mut watcher)?;
+            }
+            self.database = Some(DATABASE.to_owned());
+            return Ok(());
+        }
         let mut client = self.connect(self.url.database.as_deref())?;
         make_database(&mut client, self.url.engine())?;
         control::close(client)?;
@@ -279,7 +320,7 @@ impl Remote {
                     load_mysql_family(&mut client, &self.name, tables, &mut watcher)?;
                 }
                 Engine::Postgres => load_postgres(&mut client, &self.name, tables, &mut watcher)?,
-                // No URL leads there yet.
+                // These have documents.
                 Engine::MongoDb | Engine::FerretDb => {}
             }
         }
@@ -313,6 +354,11 @@ impl Remote {
     /// Its version, from its own mouth.
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// What else is worth recording: of a member of a replica set, what it is there.
+    pub fn facts(&self) -> &BTreeMap<String, String> {
+        &self.facts
     }
 
     /// Where its clients connect to.
@@ -393,6 +439,12 @@ mod tests {
         assert_eq!(ways_of("postgres://a@h?sslmode=require"), [tls13, tls12]);
         assert_eq!(ways_of("mysql://a@h?ssl-mode=DISABLED"), [None]);
         assert_eq!(ways_of("mysql://a@localhost?socket=/s"), [None]);
+        assert_eq!(ways_of("mongodb://a@h"), [tls13, tls12, None]);
+        assert_eq!(ways_of("mongodb://a@h/?tlsAllowInvalidHostnames=true"), [tls13, tls12]);
+        assert_eq!(
+            [ways_of("mongodb://h/?tls=false"), ways_of("mongodb://%2Ftmp%2Fs.sock")],
+            [[None], [None]]
+        );
     }
 
     #[test]

@@ -36,7 +36,7 @@ use crate::tables::Tables;
 use crate::user::RunAs;
 
 /// Bumped when a template made by an older version would not do any more.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const INSTALL_LIMIT: Duration = Duration::from_mins(3);
 
 /// A data directory to copy.
@@ -185,7 +185,12 @@ fn construct(
         }
         Engine::MongoDb | Engine::FerretDb => {
             if let Some(records) = tables.ycsb {
-                documents::load(&control, &name, records.rows(), watcher)?;
+                let (control, records) = (control.in_database(documents::DATABASE), records.rows());
+                let connections = documents::loaders(build.engine);
+                documents::load(
+                    documents::Load { control: &control, name: &name, records, connections },
+                    watcher,
+                )?;
             }
         }
     }

@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     fn possible(draws: &[Draw]) -> Result<Draws, String> {
-        Draws::of(draws, Arc::new(Inserts::of_trial(1, 0)))
+        Draws::of(draws, Arc::new(Inserts::from(ciphertoll_model::ycsb::first_insert(1, 0))))
     }
 
     /// So many draws of one number.

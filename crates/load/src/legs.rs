@@ -15,6 +15,7 @@ struct Agreed {
     /// `None`: no TLS.
     tls: Option<tls::Negotiated>,
     auth: AuthMethod,
+    compressor: Option<mongodb::Compressor>,
 }
 
 /// What the server asked for. Compared on every connect, so that it is no text yet.
@@ -33,7 +34,11 @@ impl Legs {
             ServerInfo::Postgres(server) => AuthMethod::Postgres(server.auth),
             ServerInfo::MongoDb(server) => AuthMethod::MongoDb(server.auth),
         };
-        self.add(Agreed { tls: connected.channel.negotiated(), auth }, 1);
+        let compressor = match &connected.server {
+            ServerInfo::MongoDb(server) => server.compressor,
+            ServerInfo::MySql(_) | ServerInfo::Postgres(_) => None,
+        };
+        self.add(Agreed { tls: connected.channel.negotiated(), auth, compressor }, 1);
     }
 
     /// Adds what others counted.
@@ -84,5 +89,6 @@ fn leg_of(agreed: &Agreed) -> Leg {
         hello_retry: negotiated.map(|tls| tls.hello_retry),
         auth: Some(agreed.auth.label()),
         library: negotiated.map(|tls| tls.library.label().to_owned()),
+        compressor: agreed.compressor.map(|compressor| compressor.name().to_owned()),
     }
 }

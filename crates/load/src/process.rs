@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_model::{LoadMessage, TrialPace, TrialResult, TrialSpec, Work};
+use ciphertoll_model::{LoadMessage, TrialPace, TrialResult, TrialSpec, Work, ycsb};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -56,7 +56,8 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
     let dialer = setup::dialer(&spec)?;
     setup::get_sessions(&spec, &dialer)?;
     let threads = usize::from(spec.threads.clamp(1, spec.clients.count()));
-    let inserts = Arc::new(Inserts::of_trial(spec.seed, unix_ns()));
+    let first_insert = spec.first_insert.unwrap_or_else(|| ycsb::first_insert(spec.seed, unix_ns()));
+    let inserts = Arc::new(Inserts::from(first_insert));
     thread::scope(|scope| {
         let (ready, readiness) = mpsc::channel();
         let mut workers = Vec::new();

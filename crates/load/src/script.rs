@@ -398,7 +398,7 @@ mod tests {
     }
 
     fn inserts() -> Arc<Inserts> {
-        Arc::new(Inserts::of_trial(1, 0))
+        Arc::new(Inserts::from(ciphertoll_model::ycsb::first_insert(1, 0)))
     }
 
     fn compiled(engine: Engine, script: &Script) -> Result<Program, Error> {

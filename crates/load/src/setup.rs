@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use ciphertoll_model::{
-    AddressFamily, Auth, ChannelBinding, Ctx, Endpoint, Engine, TlsLibrary, TlsSpec, TlsStart, TlsVersion,
-    TrialSpec,
+    AddressFamily, Auth, ChannelBinding, Compressor, Ctx, Endpoint, Engine, LoginMechanism, ReadPreference,
+    TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialSpec,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{
@@ -105,26 +105,44 @@ fn postgres_login(spec: &TrialSpec, password: Secret) -> Login {
     }))
 }
 
-/// Who logs in is known to the database `admin`, as `MongoDB`'s accounts are by default; the trial's documents are in the
-/// specification's database.
+/// Who logs in is known to the database `admin`, as `MongoDB`'s accounts are by default, unless a URL says otherwise; the
+/// trial's documents are in the specification's database.
 fn mongodb_login(spec: &TrialSpec, password: Secret) -> Login {
     let usual = mongodb::Login::new(&spec.user, password);
+    let of_url = spec.documents.as_ref();
     Login::MongoDb(Arc::new(mongodb::Login {
         database: spec.database.clone().unwrap_or_else(|| usual.database.clone()),
-        mechanism: match spec.auth {
-            Auth::Trust => mongodb::Mechanism::None,
-            Auth::Scram { .. } => mongodb::Mechanism::ScramSha256,
-            Auth::ScramSha1 => mongodb::Mechanism::ScramSha1,
-            Auth::Cert => mongodb::Mechanism::X509,
+        auth_source: of_url.map_or_else(|| usual.auth_source.clone(), |login| login.auth_source.clone()),
+        mechanism: match (of_url.map(|login| login.mechanism), spec.auth) {
+            (Some(LoginMechanism::None), _) | (None, Auth::Trust) => mongodb::Mechanism::None,
+            (Some(LoginMechanism::ScramSha256), _) | (None, Auth::Scram { .. }) => {
+                mongodb::Mechanism::ScramSha256
+            }
+            (Some(LoginMechanism::ScramSha1), _) | (None, Auth::ScramSha1) => mongodb::Mechanism::ScramSha1,
+            (Some(LoginMechanism::X509), _) | (None, Auth::Cert) => mongodb::Mechanism::X509,
             // What other engines have is never asked for here.
-            _ => mongodb::Mechanism::Negotiated,
+            (Some(LoginMechanism::Negotiated) | None, _) => mongodb::Mechanism::Negotiated,
         },
+        read_preference: read_preference(of_url.map(|login| login.read_preference).unwrap_or_default()),
         tls: match spec.tls {
             Some(_) => mongodb::Encryption::Tls,
             None => mongodb::Encryption::Plain,
         },
+        compressor: spec.compressor.map(|compressor| match compressor {
+            Compressor::Zlib => mongodb::Compressor::Zlib,
+        }),
         ..usual
     }))
+}
+
+fn read_preference(preference: ReadPreference) -> mongodb::ReadPreference {
+    match preference {
+        ReadPreference::Primary => mongodb::ReadPreference::Primary,
+        ReadPreference::PrimaryPreferred => mongodb::ReadPreference::PrimaryPreferred,
+        ReadPreference::Secondary => mongodb::ReadPreference::Secondary,
+        ReadPreference::SecondaryPreferred => mongodb::ReadPreference::SecondaryPreferred,
+        ReadPreference::Nearest => mongodb::ReadPreference::Nearest,
+    }
 }
 
 /// Local ports that the trial's connects can choose from; absent where they use none. Absent, too, where the server is

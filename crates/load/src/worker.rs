@@ -252,7 +252,7 @@ mod tests {
                 transport: Transport::NonBlocking,
             };
             let spec = &TrialSpec { max_per_s, ..spec.clone() };
-            let inserts = Arc::new(Inserts::of_trial(spec.seed, 0));
+            let inserts = Arc::new(Inserts::from(ciphertoll_model::ycsb::first_insert(spec.seed, 0)));
             let job = Job { spec, dialer: &dialer, lane: 0, clients, inserts };
             let (ready, readiness) = mpsc::channel();
             let (start, window) = mpsc::channel();
@@ -309,6 +309,7 @@ mod tests {
             user: String::new(),
             password_file: PathBuf::new(),
             database: None,
+            documents: None,
             tls: None,
             work,
             pace,
@@ -317,6 +318,8 @@ mod tests {
             warm_up_ns: 0,
             window_ns: window.as_nanos() as u64,
             seed: 1,
+            compressor: None,
+            first_insert: None,
             max_per_s: None,
             processors: None,
             namespace: None,

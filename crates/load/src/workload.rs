@@ -299,7 +299,9 @@ mod tests {
                 else {
                     continue;
                 };
-                let inserts = std::sync::Arc::new(crate::ycsb::Inserts::of_trial(1, 0));
+                let inserts = std::sync::Arc::new(crate::ycsb::Inserts::from(
+                    ciphertoll_model::ycsb::first_insert(1, 0),
+                ));
                 crate::script::Program::of(engine, script, inserts).unwrap();
                 let sent = serde_json::to_string(&work).unwrap();
                 assert_eq!(serde_json::from_str::<Work>(&sent).unwrap(), work);

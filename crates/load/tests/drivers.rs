@@ -279,6 +279,7 @@ impl Fixture {
             user: account.user,
             password_file: account.password_file,
             database: Some(self.server.database().to_owned()),
+            documents: None,
             tls: (way == Way::Tls).then(|| TlsSpec {
                 version: TlsVersion::Tls13,
                 ca_file: Some(self.server.ca_file()),
@@ -301,6 +302,8 @@ impl Fixture {
             // PostgreSQL looks for a deadlock after a second.
             window_ns: if workload.writes() { 1_500_000_000 } else { 300_000_000 },
             seed: u64::MAX - 7,
+            compressor: None,
+            first_insert: None,
             max_per_s: None,
             processors: None,
             namespace: None,

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::factor::{
-    AtRest, Auth, ClientCertificate, Clients, ConnectionUse, Ctx, Dataset, Driver, Engine, Link, Pace, Path,
-    Proxy, ProxyFront, ProxyProgram, Resumption, Scale, ServerKey, ServerLevel, ServerUrl, TlsDemand,
-    TlsLibrary, TlsPath, TlsStart, Tunnel, UrlPlace, Verification, Workload,
+    AtRest, Auth, ClientCertificate, Clients, Compressor, ConnectionUse, Ctx, Dataset, Driver, Engine, Link,
+    Pace, Path, Proxy, ProxyFront, ProxyProgram, Resumption, Scale, ServerKey, ServerLevel, ServerUrl,
+    TlsDemand, TlsLibrary, TlsPath, TlsStart, Tunnel, UrlPlace, Verification, Workload,
 };
 
 /// What is compared: one level of each factor that is not load.
@@ -142,7 +142,9 @@ impl Cell {
         } else if tls.is_some_and(|tls| tls.chain.is_some()) {
             format!("{name} sends the certificates that it has: leave out +chain")
         } else if tls.is_some_and(|tls| tls.client_certificate != ClientCertificate::None) {
-            format!("what clients of {name} show is in its URL (sslcert or ssl-cert): leave out +mtls")
+            format!(
+                "what clients of {name} show is in its URL (sslcert, ssl-cert or tlsCertificateKeyFile): leave out +mtls"
+            )
         } else if tls.is_some() && url.tls.demand == TlsDemand::Never {
             format!("the URL of {name} asks for no TLS")
         } else if tls.is_none() && matches!(url.tls.demand, TlsDemand::Always(_)) {
@@ -172,8 +174,16 @@ impl Cell {
             .or_else(|| tls.and_then(TlsPath::impossible))
             .or_else(|| tls.and_then(|tls| self.impossible_with(tls)))
             .or_else(|| path.as_proxy().and_then(|proxy| self.impossible_through(proxy)))
+            .or_else(|| path.compressor().and_then(|compressor| self.impossible_compressed(compressor)))
             .or_else(|| auth.impossible(server.engine, *path))
             .or_else(|| self.workload.impossible(server.engine))
+    }
+
+    /// Who does not compress messages.
+    fn impossible_compressed(&self, compressor: Compressor) -> Option<String> {
+        let Treatment { server, driver, .. } = &self.treatment;
+        let told = || "other people's clients are not told to compress messages yet".to_owned();
+        compressor.impossible(server.engine).or_else(|| (*driver != Driver::Native).then(told))
     }
 
     /// What a proxy cannot do together with other factors. It logs in where the client would.

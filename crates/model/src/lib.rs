@@ -24,16 +24,17 @@ pub use environment::{CryptoInstruction, Environment};
 pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, Stamped, VoidReason};
 pub use exit::ExitCode;
 pub use factor::{
-    AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, ConnectionUse, Ctx,
-    Dataset, Driver, DriverName, Engine, Factor, Group, Iterations, LevelError, Link, LinkShape,
-    OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram, QueryLanguage, Resumption,
-    Scale, ServerKey, ServerLevel, ServerUrl, SshCipher, SshSession, SshTunnel, Suite, TlsDemand, TlsLibrary,
-    TlsPath, TlsStart, TlsVersion, Tunnel, UrlError, UrlPlace, UrlTls, Verification, Workload, YcsbMix,
+    AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
+    Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Engine, Factor, Group, Iterations,
+    LevelError, Link, LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy,
+    ProxyFront, ProxyProgram, QueryLanguage, ReadPreference, Resumption, Scale, ServerKey, ServerLevel,
+    ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Suite, TlsDemand, TlsLibrary, TlsPath,
+    TlsStart, TlsVersion, Tunnel, UrlError, UrlHost, UrlPlace, UrlTls, Verification, Workload, YcsbMix,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use plan::{
     Baseline, Block, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S, Stratum, Timing,
-    Verdicts, Visit,
+    Unlike, Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use round_trips::RoundTrips;

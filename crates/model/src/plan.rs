@@ -1,6 +1,8 @@
 //! What will be done: every trial of every block in its random order, before the first one starts.
 //! Pure data; what the run resolves later (calibration, the decision to stop) are events.
 
+mod comparisons;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -11,10 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Arm, Cell, Skipped, Treatment};
 use crate::duration::Span;
-use crate::factor::{Auth, ConnectionUse, Ctx, Driver, Factor, Pace, Path, ServerLevel, TlsVersion};
+use crate::factor::{
+    Auth, ConnectionUse, Ctx, Driver, Factor, Pace, Path, QueryLanguage, ServerLevel, TlsVersion,
+};
 use crate::settings::Settings;
 use crate::spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
 use crate::steal::StealLimit;
+
+pub use comparisons::Unlike;
+use comparisons::grouped;
 
 /// The most blocks a run may take; the last look.
 pub const MAX_BLOCKS: u32 = 30;
@@ -52,6 +59,9 @@ pub struct Plan {
     pub strata: Vec<Stratum>,
     /// What was asked and is not done, and why.
     pub skipped: Vec<Skipped>,
+    /// Why drivers are not compared by a workload that some of them do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unlike: Vec<Unlike>,
     /// The trials, block by block; block 0 is calibration.
     pub blocks: Vec<Block>,
     /// Numbers of blocks after which the data are looked at.
@@ -193,6 +203,16 @@ impl Plan {
 
     /// The same where servers were asked beforehand, and refused something.
     pub fn knowing(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Self, SpecError> {
+        Self::knowing_drivers(spec, seed, refusals, &[])
+    }
+
+    /// The same where drivers have said of themselves what they do not do as the others do.
+    pub fn knowing_drivers(
+        spec: &Spec,
+        seed: u64,
+        refusals: &[Refusal],
+        unlike: &[Unlike],
+    ) -> Result<Self, SpecError> {
         spec.validate()?;
         let (cells, skipped) = cells_of(spec, refusals);
         if let (true, Some(Skipped { id, reason })) = (cells.is_empty(), skipped.first()) {
@@ -200,7 +220,8 @@ impl Plan {
         }
         let baseline = baseline_of(spec, &cells)?;
         let also = also_of(&baseline, &cells);
-        let strata = strata_of(&cells, &baseline, also.as_ref());
+        let strata = strata_of(&cells, &baseline, also.as_ref(), unlike);
+        let unlike = unlike.iter().filter(|unlike| unlike.concerns(&cells)).cloned().collect();
         let count = spec.blocks.unwrap_or_else(|| spec.size.blocks());
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut blocks = vec![calibration(cells.len())];
@@ -214,6 +235,7 @@ impl Plan {
             cells,
             strata,
             skipped,
+            unlike,
             blocks,
             looks: LOOKS.into_iter().filter(|look| *look < count).chain([count]).collect(),
             timing: Timing::of(spec),
@@ -400,9 +422,15 @@ fn unprepared(cell: &Cell, prepare: Prepare) -> Option<String> {
     let needs = server.url.is_some() && dataset.is_some() && prepare == Prepare::No;
     needs.then(|| {
         let name = server.short_name();
-        format!(
-            "it reads tables that {name} does not have: --prepare makes them, in a database called ciphertoll"
-        )
+        match server.engine.query_language() {
+            QueryLanguage::Sql => format!(
+                "it reads tables that {name} does not have: --prepare makes them, in a database called ciphertoll"
+            ),
+            QueryLanguage::Documents => format!(
+                "it reads documents that {name} does not have: --prepare loads them, into a database called \
+                 ciphertoll"
+            ),
+        }
     })
 }
 
@@ -509,53 +537,20 @@ fn also_auth(cells: &[Cell]) -> Option<Baseline> {
 
 /// Groups cells by the cell they are compared with. A cell whose counterpart is not measured is a
 /// stratum of its own: measured, compared with nothing, unless it is in a comparison of the second kind.
-fn strata_of(cells: &[Cell], baseline: &Baseline, also: Option<&Baseline>) -> Vec<Stratum> {
-    let mut strata = grouped(cells, baseline, None);
+fn strata_of(
+    cells: &[Cell],
+    baseline: &Baseline,
+    also: Option<&Baseline>,
+    unlike: &[Unlike],
+) -> Vec<Stratum> {
+    let mut strata = grouped(cells, baseline, None, unlike);
     let Some(also) = also else { return strata };
-    let mut others = grouped(cells, also, Some(also.factor()));
+    let mut others = grouped(cells, also, Some(also.factor()), unlike);
     others.retain(|stratum| !stratum.treatments.is_empty());
     let compared = |cell: usize| others.iter().any(|stratum| stratum.has(cell));
     strata.retain(|stratum| !stratum.treatments.is_empty() || !compared(stratum.baseline));
     strata.append(&mut others);
     strata
-}
-
-fn grouped(cells: &[Cell], baseline: &Baseline, factor: Option<Factor>) -> Vec<Stratum> {
-    let mut strata: Vec<Stratum> = Vec::new();
-    for (index, cell) in cells.iter().enumerate() {
-        let against = compared_with(cell, cells, baseline).unwrap_or(index);
-        let position = strata.iter().position(|stratum| stratum.baseline == against).unwrap_or_else(|| {
-            strata.push(Stratum { baseline: against, treatments: Vec::new(), factor });
-            strata.len() - 1
-        });
-        if against != index {
-            strata[position].treatments.push(index);
-        }
-    }
-    strata
-}
-
-/// Where `cell` builds no TLS context and the baseline does, the first one that does.
-fn compared_with(cell: &Cell, cells: &[Cell], baseline: &Baseline) -> Option<usize> {
-    let mut counterpart = baseline.counterpart(cell);
-    let any_ctx = counterpart.treatment.path.as_tls().is_some() && cell.treatment.ctx.is_none();
-    let found = cells.iter().position(|other| {
-        if any_ctx {
-            counterpart.treatment.ctx = other.treatment.ctx;
-        }
-        *other == counterpart
-    });
-    found.or_else(|| first_path(cell, cells, baseline))
-}
-
-/// Where a server at a URL refuses the baseline's path, its first one is what the others are compared with.
-fn first_path(cell: &Cell, cells: &[Cell], baseline: &Baseline) -> Option<usize> {
-    let (Baseline::Path(_), Some(_)) = (baseline, &cell.treatment.server.url) else { return None };
-    cells.iter().position(|other| {
-        let mut like = other.clone();
-        (like.treatment.path, like.treatment.ctx) = (cell.treatment.path, cell.treatment.ctx);
-        like == *cell
-    })
 }
 
 fn calibration(cells: usize) -> Block {

@@ -55,7 +55,7 @@ pub fn of_operation(peer: &Peer<'_>, cell: &Cell) -> Option<RoundTrips> {
         // One short statement, on a connection that stands.
         Workload::FirstQuery | Workload::PointSelect | Workload::SelectOnly | Workload::FindOne => {
             match cell.treatment.path {
-                Path::Plain | Path::Tls(_) | Path::Tunnel(_) => {
+                Path::Plain | Path::Compressed(_) | Path::Tls(_) | Path::Tunnel(_) => {
                     Some(RoundTrips { tcp: 0, session: 0, statements: 1 })
                 }
                 Path::Unix | Path::Proxy(_) => None,
@@ -76,7 +76,7 @@ pub fn of_session(peer: &Peer<'_>, path: Path, auth: Auth) -> Option<u32> {
     let login = of_login(peer, auth)?;
     match path {
         // The server greets; the client says who it is.
-        Path::Plain => Some(of_greeting(peer.engine) + login),
+        Path::Plain | Path::Compressed(_) => Some(of_greeting(peer.engine) + login),
         Path::Tls(tls) => {
             let handshake = of_handshake(peer, tls)?;
             Some(of_start(peer, tls.start)? + handshake + login)
@@ -106,7 +106,7 @@ fn of_tunnel(engine: Engine, tunnel: Tunnel) -> u32 {
 /// Whether a connect waits for TCP's handshake with the server's machine, and not with a tunnel's end on its own.
 pub fn of_tcp(path: Path) -> u32 {
     match path {
-        Path::Plain | Path::Unix | Path::Tls(_) => 1,
+        Path::Plain | Path::Compressed(_) | Path::Unix | Path::Tls(_) => 1,
         Path::Tunnel(tunnel) => u32::from(tunnel.joins_networks()),
         Path::Proxy(_) => 0,
     }

@@ -358,7 +358,8 @@ impl Spec {
         spec
     }
 
-    /// What `ciphertoll run --url` without factors measures: few connects, and answers of a page.
+    /// What `ciphertoll run --url` without factors measures: few connects, and answers of a page; of
+    /// documents, connects alone.
     pub fn quick_at(servers: &[ServerLevel]) -> Self {
         let paths = |server: &ServerLevel| match &server.url {
             Some(url) if url.host().is_none() => vec![Path::Unix],
@@ -377,8 +378,13 @@ impl Spec {
             grids: servers
                 .iter()
                 .flat_map(|server| {
-                    let bulk = Workload::BulkRead { bytes: Bytes::DEFAULT };
-                    [grid(server, Workload::Connect, 1), grid(server, bulk, crate::plan::SAFE_CLIENTS)]
+                    let bulk = match server.engine.query_language() {
+                        QueryLanguage::Sql => Some(Workload::BulkRead { bytes: Bytes::DEFAULT }),
+                        // What a server of documents makes up itself is of a few bytes.
+                        QueryLanguage::Documents => None,
+                    };
+                    let stays = bulk.map(|bulk| grid(server, bulk, crate::plan::SAFE_CLIENTS));
+                    [grid(server, Workload::Connect, 1)].into_iter().chain(stays)
                 })
                 .collect(),
             ..Self::quick(&[])

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::factor::{
-    Auth, Clients, Ctx, Engine, Group, QueryLanguage, Resumption, Suite, TlsLibrary, TlsStart, TlsVersion,
-    Verification,
+    Auth, Clients, Compressor, Ctx, DocumentsLogin, Engine, Group, QueryLanguage, Resumption, Suite,
+    TlsLibrary, TlsStart, TlsVersion, Verification,
 };
 use crate::script::Script;
 
@@ -29,8 +29,14 @@ pub struct TrialSpec {
     pub password_file: PathBuf,
     /// The database to use.
     pub database: Option<String>,
+    /// What a URL of a server of documents says of logging in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<DocumentsLogin>,
     /// TLS, where the path has it.
     pub tls: Option<TlsSpec>,
+    /// What messages are compressed with, where the path has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compressor: Option<Compressor>,
     /// What one operation is.
     pub work: Work,
     /// When operations begin.
@@ -45,6 +51,9 @@ pub struct TrialSpec {
     pub window_ns: u64,
     /// Seed of the keys that are read.
     pub seed: u64,
+    /// The number of the first record that is inserted; by the seed and the time, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_insert: Option<u64>,
     /// Most operations a second that the clients of a closed loop begin, together; no limit where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_per_s: Option<f64>,
@@ -402,6 +411,9 @@ pub struct Leg {
     /// The client's TLS library; of a tunnel or a proxy, whose it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
+    /// What messages are compressed with, on which both have agreed; absent where they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compressor: Option<String>,
 }
 
 /// A leg, and on how many connections it was seen.

@@ -69,8 +69,8 @@ impl Client {
     pub fn query(&mut self, sql: &str) -> Result<Vec<Row>, Error> {
         self.server.encode_query(self.channel.output(), sql)?;
         if let ServerInfo::MongoDb(server) = &self.server {
-            let database = server.database.clone();
-            return self.await_documents(&database);
+            let server = server.clone();
+            return self.await_documents(&server);
         }
         self.channel.send()?;
         let mut reader = self.server.rows_reader(RESULT_LIMIT_BYTES);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ciphertoll_model::{Arm, Cell, Factor, Plan, Stratum, Verdicts, Visit};
 
 use crate::number::{duration, plural};
-use crate::view::{Column, Entry, Overflow, Part, Table, by_reason};
+use crate::view::{Column, Entry, Overflow, Part, Table, by_reason, unlike};
 use crate::{Style, names, terminal};
 
 /// The width of a dry run: it depends on the plan alone.
@@ -146,7 +146,8 @@ fn strata(plan: &Plan) -> Option<String> {
 
 fn skipped(plan: &Plan) -> Option<String> {
     let line = |(reason, ids): (String, Vec<String>)| format!("  {reason}:\n    {}\n", ids.join("\n    "));
-    let lines: String = by_reason(&plan.skipped).into_iter().map(line).collect();
+    let mut lines: String = by_reason(plan, &plan.skipped).into_iter().map(line).collect();
+    lines.extend(unlike(plan).into_iter().map(|line| format!("  {line}\n")));
     (!lines.is_empty()).then(|| format!("Left out, and why:\n{lines}"))
 }
 

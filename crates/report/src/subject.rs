@@ -142,6 +142,7 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
         });
         details.extend(tls.chain.map(|chain| format!("chain of {chain}")));
         details.extend((tls.library == TlsLibrary::Rustls).then(|| "rustls".to_owned()));
+        details.extend(tls.compressor.map(|compressor| format!("{compressor} compression")));
     }
     if let Some(tunnel) = cell.treatment.path.as_tunnel()
         && named(Factor::Path)
@@ -209,6 +210,7 @@ fn by(path: Path) -> String {
 fn adjective(path: Path) -> &'static str {
     match path {
         Path::Plain => "plain",
+        Path::Compressed(_) => "compressed",
         Path::Unix => "unix-socket",
         Path::Tunnel(tunnel) => tunnel.display_name(),
         Path::Proxy(proxy) => proxy.program.display_name(),
@@ -219,6 +221,7 @@ fn adjective(path: Path) -> &'static str {
 fn noun(path: Path) -> &'static str {
     match path {
         Path::Plain => "plain TCP",
+        Path::Compressed(_) => "compressed TCP",
         Path::Unix => "a unix socket",
         Path::Tunnel(tunnel) => tunnel.display_name(),
         Path::Proxy(proxy) => proxy.program.display_name(),

@@ -284,8 +284,9 @@ impl ServerInfo {
                 ResponseReader::MySql(mysql::ResponseReader::new(kind, server.capabilities))
             }
             Self::Postgres(_) => ResponseReader::Postgres(postgres::ResponseReader::new()),
-            Self::MongoDb(_) => {
-                ResponseReader::MongoDb(mongodb::ResponseReader::new(mongodb::COMMAND_REQUEST_ID))
+            Self::MongoDb(server) => {
+                let reader = mongodb::ResponseReader::new(mongodb::COMMAND_REQUEST_ID);
+                ResponseReader::MongoDb(reader.compressed_by(server.compressor))
             }
         }
     }
@@ -297,8 +298,9 @@ impl ServerInfo {
                 RowsReader::MySql(mysql::RowsReader::new(server.capabilities, limit_bytes))
             }
             Self::Postgres(_) => RowsReader::Postgres(postgres::RowsReader::new(limit_bytes)),
-            Self::MongoDb(_) => {
-                RowsReader::MongoDb(mongodb::DocumentsReader::new(mongodb::COMMAND_REQUEST_ID, limit_bytes))
+            Self::MongoDb(server) => {
+                let reader = mongodb::DocumentsReader::new(mongodb::COMMAND_REQUEST_ID, limit_bytes);
+                RowsReader::MongoDb(reader.compressed_by(server.compressor))
             }
         }
     }

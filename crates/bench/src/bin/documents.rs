@@ -111,9 +111,9 @@ fn compare_loaders(title: &str, place: &Place<'_>, arguments: &Arguments) -> Res
          go-ycsb: {} threads, one document at a time; by the unix socket",
         place.server.engine().display_name(),
         place.server.version(),
-        Server::LOADING_CONNECTIONS,
+        place.server.loading_connections(),
         Server::LOADING_BATCH,
-        Server::LOADING_CONNECTIONS,
+        place.server.loading_connections(),
     ))?;
     let loaders: Vec<Loader> =
         Loader::ALL.into_iter().filter(|loader| loader.is_here(&place.tools)).collect();

@@ -65,13 +65,13 @@ impl Loader {
         let rate_per_s = match self {
             Self::Ciphertoll => {
                 let begun = Instant::now();
-                place.server.load_documents(place.rows)?;
+                place.server.load_documents(place.rows, &mut |_| (), &|| false)?;
                 records / begun.elapsed().as_secs_f64()
             }
             Self::Pymongo => records / insert_many(place)?,
             Self::GoYcsb => {
                 let url = socket_url(&socket(place)?);
-                go_ycsb::load_records(place, &url, Server::LOADING_CONNECTIONS)?
+                go_ycsb::load_records(place, &url, place.server.loading_connections())?
             }
         };
         Ok(Loaded { rate_per_s })

@@ -25,8 +25,10 @@ const ASKED: [&str; 10] = [
 ];
 
 /// What cannot be had of it, and a part of the reason.
-const IMPOSSIBLE: [(&str, &str, &str); 5] = [
+const IMPOSSIBLE: [(&str, &str, &str); 7] = [
     ("--path", "tls1.3-p256+eager", "TLS begins with the first byte"),
+    ("--path", "plain+compress=zlib", "FerretDB compresses no messages"),
+    ("--path", "tls1.3-p256+compress=zlib", "FerretDB compresses no messages"),
     ("--auth", "cert", "by a certificate"),
     ("--auth", "md5", "it is PostgreSQL's"),
     ("--workload", "point-select", "is asked in SQL"),

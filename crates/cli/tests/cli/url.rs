@@ -16,15 +16,15 @@ use tempfile::TempDir;
 use crate::support::{Answer, ciphertoll, items, one_document, text};
 
 /// A server that somebody else has started.
-struct Elsewhere {
+pub(crate) struct Elsewhere {
     // Dropped in this order: the server's files lie in the lab's scratch directory.
-    server: Server,
+    pub(crate) server: Server,
     _lab: Lab,
     place: TempDir,
 }
 
 impl Elsewhere {
-    fn start(engine: Engine) -> Self {
+    pub(crate) fn start(engine: Engine) -> Self {
         let place = tempfile::tempdir().expect("a directory");
         let lab = Lab::open(env!("CARGO_BIN_EXE_ciphertoll").into()).expect("a lab");
         let build = find(&level_here(engine)).expect("a build");
@@ -55,7 +55,7 @@ impl Elsewhere {
         }
     }
 
-    fn password(&self) -> String {
+    pub(crate) fn password(&self) -> String {
         fs::read_to_string(self.server.password_file()).expect("a password")
     }
 
@@ -66,11 +66,11 @@ impl Elsewhere {
     }
 
     /// What `run --url URL ARGUMENTS` answers to somebody who knows the password.
-    fn run(&self, url: &str, arguments: &[&str]) -> Answer {
+    pub(crate) fn run(&self, url: &str, arguments: &[&str]) -> Answer {
         self.run_with(&self.password(), url, arguments)
     }
 
-    fn run_with(&self, password: &str, url: &str, arguments: &[&str]) -> Answer {
+    pub(crate) fn run_with(&self, password: &str, url: &str, arguments: &[&str]) -> Answer {
         let mut command = self.command(url, arguments);
         command.env("CIPHERTOLL_PASSWORD_THERE", password);
         answer_of(command)
@@ -84,11 +84,11 @@ impl Elsewhere {
         command
     }
 
-    fn runs(&self) -> std::path::PathBuf {
+    pub(crate) fn runs(&self) -> std::path::PathBuf {
         self.place.path().join("runs")
     }
 
-    fn ca_file(&self) -> String {
+    pub(crate) fn ca_file(&self) -> String {
         text(&self.server.ca_file()).to_owned()
     }
 
@@ -172,7 +172,7 @@ fn authority(engine: Engine) -> &'static str {
 }
 
 /// The cells' ids, and a number of each.
-fn cells(document: &Value, metric: &str) -> Vec<(String, Option<f64>)> {
+pub(crate) fn cells(document: &Value, metric: &str) -> Vec<(String, Option<f64>)> {
     let cell = |cell: &Value| {
         let id = cell["id"].as_str().expect("an id").to_owned();
         (id, cell["metrics"][metric]["value"].as_f64())
@@ -181,7 +181,7 @@ fn cells(document: &Value, metric: &str) -> Vec<(String, Option<f64>)> {
 }
 
 /// Every file below `directory` whose bytes hold `needle`.
-fn files_with(directory: &Path, needle: &str) -> Vec<String> {
+pub(crate) fn files_with(directory: &Path, needle: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("an entry").path();

@@ -1,16 +1,17 @@
 //! The servers of a run: one for each level and set of tables, kept up from the first block to the last.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ciphertoll_lab::{Apart, Lab, Server, Start, Tables, Template};
 use ciphertoll_model::{
-    Cell, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,
+    Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,
+    TrialSpec, Work, ycsb,
 };
 
-use super::failure::NotStarted;
+use super::failure::{NotStarted, control_failed};
 use super::request::credentials;
-use crate::bench::Emit;
+use crate::bench::{Emit, TrialError};
 use crate::interrupt::Interrupt;
 
 /// A server that is kept up for the whole run.
@@ -22,6 +23,8 @@ pub(super) struct Instance {
     build: ciphertoll_lab::Build,
     template: Template,
     settings: Settings,
+    /// The numbers of the first records that trials have inserted, and that are there still.
+    inserted: Vec<u64>,
     pub(super) server: Server,
 }
 
@@ -116,12 +119,12 @@ impl Instance {
         let server = started(ground.lab, &start, ground.settings)?;
         emit(ready(level, &server, began));
         let settings = ground.settings.clone();
-        Ok(Self { wanted, name, log, processors, build, template, settings, server })
+        Ok(Self { wanted, name, log, processors, build, template, settings, inserted: Vec::new(), server })
     }
 
     /// The same server afresh, after it died.
     pub(super) fn restarted(self, lab: &Lab, emit: &mut Emit<'_>) -> Result<Self, NotStarted> {
-        let Self { wanted, name, log, processors, build, template, settings, server } = self;
+        let Self { wanted, name, log, processors, build, template, settings, server, .. } = self;
         drop(server);
         let began = Instant::now();
         let start = Start {
@@ -136,11 +139,30 @@ impl Instance {
         };
         let server = started(lab, &start, &settings)?;
         emit(ready(&wanted.level, &server, began));
-        Ok(Self { wanted, name, log, processors, build, template, settings, server })
+        Ok(Self { wanted, name, log, processors, build, template, settings, inserted: Vec::new(), server })
     }
 
     pub(super) fn serves(&self, cell: &Cell) -> bool {
         self.wanted.serves(cell)
+    }
+
+    /// Chooses where the records of a trial that inserts some begin, so that they are found again.
+    pub(super) fn number_inserts(&mut self, spec: &mut TrialSpec) {
+        let Work::Transactions(script) = &spec.work else { return };
+        if script.variables.contains(&Draw::Insert) {
+            let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let first = ycsb::first_insert(spec.seed, began.as_nanos() as u64);
+            spec.first_insert = Some(first);
+            self.inserted.push(first);
+        }
+    }
+
+    /// Removes what trials have inserted: each finds what the first has found.
+    pub(super) fn remove_inserted(&mut self) -> Result<(), TrialError> {
+        let removed = self.server.remove_inserted(&self.inserted);
+        removed.map_err(|error| control_failed(&mut self.server, error))?;
+        self.inserted.clear();
+        Ok(())
     }
 
     /// Leaves out what this server cannot do, as only it knows: an authentication that its version or

@@ -302,7 +302,9 @@ impl Bench for LabBench {
         self.relink(emit)?;
         self.revive(cell, emit)?;
         self.links.set(cell, emit)?;
-        let server = &mut self.instance(cell)?.server;
+        let instance = self.instance(cell)?;
+        instance.remove_inserted()?;
+        let server = &mut instance.server;
         server.prepare_auth(credentials(cell)).map_err(|error| control_failed(server, error))?;
         if let Some(tls) = cell.treatment.path.server_tls() {
             server.install_certificate(tls).map_err(|error| control_failed(server, error))?;
@@ -395,7 +397,8 @@ impl LabBench {
         let clocks = self.clocks(request.cell)?;
         let link = request.cell.treatment.link;
         let endpoint = self.way_of_clients(request.cell)?;
-        let spec = here(request, &self.instance(request.cell)?.server, endpoint, delay);
+        let mut spec = here(request, &self.instance(request.cell)?.server, endpoint, delay);
+        self.instance(request.cell)?.number_inserts(&mut spec);
         self.links.forget(link)?;
         self.tunnels.forget()?;
         let load = self.start_load(request.cell, spec)?;

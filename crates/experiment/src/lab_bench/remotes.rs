@@ -1,7 +1,6 @@
 //! The servers at URLs of a run: found beforehand, gone to for each trial, never changed but for tables that were asked
 //! for.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ciphertoll_lab::remote::DATABASE;
@@ -39,7 +38,7 @@ impl Remotes {
                         server: name,
                         version: remote.version().to_owned(),
                         tls_library: None,
-                        settings: BTreeMap::new(),
+                        settings: remote.facts().clone(),
                         elapsed_ms: began.elapsed().as_millis() as u64,
                     });
                     all.push(remote);
@@ -97,7 +96,8 @@ fn with_tables(
     }
     if tables != Tables::default() {
         let mut say = |what: &str| emit(Event::Preparing { what: what.to_owned() });
-        say(&format!("making {tables} in {}'s database {}", remote.name(), DATABASE));
+        let what = if tables.ycsb.is_some() { "loading" } else { "making" };
+        say(&format!("{what} {tables} in {}'s database {}", remote.name(), DATABASE));
         remote.prepare(&tables, &mut say, &|| interrupt.ending().is_some())?;
     }
     Ok(remote)

@@ -25,7 +25,9 @@ pub(super) fn endpoint(cell: &Cell, server: &Server) -> Endpoint {
         Path::Unix => server.unix_endpoint(),
         Path::Tls(_) => server.tls_endpoint_over(cell.treatment.link),
         // Whoever has set a tunnel up knows where it begins, and so does whoever has started a proxy.
-        Path::Plain | Path::Tunnel(_) | Path::Proxy(_) => server.endpoint_over(cell.treatment.link),
+        Path::Plain | Path::Compressed(_) | Path::Tunnel(_) | Path::Proxy(_) => {
+            server.endpoint_over(cell.treatment.link)
+        }
     }
 }
 
@@ -93,6 +95,7 @@ pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
         user: url.user.clone(),
         password_file: remote.password_file().to_owned(),
         database: remote.database().map(ToOwned::to_owned),
+        documents: url.documents.as_deref().map(|told| told.login.clone()),
         tls,
         threads: cell.clients.count().min(MOST_WAITING_THREADS),
         ..anywhere(request)
@@ -110,7 +113,9 @@ fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
         user: String::new(),
         password_file: std::path::PathBuf::new(),
         database: None,
+        documents: None,
         tls: None,
+        compressor: cell.treatment.path.compressor(),
         work,
         pace,
         clients: cell.clients,
@@ -118,6 +123,7 @@ fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
         warm_up_ns: timing.warm_up.duration().as_nanos() as u64,
         window_ns: timing.window.duration().as_nanos() as u64,
         seed,
+        first_insert: None,
         max_per_s: max_per_s.filter(|_| pace == TrialPace::Closed).map(f64::from),
         processors: None,
         namespace: None,

@@ -1,10 +1,11 @@
 //! A real `FerretDB`, started, used over every path, started again, and gone without a trace.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fs;
 
-use ciphertoll_lab::{Account, Error, Server, Tables};
-use ciphertoll_model::{Auth, Endpoint, Engine, Path, ServerKey, ServerLevel, Strength};
+use ciphertoll_lab::{Account, Error, Loaded, Server, Tables};
+use ciphertoll_model::{Auth, Endpoint, Engine, Path, ServerKey, ServerLevel, Strength, ycsb};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{Ended, ProcessIdentity};
 
@@ -82,11 +83,78 @@ fn documents_are_loaded_into_a_server_that_runs() {
     let server = stand.start(&Tables::default(), None).unwrap();
     for documents in [DOCUMENTS, 3] {
         server.drop_documents().unwrap();
-        server.load_documents(scale(documents)).unwrap();
+        let loaded = server.load_documents(scale(documents), &mut |_| (), &|| false).unwrap();
+        let documents = u64::from(documents);
+        assert_eq!(loaded, Loaded { sent: documents, inserted: documents });
         let mut client = connect(&server, auth(AUTH), Way::Unix).unwrap();
         assert_eq!(count(&mut client), documents.to_string());
         client.close().unwrap();
     }
+}
+
+/// All documents, as text.
+fn all(server: &Server) -> BTreeSet<String> {
+    let mut client = connect(server, auth(AUTH), Way::Unix).unwrap();
+    let rows = client.query(r#"{"find": "usertable"}"#).unwrap();
+    let count = rows.len();
+    let text = |row: Vec<Option<Vec<u8>>>| String::from_utf8(row[0].clone().unwrap()).unwrap();
+    let all: BTreeSet<String> = rows.into_iter().map(text).collect();
+    assert_eq!(all.len(), count, "none is there twice");
+    client.close().unwrap();
+    all
+}
+
+#[test]
+fn a_load_goes_on_where_it_was_interrupted() {
+    const RECORDS: u32 = 5_000;
+    const HALF_WAY: u64 = 1_500;
+    let Some(stand) = stand() else { return };
+    let server = stand.start(&Tables::default(), None).unwrap();
+    let load = |stop: &dyn Fn() -> bool, said: &mut Vec<String>| {
+        server.load_documents(scale(RECORDS), &mut |what| said.push(what.to_owned()), stop)
+    };
+    let client = RefCell::new(connect(&server, auth(AUTH), Way::Unix).unwrap());
+    let find = format!(r#"{{"find":"usertable","filter":{{"_id":"{}"}},"limit":1}}"#, ycsb::key(HALF_WAY));
+    let is_half_way = || client.borrow_mut().query_text(&find).is_ok_and(|found| found.is_some());
+    let interrupted = load(&is_half_way, &mut Vec::new());
+    assert!(matches!(interrupted, Err(Error::Interrupted)), "{interrupted:?}");
+    let before = all(&server);
+    assert!(before.len() > HALF_WAY as usize && before.len() < RECORDS as usize, "{}", before.len());
+
+    let mut said = Vec::new();
+    let rest = load(&|| false, &mut said).unwrap();
+    assert!(said[0].ends_with(&format!("going on with {} of 5000 documents", before.len())), "{said:?}");
+    assert!(rest.sent < u64::from(RECORDS) && rest.sent >= (RECORDS as usize - before.len()) as u64);
+    let after = all(&server);
+    assert!(before.is_subset(&after) && after.len() == RECORDS as usize);
+    assert_eq!(load(&|| false, &mut Vec::new()).unwrap().sent, 0, "all is there");
+
+    // What is no beginning of a load is made anew, and comes out the same.
+    let foreign = r#"{"insert":"usertable","documents":[{"_id":"somebody's"}]}"#;
+    client.borrow_mut().execute(foreign).unwrap();
+    assert_eq!(load(&|| false, &mut Vec::new()).unwrap().sent, u64::from(RECORDS));
+    assert_eq!(all(&server), after);
+}
+
+#[test]
+fn what_trials_have_inserted_is_removed() {
+    let Some(stand) = stand() else { return };
+    let server = stand.start(&tables(), None).unwrap();
+    let before = all(&server);
+    let mut client = connect(&server, auth(AUTH), Way::Unix).unwrap();
+    let firsts = [1, 2].map(|seed| ycsb::first_insert(seed, 0));
+    for (first, records) in firsts.into_iter().zip([3, 700]) {
+        // One that did not come through.
+        let numbers = (0..records).filter(|number| *number != 1);
+        let documents: Vec<String> =
+            numbers.map(|number| format!(r#"{{"_id":"{}"}}"#, ycsb::key(first + number))).collect();
+        let insert = format!(r#"{{"insert":"usertable","documents":[{}]}}"#, documents.join(","));
+        client.execute(&insert).unwrap();
+    }
+    assert_eq!(count(&mut client), (DOCUMENTS + 2 + 699).to_string());
+    server.remove_inserted(&firsts).unwrap();
+    assert_eq!(all(&server), before);
+    server.remove_inserted(&[]).unwrap();
 }
 
 #[test]

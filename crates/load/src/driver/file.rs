@@ -30,6 +30,8 @@ pub struct ProgramFile {
     pub(super) can: Abilities,
     #[serde(default)]
     pub(super) without: Reasons,
+    #[serde(default)]
+    pub(super) unlike: Unlike,
 }
 
 /// How a program is made from its sources.
@@ -108,6 +110,9 @@ pub(super) enum Paces {
 /// Why not, by the name of an engine, a workload, a path, an authentication or a context.
 pub(super) type Reasons = BTreeMap<String, String>;
 
+/// What a workload is by this driver, where it is not what the others do by that name.
+pub(super) type Unlike = BTreeMap<WorkloadName, String>;
+
 /// A tool and how to run it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,6 +133,8 @@ pub struct ToolFile {
     pub(super) result: ResultRule,
     #[serde(default)]
     pub(super) without: Reasons,
+    #[serde(default)]
+    pub(super) unlike: Unlike,
 }
 
 /// Something that is added to the tool's arguments, environment and files.
@@ -232,6 +239,15 @@ impl DriverFile {
         Ok(file)
     }
 
+    /// What the workload is, where it is not what others do by that name.
+    pub(super) fn unlike(&self, workload: Workload) -> Option<&str> {
+        let unlike = match self {
+            Self::Program(program) => &program.unlike,
+            Self::Tool(tool) => &tool.unlike,
+        };
+        unlike.get(&WorkloadName::of(workload)).map(String::as_str)
+    }
+
     /// One line on what it is.
     pub fn about(&self) -> &str {
         match self {
@@ -307,7 +323,7 @@ impl PathKind {
     pub fn of(path: Path) -> Self {
         match path {
             // Who goes through a tunnel need not know of it.
-            Path::Plain | Path::Tunnel(_) => Self::Plain,
+            Path::Plain | Path::Compressed(_) | Path::Tunnel(_) => Self::Plain,
             Path::Unix => Self::Unix,
             // Nor who comes to a proxy.
             Path::Proxy(proxy) => match proxy.front {

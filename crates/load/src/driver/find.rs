@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::factor::nearest;
+use ciphertoll_model::{self as model, Spec, Unlike};
 
 use super::builtin;
 use super::error::Error;
@@ -73,6 +74,25 @@ impl Driver {
     pub fn impossible(&self, facts: &Facts) -> Option<String> {
         possible::impossible(&self.name, &self.file, facts)
     }
+}
+
+/// What drivers say of the workloads of `spec` that they do not do as the others do. One that is not there says nothing.
+pub fn unlike(spec: &Spec) -> Vec<Unlike> {
+    let mut all: Vec<Unlike> = Vec::new();
+    for grid in &spec.grids {
+        for level in &grid.driver {
+            let model::Driver::Named(name) = level else { continue };
+            let Ok(driver) = find(name.as_str()) else { continue };
+            for &workload in &grid.workload {
+                let Some(reason) = driver.file.unlike(workload) else { continue };
+                let unlike = Unlike { driver: level.clone(), workload, reason: reason.to_owned() };
+                if !all.contains(&unlike) {
+                    all.push(unlike);
+                }
+            }
+        }
+    }
+    all
 }
 
 /// The driver of this name: the user's own, else the one that is built in.
@@ -161,6 +181,19 @@ mod tests {
             assert!(!one.about.unwrap().is_empty());
             assert_eq!(one.origin, Origin::BuiltIn);
         }
+    }
+
+    #[test]
+    fn drivers_say_what_they_do_not_do_as_others_do() {
+        let spec = "[[grid]]\nserver = [\"ferretdb\"]\ndriver = [\"native\", \"pymongo\", \"nobody\"]\n\
+                    workload = [\"connect\", \"connect-query\", \"first-query\", \"find-one\"]\n";
+        let grids = Spec::from_toml(&format!("{spec}{spec}")).unwrap();
+        let said: Vec<(String, String)> = unlike(&grids)
+            .into_iter()
+            .map(|unlike| (unlike.driver.to_string(), unlike.workload.to_string()))
+            .collect();
+        let expected = ["connect", "first-query"].map(|workload| ("pymongo".to_owned(), workload.to_owned()));
+        assert_eq!(said, expected);
     }
 
     #[test]

@@ -18,6 +18,6 @@ pub use adapter::{DRIVE_COMMAND, run_drive_process};
 pub use build::Ready;
 pub use error::Error;
 pub use file::{DriverFile, PathKind};
-pub use find::{Driver, Listed, Origin, available, find};
+pub use find::{Driver, Listed, Origin, available, find, unlike};
 pub use possible::Facts;
 pub use tool::Task;

@@ -2,6 +2,7 @@
 //! are closed sets matched whole, and parser and printer are inverse (property-tested).
 
 mod auth;
+mod compressor;
 mod driver;
 mod link;
 mod pace;
@@ -15,6 +16,7 @@ mod url;
 mod workload;
 
 pub use auth::{Auth, ChannelBinding, Iterations};
+pub use compressor::Compressor;
 pub use driver::{Driver, DriverName};
 pub use link::{Link, LinkShape};
 pub use pace::{Pace, Percent};
@@ -24,7 +26,8 @@ pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
 pub use server::{Engine, QueryLanguage, ServerLevel};
 pub use tls::{ChainLength, Group, ServerKey, Suite, TlsVersion};
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
-pub use url::{ServerUrl, TlsDemand, UrlError, UrlPlace, UrlTls, Verification};
+pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, ReadPreference, SetConnection};
+pub use url::{ServerUrl, TlsDemand, UrlError, UrlHost, UrlPlace, UrlTls, Verification};
 pub use workload::{Bytes, ConnectionUse, Dataset, Workload, YcsbMix};
 
 use std::fmt;

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ChainLength, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsVersion, Tunnel,
-    as_text, match_name, split_modifiers, unknown_modifier,
+    ChainLength, Compressor, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsVersion,
+    Tunnel, as_text, match_name, split_modifiers, unknown_modifier,
 };
 use crate::trial::Strength;
 
@@ -16,6 +16,8 @@ use crate::trial::Strength;
 pub enum Path {
     /// TCP, no encryption.
     Plain,
+    /// TCP, no encryption, and messages that are compressed.
+    Compressed(Compressor),
     /// A unix socket, no encryption.
     Unix,
     /// TLS over TCP, verified.
@@ -48,6 +50,8 @@ pub struct TlsPath {
     pub chain: Option<ChainLength>,
     /// The client's TLS library.
     pub library: TlsLibrary,
+    /// What messages are compressed with, before they are encrypted.
+    pub compressor: Option<Compressor>,
 }
 
 /// Whether a connection takes up the TLS session of an earlier one.
@@ -143,7 +147,7 @@ impl Path {
     pub fn as_tls(self) -> Option<TlsPath> {
         match self {
             Self::Tls(tls) => Some(tls),
-            Self::Plain | Self::Unix | Self::Tunnel(_) | Self::Proxy(_) => None,
+            Self::Plain | Self::Compressed(_) | Self::Unix | Self::Tunnel(_) | Self::Proxy(_) => None,
         }
     }
 
@@ -156,7 +160,7 @@ impl Path {
     pub fn as_tunnel(self) -> Option<Tunnel> {
         match self {
             Self::Tunnel(tunnel) => Some(tunnel),
-            Self::Plain | Self::Unix | Self::Tls(_) | Self::Proxy(_) => None,
+            Self::Plain | Self::Compressed(_) | Self::Unix | Self::Tls(_) | Self::Proxy(_) => None,
         }
     }
 
@@ -164,14 +168,27 @@ impl Path {
     pub fn as_proxy(self) -> Option<Proxy> {
         match self {
             Self::Proxy(proxy) => Some(proxy),
-            Self::Plain | Self::Unix | Self::Tls(_) | Self::Tunnel(_) => None,
+            Self::Plain | Self::Compressed(_) | Self::Unix | Self::Tls(_) | Self::Tunnel(_) => None,
+        }
+    }
+
+    /// What messages are compressed with, where they are.
+    pub fn compressor(self) -> Option<Compressor> {
+        match self {
+            Self::Compressed(compressor) => Some(compressor),
+            Self::Tls(tls) => tls.compressor,
+            Self::Plain | Self::Unix | Self::Tunnel(_) | Self::Proxy(_) => None,
         }
     }
 
     /// The same with one more modifier; `None` where there is no such modifier.
     fn modified(self, modifier: &str) -> Option<Result<Self, LevelError>> {
         match self {
-            Self::Plain | Self::Unix => None,
+            Self::Plain | Self::Compressed(_) => {
+                let name = modifier.strip_prefix("compress=")?;
+                Some(name.parse().map(Self::Compressed))
+            }
+            Self::Unix => None,
             Self::Tls(tls) => tls.modified(modifier).map(|modified| modified.map(Self::Tls)),
             Self::Tunnel(tunnel) => tunnel.modified(modifier).map(|tunnel| Ok(Self::Tunnel(tunnel))),
             Self::Proxy(proxy) => proxy.modified(modifier).map(|modified| modified.map(Self::Proxy)),
@@ -191,6 +208,7 @@ impl TlsPath {
             group: None,
             chain: None,
             library: TlsLibrary::OpenSsl,
+            compressor: None,
         }
     }
 
@@ -206,6 +224,7 @@ impl TlsPath {
             ("group", name) => set(&mut self.group, name.parse().map(Some)),
             ("chain", length) => set(&mut self.chain, length.parse().map(Some)),
             ("client", name) => set(&mut self.library, name.parse()),
+            ("compress", name) => set(&mut self.compressor, name.parse().map(Some)),
             _ => return None,
         };
         Some(set.map(|()| self))
@@ -274,6 +293,7 @@ impl fmt::Display for Path {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain => formatter.write_str("plain"),
+            Self::Compressed(compressor) => write!(formatter, "plain+compress={compressor}"),
             Self::Unix => formatter.write_str("unix"),
             Self::Tls(tls) => tls.fmt(formatter),
             Self::Tunnel(tunnel) => tunnel.fmt(formatter),
@@ -311,9 +331,12 @@ impl fmt::Display for TlsPath {
         if let Some(chain) = self.chain {
             write!(formatter, "+chain={chain}")?;
         }
-        match self.library {
-            TlsLibrary::OpenSsl => Ok(()),
-            library @ TlsLibrary::Rustls => write!(formatter, "+client={library}"),
+        if self.library != TlsLibrary::OpenSsl {
+            write!(formatter, "+client={}", self.library)?;
+        }
+        match self.compressor {
+            Some(compressor) => write!(formatter, "+compress={compressor}"),
+            None => Ok(()),
         }
     }
 }

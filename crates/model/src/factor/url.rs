@@ -8,8 +8,12 @@ use std::str::FromStr;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use self::documents::DocumentsUrl;
+pub use self::documents::UrlHost;
 use super::{Engine, as_text};
 use crate::trial::ClientIdentity;
+
+pub(super) mod documents;
 
 /// Schemes, whose they are, and in which words the rest of a URL is.
 const SCHEMES: [(&str, Engine, &Words); 4] = [
@@ -18,15 +22,13 @@ const SCHEMES: [(&str, Engine, &Words); 4] = [
     ("mariadb", Engine::MariaDb, &MYSQL),
     ("mysql", Engine::MySql, &MYSQL),
 ];
-/// Schemes of servers that are not gone to yet: what answers there need not be `MongoDB`, and nothing loads its documents.
-const SCHEMES_OF_DOCUMENTS: [&str; 2] = ["mongodb", "mongodb+srv"];
 
 /// Where a server is, and how its clients come in. Prints as it was written, without a password.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerUrl {
     text: String,
     engine: Engine,
-    /// Who logs in.
+    /// Who logs in; empty where nobody does, which only servers of documents know.
     pub user: String,
     /// Where it listens.
     pub place: UrlPlace,
@@ -34,6 +36,8 @@ pub struct ServerUrl {
     pub database: Option<String>,
     /// What is said of TLS.
     pub tls: UrlTls,
+    /// What only servers of documents are told.
+    pub documents: Option<Box<DocumentsUrl>>,
 }
 
 /// Where a server listens.
@@ -102,9 +106,15 @@ pub enum UrlError {
         /// Its scheme.
         scheme: String,
     },
-    /// A server of documents, which is only measured where it is started here.
-    #[error("{0}:// is not gone to yet: MongoDB and FerretDB are measured only where ciphertoll starts them")]
-    Documents(&'static str),
+    /// Hosts that are only in the name service.
+    #[error(
+        "mongodb+srv:// wants SRV and TXT records looked up, which is not built in: write the hosts out, as in \
+         mongodb://USER@HOST1:27017,HOST2:27017/?tls=true&replicaSet=NAME"
+    )]
+    LookedUp,
+    /// A character of the syntax within a user or a password.
+    #[error("an @, a : or a / in a user or a password is written %40, %3A or %2F")]
+    Reserved,
     /// It has a password where none may be.
     #[error("it has a password in it: take it out, and give it by CIPHERTOLL_PASSWORD or a password file")]
     Password,
@@ -114,6 +124,35 @@ pub enum UrlError {
     /// No server.
     #[error("it names no host")]
     NoHost,
+    /// A host that is none. It is not shown: it may be a piece of a password.
+    #[error(
+        "a host is a name, an address or, in brackets, an IPv6 address, with or without :PORT; several go without /"
+    )]
+    Host,
+    /// More hosts than a replica set has.
+    #[error("it names more than {limit} hosts")]
+    TooManyHosts {
+        /// As many as there may be.
+        limit: usize,
+    },
+    /// One host is to be gone to, and there are several.
+    #[error("directConnection=true is for one host, and it names several")]
+    DirectToMany,
+    /// A database that cannot be.
+    #[error("its database has a character that no database's name has")]
+    Database,
+    /// An option that is there twice.
+    #[error("it says {option} twice")]
+    Twice {
+        /// Its name.
+        option: &'static str,
+    },
+    /// A login by certificate without one.
+    #[error("MONGODB-X509 logs in by tlsCertificateKeyFile=FILE, and by TLS")]
+    NoCertificate,
+    /// No TLS, and still something said of its certificates.
+    #[error("with tls=false there is no certificate to be lenient with")]
+    NothingToVerify,
     /// A part is not UTF-8 once it is decoded.
     #[error("its {0} is no text")]
     NoText(&'static str),
@@ -149,11 +188,17 @@ impl ServerUrl {
     /// The same URL with the scheme of `engine`. Of one family only: the rest of a URL means the same there.
     #[must_use]
     pub fn spoken_by(&self, engine: Engine) -> Self {
-        let scheme = SCHEMES.iter().find(|(_, own, _)| *own == engine).map(|(scheme, ..)| *scheme);
+        let of_rows = SCHEMES.iter().find(|(_, own, _)| *own == engine).map(|(scheme, ..)| *scheme);
+        let scheme = of_rows.or_else(|| documents::scheme_of(engine));
         let (Some(scheme), Some((_, rest))) = (scheme, self.text.split_once("://")) else {
             return self.clone();
         };
         Self { text: format!("{scheme}://{rest}"), engine, ..self.clone() }
+    }
+
+    /// The same URL for one member of its replica set, which is then gone to directly.
+    pub fn for_member(&self, member: &UrlHost) -> Result<Self, UrlError> {
+        documents::for_member(self, member)
     }
 
     /// The name or address that its certificate must carry.
@@ -166,6 +211,12 @@ impl ServerUrl {
 
     /// A URL without its password, and the password, if it had one.
     pub fn split_password(text: &str) -> (String, Option<String>) {
+        if documents::is_one(text) {
+            return match documents::split_password(text) {
+                Some((text, password)) => (text, Some(password)),
+                None => (text.to_owned(), None),
+            };
+        }
         let Ok(mut url) = Url::parse(text) else { return (text.to_owned(), None) };
         let Some(password) = url.password().map(|password| percent_decode_str(password).collect::<Vec<u8>>())
         else {
@@ -193,8 +244,8 @@ impl FromStr for ServerUrl {
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
         // Before anything else: several hosts, each with its port, are no URL by the standard.
-        if let Some(scheme) = scheme_of_documents(text) {
-            return Err(UrlError::Documents(scheme));
+        if documents::is_one(text) {
+            return documents::parse(text);
         }
         let url = Url::parse(text).map_err(|error| UrlError::Shape(error.to_string()))?;
         let known = SCHEMES.iter().find(|(scheme, ..)| *scheme == url.scheme());
@@ -219,7 +270,7 @@ impl FromStr for ServerUrl {
         };
         let database = Some(database).filter(|name| !name.is_empty());
         let tls = options.tls()?;
-        Ok(Self { text: text.to_owned(), engine, user, place, database, tls })
+        Ok(Self { text: text.to_owned(), engine, user, place, database, tls, documents: None })
     }
 }
 
@@ -323,12 +374,8 @@ fn decoded(text: &str, what: &'static str) -> Result<String, UrlError> {
 }
 
 fn schemes() -> String {
-    SCHEMES.map(|(scheme, ..)| format!("{scheme}://")).join(", ")
-}
-
-fn scheme_of_documents(text: &str) -> Option<&'static str> {
-    let (scheme, _) = text.split_once("://")?;
-    SCHEMES_OF_DOCUMENTS.into_iter().find(|known| known.eq_ignore_ascii_case(scheme))
+    let all = SCHEMES.iter().map(|(scheme, ..)| *scheme).chain([documents::scheme()]);
+    all.map(|scheme| format!("{scheme}://")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -400,19 +447,6 @@ mod tests {
         assert!(!refused.to_string().contains("secret"));
         let (text, password) = ServerUrl::split_password("not a url");
         assert_eq!((text.as_str(), password), ("not a url", None));
-    }
-
-    #[test]
-    fn servers_of_documents_are_not_gone_to_yet() {
-        for text in [
-            "mongodb://a:secret@h/db",
-            "mongodb://a@h1:27017,h2:27018/?tls=true",
-            "MongoDB+SRV://a@h.example",
-        ] {
-            let refused = parse(text).unwrap_err();
-            assert!(matches!(refused, UrlError::Documents(_)), "{refused}");
-            assert!(!refused.to_string().contains("secret"));
-        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What everything is compared with.
 
-use ciphertoll_model::{Ctx, Engine, Grid, Path, Plan, ServerKey, Spec, SpecError, TlsVersion, Workload};
+use ciphertoll_model::{
+    Ctx, Engine, Grid, Path, Plan, ServerKey, Spec, SpecError, TlsVersion, Unlike, Workload,
+};
 
 const TLS12: Path = Path::tls(TlsVersion::Tls12, ServerKey::P256);
 const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -118,4 +120,37 @@ fn servers_with_one_name_cannot_be_planned() {
     let error = plan(None, grid).unwrap_err();
     assert!(matches!(&error, SpecError::SameName { name, .. } if name == "mariadb"));
     assert!(error.to_string().ends_with("give them labels, such as a:mariadb=/opt/x"), "{error}");
+}
+
+/// A driver that does something else by a workload's name is compared with none by it, whichever is the baseline; its own
+/// paths are compared all the same.
+#[test]
+fn what_only_goes_by_the_same_name_is_not_compared() {
+    let unlike = |driver: &str, workload| Unlike {
+        driver: driver.parse().unwrap(),
+        workload,
+        reason: "it is something else".to_owned(),
+    };
+    let grid = Grid {
+        path: vec![Path::Plain, TLS13],
+        driver: ["native", "mine"].map(|name| name.parse().unwrap()).to_vec(),
+        workload: vec![Workload::Connect, Workload::ConnectQuery],
+        ..Grid::default()
+    };
+    let known = [unlike("mine", Workload::Connect), unlike("mine", Workload::PointSelect)];
+    for baseline in [None, Some("driver=native"), Some("driver=mine")] {
+        let spec =
+            Spec { baseline: baseline.map(ToOwned::to_owned), grids: vec![grid.clone()], ..Spec::quick(&[]) };
+        let plan = Plan::knowing_drivers(&spec, 1, &[], &known).unwrap();
+        let contrasts = plan.strata.iter().flat_map(|stratum| {
+            stratum.treatments.iter().map(|&cell| (&plan.cells[cell], &plan.cells[stratum.baseline]))
+        });
+        let across = contrasts.clone().filter(|(cell, base)| cell.treatment.driver != base.treatment.driver);
+        assert!(across.clone().all(|(cell, _)| cell.workload == Workload::ConnectQuery), "{baseline:?}");
+        assert!(across.count() >= 2, "{baseline:?}");
+        let of_connect = contrasts.filter(|(cell, _)| cell.workload == Workload::Connect).count();
+        // Among paths each driver has its own.
+        assert_eq!(of_connect, if baseline.is_none() { 2 } else { 0 }, "{baseline:?}");
+        assert_eq!(plan.unlike, known[..1]);
+    }
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ciphertoll_model::{
-    AddressFamily, Arm, Auth, Branch, CellId, ClientIdentity, Ctx, Draw, Ending, Endpoint, Engine,
-    Environment, ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime, LatencySummary, Leg,
-    LegCount, LoadMessage, LookDecision, Metric, Namespace, Observation, Phase, Resumption, Script,
-    SignatureTime, Skipped, Stamped, Statement, StatementProtocol, Step, Strength, TlsLibrary, TlsSpec,
-    TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, VoidReason, Work,
+    AddressFamily, Arm, Auth, Branch, CellId, ClientIdentity, Compressor, Ctx, DocumentsLogin, Draw, Ending,
+    Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime,
+    LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism, LookDecision, Metric, Namespace, Observation,
+    Phase, ReadPreference, Resumption, Script, SignatureTime, Skipped, Stamped, Statement, StatementProtocol,
+    Step, Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
+    Verification, VoidReason, Work,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -48,6 +49,7 @@ fn leg() -> impl Strategy<Value = LegCount> {
                 key: group.clone(),
                 auth: group.clone(),
                 library: group.clone(),
+                compressor: group.clone(),
                 group,
                 resumed,
                 chain: resumed.map(u8::from),
@@ -270,11 +272,18 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
     let numbers = any::<[u64; 4]>();
     (endpoint, texts, option::of(tls()), load, numbers, processors).prop_map(
         |(endpoint, (user, database), tls, (work, pace, clients, threads), numbers, processors)| TrialSpec {
+            compressor: tls.as_ref().map(|_| Compressor::Zlib),
+            first_insert: processors.as_ref().map(|_| 1 << 40),
             engine: Engine::ALL[threads as usize % Engine::ALL.len()],
             auth: Auth::ALL[threads as usize % Auth::ALL.len()],
             endpoint,
             password_file: user.clone().into(),
             user,
+            documents: database.clone().map(|auth_source| DocumentsLogin {
+                auth_source,
+                mechanism: LoginMechanism::X509,
+                read_preference: ReadPreference::ALL[threads as usize % ReadPreference::ALL.len()],
+            }),
             database,
             tls,
             work,

@@ -41,6 +41,7 @@ fn legs() -> Vec<LegCount> {
         hello_retry: None,
         auth: None,
         library: None,
+        compressor: None,
     };
     let encrypted = Leg {
         tls_version: Some("tls1.3".to_owned()),

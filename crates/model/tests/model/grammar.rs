@@ -123,6 +123,8 @@ fn names() {
         "tls1.3-ed25519+direct+suite=TLS_AES_128_GCM_SHA256+group=x25519mlkem768+client=rustls",
         "tls1.0-rsa2048+resume=id+mtls+eager+suite=AES256-SHA+chain=3",
         "tls1.3+resume+group=p256+client=rustls",
+        "plain+compress=zlib",
+        "tls1.3-p256+client=rustls+compress=zlib",
     ]
     .map(|name| name.parse::<Path>().unwrap()));
     all(&TlsVersion::ALL);

@@ -28,9 +28,15 @@ pub(crate) fn server() -> impl Strategy<Value = ServerLevel> {
         directory: directory.map(PathBuf::from),
         ..ServerLevel::of(Engine::MariaDb)
     });
-    let there =
-        ("[A-Za-z0-9._-]{1,12}", select(vec!["postgres://a@h/b?sslmode=require", "mysql://a@[::1]:1"]))
-            .prop_map(|(name, url)| ServerLevel::at(&name, url.parse().unwrap()).unwrap());
+    let there = (
+        "[A-Za-z0-9._-]{1,12}",
+        select(vec![
+            "postgres://a@h/b?sslmode=require",
+            "mysql://a@[::1]:1",
+            "mongodb://a@h,[::1]:2/?tls=true",
+        ]),
+    )
+        .prop_map(|(name, url)| ServerLevel::at(&name, url.parse().unwrap()).unwrap());
     prop_oneof![3 => private, 1 => there]
 }
 

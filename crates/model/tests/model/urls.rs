@@ -1,9 +1,15 @@
 //! Servers at URLs: what the client alone can choose, and what is compared where plaintext is refused.
 
+use std::net::Ipv6Addr;
+
 use ciphertoll_model::{
-    Auth, Plan, Prepare, Refusal, Refused, SAFE_CONNECTS_PER_S, ServerLevel, Spec, SpecError, TlsVersion,
-    Workload,
+    Auth, DocumentsLogin, LoginMechanism, Plan, Prepare, ReadPreference, Refusal, Refused,
+    SAFE_CONNECTS_PER_S, ServerLevel, ServerUrl, SetConnection, Spec, SpecError, TlsVersion, UrlError,
+    UrlHost, Workload,
 };
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use proptest::prelude::*;
+use proptest::sample::select;
 
 fn server(url: &str) -> ServerLevel {
     format!("staging={url}").parse().unwrap()
@@ -165,4 +171,94 @@ fn a_password_does_not_get_into_a_specification() {
     let toml = "[[grid]]\nserver = [\"staging=postgres://app:hunter2@db.example\"]";
     let error = Spec::from_toml(toml).unwrap_err().to_string();
     assert!(error.contains("password") && !error.contains("hunter2"), "{error}");
+}
+
+fn host_of_documents() -> impl Strategy<Value = UrlHost> {
+    let name =
+        prop_oneof!["[a-z][a-z0-9-]{0,8}(\\.[a-z]{1,4})?", any::<Ipv6Addr>().prop_map(|ip| ip.to_string())];
+    (name, 1..=u16::MAX).prop_map(|(name, port)| UrlHost { name, port })
+}
+
+/// What is written, and what it says.
+fn url_of_documents() -> impl Strategy<Value = (String, String, Vec<UrlHost>, String, DocumentsLogin)> {
+    let parts = (
+        any::<String>().prop_filter("a user", |user| !user.is_empty()),
+        prop::collection::vec(host_of_documents(), 1..5),
+        "[a-z]{0,5}",
+        any::<String>().prop_filter("a value", |source| !source.is_empty()),
+        select(ReadPreference::ALL.to_vec()),
+        select(vec![
+            ("", LoginMechanism::Negotiated),
+            ("&authMechanism=SCRAM-SHA-256", LoginMechanism::ScramSha256),
+            ("&authMechanism=SCRAM-SHA-1", LoginMechanism::ScramSha1),
+        ]),
+    );
+    parts.prop_map(|(user, hosts, database, auth_source, read_preference, (option, mechanism))| {
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let listed = hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let text = format!(
+            "mongodb://{}@{listed}/{database}?authSource={}&readPreference={}{option}",
+            encoded(&user),
+            encoded(&auth_source),
+            read_preference.label(),
+        );
+        (text, user, hosts, database, DocumentsLogin { auth_source, mechanism, read_preference })
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_for_documents_is_read((text, user, hosts, database, login) in url_of_documents()) {
+        let url: ServerUrl = text.parse().unwrap();
+        prop_assert_eq!(url.to_string(), text);
+        prop_assert_eq!(&url.user, &user);
+        prop_assert_eq!(url.database.clone().unwrap_or_default(), database);
+        let told = url.documents.clone().unwrap();
+        prop_assert_eq!(&told.hosts, &hosts);
+        prop_assert_eq!(&told.login, &login);
+        let chosen = url.for_member(&hosts[hosts.len() - 1]).unwrap();
+        prop_assert_eq!(&chosen.to_string().parse::<ServerUrl>().unwrap(), &chosen);
+        let of_member = chosen.documents.unwrap();
+        prop_assert_eq!(&of_member.hosts[..], &hosts[hosts.len() - 1..]);
+        prop_assert_eq!((of_member.login, of_member.connection), (login, SetConnection::Direct));
+    }
+
+    /// Whatever is taken has no password, and prints as it was written.
+    #[test]
+    fn no_text_makes_the_parser_of_documents_panic(rest in "[a-c:@/?&=,%\\[\\]0-9.]{0,24}") {
+        let text = format!("mongodb://{rest}");
+        let (without, password) = ServerUrl::split_password(&text);
+        prop_assert!(password.is_some() || without == text);
+        if let Ok(url) = text.parse::<ServerUrl>() {
+            prop_assert_eq!(password, None);
+            prop_assert_eq!(url.to_string(), text);
+        }
+    }
+
+    /// However it is written out, a password leaves nothing of itself behind.
+    #[test]
+    fn a_password_for_documents_is_split_off(password in "[A-Z!#$%&'()*+:@/? ]{1,16}", tail in "(/db)?(\\?tls=true)?") {
+        let encoded = utf8_percent_encode(&password, NON_ALPHANUMERIC).to_string();
+        let text = format!("mongodb://app:{encoded}@h1:1,h2{tail}");
+        let (without, split) = ServerUrl::split_password(&text);
+        prop_assert_eq!(split, Some(password));
+        prop_assert_eq!(&without, &format!("mongodb://app@h1:1,h2{tail}"));
+        prop_assert!(without.parse::<ServerUrl>().is_ok());
+        prop_assert_eq!(text.parse::<ServerUrl>(), Err(UrlError::Password));
+    }
+}
+
+#[test]
+fn documents_are_measured_by_connects_and_by_what_is_loaded_there() {
+    let mut spec = quick("mongodb://app@db.example/?tls=true");
+    let plan = Plan::new(&spec, 1).unwrap();
+    assert!(plan.cells.iter().all(|cell| cell.workload == Workload::Connect), "{:?}", ids(&plan));
+    assert_eq!(plan.cells.len(), 2);
+    spec.grids[0].workload = vec![Workload::FindOne, Workload::Connect, Workload::PointSelect];
+    let plan = Plan::new(&spec, 1).unwrap();
+    for part in ["it reads documents that staging does not have: --prepare loads them", "asked in SQL"] {
+        assert!(reasons(&plan).iter().any(|reason| reason.contains(part)), "{part}: {:?}", reasons(&plan));
+    }
+    spec.prepare = Prepare::Yes;
+    assert_eq!(Plan::new(&spec, 1).unwrap().cells.len(), 4);
 }

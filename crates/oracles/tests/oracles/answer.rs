@@ -9,8 +9,9 @@ pub(crate) type Answer<T = Rows> = Result<T, Refusal>;
 /// A server's no.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// MySQL's error number, or `PostgreSQL`'s severity.
+    /// MySQL's or MongoDB's error number, or `PostgreSQL`'s severity.
     pub(crate) code: String,
+    /// The SQL state, or the name of MongoDB's number.
     pub(crate) state: String,
     pub(crate) message: String,
 }
@@ -55,6 +56,14 @@ pub(crate) fn assert_refused<T, U>(what: &str, state: &str, ours: Answer<T>, ora
     let (Err(ours), Err(oracle)) = (ours, oracle) else { panic!("{what} was not refused to both") };
     assert_eq!(ours, oracle, "refusals of {what}");
     assert_eq!(ours.state, state, "{what}: {}", ours.message);
+}
+
+/// Panics unless both said no in the same words and with this number.
+#[track_caller]
+pub(crate) fn assert_refused_with<T, U>(what: &str, code: &str, ours: Answer<T>, oracle: Answer<U>) {
+    let (Err(ours), Err(oracle)) = (ours, oracle) else { panic!("{what} was not refused to both") };
+    assert_eq!(ours, oracle, "refusals of {what}");
+    assert_eq!(ours.code, code, "{what}: {}", ours.message);
 }
 
 fn shown(value: Option<&[u8]>) -> String {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_lab::{Build, Lab, Start, Tables, find};
-use ciphertoll_model::{Engine, Scale, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Engine, QueryLanguage, Scale, ServerKey, ServerLevel, Strength};
 use tempfile::TempDir;
 
 use crate::say;
@@ -26,6 +26,7 @@ pub(crate) struct Fleet {
     lab: Lab,
     builds: Vec<Build>,
     place: TempDir,
+    cache: PathBuf,
 }
 
 impl Fleet {
@@ -33,8 +34,9 @@ impl Fleet {
         let place = place();
         // Templates are shared by all tests and kept between runs, as users' are.
         let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
-        let lab = Lab::open_in(helper(), &place.path().join("scratch"), cache.into()).expect("a lab");
-        Self { lab, builds: builds(), place }
+        let cache = PathBuf::from(cache);
+        let lab = Lab::open_in(helper(), &place.path().join("scratch"), cache.clone()).expect("a lab");
+        Self { lab, builds: builds(), place, cache }
     }
 
     pub(crate) fn builds(&self) -> &[Build] {
@@ -43,7 +45,11 @@ impl Fleet {
 
     pub(crate) fn start(&self, build: &Build) -> Site {
         let scale: Scale = ROWS.to_string().parse().expect("a scale");
-        let tables = Tables { sysbench: Some(scale), ..Tables::default() };
+        let tables = match build.engine.query_language() {
+            QueryLanguage::Sql => Tables { sysbench: Some(scale), ..Tables::default() },
+            // Each case brings its documents.
+            QueryLanguage::Documents => Tables::default(),
+        };
         let template = self.lab.template(build, &tables, &mut |_| {}, &|| false).expect("a template is made");
         let start = Start {
             build,
@@ -55,7 +61,7 @@ impl Fleet {
             processors: None,
             strength: Strength::Default,
         };
-        Site { server: self.lab.start(&start).expect("the server starts") }
+        Site { server: self.lab.start(&start).expect("the server starts"), cache: self.cache.clone() }
     }
 }
 
@@ -67,7 +73,7 @@ fn builds() -> Vec<Build> {
             builds.push(build);
         }
     };
-    for engine in Engine::OF_ROWS {
+    for engine in Engine::ALL {
         match find(&ServerLevel::of(engine)) {
             Ok(build) => add(build),
             Err(error) => say(&format!("skipped: {error}")),

@@ -45,7 +45,7 @@ pub(crate) fn every_auth_over_every_path(site: &mut Site) {
 }
 
 /// The visit with each of our TLS libraries, or as it is where it has no TLS.
-fn with_each_library(visit: &Visit) -> Vec<Visit> {
+pub(crate) fn with_each_library(visit: &Visit) -> Vec<Visit> {
     let Some(tls) = &visit.tls else { return vec![visit.clone()] };
     let with = |library| Visit { tls: Some(TlsVisit { library, ..tls.clone() }), ..visit.clone() };
     tls::Library::ALL.into_iter().map(with).collect()

@@ -5,6 +5,7 @@
 //! started it.
 
 mod answer;
+mod documents;
 mod fleet;
 mod logins;
 mod mysql;
@@ -18,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use ciphertoll_lab::Build;
-use ciphertoll_model::Engine;
+use ciphertoll_model::{Engine, QueryLanguage};
 
 use crate::fleet::Fleet;
 use crate::site::Site;
@@ -26,7 +27,7 @@ use crate::site::Site;
 /// Something to hold against an oracle; it panics where they differ.
 type Case = (&'static str, fn(&mut Site));
 
-/// On servers of every engine.
+/// On servers of every engine that is asked in SQL.
 const COMMON: [Case; 3] = [
     ("logins: every authentication over every path", logins::every_auth_over_every_path),
     ("samples: rows written by one are read by the other", samples::written_by_one_and_read_by_the_other),
@@ -79,11 +80,15 @@ fn cases_of(build: &Build, filter: &str) -> Vec<Case> {
     let own: &[Case] = match build.engine {
         Engine::MariaDb | Engine::MySql => &mysql::CASES,
         Engine::Postgres => &postgres::CASES,
-        Engine::MongoDb | Engine::FerretDb => &[],
+        Engine::MongoDb | Engine::FerretDb => &documents::CASES,
+    };
+    let common: &[Case] = match build.engine.query_language() {
+        QueryLanguage::Sql => &COMMON,
+        QueryLanguage::Documents => &[],
     };
     let engine = build.engine.label();
     let wanted = |(name, _): &Case| name.contains(filter) || engine.contains(filter);
-    own.iter().chain(&COMMON).copied().filter(wanted).collect()
+    own.iter().chain(common).copied().filter(wanted).collect()
 }
 
 fn word(passed: bool) -> &'static str {

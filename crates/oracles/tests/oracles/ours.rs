@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ciphertoll_model::{ChannelBinding, Engine};
+use ciphertoll_model::{Auth, ChannelBinding, Engine};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{
     Address, Channel, Connected, ContextSource, Dialer, Error, Progress, Readiness, Transport, tls,
 };
 use ciphertoll_wire::session::{self, Login, Prepared, Response, ResponseKind, ServerInfo, Summary, Value};
-use ciphertoll_wire::{Secret, mysql, postgres};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use crate::answer::{Answer, Refusal, Rows};
 use crate::site::{TlsVisit, Visit};
@@ -45,6 +45,9 @@ pub(crate) fn refused<T>(result: Result<T, Error>) -> Answer<T> {
             sqlstate,
             message,
         })) => Refusal { code: severity.to_string(), state: sqlstate, message },
+        Error::Protocol(session::Error::MongoDb(mongodb::Error::Server { code, code_name, message })) => {
+            Refusal { code: code.to_string(), state: code_name, message }
+        }
         other => panic!("our client failed by itself: {other}"),
     })
 }
@@ -115,7 +118,7 @@ impl Bare {
     }
 }
 
-fn login(visit: &Visit) -> Login {
+pub(crate) fn login(visit: &Visit) -> Login {
     let password = Secret::new(visit.password.clone());
     let database = Some(visit.database.clone());
     match visit.engine {
@@ -145,11 +148,23 @@ fn login(visit: &Visit) -> Login {
                 ChannelBinding::ServerEndPoint => postgres::ChannelBinding::Required,
             },
         })),
-        engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
+        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+            database: visit.database.clone(),
+            mechanism: match visit.auth {
+                Auth::Trust => mongodb::Mechanism::None,
+                Auth::ScramSha1 => mongodb::Mechanism::ScramSha1,
+                _ => mongodb::Mechanism::ScramSha256,
+            },
+            tls: match visit.tls {
+                Some(_) => mongodb::Encryption::Tls,
+                None => mongodb::Encryption::Plain,
+            },
+            ..mongodb::Login::new(&visit.user, password)
+        })),
     }
 }
 
-fn context(visit: &TlsVisit) -> tls::Context {
+pub(crate) fn context(visit: &TlsVisit) -> tls::Context {
     let settings = tls::Settings {
         library: visit.library,
         version: visit.version,

@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use ciphertoll_lab::Server;
-use ciphertoll_model::{Auth, ChannelBinding, ClientIdentity, Endpoint, Engine, Path, TlsVersion};
+use ciphertoll_lab::{Credentials, Server};
+use ciphertoll_model::{
+    Auth, ChannelBinding, ClientCertificate, ClientIdentity, Endpoint, Engine, Path, TlsVersion,
+};
 use ciphertoll_net::{Address, tls};
 
 use crate::answer::Answer;
@@ -13,10 +16,14 @@ use crate::oracle::{self, Oracle};
 /// The lab's own accounts, let in by the unix socket only: they may make others.
 const MYSQL_FAMILY_CONTROL: &str = "ciphertoll_control";
 const POSTGRES_CONTROL: &str = "ciphertoll";
+/// Longer than a busy machine takes for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server and what the cases know of it.
 pub(crate) struct Site {
     pub(crate) server: Server,
+    /// Where what is fetched is kept between runs.
+    pub(crate) cache: PathBuf,
 }
 
 /// A login to be made, by ours or by an oracle.
@@ -27,8 +34,12 @@ pub(crate) struct Visit {
     pub(crate) user: String,
     pub(crate) password: Vec<u8>,
     pub(crate) database: String,
+    /// Of matter where a protocol has several ways for the same account.
+    pub(crate) auth: Auth,
     pub(crate) binding: ChannelBinding,
     pub(crate) tls: Option<TlsVisit>,
+    /// How long a driver tries again that does so.
+    pub(crate) patience: Duration,
 }
 
 /// How a visit is encrypted.
@@ -50,10 +61,13 @@ impl Site {
     }
 
     pub(crate) fn visit(&self, path: Path, auth: Auth) -> Visit {
-        let account = self.server.account(auth);
+        let account = self.server.account(credentials(path, auth));
         let endpoint = match path {
             Path::Unix => self.server.unix_endpoint(),
-            Path::Plain | Path::Tls(_) | Path::Tunnel(_) | Path::Proxy(_) => self.server.tcp_endpoint(),
+            Path::Tls(_) => self.server.tls_endpoint(),
+            Path::Plain | Path::Compressed(_) | Path::Tunnel(_) | Path::Proxy(_) => {
+                self.server.tcp_endpoint()
+            }
         };
         let tls = path.as_tls().map(|path| TlsVisit {
             library: tls::Library::OpenSsl,
@@ -77,11 +91,13 @@ impl Site {
             user: account.user,
             password: fs::read(&account.password_file).expect("the password is ours to read"),
             database: self.server.database().to_owned(),
+            auth,
             binding: match auth {
                 Auth::Scram { binding, .. } => binding,
                 _ => ChannelBinding::Unbound,
             },
             tls,
+            patience: PATIENCE,
         }
     }
 
@@ -93,6 +109,15 @@ impl Site {
             engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
         };
         Visit { user: user.to_owned(), ..self.visit(Path::Unix, Auth::default_of(self.server.engine())) }
+    }
+
+    /// Makes the server ready for visits by `path`.
+    pub(crate) fn prepare_path(&mut self, path: Path, auth: Auth) {
+        self.server.prepare_auth(credentials(path, auth)).expect("the server has that authentication");
+        if let Some(tls) = path.as_tls() {
+            self.server.prepare_tls(tls).expect("the server has such TLS");
+            self.server.install_certificate(tls).expect("a certificate");
+        }
     }
 
     /// An oracle on [`Self::plain`].
@@ -108,4 +133,9 @@ impl Site {
             answer.unwrap_or_else(|refusal| panic!("{sql}: {refusal:?}"));
         }
     }
+}
+
+fn credentials(path: Path, auth: Auth) -> Credentials {
+    let client_certificate = path.as_tls().map_or(ClientCertificate::None, |tls| tls.client_certificate);
+    Credentials { auth, client_certificate }
 }

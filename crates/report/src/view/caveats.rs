@@ -31,11 +31,14 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
             }
         }));
     }
-    let cells = || strata.iter().flat_map(|stratum| stratum.cells().map(move |cell| (stratum, cell)));
+    // A cell that is compared twice, among paths and among drivers, is told of once.
+    let mut told = BTreeSet::new();
+    let cells = strata.iter().flat_map(|stratum| stratum.cells().map(move |cell| (stratum, cell)));
+    let cells: Vec<_> = cells.filter(|(_, cell)| told.insert(&cell.id.0)).collect();
     trust.extend(documents::statements(report));
     trust.extend(allowed_steal(report));
-    trust.extend(cells().filter_map(|(stratum, cell)| voided(stratum, cell)));
-    trust.extend(cells().flat_map(|(stratum, cell)| flags(stratum, cell)));
+    trust.extend(cells.iter().filter_map(|(stratum, cell)| voided(stratum, cell)));
+    trust.extend(cells.iter().flat_map(|(stratum, cell)| flags(stratum, cell)));
     trust.extend(warnings(report));
     trust.extend(lowered(report));
     [("How far to trust this", trust), ("Left out, and why", skipped(report))]
@@ -215,7 +218,8 @@ fn skipped(report: &RunReport<'_>) -> Vec<Statement> {
     let line = |(reason, ids): (String, Vec<String>)| {
         Statement::neutral(format!("{}: {}", capital(&reason), ids.join(", ")))
     };
-    super::by_reason(report.skipped()).into_iter().map(line).collect()
+    let cells = super::by_reason(report.plan, report.skipped()).into_iter().map(line);
+    cells.chain(super::unlike(report.plan).into_iter().map(Statement::neutral)).collect()
 }
 
 /// `6 of 10 blocks (precise enough)`.

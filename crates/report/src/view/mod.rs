@@ -12,9 +12,10 @@ pub(crate) mod repeat;
 pub(crate) mod round_trips;
 pub(crate) mod verdicts;
 
-use ciphertoll_model::{Cell, Factor, Plan, Skipped, Stratum};
+use ciphertoll_model::{Cell, Factor, Plan, ServerLevel, Skipped, Stratum, Unlike};
 use ciphertoll_stats::{CellAnalysis, Role, StratumAnalysis};
 
+use crate::number::plural;
 use crate::{RunReport, names};
 
 /// A whole report.
@@ -245,7 +246,12 @@ impl<'a> StratumView<'a> {
 }
 
 /// What was left out, by reason, each with the ids that it holds for.
-pub(crate) fn by_reason<'a>(skipped: impl IntoIterator<Item = &'a Skipped>) -> Vec<(String, Vec<String>)> {
+///
+/// A server of which nothing is left is named by itself, with the number of its cells.
+pub(crate) fn by_reason<'a>(
+    plan: &Plan,
+    skipped: impl IntoIterator<Item = &'a Skipped>,
+) -> Vec<(String, Vec<String>)> {
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
     for Skipped { id, reason } in skipped {
         let (id, reason) = (clean(id), clean(reason));
@@ -254,7 +260,36 @@ pub(crate) fn by_reason<'a>(skipped: impl IntoIterator<Item = &'a Skipped>) -> V
             None => all.push((reason, vec![id])),
         }
     }
+    let servers: Vec<String> = plan.servers().into_iter().map(ServerLevel::short_name).collect();
+    for (_, ids) in &mut all {
+        *ids = without_absent(&servers, std::mem::take(ids));
+    }
     all
+}
+
+/// Ids begin with their server.
+fn without_absent(present: &[String], ids: Vec<String>) -> Vec<String> {
+    let mut told: Vec<(String, u64)> = Vec::new();
+    for id in ids {
+        let server = id.split('/').next().unwrap_or_default();
+        let is_absent = id.contains('/') && !present.iter().any(|known| known == server);
+        let name = if is_absent { format!("all of {server}") } else { id.clone() };
+        match told.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => told.push((name, 1)),
+        }
+    }
+    let line = |(name, count)| if count > 1 { format!("{name} ({})", plural(count, "cell")) } else { name };
+    told.into_iter().map(line).collect()
+}
+
+/// Why drivers are not compared by a workload that several do.
+pub(crate) fn unlike(plan: &Plan) -> Vec<String> {
+    let line = |unlike: &Unlike| {
+        let Unlike { driver, workload, reason } = unlike;
+        format!("Drivers are not compared by {workload}: by {driver}, {}.", clean(reason))
+    };
+    plan.unlike.iter().map(line).collect()
 }
 
 /// The plan's strata beside what was found in them.

@@ -1,5 +1,7 @@
 //! What was negotiated, as observed on every connection.
 
+use std::collections::BTreeSet;
+
 use ciphertoll_model::{Leg, LegCount, Path};
 
 use super::{Section, Statement, StratumView, Tone, clean};
@@ -30,7 +32,7 @@ enum Between {
 impl Between {
     fn of(path: Path) -> Self {
         match path {
-            Path::Plain | Path::Unix | Path::Tls(_) => Self::Nothing,
+            Path::Plain | Path::Compressed(_) | Path::Unix | Path::Tls(_) => Self::Nothing,
             Path::Tunnel(_) => Self::Tunnel,
             Path::Proxy(_) => Self::Proxy,
         }
@@ -39,11 +41,17 @@ impl Between {
 
 pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
     let mut rows: Vec<Row<'_>> = Vec::new();
+    // A cell that is compared twice, among paths and among drivers, has made its connections once.
+    let mut told = BTreeSet::new();
+    let mut silent = BTreeSet::new();
     for stratum in strata {
         let context = names::context(stratum.report.plan, stratum.plan, &stratum.rows);
-        for cell in stratum.cells() {
+        for cell in stratum.cells().filter(|cell| told.insert(&cell.id.0)).collect::<Vec<_>>() {
             let name =
                 [stratum.row_label(cell)].into_iter().chain(context.clone()).collect::<Vec<_>>().join(", ");
+            if cell.legs.is_empty() && !cell.metrics.is_empty() {
+                silent.insert(cell.cell.treatment.driver.to_string());
+            }
             for LegCount { leg, connections } in &cell.legs {
                 if let Some(row) = rows.iter_mut().find(|row| row.name == name && row.leg == *leg) {
                     row.connections += connections;
@@ -63,8 +71,13 @@ pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
     Some(Section {
         heading: "What was negotiated, as seen on every connection".to_owned(),
         table: None,
-        notes: rows.iter().map(statement).collect(),
+        notes: rows.iter().map(statement).chain(silent.iter().map(|driver| unseen(driver))).collect(),
     })
+}
+
+/// Other people's clients need not tell what they have agreed on.
+fn unseen(driver: &str) -> Statement {
+    Statement::neutral(format!("driver {driver}: not seen, as it does not tell"))
 }
 
 /// `tls1.3-p256: TLS 1.3, TLS_AES_256_GCM_SHA384, X25519, p256 certificate, full handshake (48 connections)`.
@@ -105,6 +118,8 @@ fn statement(row: &Row<'_>) -> Statement {
         None if row.between == Between::Proxy => vec!["not encrypted in front".to_owned()],
         None => vec!["not encrypted".to_owned()],
     };
+    let compressed = row.leg.compressor.as_deref().map(|by| format!("compressed by {}", clean(by)));
+    let parts: Vec<String> = parts.into_iter().chain(compressed).collect();
     let text = format!("{}: {} ({})", row.name, parts.join(", "), plural(row.connections, "connection"));
     match hello_retry {
         // A better choice of groups would save it.

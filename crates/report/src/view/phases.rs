@@ -17,7 +17,12 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     let happens = |phase: &Phase| cells.iter().any(|cell| level(cell, Metric::of_phase(*phase)).is_some());
     let engine = stratum.cell().treatment.server.engine;
     let phases: Vec<Phase> = Phase::in_order_of(engine).into_iter().filter(happens).collect();
-    if phases.is_empty() {
+    // What is all there is needs no taking apart.
+    if phases.len() < 2 {
+        return None;
+    }
+    // Among drivers and authentications, too, only what is beside something else is news: paths have shown the rest.
+    if stratum.plan.factor.is_some() && cells.len() < 2 {
         return None;
     }
     let biggest: Vec<String> = cells.iter().filter_map(|cell| biggest_part(stratum, cell)).collect();

@@ -10,6 +10,8 @@ use crate::{RunReport, names};
 
 /// Standard deviations that a published ratio may lie off an interval and still agree with it.
 const AGREEING_SDS: f64 = 2.0;
+/// With an interval of which one end is so many times the other, a ratio agrees with almost anything.
+const WIDE: f64 = 2.0;
 
 /// A published ratio and what was found for it here.
 struct Pair<'a> {
@@ -111,11 +113,14 @@ fn name(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
     let path = name_of_path(pair);
     let link = (treatment.link != Link::Local).then(|| treatment.link.to_string());
     let build = pair.published.of.map(ToOwned::to_owned);
+    let has_other_drivers = report.plan.cells.iter().any(|cell| cell.treatment.driver != treatment.driver);
+    let driver = has_other_drivers.then(|| format!("driver {}", treatment.driver));
     // Where all have the same load, the heading's words are enough.
     let own = names::load(&pair.cell.cell);
     let has_others = report.plan.cells.iter().any(|cell| names::load(cell) != own);
     let load = has_others.then_some(own);
-    let name = load.into_iter().chain([path]).chain(link).chain(build).collect::<Vec<_>>().join(", ");
+    let name =
+        load.into_iter().chain([path]).chain(driver).chain(link).chain(build).collect::<Vec<_>>().join(", ");
     if report.plan.servers().len() > 1 { format!("{}: {name}", treatment.server.short_name()) } else { name }
 }
 
@@ -162,8 +167,15 @@ fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Statement>
     let distance = |(pair, here): &(&Pair<'_>, &Estimate)| (here.value / pair.published.ratio).ln().abs();
     let farthest = known.iter().filter(apart).max_by(|a, b| distance(a).total_cmp(&distance(b)));
     let Some((pair, here)) = farthest else {
+        let is_wide = |(_, here): &&(&Pair<'_>, &Estimate)| here.ci_high > here.ci_low * WIDE;
+        let reserve = match known.iter().filter(is_wide).count() {
+            0 => String::new(),
+            wide => {
+                format!(", which says little: {wide} of their intervals span more than a factor of {WIDE}")
+            }
+        };
         return Some(Statement::neutral(format!(
-            "All {} ratios agree with the published ones.",
+            "All {} ratios agree with the published ones{reserve}.",
             known.len()
         )));
     };

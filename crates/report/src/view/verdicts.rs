@@ -1,7 +1,7 @@
 //! The answer in words, and what must be known before it.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Baseline, Ending, Metric, Verdicts};
+use ciphertoll_model::{Baseline, Ending, Metric, Unlike, Verdicts};
 use ciphertoll_stats::{CellAnalysis, Verdict};
 
 use super::{Group, Statement, StratumView, Tone};
@@ -48,10 +48,14 @@ pub(crate) fn groups_of(
         let context = names::context(report.plan, stratum.plan, &stratum.rows).join(", ");
         let heading = (!context.is_empty()).then_some(context);
         let treatments = stratum.treatments.iter().filter(|cell| wanted(stratum, cell));
-        let statements = treatments.map(|cell| statement(stratum, cell));
-        match groups.last_mut().filter(|group| group.heading == heading) {
+        let mut statements: Vec<Statement> = treatments.map(|cell| statement(stratum, cell)).collect();
+        if let (Some(first), Some(reminder)) = (statements.first_mut(), reminder(stratum)) {
+            first.text.push_str(&reminder);
+        }
+        // Workloads alternate between the levels of what the heading names, which is said once.
+        match groups.iter_mut().find(|group| group.heading == heading) {
             Some(group) => group.statements.extend(statements),
-            None => groups.push(Group { heading, statements: statements.collect() }),
+            None => groups.push(Group { heading, statements }),
         }
     }
     groups.retain(|group| !group.statements.is_empty());
@@ -74,6 +78,15 @@ fn statement(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Statement {
         };
         Statement::new(Tone::Unsure, text)
     })
+}
+
+/// What an operation is, where it is not what its name says.
+fn reminder(stratum: &StratumView<'_>) -> Option<String> {
+    let cell = stratum.cell();
+    let is_own =
+        |unlike: &&Unlike| (&unlike.driver, unlike.workload) == (&cell.treatment.driver, cell.workload);
+    let Unlike { driver, workload, reason } = stratum.report.plan.unlike.iter().find(is_own)?;
+    Some(format!(" By {driver}, {workload} is something of its own: {}.", super::clean(reason)))
 }
 
 fn ending(report: &RunReport<'_>) -> Option<Statement> {

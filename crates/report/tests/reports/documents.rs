@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Ending, Event, Metric, Spec, Workload, YcsbMix};
-use ciphertoll_report::{Style, html, json, markdown, terminal};
+use ciphertoll_model::{
+    Ending, Event, Factor, Flag, Metric, Phase, Plan, Refusal, Refused, Spec, Unlike, Workload, YcsbMix,
+};
+use ciphertoll_report::{Style, dry_run, html, json, markdown, terminal};
 use ciphertoll_stats::Verdict;
 
-use crate::fixture::{Run, TLS13, estimate, measured, toll};
+use crate::fixture::{Run, TLS13, estimate, measured, measured_as, toll};
 
 const WORKLOADS: [Workload; 2] = [Workload::FindOne, Workload::Ycsb(YcsbMix::A)];
 
@@ -59,4 +61,92 @@ fn mongodb_is_itself() {
     let text = terminal(&run.report(), Style::Plain, 100);
     assert!(text.contains("MongoDB 8.0.4") && !text.contains("not MongoDB"), "{text}");
     assert!(!text.contains("reads it through"), "{text}");
+}
+
+fn in_a_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A study on one server of two, by two drivers; one of them builds its client in what goes by the name of a connect.
+fn by_two_drivers() -> Run {
+    let spec = "[[grid]]\nserver = [\"ferretdb\", \"mongodb\"]\npath = [\"plain\", \"tls1.3-p256\"]\n\
+                driver = [\"native\", \"pymongo\"]\nworkload = [\"connect\", \"first-query\", \"find-one\"]\nclients = [1]\n";
+    let mut spec = Spec::from_toml(spec).unwrap();
+    "mongodb-tls-2024".clone_into(&mut spec.name);
+    let absent = Refusal {
+        server: "mongodb".to_owned(),
+        what: Refused::Everything,
+        reason: "no mongodb found; install it".to_owned(),
+    };
+    let unlike = Unlike {
+        driver: "pymongo".parse().unwrap(),
+        workload: Workload::Connect,
+        reason: "it builds the client, which connects to nobody".to_owned(),
+    };
+    let plan = Plan::knowing_drivers(&spec, 42, &[absent], &[unlike]).unwrap();
+    let mut run = measured_as(plan, 10);
+    for cell in &mut run.analysis.cells {
+        if cell.cell.treatment.path == TLS13 {
+            toll(cell, Metric::LatencyNsMean, 2.9, 0.04, Some(Verdict::Differs));
+        }
+    }
+    let compared = run.analysis.strata.iter_mut().flat_map(|stratum| &mut stratum.also_compared);
+    for cell in run.analysis.cells.iter_mut().chain(compared) {
+        cell.flags = vec![(2, Flag::CpuElsewhere { share: 0.5 })];
+        if cell.cell.workload == Workload::FirstQuery {
+            cell.metrics
+                .retain(|metric, _| Phase::ALL.iter().all(|phase| Metric::of_phase(*phase) != *metric));
+            cell.metrics.insert(Metric::PhaseNsFirstQuery, estimate(90_000.0, 0.02));
+        }
+    }
+    run.end(Ending::Complete);
+    run
+}
+
+#[test]
+fn drivers_are_compared_by_what_both_do() {
+    let run = by_two_drivers();
+    let compared = |workload: Workload| {
+        let of_drivers = run.plan.strata.iter().filter(|stratum| stratum.factor == Some(Factor::Driver));
+        of_drivers.filter(|stratum| run.plan.cells[stratum.baseline].workload == workload).count()
+    };
+    assert_eq!([Workload::Connect, Workload::FirstQuery, Workload::FindOne].map(compared), [0, 2, 2]);
+    let report = run.report();
+    let why =
+        "Drivers are not compared by connect: by pymongo, it builds the client, which connects to nobody.";
+    let said = "By pymongo, connect is something of its own: it builds the client, which connects to nobody.";
+    let texts = [terminal(&report, Style::Plain, 100), html(&report)].map(|text| in_a_line(&text));
+    for text in texts.iter().chain([&dry_run(&run.plan)]) {
+        assert_eq!(text.matches(why).count(), 1, "{text}");
+    }
+    for text in texts {
+        assert_eq!(text.matches(said).count(), 1, "{text}");
+    }
+}
+
+/// Each cell is compared among paths and among drivers, and has its flags once.
+#[test]
+fn what_is_to_be_known_of_a_cell_is_said_once() {
+    let run = by_two_drivers();
+    let text = terminal(&run.report(), Style::Plain, 100);
+    let flags = in_a_line(&text).matches("on a machine that was busy").count();
+    assert_eq!(flags, run.plan.cells.len(), "{text}");
+    let connections = in_a_line(&text).matches(" connections)").count();
+    assert_eq!(connections, 4, "two paths by two drivers: {text}");
+    for heading in ["driver native", "driver pymongo"] {
+        assert_eq!(text.lines().filter(|line| *line == heading).count(), 1, "{text}");
+    }
+    assert!(
+        !text.contains("Where the time of a connect goes · first-query"),
+        "one phase is no table: {text}"
+    );
+}
+
+#[test]
+fn a_server_that_is_not_here_is_named_once() {
+    let run = by_two_drivers();
+    for text in [terminal(&run.report(), Style::Plain, 100), dry_run(&run.plan)] {
+        let text = in_a_line(&text);
+        assert!(text.contains("all of mongodb (12 cells)") && !text.contains("mongodb/plain"), "{text}");
+    }
 }

@@ -243,7 +243,11 @@ fn too_few(smallest_visible_effect: f64, blocks_needed: Option<u32>) -> Verdict 
 
 /// Every cell with plausible levels, no tolls yet.
 pub(crate) fn measured(spec: &Spec, blocks: u32) -> Run {
-    let plan = Plan::new(spec, 42).unwrap();
+    measured_as(Plan::new(spec, 42).unwrap(), blocks)
+}
+
+/// The same of a plan that was made otherwise.
+pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
     let cell = |(index, cell): (usize, &ciphertoll_model::Cell)| {
         let stratum =
             plan.strata.iter().position(|s| s.baseline == index || s.treatments.contains(&index)).unwrap();
@@ -388,6 +392,7 @@ pub(crate) fn leg(path: Path, connections: u64) -> LegCount {
         hello_retry: path.as_tls().map(|_| false),
         auth: None,
         library: some("OpenSSL 3.0.16"),
+        compressor: None,
     };
     LegCount { leg, connections }
 }

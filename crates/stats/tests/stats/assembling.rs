@@ -167,6 +167,7 @@ fn legs_are_summed_and_flags_counted_by_trial() {
         hello_retry: Some(false),
         auth: None,
         library: None,
+        compressor: None,
     };
     let mut events = Vec::new();
     for block in 1..=2 {

@@ -27,7 +27,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("tde", &[]),
     ("tde-preload", &["tde"]),
     ("bench", &["model", "record", "stats", "link", "lab", "load", "experiment"]),
-    ("oracles", &["model", "wire", "net", "lab"]),
+    ("oracles", &["model", "wire", "net", "lab", "load"]),
     ("tidy", &[]),
 ];
 

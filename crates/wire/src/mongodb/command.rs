@@ -1,6 +1,11 @@
-//! Commands that go with a [`Template`](super::Template)'s: asking for more, and for what the server is.
+//! Commands that go with a [`Template`](super::Template)'s: asking for more, inserting many documents, and asking what the
+//! server is.
 
-use super::{Cursor, Error, message::write_command};
+use super::{
+    Cursor, Error,
+    bson::write_document,
+    message::{self, write_command},
+};
 
 /// Asks for the next documents of a result, at most so many; for as many as fit where that is `None`.
 pub fn encode_get_more(
@@ -31,6 +36,26 @@ pub fn encode_kill_cursors(
         command.string("killCursors", &cursor.collection);
         command.array("cursors", |cursors| cursors.int64("0", cursor.id));
         command.string("$db", database);
+    })
+}
+
+/// Inserts documents that lie one after the other in `documents`, in whatever order the server likes. Their insides are not
+/// looked at.
+pub fn encode_insert(
+    out: &mut Vec<u8>,
+    request_id: i32,
+    database: &str,
+    collection: &str,
+    documents: &[u8],
+) -> Result<(), Error> {
+    message::write(out, request_id, 0, |out| {
+        write_document(out, |command| {
+            command.string("insert", collection);
+            command.boolean("ordered", false);
+            command.string("$db", database);
+        });
+        message::put_sequence(out, "documents", documents);
+        Ok(())
     })
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Error, ServerInfo,
+    Compressor, Error, ReadPreference, ServerInfo,
     authenticator::Authenticator,
     hello::{self, Hello},
     message::MAX_LOGIN_MESSAGE_BYTES,
@@ -54,8 +54,14 @@ pub struct Login {
     pub database: String,
     /// How to authenticate.
     pub mechanism: Mechanism,
+    /// Which members of a replica set may be read from; the server that is connected to is told so where it would refuse
+    /// otherwise.
+    pub read_preference: ReadPreference,
     /// Whether to encrypt.
     pub tls: Encryption,
+    /// What the client offers to compress messages with; what comes of it is the server's
+    /// [`compressor`](ServerInfo::compressor). The login itself is not compressed.
+    pub compressor: Option<Compressor>,
     /// The name that the server shows for this client; empty: none.
     pub application_name: String,
     /// The keys of this password, derived by the first connect. A login with another password needs its own.
@@ -71,7 +77,9 @@ impl Login {
             auth_source: "admin".to_owned(),
             database: "test".to_owned(),
             mechanism: Mechanism::default(),
+            read_preference: ReadPreference::default(),
             tls: Encryption::Plain,
+            compressor: None,
             application_name: "ciphertoll".to_owned(),
             keys: Arc::new(KeyCache::new()),
         }
@@ -158,7 +166,7 @@ impl Connect {
             self.state = State::AwaitHello;
             return Ok(Step::NeedInput);
         };
-        self.state = State::Greeted(Box::new(Hello::parse(&reply, &self.login.database)?));
+        self.state = State::Greeted(Box::new(Hello::parse(&reply, &self.login)?));
         Ok(Step::Phase(Phase::ServerGreeting))
     }
 
@@ -192,6 +200,7 @@ impl Connect {
         Ok(Step::NeedInput)
     }
 
+    /// Takes an answer, which is not compressed: what was asked was not, either.
     fn take<'a>(&self, input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, Error> {
         reply::take(input, self.request_id, MAX_LOGIN_MESSAGE_BYTES)
     }

@@ -103,6 +103,15 @@ pub enum Error {
     /// What only SQL servers have was asked for.
     #[error("MongoDB has no prepared statements")]
     NoPreparedStatements,
+    /// What only MongoDB has was asked for.
+    #[error("only MongoDB takes documents")]
+    NoDocuments,
+    /// zlib could not do its part.
+    #[error("zlib failed at {operation}")]
+    Compression {
+        /// What it was to do.
+        operation: &'static str,
+    },
     /// OpenSSL could not do its part: it has no memory, or not these algorithms.
     #[error("OpenSSL failed at {operation}")]
     Crypto {
@@ -141,6 +150,8 @@ impl Error {
             | Self::WrongParameters { .. }
             | Self::Template(_)
             | Self::NoPreparedStatements
+            | Self::NoDocuments
+            | Self::Compression { .. }
             | Self::Crypto { .. }
             | Self::NotReset => Fault::Caller,
         }

@@ -1,7 +1,7 @@
 //! `hello`: the client's first command, and what the server says of itself.
 
 use super::{
-    AuthKind, Error, Login, Mechanism, ServerInfo,
+    AuthKind, Compressor, Error, Login, Mechanism, Role, ServerInfo,
     bson::{Document, Value, Writer},
     message::{MAX_MESSAGE_BYTES, write_command},
     reply::{Reply, printable},
@@ -13,6 +13,8 @@ const DRIVER: &str = "ciphertoll";
 const ADMIN: &str = "admin";
 /// What servers take where they do not say.
 const DEFAULT_MAX_BSON_BYTES: u32 = 16 << 20;
+/// What only routers say (`msg`).
+const ROUTER: &str = "isdbgrid";
 /// More than a replica set has.
 const MAX_HOSTS: usize = 128;
 /// The longest name of a host, a set or a mechanism that is kept; what is longer is cut.
@@ -70,6 +72,9 @@ pub(super) fn encode(
         if login.mechanism == Mechanism::Negotiated {
             hello.string("saslSupportedMechs", &format!("{}.{}", login.auth_source, login.user));
         }
+        if let Some(compressor) = login.compressor {
+            hello.array("compression", |names| names.string("0", compressor.name()));
+        }
         if let Some(speculate) = speculate {
             hello.document("speculativeAuthenticate", speculate);
         }
@@ -79,20 +84,34 @@ pub(super) fn encode(
 
 impl Hello {
     /// Reads the answer.
-    pub(super) fn parse(reply: &Reply<'_>, database: &str) -> Result<Self, Error> {
-        let mut hello = Self { server: unknown_server(database), mechanisms: None, speculative: None };
+    pub(super) fn parse(reply: &Reply<'_>, login: &Login) -> Result<Self, Error> {
+        let mut hello = Self { server: unknown_server(&login.database), mechanisms: None, speculative: None };
         for element in reply.body.elements() {
             let element = element?;
             hello.take(element.key(), element.value()?)?;
         }
-        hello.server.version = format!("wire-{}", hello.server.max_wire_version);
+        let server = &mut hello.server;
+        server.version = format!("wire-{}", server.max_wire_version);
+        if server.set_name.is_none() && server.role == Role::Primary {
+            server.role = Role::Standalone;
+        }
+        server.read_preference = login.read_preference.told_to(server.role);
+        // A server has no say in what was not offered.
+        server.compressor = server.compressor.filter(|taken| login.compressor == Some(*taken));
         Ok(hello)
     }
 
     fn take(&mut self, key: &[u8], value: Value<'_>) -> Result<(), Error> {
         let server = &mut self.server;
         match (key, value) {
-            (b"isWritablePrimary" | b"ismaster", value) => server.is_writable_primary = value.is_true(),
+            (b"isWritablePrimary" | b"ismaster", value) => {
+                server.is_writable_primary = value.is_true();
+                server.take_role(Role::Primary, value);
+            }
+            (b"secondary", value) => server.take_role(Role::Secondary, value),
+            (b"arbiterOnly", value) => server.take_role(Role::Arbiter, value),
+            (b"hidden", value) => server.take_role(Role::Hidden, value),
+            (b"msg", Value::String(ROUTER)) => server.role = Role::Router,
             (b"maxWireVersion", value) => {
                 let version = value.as_i64().and_then(|version| i32::try_from(version).ok());
                 server.max_wire_version = version.ok_or_else(|| error("a version that is no number"))?;
@@ -102,11 +121,13 @@ impl Hello {
             (b"setName", Value::String(name)) => server.set_name = Some(kept(name)),
             (b"me", Value::String(name)) => server.me = Some(kept(name)),
             (b"primary", Value::String(name)) => server.primary = Some(kept(name)),
-            (b"hosts", Value::Array(hosts)) => {
-                for host in hosts.elements().take(MAX_HOSTS) {
+            // Those that cannot become primary are in a list of their own.
+            (b"hosts" | b"passives", Value::Array(hosts)) => {
+                for host in hosts.elements().take(MAX_HOSTS.saturating_sub(server.hosts.len())) {
                     server.hosts.extend(host?.value()?.as_str().map(kept));
                 }
             }
+            (b"compression", Value::Array(names)) => server.compressor = compressor(names)?,
             (b"saslSupportedMechs", Value::Array(names)) => self.mechanisms = Some(mechanisms(names)?),
             (b"speculativeAuthenticate", Value::Document(answer)) => {
                 self.speculative = Some(answer.as_bytes().to_vec());
@@ -114,6 +135,15 @@ impl Hello {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl ServerInfo {
+    /// Takes a word of its own on what it is, if it is true.
+    fn take_role(&mut self, role: Role, claim: Value<'_>) {
+        if claim.is_true() {
+            self.role = self.role.max(role);
+        }
     }
 }
 
@@ -135,6 +165,18 @@ fn mechanisms(names: Document<'_>) -> Result<Mechanisms, Error> {
     Ok(mechanisms)
 }
 
+/// The first of ours that the server takes.
+fn compressor(names: Document<'_>) -> Result<Option<Compressor>, Error> {
+    for name in names.elements() {
+        let name = name?.value()?.as_str();
+        let known = Compressor::ALL.into_iter().find(|compressor| Some(compressor.name()) == name);
+        if known.is_some() {
+            return Ok(known);
+        }
+    }
+    Ok(None)
+}
+
 fn unknown_server(database: &str) -> ServerInfo {
     ServerInfo {
         version: String::new(),
@@ -143,10 +185,13 @@ fn unknown_server(database: &str) -> ServerInfo {
         max_message_bytes: MAX_MESSAGE_BYTES as u32,
         set_name: None,
         hosts: Vec::new(),
+        role: Role::Unready,
+        read_preference: None,
         is_writable_primary: false,
         me: None,
         primary: None,
         auth: AuthKind::None,
+        compressor: None,
         database: database.to_owned(),
     }
 }

@@ -1,7 +1,7 @@
 //! Messages: a header of four numbers, flags, and sections with documents (`OP_MSG`, `OP_COMPRESSED`).
 
 use super::{
-    Error,
+    Error, Inflater,
     bson::{Document, Writer, patch_length, write_document},
     checksum::crc32c,
 };
@@ -23,11 +23,11 @@ pub const EXHAUST_ALLOWED: u32 = 1 << 16;
 /// The flags that must be understood.
 const REQUIRED_FLAGS: u32 = 0xffff;
 
-const OP_COMPRESSED: i32 = 2012;
-const OP_MSG: i32 = 2013;
+pub(super) const OP_COMPRESSED: i32 = 2012;
+pub(super) const OP_MSG: i32 = 2013;
 /// The compressor that does nothing.
 const NOOP: u8 = 0;
-const HEADER_BYTES: usize = 16;
+pub(super) const HEADER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 4;
 const BODY: u8 = 0;
 const SEQUENCE: u8 = 1;
@@ -72,8 +72,56 @@ impl<'a> Sequence<'a> {
     }
 }
 
-/// Takes the next whole message, or none yet.
+/// Takes the next whole message, or none yet, where no compression was agreed on.
 pub fn take<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<Message<'a>>, Error> {
+    match take_whole(input, limit)? {
+        Some(whole) => parse(whole).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Takes the next whole message, or none yet. One that was compressed as agreed on is made whole in `inflater`, and is no
+/// longer than `limit` then, either.
+pub fn take_inflated<'a, 'i: 'a>(
+    input: &mut &'i [u8],
+    limit: usize,
+    inflater: &'a mut Inflater,
+) -> Result<Option<Message<'a>>, Error> {
+    let Some(whole) = take_whole(input, limit)? else {
+        return Ok(None);
+    };
+    match compressed(whole)? {
+        Some(Compressed { header, code, length, compressor, content }) if compressor != NOOP => {
+            parse(inflater.inflate(compressor, header, code, length, content, limit)?).map(Some)
+        }
+        _ => parse(whole).map(Some),
+    }
+}
+
+/// What `OP_COMPRESSED` has.
+struct Compressed<'a> {
+    header: &'a [u8; HEADER_BYTES],
+    /// The operation that was compressed.
+    code: i32,
+    /// The length of what followed its header.
+    length: i32,
+    compressor: u8,
+    content: &'a [u8],
+}
+
+/// Reads `OP_COMPRESSED`; none where the message is another.
+fn compressed(whole: &[u8]) -> Result<Option<Compressed<'_>>, Error> {
+    let (header, mut content) = whole.split_first_chunk().ok_or_else(|| error("it ends early"))?;
+    if header.last_chunk() != Some(&OP_COMPRESSED.to_le_bytes()) {
+        return Ok(None);
+    }
+    let (code, length) = (number(&mut content)?, number(&mut content)?);
+    let compressor = byte(&mut content)?;
+    Ok(Some(Compressed { header, code, length, compressor, content }))
+}
+
+/// Takes the bytes of the next whole message, or none yet.
+fn take_whole<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<&'a [u8]>, Error> {
     let Some(length) = input.first_chunk() else {
         return Ok(None);
     };
@@ -89,18 +137,16 @@ pub fn take<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<Message<'a>
         return Ok(None);
     };
     *input = rest;
-    parse(whole).map(Some)
+    Ok(Some(whole))
 }
 
 fn parse(whole: &[u8]) -> Result<Message<'_>, Error> {
     let mut rest = whole;
     number(&mut rest)?;
     let (request_id, response_to, mut code) = (number(&mut rest)?, number(&mut rest)?, number(&mut rest)?);
-    if code == OP_COMPRESSED {
-        code = number(&mut rest)?;
-        let length = number(&mut rest)?;
-        match byte(&mut rest)? {
-            NOOP if usize::try_from(length) == Ok(rest.len()) => {}
+    if let Some(Compressed { code: inner, length, compressor, content, .. }) = compressed(whole)? {
+        match compressor {
+            NOOP if usize::try_from(length) == Ok(content.len()) => (code, rest) = (inner, content),
             NOOP => return Err(error("a compressed message of another length")),
             compressor => return Err(Error::UnsupportedCompressor { compressor }),
         }
@@ -184,6 +230,17 @@ pub(super) fn write(
     written
 }
 
+/// Appends a list of documents that belongs to the body before it; they lie one after the other.
+pub(super) fn put_sequence(out: &mut Vec<u8>, identifier: &str, documents: &[u8]) {
+    out.push(SEQUENCE);
+    let start = out.len();
+    out.extend_from_slice(&[0; size_of::<i32>()]);
+    out.extend_from_slice(identifier.as_bytes());
+    out.push(0);
+    out.extend_from_slice(documents);
+    patch_length(out, start);
+}
+
 /// Appends a command whose elements `elements` writes; `$db` must be among them.
 pub fn write_command(
     out: &mut Vec<u8>,
@@ -220,6 +277,6 @@ fn byte(rest: &mut &[u8]) -> Result<u8, Error> {
     Ok(byte)
 }
 
-fn error(reason: &'static str) -> Error {
+pub(super) fn error(reason: &'static str) -> Error {
     Error::Protocol { message: "message", reason }
 }

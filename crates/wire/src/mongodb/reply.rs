@@ -3,7 +3,8 @@
 use super::{
     Error,
     bson::{Document, Value},
-    message::{self, MORE_TO_COME},
+    compression::Inflater,
+    message::{self, MORE_TO_COME, Message},
 };
 
 /// More than any server writes in earnest; a longer message is cut.
@@ -43,22 +44,35 @@ struct Outcome<'a> {
 }
 
 /// Takes the answer to a command, or none yet. A refusal is an error; the answer is taken all the same.
-#[inline]
 pub(super) fn take<'a>(
     input: &mut &'a [u8],
     request_id: i32,
     limit: usize,
 ) -> Result<Option<Reply<'a>>, Error> {
-    let Some(message) = message::take(input, limit)? else {
-        return Ok(None);
-    };
+    message::take(input, limit)?.map(|message| answer(&message, request_id)).transpose()
+}
+
+/// The same of an answer that may be compressed.
+#[inline]
+pub(super) fn take_inflated<'a, 'i: 'a>(
+    input: &mut &'i [u8],
+    request_id: i32,
+    limit: usize,
+    inflater: &'a mut Inflater,
+) -> Result<Option<Reply<'a>>, Error> {
+    let message = message::take_inflated(input, limit, inflater)?;
+    message.map(|message| answer(&message, request_id)).transpose()
+}
+
+#[inline]
+fn answer<'a>(message: &Message<'a>, request_id: i32) -> Result<Reply<'a>, Error> {
     if message.response_to != request_id {
         return Err(error("it answers another message"));
     }
     if message.flags & MORE_TO_COME != 0 || !message.sequences.is_empty() {
         return Err(error("it is of more parts than were asked for"));
     }
-    read(message.body).map(Some)
+    read(message.body)
 }
 
 fn read(body: Document<'_>) -> Result<Reply<'_>, Error> {

@@ -1,7 +1,7 @@
 //! Reads a command's answer and keeps only counts: the hot path of a load generator.
 
 use super::{
-    Error, Response,
+    Compressor, Error, Inflater, Response,
     message::MAX_MESSAGE_BYTES,
     reply::{self, Reply},
 };
@@ -17,13 +17,14 @@ pub struct Summary {
     pub row_bytes: u64,
 }
 
-/// Reads one answer and counts. It allocates nothing unless the server says no.
+/// Reads one answer and counts. It allocates nothing unless the server says no or has compressed the answer.
 ///
 /// After [`Response::Done`] or an error it must be [`reset`](Self::reset) before the next command. After
 /// [`Error::Server`] the connection awaits the next command; after any other error it is of no more use.
 #[derive(Debug, Clone)]
 pub struct ResponseReader {
     request_id: i32,
+    inflater: Inflater,
     state: State,
 }
 
@@ -37,7 +38,13 @@ enum State {
 impl ResponseReader {
     /// Reads the answer to the command of this number.
     pub fn new(request_id: i32) -> Self {
-        Self { request_id, state: State::Open }
+        Self { request_id, inflater: Inflater::default(), state: State::Open }
+    }
+
+    /// The same on a connection on which this compressor was agreed on.
+    #[must_use]
+    pub fn compressed_by(self, agreed: Option<Compressor>) -> Self {
+        Self { inflater: Inflater::of(agreed), ..self }
     }
 
     /// Makes it ready for the next answer.
@@ -55,7 +62,9 @@ impl ResponseReader {
             State::Failed => return Err(Error::NotReset),
         }
         self.state = State::Failed;
-        let Some(reply) = reply::take(input, self.request_id, MAX_MESSAGE_BYTES)? else {
+        let Some(reply) =
+            reply::take_inflated(input, self.request_id, MAX_MESSAGE_BYTES, &mut self.inflater)?
+        else {
             self.state = State::Open;
             return Ok(Response::NeedInput);
         };

@@ -1,7 +1,7 @@
 //! Reads a command's answer and keeps the documents, within a bound: for control connections.
 
 use super::{
-    Error, Response,
+    Compressor, Error, Inflater, Response,
     bson::{Document, Value, to_json},
     message::MAX_MESSAGE_BYTES,
     reply::{self, Reply, printable},
@@ -44,6 +44,7 @@ impl Documents {
 pub struct DocumentsReader {
     request_id: i32,
     limit_bytes: usize,
+    inflater: Inflater,
     state: State,
 }
 
@@ -58,7 +59,13 @@ impl DocumentsReader {
     /// Reads the answer to the command of this number, and keeps at most `limit_bytes` of it, counted with what the
     /// vectors themselves take.
     pub fn new(request_id: i32, limit_bytes: usize) -> Self {
-        Self { request_id, limit_bytes, state: State::Open }
+        Self { request_id, limit_bytes, inflater: Inflater::default(), state: State::Open }
+    }
+
+    /// The same on a connection on which this compressor was agreed on.
+    #[must_use]
+    pub fn compressed_by(self, agreed: Option<Compressor>) -> Self {
+        Self { inflater: Inflater::of(agreed), ..self }
     }
 
     /// Makes it ready for the next command's answer.
@@ -74,15 +81,23 @@ impl DocumentsReader {
             State::Failed => return Err(Error::NotReset),
         }
         self.state = State::Failed;
-        let Some(reply) = reply::take(input, self.request_id, MAX_MESSAGE_BYTES)? else {
+        let Self { request_id, limit_bytes, inflater, .. } = self;
+        let Some(reply) = reply::take_inflated(input, *request_id, MAX_MESSAGE_BYTES, inflater)? else {
             self.state = State::Open;
             return Ok(Response::NeedInput);
         };
-        let documents = self.collect(&reply)?;
+        let documents = Collector { limit_bytes: *limit_bytes }.collect(&reply)?;
         self.state = State::Ended;
         Ok(Response::Done(documents))
     }
+}
 
+/// Keeps documents within a bound.
+struct Collector {
+    limit_bytes: usize,
+}
+
+impl Collector {
     fn collect(&self, reply: &Reply<'_>) -> Result<Documents, Error> {
         let mut kept = Documents::default();
         let mut held_bytes = 0;

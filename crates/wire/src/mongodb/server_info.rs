@@ -2,7 +2,7 @@
 
 use crate::scram::Digest;
 
-use super::{COMMAND_REQUEST_ID, Error, Template};
+use super::{COMMAND_REQUEST_ID, Compressor, Error, ReadPreference, Template};
 use crate::session::Value;
 
 /// What is known of the server once it awaits commands.
@@ -19,8 +19,12 @@ pub struct ServerInfo {
     pub max_message_bytes: u32,
     /// The replica set that it belongs to.
     pub set_name: Option<String>,
-    /// The members of the set, as they call themselves.
+    /// The members of the set that have data and may be read from, as they call themselves.
     pub hosts: Vec<String>,
+    /// What it is in its set.
+    pub role: Role,
+    /// What commands say of the members that may be read from, where it wants to hear that.
+    pub read_preference: Option<ReadPreference>,
     /// Whether it takes writes.
     pub is_writable_primary: bool,
     /// What the set calls it.
@@ -29,8 +33,44 @@ pub struct ServerInfo {
     pub primary: Option<String>,
     /// What it asked for to believe who the client is.
     pub auth: AuthKind,
+    /// What messages are compressed with, on which both have agreed.
+    pub compressor: Option<Compressor>,
     /// The login's database, which commands are for.
     pub database: String,
+}
+
+/// What a server is in its replica set. In the order in which one word of `hello` outdoes another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// In no set.
+    Standalone,
+    /// Neither primary nor secondary at the moment: it starts, recovers or is removed.
+    Unready,
+    /// It takes writes.
+    Primary,
+    /// It has the same data, a moment later.
+    Secondary,
+    /// It votes and has no data.
+    Arbiter,
+    /// It has data and is not for clients.
+    Hidden,
+    /// A router before sets of servers (`mongos`).
+    Router,
+}
+
+impl Role {
+    /// With its article.
+    pub fn described(self) -> &'static str {
+        match self {
+            Self::Standalone => "a server of its own",
+            Self::Unready => "neither primary nor secondary now",
+            Self::Primary => "the primary",
+            Self::Secondary => "a secondary",
+            Self::Arbiter => "an arbiter",
+            Self::Hidden => "a hidden member",
+            Self::Router => "a router",
+        }
+    }
 }
 
 /// How the client has authenticated.
@@ -62,8 +102,8 @@ impl AuthKind {
 }
 
 impl ServerInfo {
-    /// Appends an operation on the login's database; its answer is for a reader of [`COMMAND_REQUEST_ID`]. Allocates
-    /// nothing but `out`.
+    /// Appends an operation on the login's database, compressed where that was agreed on and the protocol lets it; its
+    /// answer is for a reader of [`COMMAND_REQUEST_ID`]. Allocates nothing but `out`, unless it is compressed.
     #[inline]
     pub fn encode(
         &self,
@@ -71,6 +111,22 @@ impl ServerInfo {
         template: &Template,
         parameters: &[Value<'_>],
     ) -> Result<(), Error> {
-        template.encode(out, COMMAND_REQUEST_ID, &self.database, parameters)
+        let start = out.len();
+        template.encode_preferring(
+            out,
+            COMMAND_REQUEST_ID,
+            &self.database,
+            self.read_preference,
+            parameters,
+        )?;
+        self.compress(out, start, template)
+    }
+
+    #[inline]
+    fn compress(&self, out: &mut Vec<u8>, start: usize, template: &Template) -> Result<(), Error> {
+        match self.compressor {
+            Some(compressor) if template.may_be_compressed() => compressor.compress(out, start),
+            _ => Ok(()),
+        }
     }
 }

@@ -3,8 +3,9 @@
 use std::{ops::Range, slice};
 
 use super::{
-    Error,
+    Error, ReadPreference,
     bson::{self, MAX_DEPTH, Value, Writer, kind},
+    compression::may_be_compressed,
     json::Json,
     message,
 };
@@ -35,6 +36,15 @@ pub struct Template {
     bytes: Vec<u8>,
     parts: Vec<Part>,
     parameters: usize,
+    secrecy: Secrecy,
+}
+
+/// Whether a command speaks of passwords.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Secrecy {
+    /// It does, and so is never compressed.
+    Secret,
+    Open,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,9 +98,11 @@ impl Template {
         let Json::Object(elements) = json else {
             return Err(TemplateError::NotACommand);
         };
-        if elements.first().is_none_or(|(name, _)| name.is_empty() || name.starts_with('$')) {
+        let command = elements.first().map(|(name, _)| name).filter(|name| !name.is_empty());
+        let Some(command) = command.filter(|name| !name.starts_with('$')) else {
             return Err(TemplateError::NotACommand);
-        }
+        };
+        let secrecy = if may_be_compressed(command) { Secrecy::Open } else { Secrecy::Secret };
         if elements.iter().any(|(key, _)| key == DATABASE_KEY) {
             return Err(TemplateError::DatabaseGiven);
         }
@@ -98,12 +110,18 @@ impl Template {
         compiler.elements(&elements, MAX_DEPTH)?;
         compiler.end_run();
         let Compiler { bytes, parts, parameters, .. } = compiler;
-        Ok(Self { bytes, parts, parameters })
+        Ok(Self { bytes, parts, parameters, secrecy })
     }
 
     /// How many parameters it has: one more than the highest number.
     pub fn parameters(&self) -> usize {
         self.parameters
+    }
+
+    /// Whether the protocol lets it be compressed.
+    #[inline]
+    pub fn may_be_compressed(&self) -> bool {
+        self.secrecy == Secrecy::Open
     }
 
     /// Appends the command as a whole message, for this database, with as many parameters as it has. Appends nothing if
@@ -115,13 +133,29 @@ impl Template {
         database: &str,
         parameters: &[session::Value<'_>],
     ) -> Result<(), Error> {
+        self.encode_preferring(out, request_id, database, None, parameters)
+    }
+
+    /// The same with what it says of the members that may be read from.
+    pub(super) fn encode_preferring(
+        &self,
+        out: &mut Vec<u8>,
+        request_id: i32,
+        database: &str,
+        preference: Option<ReadPreference>,
+        parameters: &[session::Value<'_>],
+    ) -> Result<(), Error> {
         if parameters.len() != self.parameters {
             return Err(Error::WrongParameters { expected: self.parameters, given: parameters.len() });
         }
         message::write(out, request_id, 0, |out| {
             let start = bson::begin(out);
             self.put(&mut self.parts.iter(), out, parameters)?;
-            Writer::new(out).string(DATABASE_KEY, database);
+            let mut command = Writer::new(out);
+            if let Some(preference) = preference {
+                preference.write(&mut command);
+            }
+            command.string(DATABASE_KEY, database);
             bson::end(out, start);
             Ok(())
         })

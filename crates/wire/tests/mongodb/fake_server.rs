@@ -3,7 +3,7 @@
 use ciphertoll_wire::{
     Step,
     mongodb::{
-        Connect, Error,
+        Compressor, Connect, Error, Inflater,
         bson::{Document, Value, Writer},
         message::{self, MAX_LOGIN_MESSAGE_BYTES},
     },
@@ -38,6 +38,10 @@ pub(crate) struct FakeServer {
     pub(crate) verifiers: Vec<Verifier>,
     pub(crate) speculation: Speculation,
     pub(crate) ending: Ending,
+    /// What it takes of what is offered.
+    pub(crate) compressor: Option<Compressor>,
+    /// The names of the commands that came compressed, in order.
+    pub(crate) compressed: Vec<String>,
     /// The names of the commands that came, in order.
     pub(crate) commands: Vec<String>,
     /// The first command.
@@ -67,6 +71,8 @@ impl FakeServer {
             verifiers: digests.iter().map(|digest| verifier(*digest, 4096)).collect(),
             speculation: Speculation::Answered,
             ending: Ending::AtOnce,
+            compressor: None,
+            compressed: Vec::new(),
             commands: Vec::new(),
             hello: Vec::new(),
             state: State::Idle,
@@ -74,8 +80,12 @@ impl FakeServer {
     }
 
     /// Answers all whole messages.
-    fn run(&mut self, input: &mut &[u8], out: &mut Vec<u8>) {
-        while let Some(message) = message::take(input, MAX_LOGIN_MESSAGE_BYTES).unwrap() {
+    pub(crate) fn run(&mut self, input: &mut &[u8], out: &mut Vec<u8>) {
+        let mut inflater = Inflater::of(self.compressor);
+        loop {
+            let is_compressed = input.get(12..16) == Some(&2012_u32.to_le_bytes()[..]);
+            let message = message::take_inflated(input, MAX_LOGIN_MESSAGE_BYTES, &mut inflater).unwrap();
+            let Some(message) = message else { return };
             assert_eq!((message.response_to, message.flags), (0, 0));
             message.body.validate().unwrap();
             let name = message.body.elements().next().unwrap().unwrap().key().to_vec();
@@ -92,9 +102,18 @@ impl FakeServer {
                     consent(message.body, &mut answer);
                     Some(())
                 }
+                "find" => {
+                    find(&mut answer);
+                    Some(())
+                }
+                "createUser" => Some(()),
                 other => panic!("{other}"),
             };
+            if is_compressed {
+                self.compressed.push(name.clone());
+            }
             self.commands.push(name);
+            let start = out.len();
             message::write_reply(out, message.request_id, |reply| {
                 if ok.is_none() {
                     reply.int32("code", 18);
@@ -107,6 +126,9 @@ impl FakeServer {
                 reply.put("ok", Value::Double(if ok.is_some() { 1.0 } else { 0.0 }));
             })
             .unwrap();
+            if let (true, Some(compressor)) = (is_compressed, self.compressor) {
+                compressor.compress(out, start).unwrap();
+            }
         }
     }
 
@@ -143,6 +165,13 @@ impl FakeServer {
                         names.string(&index.to_string(), verifier.digest().mechanism());
                     }
                 });
+            }
+            let offered = match body.get("compression").unwrap() {
+                Some(Value::Array(names)) => names.get("0").unwrap().and_then(Value::as_str),
+                _ => None,
+            };
+            if let Some(taken) = self.compressor.filter(|taken| offered == Some(taken.name())) {
+                hello.array("compression", |names| names.string("0", taken.name()));
             }
             if let Some(speculated) = &speculated {
                 hello.put("speculativeAuthenticate", Value::Document(Document::new(speculated).unwrap()));
@@ -183,6 +212,19 @@ impl FakeServer {
         }
         Some(())
     }
+}
+
+/// A batch that is worth compressing.
+fn find(answer: &mut Vec<u8>) {
+    write(answer, |found| {
+        found.document("cursor", |cursor| {
+            cursor.array("firstBatch", |batch| {
+                batch.document("0", |document| document.string("field0", &"x".repeat(1_000)));
+            });
+            cursor.int64("id", 0);
+            cursor.string("ns", "bank.accounts");
+        });
+    });
 }
 
 fn consent(body: Document<'_>, answer: &mut Vec<u8>) {

@@ -6,9 +6,11 @@ mod answers;
 mod arbitrary;
 #[path = "../wire/chunks.rs"]
 mod chunks;
+mod compression;
 mod documents;
 mod fake_server;
 mod login;
 mod messages;
 mod session;
 mod templates;
+mod topology;

@@ -2,7 +2,8 @@
 
 use ciphertoll_wire::mongodb::{
     Error,
-    bson::Value,
+    bson::{Value, to_json, write_document},
+    command::encode_insert,
     message::{
         CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, Message, take, write_command,
     },
@@ -122,4 +123,23 @@ fn what_is_too_long_leaves_nothing() {
     let written = write_command(&mut out, 1, |command| command.string("x", &text));
     assert!(matches!(written, Err(Error::MessageTooLarge { limit: MAX_MESSAGE_BYTES, .. })));
     assert_eq!(out, b"before");
+}
+
+#[test]
+fn documents_to_be_inserted_are_a_sequence() {
+    let mut documents = Vec::new();
+    for number in [1, 2] {
+        write_document(&mut documents, |document| document.int32("_id", number));
+    }
+    let mut out = Vec::new();
+    encode_insert(&mut out, 7, "bank", "accounts", &documents).unwrap();
+    let message = read(&out).unwrap().unwrap();
+    assert_eq!(to_json(message.body).unwrap(), r#"{"insert":"accounts","ordered":false,"$db":"bank"}"#);
+    let [sequence] = message.sequences[..] else { panic!("{message:?}") };
+    assert_eq!(sequence.identifier, b"documents");
+    let ids: Vec<_> = sequence.documents().map(|document| document.unwrap().get("_id").unwrap()).collect();
+    assert_eq!(ids, [1, 2].map(|number| Some(Value::Int32(number))));
+    let too_long = vec![0; MAX_MESSAGE_BYTES];
+    let refused = encode_insert(&mut out.clone(), 7, "bank", "accounts", &too_long);
+    assert!(matches!(refused, Err(Error::MessageTooLarge { .. })));
 }

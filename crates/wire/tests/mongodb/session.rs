@@ -23,10 +23,13 @@ fn server() -> ServerInfo {
         max_message_bytes: 48_000_000,
         set_name: None,
         hosts: Vec::new(),
+        role: mongodb::Role::Standalone,
+        read_preference: None,
         is_writable_primary: true,
         me: None,
         primary: None,
         auth: AuthKind::Scram { digest: Digest::Sha256, iterations: 15_000 },
+        compressor: None,
         database: "bank".to_owned(),
     })
 }

@@ -145,6 +145,7 @@ mod tests {
             hello_retry: Some(false),
             auth: None,
             library: Some("openssl".to_owned()),
+            compressor: None,
         }
     }
 

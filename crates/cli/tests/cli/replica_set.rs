@@ -1,0 +1,173 @@
+//! A replica set as far as its clients can tell: relays before one server, each of which passes itself off as a member of
+//! its own. A secondary refuses reads that do not say that it will do, as MongoDB's does.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use ciphertoll_wire::mongodb::bson::{Document, Writer};
+use ciphertoll_wire::mongodb::message::{self, MAX_MESSAGE_BYTES, Message};
+
+pub(crate) const SET: &str = "rs0";
+/// What a far member's answers take longer.
+const FAR: Duration = Duration::from_millis(20);
+/// What is written to or read from the primary only, unless it says otherwise.
+const READS: [&[u8]; 2] = [b"find", b"count"];
+/// `NotPrimaryNoSecondaryOk`.
+const NO_SECONDARY_OK: i32 = 13435;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Primary,
+    Secondary,
+    FarSecondary,
+}
+
+/// A member, as it is seen from its relay.
+struct Member {
+    kind: Kind,
+    address: SocketAddr,
+    names: Vec<String>,
+    server: SocketAddr,
+    /// Reads that it has let through.
+    reads: AtomicUsize,
+}
+
+pub(crate) struct ReplicaSet(Vec<Arc<Member>>);
+
+impl ReplicaSet {
+    /// One of these kinds, all of them before `server`. Their threads end with the test.
+    pub(crate) fn before(server: SocketAddr, kinds: &[Kind]) -> Self {
+        let listeners: Vec<TcpListener> =
+            kinds.iter().map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port")).collect();
+        let addresses: Vec<SocketAddr> =
+            listeners.iter().map(|listener| listener.local_addr().expect("an address")).collect();
+        let names: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        let members = kinds.iter().zip(addresses).zip(listeners).map(|((&kind, address), listener)| {
+            let reads = AtomicUsize::new(0);
+            let member = Arc::new(Member { kind, address, names: names.clone(), server, reads });
+            let own = Arc::clone(&member);
+            thread::spawn(move || {
+                for client in listener.incoming().flatten() {
+                    let member = Arc::clone(&own);
+                    thread::spawn(move || member.serve(&client));
+                }
+            });
+            member
+        });
+        Self(members.collect())
+    }
+
+    pub(crate) fn address(&self, kind: Kind) -> SocketAddr {
+        self.member(kind).address
+    }
+
+    pub(crate) fn reads(&self, kind: Kind) -> usize {
+        self.member(kind).reads.load(Ordering::Relaxed)
+    }
+
+    fn member(&self, kind: Kind) -> &Member {
+        self.0.iter().find(|member| member.kind == kind).expect("a member of that kind")
+    }
+}
+
+impl Member {
+    fn serve(&self, client: &TcpStream) {
+        let Ok(server) = TcpStream::connect(self.server) else { return };
+        let to_client = Mutex::new(client.try_clone().expect("a second handle"));
+        let to_server = Mutex::new(server.try_clone().expect("a second handle"));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                each_message(client, |whole, message| match self.refusal(&message) {
+                    Some(refusal) => send(&to_client, &refusal),
+                    None => send(&to_server, whole),
+                });
+                shut(&to_server);
+            });
+            each_message(&server, |whole, message| send(&to_client, &self.as_member(whole, &message)));
+            shut(&to_client);
+        });
+    }
+
+    /// What a secondary says to a read that does not say that it will do.
+    fn refusal(&self, message: &Message<'_>) -> Option<Vec<u8>> {
+        let command = message.body.elements().next()?.ok()?;
+        if !READS.contains(&command.key()) {
+            return None;
+        }
+        if self.kind != Kind::Primary && message.body.get("$readPreference").ok()?.is_none() {
+            let mut refusal = Vec::new();
+            message::write_reply(&mut refusal, message.request_id, |reply| {
+                reply.int32("ok", 0);
+                reply.int32("code", NO_SECONDARY_OK);
+                reply.string("codeName", "NotPrimaryNoSecondaryOk");
+                reply.string("errmsg", "not primary and secondaryOk=false");
+            })
+            .expect("a reply");
+            return Some(refusal);
+        }
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    /// A message of the server's; its answer to `hello`, as this member would give it.
+    fn as_member(&self, whole: &[u8], message: &Message<'_>) -> Vec<u8> {
+        if !matches!(message.body.get("isWritablePrimary"), Ok(Some(_))) {
+            return whole.to_vec();
+        }
+        if self.kind == Kind::FarSecondary {
+            thread::sleep(FAR);
+        }
+        let mut own = Vec::new();
+        message::write_reply(&mut own, message.response_to, |hello| self.write_hello(hello, message.body))
+            .expect("a reply");
+        own
+    }
+
+    fn write_hello(&self, hello: &mut Writer<'_>, said: Document<'_>) {
+        hello.string("setName", SET);
+        hello.boolean("isWritablePrimary", self.kind == Kind::Primary);
+        hello.boolean("secondary", self.kind != Kind::Primary);
+        hello.string("me", &self.address.to_string());
+        hello.array("hosts", |hosts| {
+            for (index, name) in self.names.iter().enumerate() {
+                hosts.string(&index.to_string(), name);
+            }
+        });
+        for element in said.elements() {
+            let element = element.expect("an element");
+            let key = std::str::from_utf8(element.key()).expect("UTF-8");
+            if !["isWritablePrimary", "setName", "hosts"].contains(&key) {
+                hello.put(key, element.value().expect("a value"));
+            }
+        }
+    }
+}
+
+/// Hands over every whole message until there are no more.
+fn each_message(mut from: &TcpStream, mut take: impl FnMut(&[u8], Message<'_>)) {
+    let (mut held, mut chunk) = (Vec::new(), [0; 4096]);
+    while let Ok(read @ 1..) = from.read(&mut chunk) {
+        held.extend_from_slice(chunk.get(..read).unwrap_or_default());
+        let mut rest = held.as_slice();
+        loop {
+            let before = rest;
+            let Ok(Some(message)) = message::take(&mut rest, MAX_MESSAGE_BYTES) else { break };
+            take(before.get(..before.len() - rest.len()).unwrap_or_default(), message);
+        }
+        let left = rest.len();
+        held.drain(..held.len() - left);
+    }
+}
+
+fn send(to: &Mutex<TcpStream>, bytes: &[u8]) {
+    // Whoever has gone away is noticed by the other direction.
+    let _ = to.lock().expect("nobody panics").write_all(bytes);
+}
+
+fn shut(stream: &Mutex<TcpStream>) {
+    let _ = stream.lock().expect("nobody panics").shutdown(std::net::Shutdown::Both);
+}

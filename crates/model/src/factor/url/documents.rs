@@ -1,0 +1,421 @@
+//! URLs of servers of documents: `mongodb://USER@HOST:PORT,HOST:PORT/DATABASE?OPTIONS`, as `MongoDB`'s manual has them
+//! ("Connection Strings"). Several hosts, each with its port, are no URL by the general standard.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ServerUrl, TlsDemand, UrlError, UrlPlace, UrlTls, Verification, decoded};
+use crate::factor::Engine;
+use crate::trial::ClientIdentity;
+
+/// Schemes, and whose they are. Drivers know the first only; the other is how plan and record tell who answered.
+const SCHEMES: [(&str, Engine); 2] = [("mongodb", Engine::MongoDb), ("ferretdb", Engine::FerretDb)];
+/// The scheme whose hosts are in the name service.
+const LOOKED_UP: &str = "mongodb+srv";
+/// Where a host listens that is named without port.
+const PORT: u16 = 27017;
+/// As many members as a replica set has at most.
+const MAX_HOSTS: usize = 50;
+/// What knows the user where the URL does not say.
+const AUTH_SOURCE: &str = "admin";
+/// What no name of a database has.
+const NOT_IN_DATABASES: [char; 6] = ['/', '\\', '.', ' ', '"', '$'];
+const DIRECT: &str = "directConnection";
+
+/// What only URLs of servers of documents say.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocumentsUrl {
+    /// Every host, in order; the first is where the URL says it is. None for a unix socket.
+    pub hosts: Vec<UrlHost>,
+    /// The replica set that the server must belong to.
+    pub replica_set: Option<String>,
+    /// Whether the one host is gone to, or its set is asked for its members.
+    pub connection: SetConnection,
+    /// What the client logs in with beside user and password.
+    pub login: DocumentsLogin,
+}
+
+/// One host of a URL.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UrlHost {
+    /// The name, or the address without brackets.
+    pub name: String,
+    /// The port.
+    pub port: u16,
+}
+
+/// Which member of a replica set is gone to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SetConnection {
+    /// The one that the URL names.
+    Direct,
+    /// The one that the read preference wants, of all that the set has.
+    Discovered,
+}
+
+/// What a client of a server of documents logs in with beside user and password.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DocumentsLogin {
+    /// The database that knows the user.
+    pub auth_source: String,
+    /// How the client proves who it is.
+    pub mechanism: LoginMechanism,
+    /// Which members of a replica set may be read from.
+    #[serde(default)]
+    pub read_preference: ReadPreference,
+}
+
+/// How a client of a server of documents proves who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoginMechanism {
+    /// Not at all: the URL names no user.
+    None,
+    /// By SCRAM with the better digest of those that the server knows for the user.
+    Negotiated,
+    /// SCRAM-SHA-256.
+    ScramSha256,
+    /// SCRAM-SHA-1.
+    ScramSha1,
+    /// By its certificate.
+    X509,
+}
+
+/// Which members of a replica set may be read from.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadPreference {
+    /// The one that takes writes.
+    #[default]
+    Primary,
+    /// That one; where there is none, another.
+    PrimaryPreferred,
+    /// Any but that one.
+    Secondary,
+    /// Any but that one; where there is none, that one.
+    SecondaryPreferred,
+    /// Whichever answers first.
+    Nearest,
+}
+
+impl ReadPreference {
+    /// Every preference.
+    pub const ALL: [Self; 5] =
+        [Self::Primary, Self::PrimaryPreferred, Self::Secondary, Self::SecondaryPreferred, Self::Nearest];
+
+    /// As URLs and servers write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::PrimaryPreferred => "primaryPreferred",
+            Self::Secondary => "secondary",
+            Self::SecondaryPreferred => "secondaryPreferred",
+            Self::Nearest => "nearest",
+        }
+    }
+}
+
+impl fmt::Display for UrlHost {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, port } = self;
+        if name.contains(':') {
+            write!(formatter, "[{name}]:{port}")
+        } else {
+            write!(formatter, "{name}:{port}")
+        }
+    }
+}
+
+impl FromStr for UrlHost {
+    type Err = UrlError;
+
+    /// As URLs have it, and as members of a replica set call each other.
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        if text.is_empty() {
+            return Err(UrlError::NoHost);
+        }
+        let (name, port) = match text.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').ok_or(UrlError::Host)?,
+            None => text.split_at(text.find(':').unwrap_or(text.len())),
+        };
+        let port = match port {
+            "" => PORT,
+            port => {
+                let digits =
+                    port.strip_prefix(':').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+                digits
+                    .and_then(|digits| digits.parse().ok())
+                    .filter(|port| *port != 0)
+                    .ok_or(UrlError::Host)?
+            }
+        };
+        let is_address = text.starts_with('[');
+        if is_address && name.parse::<std::net::Ipv6Addr>().is_err() {
+            return Err(UrlError::Host);
+        }
+        let name = decoded(name, "host")?;
+        let is_odd = |c: char| !c.is_alphanumeric() && !matches!(c, '-' | '_' | '.');
+        let is_name = !name.is_empty() && !name.contains(is_odd);
+        if is_address || is_name { Ok(Self { name, port }) } else { Err(UrlError::Host) }
+    }
+}
+
+/// Whether it is such a server's, or means to be.
+pub(super) fn is_one(text: &str) -> bool {
+    let is = |known: &str, scheme: &str| known.eq_ignore_ascii_case(scheme);
+    text.split_once("://").is_some_and(|(scheme, _)| {
+        is(LOOKED_UP, scheme) || SCHEMES.iter().any(|(known, _)| is(known, scheme))
+    })
+}
+
+/// The scheme of `engine`.
+pub(super) fn scheme_of(engine: Engine) -> Option<&'static str> {
+    SCHEMES.iter().find(|(_, own)| *own == engine).map(|(scheme, _)| *scheme)
+}
+
+/// The scheme that drivers know.
+pub(super) fn scheme() -> &'static str {
+    SCHEMES[0].0
+}
+
+/// A URL's parts, not decoded yet.
+struct Parts<'a> {
+    scheme: &'a str,
+    user: Option<&'a str>,
+    hosts: &'a str,
+    database: &'a str,
+    options: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Result<Self, UrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(UrlError::NoHost)?;
+        let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (Some(user), hosts),
+            // A password with a character of the syntax would be taken for an option, and shown.
+            None if rest.contains('@') => return Err(UrlError::Reserved),
+            None => (None, authority),
+        };
+        if user.is_some_and(|user| user.contains('@')) {
+            return Err(UrlError::Reserved);
+        }
+        let rest = rest.strip_prefix('/').unwrap_or(rest);
+        let (database, options) = rest.split_once('?').unwrap_or((rest, ""));
+        Ok(Self { scheme, user, hosts, database, options })
+    }
+}
+
+/// Without its password, and the password.
+pub(super) fn split_password(text: &str) -> Option<(String, String)> {
+    let start = text.find("://")? + "://".len();
+    let (before, rest) = text.split_at_checked(start)?;
+    let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (user, hosts) = authority.rsplit_once('@')?;
+    let (user, password) = user.split_once(':')?;
+    let password = decoded(password, "password").ok()?;
+    Some((format!("{before}{user}@{hosts}{tail}"), password))
+}
+
+/// Reads a URL whose scheme is one of documents.
+pub(super) fn parse(text: &str) -> Result<ServerUrl, UrlError> {
+    let parts = Parts::of(text)?;
+    if parts.scheme.eq_ignore_ascii_case(LOOKED_UP) {
+        return Err(UrlError::LookedUp);
+    }
+    let known = SCHEMES.iter().find(|(scheme, _)| scheme.eq_ignore_ascii_case(parts.scheme));
+    let (_, engine) = *known.ok_or_else(|| UrlError::Scheme { scheme: parts.scheme.to_owned() })?;
+    if parts.user.is_some_and(|user| user.contains(':')) {
+        return Err(UrlError::Password);
+    }
+    let user = decoded(parts.user.unwrap_or_default(), "user")?;
+    let database = decoded(parts.database, "database")?;
+    if database.contains(NOT_IN_DATABASES) || database.contains('\0') {
+        return Err(UrlError::Database);
+    }
+    let mut options = Options::default();
+    for option in parts.options.split('&').filter(|option| !option.is_empty()) {
+        options.take(option)?;
+    }
+    let (place, hosts) = places(parts.hosts)?;
+    let mechanism = options.mechanism(&user, parts.scheme)?;
+    let connection = options.connection(&hosts)?;
+    let database = Some(database).filter(|name| !name.is_empty());
+    let source = options.auth_source.take().or_else(|| database.clone());
+    let login = DocumentsLogin {
+        auth_source: source.unwrap_or_else(|| AUTH_SOURCE.to_owned()),
+        mechanism,
+        read_preference: options.read_preference.unwrap_or_default(),
+    };
+    let replica_set = options.replica_set.take();
+    let tls = options.tls()?;
+    let documents = Some(Box::new(DocumentsUrl { hosts, replica_set, connection, login }));
+    Ok(ServerUrl { text: text.to_owned(), engine, user, place, database, tls, documents })
+}
+
+/// Where the first host is, and all of them.
+fn places(text: &str) -> Result<(UrlPlace, Vec<UrlHost>), UrlError> {
+    let first = decoded(text, "host")?;
+    if first.starts_with('/') {
+        return if text.contains(',') {
+            Err(UrlError::Host)
+        } else {
+            Ok((UrlPlace::Socket(first.into()), Vec::new()))
+        };
+    }
+    let hosts = text.split(',').take(MAX_HOSTS + 1).map(str::parse).collect::<Result<Vec<UrlHost>, _>>()?;
+    match hosts.first() {
+        Some(UrlHost { name, port }) if hosts.len() <= MAX_HOSTS => {
+            Ok((UrlPlace::Host { host: name.clone(), port: *port }, hosts))
+        }
+        _ => Err(UrlError::TooManyHosts { limit: MAX_HOSTS }),
+    }
+}
+
+/// The same URL for one member of its replica set, which is gone to directly.
+pub(super) fn for_member(url: &ServerUrl, member: &UrlHost) -> Result<ServerUrl, UrlError> {
+    let Parts { scheme, user, database, options, .. } = Parts::of(&url.text)?;
+    let user = user.map_or_else(String::new, |user| format!("{user}@"));
+    let is_ours = |option: &&str| {
+        let name = option.split('=').next().unwrap_or_default();
+        !option.is_empty() && !name.eq_ignore_ascii_case(DIRECT)
+    };
+    let direct = format!("{DIRECT}=true");
+    let options: Vec<&str> = options.split('&').filter(is_ours).chain([direct.as_str()]).collect();
+    parse(&format!("{scheme}://{user}{member}/{database}?{}", options.join("&")))
+}
+
+/// What comes after the `?`.
+#[derive(Default)]
+struct Options {
+    seen: Vec<&'static str>,
+    tls: Option<bool>,
+    invalid_hostnames: bool,
+    invalid_certificates: bool,
+    ca_file: Option<PathBuf>,
+    identity_file: Option<PathBuf>,
+    auth_source: Option<String>,
+    auth_mechanism: Option<LoginMechanism>,
+    replica_set: Option<String>,
+    read_preference: Option<ReadPreference>,
+    direct: Option<bool>,
+}
+
+const KNOWN: [&str; 12] = [
+    "tls",
+    "ssl",
+    "tlsCAFile",
+    "tlsCertificateKeyFile",
+    "tlsAllowInvalidHostnames",
+    "tlsAllowInvalidCertificates",
+    "tlsInsecure",
+    "authSource",
+    "authMechanism",
+    "replicaSet",
+    "readPreference",
+    DIRECT,
+];
+/// They are too many for one line.
+const KNOWN_IN: &str = "those that docs/url.md lists";
+const PREFERENCES: &str = "write primary, primaryPreferred, secondary, secondaryPreferred or nearest";
+const MECHANISMS: &str =
+    "leave it out to let the server choose, or write SCRAM-SHA-256, SCRAM-SHA-1 or MONGODB-X509";
+
+impl Options {
+    fn take(&mut self, option: &str) -> Result<(), UrlError> {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let Some(name) = KNOWN.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
+            let known = KNOWN_IN.to_owned();
+            return Err(UrlError::Option { option: decoded(name, "option")?, known });
+        };
+        // Both names are of one option.
+        let own = if name == "ssl" { "tls" } else { name };
+        if self.seen.contains(&own) {
+            return Err(UrlError::Twice { option: name });
+        }
+        self.seen.push(own);
+        let value = decoded(value, "option")?;
+        let wrong = |expected| UrlError::Value { option: name.to_owned(), value: value.clone(), expected };
+        if value.is_empty() {
+            return Err(wrong("it has no value"));
+        }
+        let truth = || match value.as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(wrong("write true or false")),
+        };
+        match name {
+            "tls" | "ssl" => self.tls = Some(truth()?),
+            "tlsAllowInvalidHostnames" => self.invalid_hostnames = truth()?,
+            "tlsAllowInvalidCertificates" | "tlsInsecure" => self.invalid_certificates |= truth()?,
+            "tlsCAFile" => self.ca_file = Some(value.into()),
+            "tlsCertificateKeyFile" => self.identity_file = Some(value.into()),
+            "authSource" => self.auth_source = Some(value),
+            "authMechanism" => self.auth_mechanism = Some(named(&value).ok_or_else(|| wrong(MECHANISMS))?),
+            "replicaSet" => self.replica_set = Some(value),
+            DIRECT => self.direct = Some(truth()?),
+            _ => {
+                let known = ReadPreference::ALL.into_iter().find(|known| known.label() == value);
+                self.read_preference = Some(known.ok_or_else(|| wrong(PREFERENCES))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn mechanism(&self, user: &str, scheme: &str) -> Result<LoginMechanism, UrlError> {
+        match self.auth_mechanism {
+            None if user.is_empty() => Ok(LoginMechanism::None),
+            None => Ok(LoginMechanism::Negotiated),
+            Some(LoginMechanism::X509) if self.identity_file.is_none() || self.tls == Some(false) => {
+                Err(UrlError::NoCertificate)
+            }
+            Some(LoginMechanism::X509) => Ok(LoginMechanism::X509),
+            Some(_) if user.is_empty() => Err(UrlError::NoUser(scheme.to_owned())),
+            Some(mechanism) => Ok(mechanism),
+        }
+    }
+
+    /// One host is gone to as it is, unless its set is named.
+    fn connection(&self, hosts: &[UrlHost]) -> Result<SetConnection, UrlError> {
+        match (self.direct, hosts) {
+            (Some(true), [_, _, ..]) => Err(UrlError::DirectToMany),
+            (Some(true), _) | (_, []) => Ok(SetConnection::Direct),
+            (None, [_]) if self.replica_set.is_none() => Ok(SetConnection::Direct),
+            _ => Ok(SetConnection::Discovered),
+        }
+    }
+
+    fn tls(self) -> Result<UrlTls, UrlError> {
+        let verification = match (self.invalid_certificates, self.invalid_hostnames) {
+            (true, _) => Verification::Off,
+            (false, true) => Verification::Authority,
+            (false, false) => Verification::Full,
+        };
+        let demand = match (self.tls, verification) {
+            (Some(false), Verification::Full) => TlsDemand::Never,
+            (Some(false), _) => return Err(UrlError::NothingToVerify),
+            (None, Verification::Full) => TlsDemand::Unsaid,
+            // Whoever says how far certificates are verified wants to see some.
+            (Some(true) | None, verification) => TlsDemand::Always(verification),
+        };
+        let both = |file: PathBuf| ClientIdentity { certificate_file: file.clone(), key_file: file };
+        Ok(UrlTls { demand, ca_file: self.ca_file, identity: self.identity_file.map(both) })
+    }
+}
+
+fn named(mechanism: &str) -> Option<LoginMechanism> {
+    match mechanism {
+        "SCRAM-SHA-256" => Some(LoginMechanism::ScramSha256),
+        "SCRAM-SHA-1" => Some(LoginMechanism::ScramSha1),
+        "MONGODB-X509" => Some(LoginMechanism::X509),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

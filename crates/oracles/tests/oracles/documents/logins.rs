@@ -1,0 +1,77 @@
+//! Logins by a password, which pymongo shows and the official driver cannot.
+
+use bson::doc;
+use ciphertoll_model::{Auth, Path, ServerKey, TlsVersion};
+
+use super::oracle::{Failure, Find, Kind};
+use super::ours::Ours;
+use super::scram;
+use crate::logins::with_each_library;
+use crate::site::{Site, Visit};
+
+const PATHS: [Path; 3] = [
+    Path::Plain,
+    Path::tls(TlsVersion::Tls12, ServerKey::P256),
+    Path::tls(TlsVersion::Tls13, ServerKey::P256),
+];
+
+pub(super) fn side_by_side(site: &mut Site) {
+    for kind in Kind::all(&site.cache) {
+        if let Kind::Official = kind {
+            continue;
+        }
+        for auth in [scram(), Auth::ScramSha1] {
+            site.server.prepare_auth(auth).expect("the server has both");
+            for path in PATHS {
+                both_log_in(&kind, &site.visit(path, auth), &format!("{auth} over {path}"));
+            }
+        }
+    }
+}
+
+fn both_log_in(kind: &Kind, visit: &Visit, what: &str) {
+    let mut oracle = kind.connect(visit).unwrap_or_else(|failure| panic!("{what}: {failure:?}"));
+    let status = doc! { "connectionStatus": 1 };
+    let expected = oracle.command(&status);
+    assert!(expected.is_ok(), "{what}: {expected:?}");
+    for visit in with_each_library(visit) {
+        let mut ours = Ours::connect(&visit).unwrap_or_else(|failure| panic!("ours, {what}: {failure:?}"));
+        assert_eq!(ours.command(&status), expected, "{what}");
+    }
+    let wrong = [
+        Visit { password: b"wrong".to_vec(), ..visit.clone() },
+        Visit { user: "nobody".to_owned(), ..visit.clone() },
+    ];
+    for wrong in wrong {
+        let (ours, oracle) = (refusal(Ours::connect(&wrong)), refusal(kind.connect(&wrong)));
+        assert_eq!(ours, oracle, "{}, {what}", wrong.user);
+        assert_eq!((ours.0.as_str(), ours.1.as_str()), ("18", "AuthenticationFailed"), "{what}");
+    }
+}
+
+/// Code, name and words.
+fn refusal<T>(outcome: Result<T, Failure>) -> (String, String, String) {
+    match outcome {
+        Ok(_) => panic!("nobody should have been let in"),
+        Err(Failure::Refused(refusal)) => (refusal.code, refusal.state, refusal.message),
+        Err(Failure::Broken(reason)) => panic!("a refusal that is none of the server's: {reason}"),
+    }
+}
+
+/// `FerretDB` 1.24 says that a login is done one message after its proof, to a client that would spare that message
+/// (`skipEmptyExchange`), too. pymongo and ours then send it; the official driver 3.9 gives up. Where this fails, it no
+/// longer does, and should log in wherever pymongo does.
+pub(super) fn the_official_drivers_scram(site: &mut Site) {
+    for auth in [scram(), Auth::ScramSha1] {
+        site.server.prepare_auth(auth).expect("the server has both");
+        let visit = site.visit(Path::Plain, auth);
+        let Err(Failure::Broken(reason)) = Kind::Official.connect(&visit) else {
+            panic!("{auth}: the official driver logs in, or the server refuses it");
+        };
+        assert!(reason.contains("expected SCRAM authentication to have completed"), "{auth}: {reason}");
+        let ours = Ours::connect(&visit).unwrap_or_else(|failure| panic!("ours, {auth}: {failure:?}"));
+        drop(ours);
+    }
+    let mut ours = Ours::connect(&site.visit(Path::Plain, scram())).expect("ours logs in");
+    assert!(ours.find(&Find::all("nothing")).is_ok_and(|found| found.is_empty()));
+}

@@ -1,0 +1,133 @@
+//! Our own machines on a channel, asked for documents: with every type that BSON has, which text in JSON has not.
+
+use bson::Document;
+use ciphertoll_net::blocking::Client;
+use ciphertoll_net::{Channel, Connected, ContextSource, Dialer, Error, Progress, Readiness, Transport};
+use ciphertoll_wire::mongodb::bson::{Document as OurDocument, to_json};
+use ciphertoll_wire::mongodb::command::encode_get_more;
+use ciphertoll_wire::mongodb::message::write_command;
+use ciphertoll_wire::mongodb::{self, COMMAND_REQUEST_ID, Documents, DocumentsReader};
+use ciphertoll_wire::session;
+
+use super::convert;
+use super::oracle::{Failure, Find, Outcome};
+use crate::answer::{Answer, Refusal};
+use crate::ours;
+use crate::site::Visit;
+
+/// Above the largest result of any case.
+const LIMIT_BYTES: usize = 64 << 20;
+
+/// A connection of ours.
+pub(super) struct Ours {
+    channel: Channel,
+    database: String,
+    /// Answers to `getMore` so far.
+    pub(super) batches: usize,
+}
+
+/// A document as ours has read it.
+pub(super) struct Read {
+    /// As it came.
+    pub(super) bytes: Vec<u8>,
+    /// As our reader takes it apart.
+    pub(super) document: Document,
+    /// As ours shows it to people.
+    pub(super) json: serde_json::Value,
+}
+
+impl Ours {
+    pub(super) fn connect(visit: &Visit) -> Outcome<Self> {
+        let tls = visit.tls.as_ref().map(|tls| ContextSource::Shared(ours::context(tls)));
+        let (address, login) = (visit.address.clone(), ours::login(visit));
+        let dialer = Dialer { address, login, tls, transport: Transport::Blocking };
+        let mut connecting = dialer.dial(None).map_err(failure)?;
+        loop {
+            match connecting.advance(Readiness::Readable).map_err(failure)? {
+                Progress::Pending(pending) => connecting = pending,
+                Progress::Done(Connected { channel, .. }) => {
+                    return Ok(Self { channel, database: visit.database.clone(), batches: 0 });
+                }
+            }
+        }
+    }
+
+    /// The answer to a command that has no cursor.
+    pub(super) fn command(&mut self, command: &Document) -> Answer<Document> {
+        let database = self.database.clone();
+        let sent = write_command(self.channel.output(), COMMAND_REQUEST_ID, |out| {
+            convert::put(out, command);
+            out.string("$db", &database);
+        });
+        sent.expect("it can be written");
+        let mut answer = self.answer()?;
+        let bytes = answer.documents.pop().expect("an answer is a document");
+        Ok(convert::document(OurDocument::new(&bytes).expect("it was checked")))
+    }
+
+    pub(super) fn insert(&mut self, collection: &str, documents: &[Document]) -> Answer<()> {
+        let documents: Vec<Document> = documents.to_vec();
+        self.command(&bson::doc! { "insert": collection, "documents": documents }).map(|_| ())
+    }
+
+    /// All documents, however many batches they come in.
+    pub(super) fn find(&mut self, find: &Find) -> Answer<Vec<Read>> {
+        let database = self.database.clone();
+        let sent = write_command(self.channel.output(), COMMAND_REQUEST_ID, |out| {
+            convert::put(out, &find.command());
+            out.string("$db", &database);
+        });
+        sent.expect("it can be written");
+        let mut answer = self.answer()?;
+        let mut read: Vec<Read> = answer.documents.into_iter().map(Read::of).collect();
+        while let Some(cursor) = answer.cursor {
+            let batch = Some(find.batch_documents);
+            encode_get_more(self.channel.output(), COMMAND_REQUEST_ID, &database, &cursor, batch)
+                .expect("it can be written");
+            answer = self.answer()?;
+            self.batches += 1;
+            read.extend(answer.documents.into_iter().map(Read::of));
+        }
+        Ok(read)
+    }
+
+    fn answer(&mut self) -> Answer<Documents> {
+        let mut reader = DocumentsReader::new(COMMAND_REQUEST_ID, LIMIT_BYTES);
+        loop {
+            match self.channel.read_response(Readiness::Readable, |input| reader.step(input)) {
+                Ok(None) => {}
+                Ok(Some(documents)) => return Ok(documents),
+                Err(error) => match failure(error) {
+                    Failure::Refused(refusal) => return Err(refusal),
+                    Failure::Broken(reason) => panic!("our client failed by itself: {reason}"),
+                },
+            }
+        }
+    }
+}
+
+impl Read {
+    fn of(bytes: Vec<u8>) -> Self {
+        let ours = OurDocument::new(&bytes).expect("it was checked");
+        let json = serde_json::from_str(&to_json(ours).expect("it was checked")).expect("ours is JSON");
+        let document = convert::document(ours);
+        Self { bytes, document, json }
+    }
+}
+
+/// The rows of the blocking client's, which takes JSON and gives JSON.
+pub(super) fn rows(visit: &Visit, command: &str) -> Answer<Vec<serde_json::Value>> {
+    let mut client: Client = ours::client(visit)?;
+    let rows = ours::query(&mut client, command)?;
+    let text = |row: Vec<Option<Vec<u8>>>| row.into_iter().flatten().next().expect("a row is a document");
+    Ok(rows.into_iter().map(|row| serde_json::from_slice(&text(row)).expect("ours is JSON")).collect())
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Protocol(session::Error::MongoDb(mongodb::Error::Server { code, code_name, message })) => {
+            Failure::Refused(Refusal { code: code.to_string(), state: code_name, message })
+        }
+        other => Failure::Broken(other.to_string()),
+    }
+}
