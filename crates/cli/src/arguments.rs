@@ -250,7 +250,8 @@ pub(crate) struct FactorArguments {
     /// nothing in between: what is measured where a path is a VPN), +jitter=2ms, +loss=1%, +rate=100mbit
     #[arg(long, value_name = "LINK", value_delimiter = ',')]
     pub(crate) link: Option<Vec<Link>>,
-    /// none
+    /// What encrypts a private server's files: none, native (MariaDB, MySQL: tables, logs and temporary files by the
+    /// server itself), gocryptfs (any server: an encrypting file system under all of them)
     #[arg(long, value_name = "LAYER", value_delimiter = ',')]
     pub(crate) at_rest: Option<Vec<AtRest>>,
     /// connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only,

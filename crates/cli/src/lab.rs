@@ -151,6 +151,9 @@ fn told(event: &Event) -> Option<String> {
         | Event::ProxyTried { path, version, elapsed_ms, .. } => {
             Some(format!("{path} by {version}: up in {:.2} s", *elapsed_ms as f64 * 1e-3))
         }
+        Event::AtRestProven { server, at_rest, files, files_with_marker, .. } => Some(format!(
+            "{server}, at-rest {at_rest}: what was written is in {files_with_marker} of its {files} files"
+        )),
         _ => None,
     }
 }

@@ -446,7 +446,7 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
     let client = (Metric::CpuUsPerOpClient, load.client_cpu_ns);
     let Measured { tunnel, proxy, .. } = measured;
     let set_up_ns = tunnel.as_ref().map(|used| used.set_up_ns).or(proxy.as_ref().map(|used| used.set_up_ns));
-    let middle = set_up_ns.map(|_| (Metric::CpuUsPerOpMiddle, measured.middle_cpu_ns));
+    let middle = [(Metric::CpuUsPerOpMiddle, measured.middle_cpu_ns)];
     metrics.extend(set_up_ns.map(|set_up_ns| (Metric::SetUpNs, set_up_ns as f64)));
     metrics.extend(measured.middle_rss_peak_bytes.map(|bytes| (Metric::RssBytesMiddle, bytes as f64)));
     for (metric, used_ns) in here.into_iter().chain(total).chain([client]).chain(middle) {

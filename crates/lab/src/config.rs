@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{Clients, Engine, Strength};
 
+use crate::at_rest::{self, Native};
 use crate::exec::Provisions;
 use crate::find::Build;
 use crate::lab::Lab;
@@ -37,6 +38,10 @@ pub(crate) struct Config<'a> {
     pub(crate) openssl: Option<&'a Path>,
     /// Whether it takes TLS versions that are forbidden today.
     pub(crate) strength: Strength,
+    /// Where it may put files that it needs for a moment only.
+    pub(crate) temporary: &'a Path,
+    /// What it encrypts its own files with, where it does.
+    pub(crate) native: Option<Native<'a>>,
 }
 
 /// Who can reach a server by TCP.
@@ -191,7 +196,9 @@ impl Config<'_> {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{name}=\"{value}\"");
         }
-        for (name, value) in own.into_iter().chain(self.mysql_family_options()) {
+        let at_rest =
+            self.native.map(|native| at_rest::options(self.build.engine, native)).unwrap_or_default();
+        for (name, value) in own.into_iter().chain(at_rest).chain(self.mysql_family_options()) {
             if self.is_set(name) {
                 continue;
             }
@@ -252,7 +259,7 @@ impl Config<'_> {
         let path = |path: &Path| Some(path.display().to_string());
         let mut options = vec![
             ("datadir", path(self.data)),
-            ("tmpdir", path(self.run)),
+            ("tmpdir", path(self.temporary)),
             ("socket", path(&self.socket())),
             ("pid-file", path(&self.run.join("pid"))),
             ("skip-name-resolve", None),
@@ -316,7 +323,8 @@ mod tests {
         let network = Network::Tcp { listen, ports, tls, client_ca, terms, settings };
         let (data, run, access) = (Path::new("/data"), Path::new("/run"), Some(Path::new("/access/file")));
         let (openssl, strength) = (None, Strength::Default);
-        ask(&Config { build: &build, data, run, network, access, openssl, strength })
+        let (temporary, native) = (run, None);
+        ask(&Config { build: &build, data, run, network, access, openssl, strength, temporary, native })
     }
 
     #[test]

@@ -203,6 +203,12 @@ pub enum Error {
         /// A sentence that names the server and says why not.
         reason: String,
     },
+    /// This server cannot encrypt its files like that; others may.
+    #[error("{0}")]
+    AtRestUnavailable(String),
+    /// Files are not encrypted that should be.
+    #[error("{0}")]
+    NotEncrypted(String),
     /// A server at a URL cannot be reached, or does not let us in.
     #[error("{name} cannot be logged in to: {reason}")]
     Unreachable {
@@ -288,6 +294,7 @@ impl Error {
             Self::ServerMissing { .. }
             | Self::Program { .. }
             | Self::AuthUnavailable { .. }
+            | Self::AtRestUnavailable(_)
             | Self::ProgramMissing { .. }
             | Self::TunnelUnavailable { .. }
             | Self::TlsUnavailable(_) => ExitCode::NothingRan,
@@ -298,6 +305,7 @@ impl Error {
             | Self::NoCounter(_)
             | Self::Miscounted { .. }
             | Self::NotReloaded { .. }
+            | Self::NotEncrypted(_)
             | Self::Unreachable { .. }
             | Self::TakesNoDocuments { .. }
             | Self::Unverified { .. } => ExitCode::ServerRefused,

@@ -66,6 +66,17 @@ pub(crate) fn take_directory(path: &Path) -> Result<(), Error> {
     lchown(path, Some(uid), Some(gid)).context("take over", path)
 }
 
+/// Has `to` be a copy of `from` that is ours, whatever was there before.
+pub(crate) fn replace_directory(from: &Path, to: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).context("remove", to);
+        }
+        _ => {}
+    }
+    copy_directory(from, to, RunAs::Ourselves)
+}
+
 /// Reads every file of a directory once, so that the system has it in memory. What is no file is passed by: another user
 /// may write there.
 pub(crate) fn read_directory(path: &Path) -> Result<(), Error> {
@@ -94,7 +105,8 @@ fn copy_file(from: &Path, to: &Path, owner: RunAs) -> Result<(), Error> {
     give_file(&target, to, owner)
 }
 
-fn give(path: &Path, owner: RunAs) -> Result<(), Error> {
+/// Gives a file or a directory, not what is in it, to `owner`.
+pub(crate) fn give(path: &Path, owner: RunAs) -> Result<(), Error> {
     match owner.other() {
         Some(ServerUser { uid, gid }) => lchown(path, Some(uid), Some(gid)).context("hand over", path),
         None => Ok(()),

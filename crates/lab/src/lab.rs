@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::Namespace;
+use ciphertoll_model::{AtRest, Namespace};
 use ciphertoll_record::{Scratch, scratch_root};
 
 use crate::certificates::Authorities;
@@ -13,7 +13,7 @@ use crate::loading::Watcher;
 use crate::process::Surroundings;
 use crate::server::{Server, Start};
 use crate::tables::Tables;
-use crate::template::{self, Template};
+use crate::template::{self, Content, Template};
 use crate::user::RunAs;
 
 /// What all servers of a run share.
@@ -56,8 +56,21 @@ impl Lab {
         progress: &mut dyn FnMut(&str),
         stop: &dyn Fn() -> bool,
     ) -> Result<Template, Error> {
+        self.template_at_rest(build, tables, AtRest::None, progress, stop)
+    }
+
+    /// The same for servers whose files are encrypted as `at_rest` says.
+    pub fn template_at_rest(
+        &self,
+        build: &Build,
+        tables: &Tables,
+        at_rest: AtRest,
+        progress: &mut dyn FnMut(&str),
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Template, Error> {
         let mut watcher = Watcher { progress, stop };
-        template::prepare(&self.surroundings(), &self.cache, build, tables, &mut watcher)
+        let content = Content { tables: *tables, at_rest };
+        template::prepare(&self.surroundings(), &self.cache, build, content, &mut watcher)
     }
 
     /// Starts a server; it is ready when this returns. To be called on the main thread.

@@ -5,6 +5,7 @@
 //! way of [`spawn`], every effect is in the scratch directory's ledger first.
 
 pub mod accounting;
+mod at_rest;
 pub mod certificates;
 mod cgroup;
 mod config;
@@ -46,6 +47,7 @@ pub mod tunnel;
 pub mod user;
 
 pub use accounting::{CpuClock, CpuMeter, MemoryPeak, Sample, SampleDifference};
+pub use at_rest::Proof;
 pub use certificates::{Authority, Certificate};
 pub use credentials::{Credentials, ServerCertificate};
 pub use documents::Loaded;

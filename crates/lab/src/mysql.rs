@@ -73,7 +73,7 @@ pub(crate) fn install_arguments(build: &Build, data: &Path, run: &Path) -> Vec<S
 /// The statements that make the first accounts, to be run before the first login.
 pub(crate) fn account_statements(password: &Secret) -> Result<String, Error> {
     // The last is for its certificate to be read again.
-    Ok(first_accounts(&by_caching_sha2(password)?, "RELOAD, CREATE USER, CONNECTION_ADMIN"))
+    Ok(first_accounts(&by_caching_sha2(password)?, "RELOAD, PROCESS, CREATE USER, CONNECTION_ADMIN"))
 }
 
 /// There is no password in it, only what the server stores of one.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use ciphertoll_model::{ClientIdentity, Strength};
+use ciphertoll_model::{AtRest, ClientIdentity, Strength};
 use ciphertoll_wire::Secret;
 
 use crate::certificates::{Authorities, Authority};
@@ -25,6 +25,16 @@ pub(crate) const CURRENT: &str = "current";
 pub(crate) struct Place {
     pub(crate) root: PathBuf,
     pub(crate) data: PathBuf,
+    /// What of the data really lies on the disk: the same, unless something is in between.
+    pub(crate) stored: PathBuf,
+    /// Where a file system is mounted that `data` is in, if one is.
+    pub(crate) clear: PathBuf,
+    /// What that and `stored` are in then.
+    pub(crate) gate: PathBuf,
+    /// For what the server needs for a moment only; as safe as its data are.
+    pub(crate) temporary: PathBuf,
+    /// For what it encrypts its own files with.
+    pub(crate) keys: PathBuf,
     pub(crate) run: PathBuf,
     pub(crate) tls: PathBuf,
     pub(crate) password: PathBuf,
@@ -32,12 +42,25 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn make(lab: &Lab, name: &str) -> Result<Self, Error> {
+    pub(crate) fn make(lab: &Lab, name: &str, at_rest: AtRest) -> Result<Self, Error> {
         let mode = if lab.run_as == RunAs::Ourselves { PRIVATE_DIRECTORY } else { PASS_THROUGH };
         let root = lab.scratch.make_directory(name, mode)?;
+        let (run, gate) = (root.join("run"), root.join("gate"));
+        let clear = gate.join("clear");
+        let [data, stored, temporary] = match at_rest {
+            AtRest::None | AtRest::AsIs | AtRest::Native => {
+                [root.join("data"), root.join("data"), run.clone()]
+            }
+            AtRest::Gocryptfs => [clear.join("data"), gate.join("cipher"), clear.join("temporary")],
+        };
         let place = Self {
-            data: root.join("data"),
-            run: root.join("run"),
+            data,
+            stored,
+            clear,
+            gate,
+            temporary,
+            keys: root.join("keys"),
+            run,
             tls: root.join("tls"),
             password: root.join("password"),
             no_password: root.join("no-password"),

@@ -3,6 +3,8 @@
 
 mod arrivals;
 mod loading;
+mod resting;
+mod settings;
 mod starting;
 
 use std::collections::BTreeMap;
@@ -12,13 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ciphertoll_model::{
-    Auth, ClientIdentity, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, QueryLanguage, ServerKey,
-    Settings, Strength, TlsPath, TlsVersion,
+    AtRest, Auth, ClientIdentity, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, QueryLanguage,
+    ServerKey, Settings, Strength, TlsPath, TlsVersion,
 };
 use ciphertoll_record::{Ended, Scratch};
 use ciphertoll_wire::Secret;
 
 use crate::accounting::CpuMeter;
+use crate::at_rest::Layer;
 use crate::certificates::Authorities;
 use crate::config::{CA_FILE, Listen, Ports, socket_path};
 use crate::control::Control;
@@ -77,6 +80,9 @@ pub struct Account {
 /// A running server. Ended, and its files removed, when dropped, in this order.
 pub struct Server {
     process: ServerProcess,
+    /// What its files lie in, where that is mounted.
+    layer: Option<Layer>,
+    at_rest: AtRest,
     engine: Engine,
     /// Of the build: `10.11.19`.
     release: String,
@@ -147,9 +153,9 @@ impl Server {
     /// As [`Lab::start`], with those of `settings` that are for this engine. Whether each took effect is in
     /// [`Self::unmet_settings`]; a server that does not start with them is [`Error::Died`], with its log.
     pub fn start_with(lab: &Lab, start: &Start<'_>, settings: &Settings) -> Result<Self, Error> {
-        let place = Place::make(lab, start.name)?;
+        let place = Place::make(lab, start.name, start.template.at_rest)?;
         let engine = start.build.engine;
-        files::copy_directory(&start.template.path, &place.data, lab.run_as)?;
+        let layer = resting::lay(lab, start, &place)?;
         place.write_authorities(&lab.authorities)?;
         let installed = ServerCertificate::from(start.key);
         place.write_certificate(&lab.authorities.servers, installed, lab.run_as)?;
@@ -183,6 +189,8 @@ impl Server {
         };
         let mut server = Self {
             process,
+            layer,
+            at_rest: start.template.at_rest,
             engine,
             release: start.build.version.clone(),
             tables: start.template.tables,
@@ -203,36 +211,6 @@ impl Server {
         server.unmet_settings = server.compare_settings(&settings)?;
         server.prepare_auth(Auth::default_of(engine))?;
         Ok(server)
-    }
-
-    /// A sentence for each setting that was asked for and did not take effect.
-    pub fn unmet_settings(&self) -> &[String] {
-        &self.unmet_settings
-    }
-
-    fn compare_settings(&self, asked: &BTreeMap<String, String>) -> Result<Vec<String>, Error> {
-        if asked.is_empty() {
-            return Ok(Vec::new());
-        }
-        let unmet = match self.engine {
-            Engine::MariaDb => mariadb::unmet_settings(&self.control, asked)?,
-            Engine::MySql => mysql::unmet_settings(&self.control, asked)?,
-            Engine::Postgres => postgres::unmet_settings(&self.control, asked)?,
-            // Nothing of them can be set.
-            Engine::MongoDb | Engine::FerretDb => Vec::new(),
-        };
-        let sentence = |Unmet { name, value }: Unmet| {
-            let setting = format!("{}.{name}", self.engine);
-            match value {
-                Some(value) => format!(
-                    "{setting}={} did not take effect: {} has {value:?}",
-                    asked.get(&name).map_or("", String::as_str),
-                    self.name()
-                ),
-                None => format!("{setting} took no effect: {} has no such variable", self.name()),
-            }
-        };
-        Ok(unmet.into_iter().map(sentence).collect())
     }
 
     /// The account whose clients show this; it is there once [`Self::prepare_auth`] has made it.
@@ -452,6 +430,9 @@ impl Server {
     /// Ends the server in an orderly way if it lets itself, and removes its files.
     pub fn stop(mut self) -> Result<Ended, Error> {
         let ended = self.process.stop()?;
+        if let Some(layer) = &mut self.layer {
+            layer.unmount()?;
+        }
         self.place.remove()?;
         Ok(ended)
     }
@@ -465,7 +446,7 @@ impl Server {
     pub fn check_alive(&mut self) -> Result<(), Error> {
         match self.process.child.ended() {
             Some(status) => Err(self.process.child.died(status)),
-            None => Ok(()),
+            None => self.check_layer(),
         }
     }
 
@@ -475,7 +456,7 @@ impl Server {
         const DYING: std::time::Duration = std::time::Duration::from_millis(500);
         match self.process.child.wait(DYING)? {
             Some(status) => Err(self.process.child.died(status)),
-            None => Ok(()),
+            None => self.check_layer(),
         }
     }
 

@@ -11,13 +11,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ciphertoll_model::{Engine, ServerLevel, Strength};
+use ciphertoll_model::{AtRest, Engine, ServerLevel, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
 use sha1::{Digest, Sha1};
 
+use crate::at_rest::{self, Native};
 use crate::config::{Config, Network};
 use crate::control::{self, Control};
 use crate::documents;
@@ -46,6 +47,18 @@ pub struct Template {
     pub path: PathBuf,
     /// Its tables.
     pub tables: Tables,
+    /// What encrypts the files of servers on it.
+    pub at_rest: AtRest,
+    /// The keys that its pages are encrypted with, where a server did that itself. They are beside it and protect
+    /// nothing: its rows are nobody's.
+    pub keys: Option<PathBuf>,
+}
+
+/// What is to be in a template.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content {
+    pub(crate) tables: Tables,
+    pub(crate) at_rest: AtRest,
 }
 
 /// Where templates are kept: `/var/cache/ciphertoll` for root, else `$XDG_CACHE_HOME/ciphertoll` or
@@ -70,20 +83,36 @@ pub(crate) fn prepare(
     surroundings: &Surroundings<'_>,
     cache: &Path,
     build: &Build,
-    tables: &Tables,
+    content: Content,
     watcher: &mut Watcher<'_>,
 ) -> Result<Template, Error> {
+    let Content { tables, at_rest } = content;
+    let plugins = plugins(build, at_rest)?;
     make_cache(cache)?;
-    let template = Template { path: cache.join(key(build, tables)?), tables: *tables };
+    let path = cache.join(key(build, content)?);
+    let keys = plugins.as_ref().map(|_| beside(&path, ".keys"));
+    let template = Template { path, tables, at_rest, keys };
     if template.path.is_dir() {
         return Ok(template);
     }
     let _lock = lock(&beside(&template.path, ".lock"), watcher.progress)?;
     if !template.path.is_dir() {
-        let data = construct(surroundings, build, tables, watcher)?;
-        admit(&data, &template.path)?;
+        let made = construct(surroundings, build, &tables, plugins.as_deref(), watcher)?;
+        // The data come last: where they are, the template is whole.
+        if let Some((from, to)) = made.keys.as_ref().zip(template.keys.as_ref()) {
+            files::replace_directory(from, to)?;
+        }
+        admit(&made.data, &template.path)?;
     }
     Ok(template)
+}
+
+/// Where the plugins are that a server needs to encrypt its own files; none where it does not.
+fn plugins(build: &Build, at_rest: AtRest) -> Result<Option<PathBuf>, Error> {
+    match at_rest {
+        AtRest::None | AtRest::AsIs | AtRest::Gocryptfs => Ok(None),
+        AtRest::Native => at_rest::find_plugins(build).map(Some),
+    }
 }
 
 /// Only we may write to the cache: a server would run on whatever data lie there.
@@ -104,14 +133,20 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Everything a template depends on: engine, version, the very build, our format, the tables.
-fn key(build: &Build, tables: &Tables) -> Result<String, Error> {
+/// Everything a template depends on: engine, version, the very build, our format, the tables, and who encrypts its pages.
+fn key(build: &Build, content: Content) -> Result<String, Error> {
+    let at_rest = match content.at_rest {
+        // What lies under a server's files does not change them.
+        AtRest::None | AtRest::AsIs | AtRest::Gocryptfs => "",
+        AtRest::Native => "-encrypted",
+    };
     let program = &build.server_program;
     let metadata = fs::metadata(program).context("look at", program)?;
     let identity = format!("{FORMAT} {} {}.{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec());
     let digest = Sha1::digest(identity.as_bytes());
     let short = hex(&digest[..6]);
-    Ok(format!("{}-{}-{}-{short}", build.engine.label(), build.version, tables.key()))
+    let tables = content.tables.key();
+    Ok(format!("{}-{}-{tables}{at_rest}-{short}", build.engine.label(), build.version))
 }
 
 /// One build at a time; a second run waits and then finds the template made.
@@ -135,13 +170,20 @@ pub(crate) fn lock(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Flock<
         .context("lock", path)
 }
 
-/// Makes the data directory in the scratch directory; returns where it is.
+/// A data directory in the scratch directory, and its keys.
+struct Made {
+    data: PathBuf,
+    keys: Option<PathBuf>,
+}
+
+/// Makes the data directory in the scratch directory; encrypted by the server itself, where there are plugins for that.
 fn construct(
     surroundings: &Surroundings<'_>,
     build: &Build,
     tables: &Tables,
+    plugins: Option<&Path>,
     watcher: &mut Watcher<'_>,
-) -> Result<PathBuf, Error> {
+) -> Result<Made, Error> {
     let name =
         ServerLevel { version: Some(build.version.clone()), ..ServerLevel::of(build.engine) }.short_name();
     let place =
@@ -158,7 +200,14 @@ fn construct(
     watcher.go_on()?;
     watcher.say(&format!("{name}: loading {tables}"));
     let (network, strength) = (Network::SocketOnly, Strength::Default);
-    let config = Config { build, data: &data, run: &run, network, access: None, openssl: None, strength };
+    let keys = plugins.map(|_| place.join("keys"));
+    if let Some(keys) = &keys {
+        at_rest::make_keys(build.engine, keys, surroundings.run_as)?;
+    }
+    let native = keys.as_deref().zip(plugins).map(|(keys, plugins)| Native { keys, plugins, fresh: true });
+    let (access, openssl, temporary) = (None, None, &run);
+    let config =
+        Config { build, data: &data, run: &run, temporary, network, access, openssl, strength, native };
     let control = match build.engine {
         Engine::MariaDb | Engine::MySql => Control::mysql(&config.socket(), "root", Secret::new(Vec::new())),
         Engine::Postgres => Control::postgres(&config.socket(), CONTROL_ROLE, "postgres"),
@@ -173,6 +222,9 @@ fn construct(
             create_schema(&mut client)?;
             control::execute(&mut client, "enter the schema", &format!("USE {}", rows::SCHEMA))?;
             load_mysql_family(&mut client, &name, tables, watcher)?;
+            if native.is_some() {
+                at_rest::wait_until_encrypted(&mut client, build.engine)?;
+            }
             drop_accounts(&mut client)?;
         }
         Engine::Postgres => {
@@ -195,7 +247,7 @@ fn construct(
         }
     }
     server.stop()?;
-    Ok(data)
+    Ok(Made { data, keys })
 }
 
 /// Others make it when they are started.

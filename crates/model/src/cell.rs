@@ -107,7 +107,7 @@ impl Cell {
 
     /// What only a server at a URL has.
     fn impossible_here(&self) -> Option<String> {
-        let Treatment { auth, path, link, driver, .. } = &self.treatment;
+        let Treatment { server, auth, path, link, driver, at_rest, .. } = &self.treatment;
         let made = matches!(link, Link::Made(_));
         let reason = if *auth == Auth::AsAsked {
             "a private server asks for what it is told to: say which"
@@ -120,7 +120,7 @@ impl Cell {
         } else if made && *driver != Driver::Native {
             "other people's clients are not led over a made link yet"
         } else {
-            return None;
+            return at_rest.impossible(server.engine);
         };
         Some(reason.to_owned())
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Arm, CellId, Skipped};
 use crate::environment::Environment;
-use crate::factor::{LinkShape, Path};
+use crate::factor::{AtRest, LinkShape, Path};
 use crate::metric::Metric;
 use crate::primitive::{KeyExchangeTime, SignatureTime};
 use crate::trial::{Leg, LegCount};
@@ -115,6 +115,21 @@ pub enum Event {
         leg: Leg,
         /// How long it took from its start until a client had got through it to the server.
         elapsed_ms: u64,
+    },
+    /// What was written into a server's table was looked for in its files, before the first block and wherever it was
+    /// started afresh.
+    AtRestProven {
+        /// Its name in the plan.
+        server: String,
+        /// What its files lie under: [`AtRest::None`], too, where another level is compared with that, so that it is seen
+        /// that the search finds what is there.
+        at_rest: AtRest,
+        /// Files that were read from beginning to end.
+        files: u64,
+        /// How much that was.
+        bytes: u64,
+        /// Those that had it in them, in the clear.
+        files_with_marker: u64,
     },
     /// What a baseline can do in a closed loop, which paces in percent refer to.
     CapacityFound {
@@ -287,6 +302,12 @@ pub enum VoidReason {
     /// The proxy was not what it should have been.
     #[error("the proxy: {message}")]
     Proxy {
+        /// How not.
+        message: String,
+    },
+    /// Files were not encrypted as the level says.
+    #[error("at rest: {message}")]
+    AtRest {
         /// How not.
         message: String,
     },

@@ -1,6 +1,7 @@
 //! What will be done: every trial of every block in its random order, before the first one starts.
 //! Pure data; what the run resolves later (calibration, the decision to stop) are events.
 
+mod also;
 mod comparisons;
 
 use std::fmt;
@@ -11,10 +12,11 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
+use self::also::{also_of, only_at_rest_differs};
 use crate::cell::{Arm, Cell, Skipped, Treatment};
 use crate::duration::Span;
 use crate::factor::{
-    Auth, ConnectionUse, Ctx, Driver, Factor, Pace, Path, QueryLanguage, ServerLevel, TlsVersion,
+    AtRest, Auth, ConnectionUse, Ctx, Driver, Factor, Pace, Path, QueryLanguage, ServerLevel, TlsVersion,
 };
 use crate::settings::Settings;
 use crate::spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
@@ -128,6 +130,8 @@ pub enum Baseline {
     Ctx(Ctx),
     /// A driver.
     Driver(Driver),
+    /// A layer under the files.
+    AtRest(AtRest),
 }
 
 /// Cells that are compared with one another: equal in every factor but the baseline's.
@@ -331,6 +335,7 @@ impl Baseline {
             Self::Auth(_) => Factor::Auth,
             Self::Ctx(_) => Factor::Ctx,
             Self::Driver(_) => Factor::Driver,
+            Self::AtRest(_) => Factor::AtRest,
         }
     }
 
@@ -343,6 +348,7 @@ impl Baseline {
             "auth" => level.parse().map(Self::Auth).map_err(unusable),
             "ctx" => level.parse().map(Self::Ctx).map_err(unusable),
             "driver" => level.parse().map(Self::Driver).map_err(unusable),
+            "at-rest" => level.parse().map(Self::AtRest).map_err(unusable),
             _ => Err(SpecError::Baseline(text.to_owned())),
         }
     }
@@ -357,6 +363,7 @@ impl Baseline {
             Self::Auth(auth) => cell.treatment.auth == *auth,
             Self::Ctx(ctx) => cell.treatment.ctx == Some(*ctx),
             Self::Driver(driver) => cell.treatment.driver == *driver,
+            Self::AtRest(at_rest) => cell.treatment.at_rest == *at_rest,
         }
     }
 
@@ -369,6 +376,7 @@ impl Baseline {
             Self::Auth(auth) => counterpart.treatment.auth = *auth,
             Self::Ctx(ctx) => counterpart.treatment.ctx = cell.treatment.ctx.map(|_| *ctx),
             Self::Driver(driver) => counterpart.treatment.driver = driver.clone(),
+            Self::AtRest(at_rest) => counterpart.treatment.at_rest = *at_rest,
         }
         counterpart.normalised()
     }
@@ -382,6 +390,7 @@ impl fmt::Display for Baseline {
             Self::Auth(auth) => write!(formatter, "auth={auth}"),
             Self::Ctx(ctx) => write!(formatter, "ctx={ctx}"),
             Self::Driver(driver) => write!(formatter, "driver={driver}"),
+            Self::AtRest(at_rest) => write!(formatter, "at-rest={at_rest}"),
         }
     }
 }
@@ -490,10 +499,12 @@ fn treatments(grid: &Grid, server: &ServerLevel) -> Vec<Treatment> {
     treatments
 }
 
-/// The level asked for; else plain, if it is measured at all; else the first path.
+/// The level asked for; else no encryption at rest, where only that is compared; else plain, if it is measured at all;
+/// else the first path.
 fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
     let baseline = match &spec.baseline {
         Some(text) => Baseline::parse(text)?,
+        None if only_at_rest_differs(cells) => Baseline::AtRest(AtRest::None),
         None if cells.iter().any(|cell| cell.treatment.path == Path::Plain) => Baseline::Path(Path::Plain),
         None => Baseline::Path(cells.first().ok_or(SpecError::NoGrid)?.treatment.path),
     };
@@ -502,37 +513,6 @@ fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
     } else {
         Err(SpecError::BaselineNotMeasured(baseline.to_string()))
     }
-}
-
-/// Where paths are compared, and some server is logged in to in several ways, these are compared, too;
-/// else drivers, where there are several.
-fn also_of(baseline: &Baseline, cells: &[Cell]) -> Option<Baseline> {
-    let Baseline::Path(_) = baseline else { return None };
-    also_auth(cells).or_else(|| also_driver(cells))
-}
-
-fn also_driver(cells: &[Cell]) -> Option<Baseline> {
-    let mut drivers = cells.iter().map(|cell| &cell.treatment.driver);
-    let first = drivers.next()?;
-    let several = drivers.any(|driver| driver != first);
-    several.then(|| Baseline::Driver(drivers_native_or(first, cells)))
-}
-
-fn drivers_native_or(first: &Driver, cells: &[Cell]) -> Driver {
-    let native = cells.iter().any(|cell| cell.treatment.driver == Driver::Native);
-    if native { Driver::Native } else { first.clone() }
-}
-
-fn also_auth(cells: &[Cell]) -> Option<Baseline> {
-    let differs = |cell: &&Cell| {
-        let server = &cell.treatment.server;
-        cells
-            .iter()
-            .any(|other| other.treatment.server == *server && other.treatment.auth != cell.treatment.auth)
-    };
-    let mut auths = cells.iter().filter(differs).map(|cell| cell.treatment.auth);
-    let first = auths.next()?;
-    Some(Baseline::Auth(if auths.any(|auth| auth == Auth::Trust) { Auth::Trust } else { first }))
 }
 
 /// Groups cells by the cell they are compared with. A cell whose counterpart is not measured is a

@@ -230,7 +230,9 @@ pub enum SpecError {
         reason: String,
     },
     /// The baseline is not `FACTOR=LEVEL`, or its factor cannot be one.
-    #[error("baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver")]
+    #[error(
+        "baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver, at-rest"
+    )]
     Baseline(String),
     /// The baseline's factor is known, its level is not.
     #[error("baseline: {0}")]

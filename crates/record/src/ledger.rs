@@ -36,6 +36,11 @@ pub enum Effect {
         /// The program.
         program: PathBuf,
     },
+    /// A file system is about to be mounted.
+    Mount {
+        /// Where.
+        path: PathBuf,
+    },
     /// A directory is about to be made; it goes with all its contents.
     Directory {
         /// Where.
@@ -123,11 +128,12 @@ fn boot_id() -> Result<String, Error> {
 mod tests {
     use super::*;
 
-    fn effects() -> [Effect; 3] {
+    fn effects() -> [Effect; 4] {
         let program = PathBuf::from("/usr/sbin/mariadbd");
         let identity = ProcessIdentity { pid: 7, start_time_ticks: 42 };
         [
             Effect::Directory { path: "/var/tmp/x".into() },
+            Effect::Mount { path: "/var/tmp/x/clear".into() },
             Effect::ProcessIntended { what: "MariaDB".into(), program: program.clone() },
             Effect::Process { identity, what: "MariaDB".into(), program },
         ]
@@ -156,7 +162,7 @@ mod tests {
         }
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, &text[..text.len() - 5]).unwrap();
-        assert_eq!(Contents::read(&path).unwrap().effects, effects()[..2]);
+        assert_eq!(Contents::read(&path).unwrap().effects, effects()[..3]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod disk;
 pub mod error;
 pub mod ledger;
+pub mod mount;
 pub mod process;
 pub mod read;
 pub mod run_dir;
@@ -11,6 +12,7 @@ pub mod scratch;
 
 pub use error::Error;
 pub use ledger::{Effect, Ledger};
+pub use mount::{is_mounted, unmount};
 pub use process::{Ended, ProcessIdentity};
 pub use read::{Record, Tail, resolve};
 pub use run_dir::{DEFAULT_RUNS, RunDirectory};

@@ -108,6 +108,7 @@ fn durability(event: &Event) -> Durability {
         | Event::LinkMade { .. }
         | Event::TunnelTried { .. }
         | Event::ProxyTried { .. }
+        | Event::AtRestProven { .. }
         | Event::Preparing { .. }
         | Event::ServerReady { .. }
         | Event::CellSkipped { .. }

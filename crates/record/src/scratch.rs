@@ -17,6 +17,7 @@ use nix::unistd::geteuid;
 use crate::disk;
 use crate::error::{Context, Error};
 use crate::ledger::{Boot, Contents, Effect, Ledger};
+use crate::mount;
 use crate::process::{Ended, ProcessIdentity};
 
 /// Others may pass through, as servers run under another user, but not look around.
@@ -167,6 +168,8 @@ fn clear(path: &Path, report: &mut SweepReport) -> Result<(), Error> {
                 report.processes_killed += usize::from(end(*identity)? != Ended::AlreadyGone);
             }
             Effect::Process { .. } | Effect::ProcessIntended { .. } => {}
+            // Its process is among those that were ended before: it was started later.
+            Effect::Mount { path } => mount::unmount(path)?,
             Effect::Directory { path } => remove(path)?,
         }
     }

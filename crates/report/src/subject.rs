@@ -1,9 +1,9 @@
 //! Who a sentence is about: "A TLS 1.3 connect (P-256 certificate)", and "a plain one".
 
 use ciphertoll_model::{
-    Cell, ClientCertificate, ConnectionUse, Ctx, Factor, OpenVpnCipher, Path, PoolMode, Proxy, ProxyFront,
-    Resumption, ServerKey, SshSession, SshTunnel, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel,
-    Workload,
+    AtRest, Cell, ClientCertificate, ConnectionUse, Ctx, Factor, OpenVpnCipher, Path, PoolMode, Proxy,
+    ProxyFront, Resumption, ServerKey, SshSession, SshTunnel, TlsLibrary, TlsPath, TlsStart, TlsVersion,
+    Tunnel, Workload,
 };
 
 use crate::names;
@@ -158,6 +158,7 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
         match factor {
             Factor::Server | Factor::Path | Factor::Workload | Factor::Clients | Factor::Pace => {}
             Factor::Ctx => details.extend(cell.treatment.ctx.map(|ctx| context(ctx).to_owned())),
+            Factor::AtRest => details.push(at_rest(cell.treatment.at_rest)),
             other => {
                 details.extend(names::level(cell, *other).map(|level| format!("{} {level}", other.label())));
             }
@@ -249,6 +250,13 @@ pub(crate) fn certificate(key: ServerKey) -> &'static str {
         ServerKey::Rsa2048 => "RSA-2048 certificate",
         ServerKey::Rsa3072 => "RSA-3072 certificate",
         ServerKey::Rsa4096 => "RSA-4096 certificate",
+    }
+}
+
+fn at_rest(level: AtRest) -> String {
+    match level {
+        AtRest::None => "no encryption at rest".to_owned(),
+        AtRest::AsIs | AtRest::Native | AtRest::Gocryptfs => format!("at rest: {level}"),
     }
 }
 

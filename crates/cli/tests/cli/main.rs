@@ -1,6 +1,7 @@
 //! The program from outside: what it answers to wrong input, a run from end to end on a real server, and
 //! what it leaves behind when something is killed, full or broken.
 
+mod at_rest;
 mod doctor;
 mod documents;
 mod end_to_end;

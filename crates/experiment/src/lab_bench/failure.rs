@@ -14,6 +14,9 @@ pub(super) enum NotStarted {
     /// It runs, but not as it was asked to.
     #[error("{0}")]
     Settings(String),
+    /// It runs, but its files are not what they should be.
+    #[error("{0}")]
+    AtRest(String),
 }
 
 impl NotStarted {
@@ -25,7 +28,7 @@ impl NotStarted {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Lab(error) => error.exit_code(),
-            Self::Settings(_) => ExitCode::ServerRefused,
+            Self::Settings(_) | Self::AtRest(_) => ExitCode::ServerRefused,
         }
     }
 }
@@ -55,6 +58,11 @@ pub(super) fn control_failed(server: &mut Server, error: ciphertoll_lab::Error) 
         Err(died) => server_died(&died),
         Ok(()) => fatal(error),
     }
+}
+
+/// Voids a trial whose server's files were not encrypted as its level says.
+pub(super) fn not_encrypted(error: &ciphertoll_lab::Error) -> TrialError {
+    TrialError::Void(VoidReason::AtRest { message: error.to_string() })
 }
 
 pub(super) fn server_died(died: &ciphertoll_lab::Error) -> TrialError {

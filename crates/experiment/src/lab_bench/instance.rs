@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_lab::{Apart, Lab, Server, Start, Tables, Template};
+use ciphertoll_lab::{Apart, Lab, Proof, Server, Start, Tables, Template};
 use ciphertoll_model::{
-    Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,
-    TrialSpec, Work, ycsb,
+    AtRest, Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,
+    Treatment, TrialSpec, Work, ycsb,
 };
 
 use super::failure::{NotStarted, control_failed};
@@ -41,8 +41,19 @@ pub(super) struct Ground<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     level: ServerLevel,
+    at_rest: AtRest,
     tables: Tables,
     strength: Strength,
+    proof: Wish,
+}
+
+/// Whether it is to be seen that what is written can, or cannot, be read in the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// Files are compared.
+    ToBeSeen,
+    /// Nobody says anything of files.
+    None,
 }
 
 impl Wanted {
@@ -50,11 +61,14 @@ impl Wanted {
     /// different sizes, one for each.
     pub(super) fn all(plan: &Plan) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
+        let in_the_clear = |cell: &Cell| matches!(cell.treatment.at_rest, AtRest::None | AtRest::AsIs);
+        let proof = if plan.cells.iter().all(in_the_clear) { Wish::None } else { Wish::ToBeSeen };
         for cell in plan.cells.iter().filter(|cell| cell.treatment.server.url.is_none()) {
             let Cell { treatment, workload, scale, .. } = cell;
             let level = &treatment.server;
             let dataset = workload.dataset(level.engine);
-            let of_level = |wanted: &&mut Self| wanted.level == *level;
+            let at_rest = treatment.at_rest;
+            let of_level = |wanted: &&mut Self| wanted.level == *level && wanted.at_rest == at_rest;
             let merged = all.iter_mut().filter(of_level).find_map(|wanted| {
                 let tables = wanted.tables.merged_with(dataset, *scale)?;
                 wanted.tables = tables;
@@ -64,7 +78,8 @@ impl Wanted {
             if merged.is_none() {
                 let tables = Tables::default().merged_with(dataset, *scale);
                 let strength = strength_for(Strength::Default, cell);
-                all.push(Self { level: level.clone(), tables: tables.unwrap_or_default(), strength });
+                let (level, tables) = (level.clone(), tables.unwrap_or_default());
+                all.push(Self { level, at_rest, tables, strength, proof });
             }
         }
         all
@@ -73,7 +88,8 @@ impl Wanted {
     /// Whether `cell` can be measured on it.
     pub(super) fn serves(&self, cell: &Cell) -> bool {
         let dataset = cell.workload.dataset(self.level.engine);
-        self.level == cell.treatment.server && self.tables.satisfies(dataset, cell.scale)
+        let Treatment { server, at_rest, .. } = &cell.treatment;
+        (&self.level, self.at_rest) == (server, *at_rest) && self.tables.satisfies(dataset, cell.scale)
     }
 
     /// Says of each of its cells that it is not measured, and why.
@@ -81,6 +97,26 @@ impl Wanted {
         for cell in plan.cells.iter().filter(|cell| self.serves(cell)) {
             skip(cell, reason, emit);
         }
+    }
+}
+
+impl Wanted {
+    /// Fails where its files can be read and should not be, or the other way round: then it is the search that fails.
+    fn prove(&self, server: &Server, emit: &mut Emit<'_>) -> Result<(), NotStarted> {
+        if self.proof == Wish::None {
+            return Ok(());
+        }
+        let proof = server.prove_at_rest()?;
+        let Proof { files, bytes, files_with_marker } = proof;
+        let (server, at_rest) = (self.level.short_name(), self.at_rest);
+        if proof.is_encrypted() != (at_rest != AtRest::None) {
+            return Err(NotStarted::AtRest(format!(
+                "at-rest {at_rest}: what was written into {server} was found in the clear in {files_with_marker} of its \
+                 {files} files"
+            )));
+        }
+        emit(Event::AtRestProven { server, at_rest, files, bytes, files_with_marker });
+        Ok(())
     }
 }
 
@@ -92,11 +128,12 @@ impl Instance {
         emit: &mut Emit<'_>,
     ) -> Result<Self, NotStarted> {
         let began = Instant::now();
-        let Wanted { level, tables, strength } = &wanted;
+        let Wanted { level, at_rest, tables, strength, .. } = &wanted;
         let build = ciphertoll_lab::find(level)?;
-        let template = ground.lab.template(
+        let template = ground.lab.template_at_rest(
             &build,
             tables,
+            *at_rest,
             &mut |what| emit(Event::Preparing { what: what.to_owned() }),
             &|| ground.interrupt.ending().is_some(),
         )?;
@@ -118,6 +155,7 @@ impl Instance {
         };
         let server = started(ground.lab, &start, ground.settings)?;
         emit(ready(level, &server, began));
+        wanted.prove(&server, emit)?;
         let settings = ground.settings.clone();
         Ok(Self { wanted, name, log, processors, build, template, settings, inserted: Vec::new(), server })
     }
@@ -139,6 +177,7 @@ impl Instance {
         };
         let server = started(lab, &start, &settings)?;
         emit(ready(&wanted.level, &server, began));
+        wanted.prove(&server, emit)?;
         Ok(Self { wanted, name, log, processors, build, template, settings, inserted: Vec::new(), server })
     }
 

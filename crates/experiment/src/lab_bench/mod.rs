@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ciphertoll_lab::{Apart, Lab, Passwords, processors_apart};
+use ciphertoll_lab::{Apart, Lab, Passwords, Server, processors_apart};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
     Arm, Cell, Endpoint, Environment, Event, Link, LinkKind, Path, Pin, Plan, TrialSpec, VoidReason,
@@ -23,7 +23,9 @@ use ciphertoll_model::{
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use self::drivers::Drivers;
-use self::failure::{NotStarted, bench_error, control_failed, fatal, internal, load_failed, server_died};
+use self::failure::{
+    NotStarted, bench_error, control_failed, fatal, internal, load_failed, not_encrypted, server_died,
+};
 use self::instance::{Ground, Instance, Wanted};
 use self::links::Links;
 use self::observe::{Between, Clocks, observe};
@@ -378,7 +380,9 @@ impl LabBench {
 
     /// The server's and those of what is between it and the clients.
     fn clocks(&mut self, cell: &Cell) -> Result<Clocks, TrialError> {
-        let between = self.tunnels.cpu_meters().into_iter().chain(self.proxies.cpu_meter()).collect();
+        let layer = self.instance(cell)?.server.layer_cpu_meter();
+        let between =
+            self.tunnels.cpu_meters().into_iter().chain(self.proxies.cpu_meter()).chain(layer).collect();
         let memory = self.proxies.memory_pid();
         Ok(Clocks::of(&self.instance(cell)?.server).with_middle(between, memory))
     }
@@ -411,6 +415,10 @@ impl LabBench {
             .as_ref()
             .map(|apart| ProcessorsApart { client: apart.client.len(), server: apart.server.len() });
         let server = &mut self.instance(request.cell)?.server;
+        // What is wrong with its files may be why anything else is.
+        if !matches!(measured, Err(TrialError::Interrupted)) {
+            check_files(server)?;
+        }
         let survived = match &measured {
             Ok(measured) if measured.load.errors.is_empty() => server.check_alive(),
             Err(TrialError::Interrupted) => return measured,
@@ -435,6 +443,16 @@ impl LabBench {
                 Ok(measured)
             }
         }
+    }
+}
+
+/// Voids a trial whose server's files are not encrypted as its level says. A server that has died says so elsewhere.
+fn check_files(server: &mut Server) -> Result<(), TrialError> {
+    match server.check_at_rest() {
+        Err(error) if server.layer_has_ended() || matches!(error, ciphertoll_lab::Error::NotEncrypted(_)) => {
+            Err(not_encrypted(&error))
+        }
+        Err(_) | Ok(()) => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ use ciphertoll_record::Scratch;
 use ciphertoll_wire::Secret;
 
 use super::{Start, Terms};
+use crate::at_rest::{self, Native};
 use crate::config::{CLIENT_CA_FILE, Config, Listen, Network, Ports};
 use crate::control::Control;
 use crate::error::{Context, Error};
@@ -29,6 +30,8 @@ pub(super) struct Recipe {
     pub(super) terms: Terms,
     openssl: Option<PathBuf>,
     strength: Strength,
+    /// Where the plugins are that it encrypts its own files with, where it does.
+    plugins: Option<PathBuf>,
     listen: Listen,
     log: PathBuf,
     run_as: RunAs,
@@ -51,6 +54,7 @@ impl Recipe {
             terms: Terms::default(),
             openssl: place.write_openssl(start.strength, lab.run_as)?,
             strength: start.strength,
+            plugins: start.template.keys.as_ref().map(|_| at_rest::find_plugins(start.build)).transpose()?,
             listen: Listen::of(lab),
             log: start.log.clone(),
             run_as: lab.run_as,
@@ -147,6 +151,12 @@ impl Recipe {
             openssl: self.openssl.as_deref(),
             strength: self.strength,
             access,
+            temporary: &place.temporary,
+            native: self.plugins.as_deref().map(|plugins| Native {
+                keys: &place.keys,
+                plugins,
+                fresh: false,
+            }),
         }
     }
 

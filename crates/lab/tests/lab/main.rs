@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
 mod accounts;
+mod at_rest;
 mod capture;
 mod common;
 mod datasets;

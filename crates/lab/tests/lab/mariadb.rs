@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, Template, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
+use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
@@ -301,10 +301,9 @@ fn a_server_that_cannot_start_says_why_at_once() {
     let Some(fixture) = Fixture::new() else { return };
     let path = fixture.place.path().join("empty");
     fs::create_dir(&path).unwrap();
+    let template = Template { path, tables: Tables::default(), at_rest: AtRest::None, keys: None };
     let began = Instant::now();
-    let Err(error) = fixture.start_on(&Template { path, tables: Tables::default() }, None) else {
-        panic!("a server without tables started")
-    };
+    let Err(error) = fixture.start_on(&template, None) else { panic!("a server without tables started") };
     assert!(matches!(error, Error::Died { .. }), "{error}");
     assert!(error.to_string().contains("[ERROR]"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(30));

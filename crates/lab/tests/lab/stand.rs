@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ciphertoll_lab::{Account, Build, Error, Lab, Server, Start, Tables, Template, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
+use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_wire::session::Login;
@@ -63,6 +63,27 @@ impl Stand {
     pub(crate) fn start(&self, tables: &Tables, processors: Option<Vec<u16>>) -> Result<Server, Error> {
         let template = self.lab.template(&self.build, tables, &mut |_| {}, &|| false)?;
         self.lab.start(&Start { processors, ..self.plain_start(&template) })
+    }
+
+    /// With its files encrypted like this, and with these settings; where this machine cannot do it, a printed reason.
+    pub(crate) fn start_at_rest(
+        &self,
+        tables: &Tables,
+        at_rest: AtRest,
+        settings: &[&str],
+    ) -> Option<Server> {
+        let mut asked = Settings::default();
+        asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
+        let template = self.lab.template_at_rest(&self.build, tables, at_rest, &mut |_| {}, &|| false);
+        let server =
+            template.and_then(|template| Server::start_with(&self.lab, &self.plain_start(&template), &asked));
+        match server {
+            Err(error @ (Error::AtRestUnavailable(_) | Error::ProgramMissing { .. })) => {
+                skipped(&error.to_string());
+                None
+            }
+            started => Some(started.expect("a server")),
+        }
     }
 
     /// With these settings, or with the weak keys that are taken.

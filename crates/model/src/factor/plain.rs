@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Factor, LevelError, as_number, as_text, match_name};
+use super::{Engine, Factor, LevelError, as_number, as_text, match_name};
 
 /// A closed set of names: `ALL`, `label()`, printing, parsing and serialisation as the label.
 macro_rules! named_levels {
@@ -57,8 +57,37 @@ named_levels! {
     AtRest of AtRest {
         /// Nothing.
         None = "none",
+        /// The server itself, before a page, a log or a temporary file goes to the system.
+        Native = "native",
+        /// An encrypting file system in user space under all its files; the system's memory of them is in the clear.
+        Gocryptfs = "gocryptfs",
         /// Whatever a server at a URL has.
         AsIs = "as-is",
+    }
+}
+
+impl AtRest {
+    /// Why no server of `engine` can have its files encrypted like this, if so. What depends on its version and its
+    /// plugins, only the server knows.
+    pub fn impossible(self, engine: Engine) -> Option<String> {
+        let name = engine.display_name();
+        match (self, engine) {
+            (Self::Native, Engine::Postgres) => Some(format!(
+                "{name} as it comes encrypts none of its files itself; what does it under any server: at-rest={}",
+                Self::Gocryptfs
+            )),
+            (Self::Native, Engine::MongoDb) => Some(format!(
+                "{name} encrypts its files in its Enterprise edition only: at-rest={}",
+                Self::Gocryptfs
+            )),
+            (Self::Native, Engine::FerretDb) => {
+                Some(format!("{name} encrypts none of its files itself: at-rest={}", Self::Gocryptfs))
+            }
+            (Self::AsIs, _) => {
+                Some("a private server's files are as they are told to be: say how".to_owned())
+            }
+            (Self::None | Self::Gocryptfs, _) | (Self::Native, Engine::MariaDb | Engine::MySql) => None,
+        }
     }
 }
 

@@ -97,11 +97,11 @@ fn that_is_none() {
     let table = [
         (
             "plain",
-            "baseline \"plain\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver",
+            "baseline \"plain\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver, at-rest",
         ),
         (
             "link=local",
-            "baseline \"link=local\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver",
+            "baseline \"link=local\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver, at-rest",
         ),
         ("auth=nativ", "baseline: unknown auth \"nativ\"; did you mean \"native\"?"),
         ("path=plian", "baseline: unknown path \"plian\"; did you mean \"plain\"?"),

@@ -98,6 +98,7 @@ fn void_reason() -> impl Strategy<Value = VoidReason> {
         number().prop_map(|percent| VoidReason::PortsExhausted { percent }),
         any::<String>().prop_map(|message| VoidReason::Link { message }),
         any::<String>().prop_map(|message| VoidReason::Proxy { message }),
+        any::<String>().prop_map(|message| VoidReason::AtRest { message }),
         Just(VoidReason::NoOperations),
     ]
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, CellId, CryptoInstruction, Ending, Environment, Event, Flag, KeyExchangeTime, Leg, LegCount,
+    Arm, AtRest, CellId, CryptoInstruction, Ending, Environment, Event, Flag, KeyExchangeTime, Leg, LegCount,
     LinkKind, LookDecision, Metric, Observation, SCHEMA_VERSION, SignatureTime, Skipped, Stamped, VoidReason,
 };
 
@@ -205,6 +205,16 @@ fn proxies() -> Vec<Event> {
     ]
 }
 
+/// Added when files were encrypted.
+fn at_rest() -> Vec<Event> {
+    let (server, at_rest) = ("mariadb".to_owned(), AtRest::Native);
+    let reason = VoidReason::AtRest { message: "sbtest/sbtest1 is not encrypted".to_owned() };
+    vec![
+        Event::AtRestProven { server, at_rest, files: 214, bytes: 118_000_000, files_with_marker: 0 },
+        Event::TrialVoided { block: 1, cell: cell(), arm: Arm::Main, attempt: 1, reason },
+    ]
+}
+
 /// Added when links were made.
 fn link_made() -> Event {
     Event::LinkMade {
@@ -226,6 +236,7 @@ fn written() -> Vec<Stamped> {
         added(),
         vec![primitives(), link_made(), tunnel_tried()],
         proxies(),
+        at_rest(),
     ]
     .concat();
     (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| Stamped { at_unix_ms, event }).collect()
@@ -253,6 +264,7 @@ fn kind(event: &Event) -> usize {
         Event::LinkMade { .. } => 16,
         Event::TunnelTried { .. } => 17,
         Event::ProxyTried { .. } => 18,
+        Event::AtRestProven { .. } => 19,
     }
 }
 
@@ -263,7 +275,7 @@ fn lines_of_version_1_are_read() {
     let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (0..=18).collect::<Vec<_>>());
+    assert_eq!(kinds, (0..=19).collect::<Vec<_>>());
 }
 
 /// A line that changes needs another version and a file of its own; this one stays.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
 
+mod at_rest;
 mod baselines;
 mod events;
 mod golden;

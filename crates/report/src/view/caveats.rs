@@ -7,7 +7,7 @@ use ciphertoll_model::{
 };
 use ciphertoll_stats::CellAnalysis;
 
-use super::{Section, Statement, StratumView, Tone, capital, clean, documents};
+use super::{Section, Statement, StratumView, Tone, at_rest, capital, clean, documents};
 use crate::number::{effect, is_certain, percent, plural, significant};
 use crate::{RunReport, names, sentence};
 
@@ -35,6 +35,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     let mut told = BTreeSet::new();
     let cells = strata.iter().flat_map(|stratum| stratum.cells().map(move |cell| (stratum, cell)));
     let cells: Vec<_> = cells.filter(|(_, cell)| told.insert(&cell.id.0)).collect();
+    trust.extend(at_rest::statements(report));
     trust.extend(documents::statements(report));
     trust.extend(allowed_steal(report));
     trust.extend(cells.iter().filter_map(|(stratum, cell)| voided(stratum, cell)));

@@ -1,6 +1,7 @@
 //! The view model: everything a report says, as strings and tones, before anything is laid out.
 
 pub(crate) mod advice;
+mod at_rest;
 pub(crate) mod caveats;
 pub(crate) mod connect_cost;
 mod documents;

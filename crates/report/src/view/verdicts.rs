@@ -22,6 +22,9 @@ pub(crate) fn title(report: &RunReport<'_>) -> String {
         Baseline::Driver(driver) => {
             format!("What the driver changes here: {servers}, compared with {driver}")
         }
+        Baseline::AtRest(at_rest) => {
+            format!("What encryption at rest costs here: {servers}, compared with at-rest {at_rest}")
+        }
     }
 }
 
