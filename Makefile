@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages build on one another and measure time: never side by side.
 .NOTPARALLEL:
-.PHONY: help run setup test test-full bench bench-links bench-pools bench-documents truth compare-truth deny peers
+.PHONY: help run setup test test-full bench bench-links bench-pools bench-documents truth compare-truth deny peers tde-proof bench-tde
 
 # rustup's default place, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -71,6 +71,14 @@ bench-documents: ## measure loading and find-one on FerretDB beside pymongo and 
 	@scripts/build-go-ycsb $(TARGET)/go-ycsb
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@PATH="$(abspath $(TARGET))/go-ycsb:$$PATH" $(TARGET)/release/ciphertoll-documents $(ARGS)
+
+bench-tde: ## measure what a page pays on its way between a server and the operating system
+	@scripts/setup bench
+	@$(CARGO) run --release --locked -p ciphertoll-tde --example crossing
+
+tde-proof: ## prove page encryption on the PostgreSQL of this machine
+	@scripts/setup test
+	@$(CARGO) test --locked -p ciphertoll-tde -p ciphertoll-tde-preload $(ARGS)
 
 truth: ## check known answers: the null experiment and the injected delay
 	@scripts/setup bench

@@ -15,6 +15,8 @@ use clap::builder::styling::Styles;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::tde::TdeArguments;
+
 /// What does encryption cost your database, and how do you make it cost nothing?
 #[derive(Debug, Parser)]
 #[command(name = "ciphertoll", version, arg_required_else_help = true, styles = Styles::plain(),
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Servers(ServersArguments),
     /// Find out what this machine can do, and how to make it do the rest
     Doctor(DoctorArguments),
+    /// Encrypt a PostgreSQL's pages: keys, and programs that get them
+    Tde(TdeArguments),
     /// Print the JSON Schema of `--json`
     Schema,
     /// Print a shell's completions

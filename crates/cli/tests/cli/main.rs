@@ -17,6 +17,7 @@ mod resumed;
 mod servers;
 mod settings;
 mod support;
+mod tde;
 mod tls_levels;
 mod tunnels;
 mod url;

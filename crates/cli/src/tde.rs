@@ -1,0 +1,289 @@
+//! `tde`: keys of encrypted PostgreSQL clusters, and programs that get them.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Seek, Write};
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command as Program;
+
+use ciphertoll_model::ExitCode;
+use ciphertoll_tde::{Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, Strength};
+use clap::{Args, Subcommand, ValueEnum};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use crate::failure::Failure;
+use crate::print_document;
+
+const LIBRARY: &str = "libciphertoll_tde_preload.so";
+
+const EXAMPLES: &str = "\
+Examples:
+  ciphertoll tde keygen kek
+  ciphertoll tde init -D data --key-file kek
+  ciphertoll tde exec -D data --key-file kek -- initdb -D data --data-checksums
+  ciphertoll tde exec -D data --key-command 'pass show kek' -- pg_ctl -D data -l log start
+  ciphertoll tde rotate -D data --key-file kek --new-key-file kek-2";
+
+/// The arguments of `tde`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TdeArguments {
+    #[command(subcommand)]
+    command: TdeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TdeCommand {
+    /// Make a key-encryption key, in a new file that only its owner can read
+    Keygen {
+        /// The file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Make the key file of a cluster that is yet to be made
+    Init {
+        #[command(flatten)]
+        cluster: ClusterArguments,
+        #[command(flatten)]
+        key: KeyArguments,
+        /// How long the keys are
+        #[arg(long, value_enum, default_value_t = CipherArgument::Aes256)]
+        cipher: CipherArgument,
+    },
+    /// Say whether a cluster is encrypted, and how
+    Status {
+        #[command(flatten)]
+        cluster: ClusterArguments,
+    },
+    /// Wrap a cluster's keys by another key-encryption key; its files stay as they are
+    Rotate {
+        #[command(flatten)]
+        cluster: ClusterArguments,
+        #[command(flatten)]
+        key: KeyArguments,
+        /// The file with the new key-encryption key
+        #[arg(long, value_name = "FILE")]
+        new_key_file: PathBuf,
+    },
+    /// Run a program of PostgreSQL on an encrypted cluster
+    Exec {
+        #[command(flatten)]
+        cluster: ClusterArguments,
+        #[command(flatten)]
+        key: KeyArguments,
+        /// The library to preload, if it is not beside this program
+        #[arg(long, value_name = "FILE")]
+        library: Option<PathBuf>,
+        /// The program and its arguments
+        #[arg(last = true, required = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
+}
+
+/// Which cluster.
+#[derive(Args, Debug)]
+struct ClusterArguments {
+    /// The data directory
+    #[arg(short = 'D', long, value_name = "DIR")]
+    data: PathBuf,
+    /// The key file, if it is not beside the data directory
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+}
+
+/// Where the key-encryption key is told.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct KeyArguments {
+    /// The file with the key-encryption key, readable by its owner alone
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// A command of the shell that prints the key-encryption key
+    #[arg(long, value_name = "COMMAND")]
+    key_command: Option<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CipherArgument {
+    #[value(name = "aes-128-xts")]
+    Aes128,
+    #[value(name = "aes-256-xts")]
+    Aes256,
+}
+
+pub(crate) fn tde(arguments: &TdeArguments) -> Result<ExitCode, Failure> {
+    match &arguments.command {
+        TdeCommand::Keygen { file } => keygen(file),
+        TdeCommand::Init { cluster, key, cipher } => init(cluster, key, *cipher),
+        TdeCommand::Status { cluster } => status(cluster),
+        TdeCommand::Rotate { cluster, key, new_key_file } => rotate(cluster, key, new_key_file),
+        TdeCommand::Exec { cluster, key, library, command } => {
+            exec(cluster, key, library.as_deref(), command)
+        }
+    }
+}
+
+impl ClusterArguments {
+    fn data(&self) -> Result<PathBuf, Failure> {
+        std::path::absolute(&self.data).map_err(|error| host(&self.data, &error))
+    }
+
+    fn keys(&self) -> Result<PathBuf, Failure> {
+        match &self.keys {
+            Some(path) => std::path::absolute(path).map_err(|error| host(path, &error)),
+            None => self.data().map(|data| KeyFile::path_beside(&data)),
+        }
+    }
+}
+
+impl KeyArguments {
+    fn read(&self) -> Result<Kek, Failure> {
+        let source = match (&self.key_file, &self.key_command) {
+            (Some(path), _) => KekSource::File(path.clone()),
+            (None, Some(command)) => KekSource::Command(command.clone()),
+            (None, None) => return Err(Failure::usage("no key-encryption key: --key-file or --key-command")),
+        };
+        source.read().map_err(|error| refused(&error))
+    }
+}
+
+fn host(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(ExitCode::HostResource, format!("{}: {error}", path.display()))
+}
+
+fn refused(error: &KeyError) -> Failure {
+    let code = match error {
+        KeyError::Io { .. } => ExitCode::HostResource,
+        KeyError::OpenSsl(_) => ExitCode::Internal,
+        _ => ExitCode::Usage,
+    };
+    Failure::new(code, error.to_string())
+}
+
+fn keygen(path: &Path) -> Result<ExitCode, Failure> {
+    let kek = Kek::generate().map_err(|error| refused(&error))?;
+    // One that is there may be the only way to somebody's data.
+    let mut file = File::create_new(path).map_err(|error| host(path, &error))?;
+    let written = file
+        .set_permissions(Permissions::from_mode(0o600))
+        .and_then(|()| file.write_all(kek.text().as_bytes()))
+        .and_then(|()| file.sync_all());
+    written.map_err(|error| host(path, &error))?;
+    print_document(&format!(
+        "{} holds a new key-encryption key; keep a copy of it apart from data and backups",
+        path.display()
+    ))
+}
+
+fn init(cluster: &ClusterArguments, key: &KeyArguments, cipher: CipherArgument) -> Result<ExitCode, Failure> {
+    let data = cluster.data()?;
+    // What is written already is in clear, and no key makes it otherwise.
+    if fs::read_dir(&data).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Failure::usage(format!(
+            "{} is not empty; keys are made before the cluster is",
+            data.display()
+        )));
+    }
+    let strength = match cipher {
+        CipherArgument::Aes128 => Strength::Aes128,
+        CipherArgument::Aes256 => Strength::Aes256,
+    };
+    let path = cluster.keys()?;
+    let file = KeyFile::create(strength, &key.read()?).map_err(|error| refused(&error))?;
+    file.store(&path, Replace::Never).map_err(|error| refused(&error))?;
+    print_document(&format!(
+        "{} is the key file of {}; keep a copy of it with every backup",
+        path.display(),
+        data.display()
+    ))
+}
+
+fn status(cluster: &ClusterArguments) -> Result<ExitCode, Failure> {
+    let (data, path) = (cluster.data()?, cluster.keys()?);
+    let keys = KeyFile::load(&path);
+    let map = data.join("global/pg_filenode.map");
+    let mut magic = [0; MAP_MAGIC.len()];
+    let held = match File::open(&map).and_then(|mut file| file.read_exact(&mut magic)) {
+        Ok(()) if magic == MAP_MAGIC => "a cluster that is not encrypted",
+        Ok(()) => "an encrypted cluster",
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "no cluster yet",
+        Err(error) => return Err(host(&map, &error)),
+    };
+    let keys = match &keys {
+        Ok(keys) => format!("{}, rotation {}", keys.strength().label(), keys.generation()),
+        Err(KeyError::Missing(_)) => "missing".to_owned(),
+        Err(error) => return Err(refused(error)),
+    };
+    print_document(&format!("{}: {held}\n{}: {keys}", data.display(), path.display()))
+}
+
+fn rotate(cluster: &ClusterArguments, key: &KeyArguments, new: &Path) -> Result<ExitCode, Failure> {
+    let path = cluster.keys()?;
+    let file = KeyFile::load(&path).map_err(|error| refused(&error))?;
+    let old = key.read()?;
+    let new_key = KekSource::File(new.to_owned()).read().map_err(|error| refused(&error))?;
+    let rotated = file.rotated(&old, &new_key).map_err(|error| refused(&error))?;
+    rotated.store(&path, Replace::Atomically).map_err(|error| refused(&error))?;
+    print_document(&format!(
+        "{} is wrapped by the key in {}, and by no other; rotation {}",
+        path.display(),
+        new.display(),
+        rotated.generation()
+    ))
+}
+
+/// Becomes the program.
+fn exec(
+    cluster: &ClusterArguments,
+    key: &KeyArguments,
+    library: Option<&Path>,
+    command: &[OsString],
+) -> Result<ExitCode, Failure> {
+    let library = library.map_or_else(beside, |path| Ok(path.to_owned()))?;
+    let library = fs::canonicalize(&library).map_err(|error| host(&library, &error))?;
+    let kek = key.read()?;
+    // Said here, where it is one line, and not by a server in its log.
+    let path = cluster.keys()?;
+    KeyFile::load(&path).and_then(|file| file.unwrap(&kek)).map_err(|error| refused(&error))?;
+    let descriptor = told(&kek)
+        .map_err(|error| Failure::new(ExitCode::HostResource, format!("a file in memory: {error}")))?;
+    let Some((name, arguments)) = command.split_first() else {
+        return Err(Failure::usage("no command to run"));
+    };
+    let mut preload = library.into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let mut program = Program::new(name);
+    program.args(arguments).env("LD_PRELOAD", preload);
+    program.env("CIPHERTOLL_TDE_DATA", cluster.data()?).env("CIPHERTOLL_TDE_KEYS", path);
+    program.env("CIPHERTOLL_TDE_KEK_FD", descriptor.to_string());
+    program.env_remove("CIPHERTOLL_TDE_KEK_FILE").env_remove("CIPHERTOLL_TDE_KEK_COMMAND");
+    let error = program.exec();
+    Err(Failure::new(ExitCode::HostResource, format!("{}: {error}", name.display())))
+}
+
+/// A file that is nowhere but in memory, and that the program inherits.
+fn told(kek: &Kek) -> std::io::Result<i32> {
+    let mut file = File::from(memfd_create("ciphertoll-tde", MFdFlags::empty())?);
+    file.write_all(kek.text().as_bytes())?;
+    file.rewind()?;
+    Ok(file.into_raw_fd())
+}
+
+fn beside() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe().map_err(|error| host(Path::new("this program"), &error))?;
+    let library = program.with_file_name(LIBRARY);
+    if !library.exists() {
+        let message = format!(
+            "{} is missing: `cargo build -p ciphertoll-tde-preload` makes it, --library names another",
+            library.display()
+        );
+        return Err(Failure::new(ExitCode::HostResource, message));
+    }
+    Ok(library)
+}

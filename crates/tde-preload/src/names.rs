@@ -1,0 +1,115 @@
+//! Entry points that name files: what would be read with another key under its new name may not have it.
+
+#![expect(unsafe_code, reason = "entry points of the C library have names, and take addresses")]
+
+use std::ffi::CStr;
+
+use ciphertoll_tde::{Errno, Place, Rename};
+use libc::{c_char, c_int, c_long, c_uint};
+
+use crate::descriptors::place_of;
+use crate::process::{guard, has_begun, with_state};
+use crate::raw::{self, Descriptor, address, arguments};
+
+/// Whether a file may have another name.
+///
+/// # Safety
+/// Both paths must be null or strings of C.
+unsafe fn may_become(from: (c_int, *const c_char), to: (c_int, *const c_char)) -> bool {
+    if !has_begun() || from.1.is_null() || to.1.is_null() {
+        return true;
+    }
+    // SAFETY: not null, and the caller's promise.
+    let (old, new) = unsafe { (CStr::from_ptr(from.1), CStr::from_ptr(to.1)) };
+    let kept = guard(|| {
+        with_state(|state| {
+            let (old, new) = (state.cluster.below(from.0, old), state.cluster.below(to.0, new));
+            Rename::of(old.as_bytes(), new.as_bytes()) == Rename::Kept
+        })
+    });
+    let kept = kept.unwrap_or(true);
+    if !kept {
+        let (old, new) = (old.to_bytes(), new.to_bytes());
+        raw::say(&[
+            b"ciphertoll-tde: refused: ",
+            old,
+            b" may not become ",
+            new,
+            b", which has another key\n",
+        ]);
+    }
+    kept
+}
+
+fn refuse() -> c_int {
+    raw::fail(Errno(libc::EXDEV))
+}
+
+/// Defines `rename`, `link` and their kin by the call that all of them are forms of.
+macro_rules! renames {
+    ($($name:ident($($argument:ident: $kind:ty),+) => $number:ident($from:expr, $to:expr, $flags:expr);)+) => {$(
+        // SAFETY: the name is the C library's, which this library is made to stand in for.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $kind),+) -> c_int {
+            let (from, to): ((c_int, *const c_char), (c_int, *const c_char)) = ($from, $to);
+            // SAFETY: strings of C by the C library's contract.
+            if !unsafe { may_become(from, to) } {
+                return refuse();
+            }
+            let flags = c_long::from($flags);
+            let given =
+                [c_long::from(from.0), address(from.1), c_long::from(to.0), address(to.1), flags];
+            // SAFETY: the caller's arguments, and the flags that this form stands for.
+            unsafe { raw::call(libc::$number, arguments(given)) as c_int }
+        }
+    )+};
+}
+
+renames! {
+    rename(from: *const c_char, to: *const c_char)
+        => SYS_renameat2((libc::AT_FDCWD, from), (libc::AT_FDCWD, to), 0);
+    renameat(old: c_int, from: *const c_char, new: c_int, to: *const c_char)
+        => SYS_renameat2((old, from), (new, to), 0);
+    renameat2(old: c_int, from: *const c_char, new: c_int, to: *const c_char, flags: c_uint)
+        => SYS_renameat2((old, from), (new, to), flags);
+    link(from: *const c_char, to: *const c_char)
+        => SYS_linkat((libc::AT_FDCWD, from), (libc::AT_FDCWD, to), 0);
+    linkat(old: c_int, from: *const c_char, new: c_int, to: *const c_char, flags: c_int)
+        => SYS_linkat((old, from), (new, to), flags);
+}
+
+// SAFETY: the name is the C library's, which this library is made to stand in for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn truncate(path: *const c_char, size: i64) -> c_int {
+    // SAFETY: a string of C by the C library's contract.
+    let place = guard(|| unsafe { place_of(libc::AT_FDCWD, path) });
+    if place.is_encrypted() {
+        // SAFETY: as above.
+        return unsafe { truncate_encrypted(place, path, size) };
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { raw::call(libc::SYS_truncate, arguments([address(path), size])) as c_int }
+}
+
+/// # Safety
+/// `path` must be a string of C.
+unsafe fn truncate_encrypted(place: Place, path: *const c_char, size: i64) -> c_int {
+    let Ok(size) = u64::try_from(size) else { return raw::fail(Errno(libc::EINVAL)) };
+    // SAFETY: the caller's promise.
+    let descriptor = unsafe { raw::openat(libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC, 0) };
+    if descriptor < 0 {
+        return descriptor;
+    }
+    let mut opened = ciphertoll_tde::Opened::new(place);
+    let result =
+        guard(|| with_state(|state| state.engine.set_size(&mut opened, &Descriptor(descriptor), size)));
+    raw::close(descriptor);
+    result.unwrap_or(Err(Errno::IO)).map_or_else(raw::fail, |()| 0)
+}
+
+// SAFETY: the name is the C library's, which this library is made to stand in for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn truncate64(path: *const c_char, size: i64) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { truncate(path, size) }
+}

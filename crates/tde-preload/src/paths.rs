@@ -1,0 +1,120 @@
+//! Which file of the cluster a path means.
+
+use std::ffi::CStr;
+
+use ciphertoll_tde::Place;
+use libc::c_int;
+
+use crate::raw;
+
+/// The longest path.
+const MOST: usize = libc::PATH_MAX as usize;
+
+/// Where the cluster lies: as it was said, and as the kernel says it.
+pub(crate) struct Cluster {
+    said: Vec<u8>,
+    canonical: Vec<u8>,
+}
+
+/// A path without `.`, `..` and doubled slashes, from the root.
+struct Absolute {
+    bytes: [u8; MOST],
+    length: usize,
+}
+
+/// A path below the data directory; empty for all that lies elsewhere.
+pub(crate) struct Below {
+    absolute: Absolute,
+    start: usize,
+}
+
+impl Cluster {
+    /// Both paths are absolute, without slashes at their ends.
+    pub(crate) fn new(said: Vec<u8>, canonical: Vec<u8>) -> Self {
+        Self { said, canonical }
+    }
+
+    /// What a path means that was given to a call, relative to an open directory or to the working directory.
+    pub(crate) fn below(&self, directory: c_int, path: &CStr) -> Below {
+        let absolute = Absolute::of(directory, path.to_bytes());
+        let path = absolute.as_bytes();
+        let start = [&self.canonical, &self.said].into_iter().find_map(|root| {
+            let rest = path.strip_prefix(root.as_slice())?;
+            rest.starts_with(b"/").then_some(root.len() + 1)
+        });
+        let start = start.unwrap_or(absolute.length);
+        Below { absolute, start }
+    }
+}
+
+impl Below {
+    /// The path.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.absolute.as_bytes().get(self.start..).unwrap_or_default()
+    }
+
+    /// What is there.
+    pub(crate) fn place(&self) -> Place {
+        Place::of(self.as_bytes())
+    }
+}
+
+impl Absolute {
+    /// Empty, where it is too long for the kernel, too.
+    fn of(directory: c_int, path: &[u8]) -> Self {
+        let mut absolute = Self { bytes: [0; MOST], length: 0 };
+        let mut base = [0; MOST];
+        if !path.starts_with(b"/") {
+            let base = match directory {
+                libc::AT_FDCWD => raw::working_directory(&mut base),
+                other => link_to(other).and_then(|link| raw::readlink(link.as_c_str(), &mut base)),
+            };
+            absolute.extend(base.unwrap_or_default());
+        }
+        absolute.extend(path);
+        absolute
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+
+    fn extend(&mut self, path: &[u8]) {
+        for part in path.split(|&byte| byte == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => {
+                    self.length = self.as_bytes().iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+                }
+                _ => {
+                    let end = self.length + 1 + part.len();
+                    let Some(target) = self.bytes.get_mut(self.length..end) else {
+                        self.length = 0;
+                        return;
+                    };
+                    let (slash, name) = target.split_at_mut(1);
+                    slash.copy_from_slice(b"/");
+                    name.copy_from_slice(part);
+                    self.length = end;
+                }
+            }
+        }
+    }
+}
+
+/// `/proc/self/fd/N`, without allocating.
+struct LinkTo([u8; 32]);
+
+impl LinkTo {
+    fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
+fn link_to(descriptor: c_int) -> Option<LinkTo> {
+    use std::io::Write;
+    let mut text = [0; 32];
+    // Into memory: one byte is left for the NUL.
+    write!(&mut text[..31], "/proc/self/fd/{descriptor}").ok()?;
+    Some(LinkTo(text))
+}

@@ -1,0 +1,55 @@
+//! Which program this library was loaded into.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+
+/// As much of a command line as is looked at: the first arguments.
+const COMMAND_LINE_BYTES: u64 = 4096;
+
+/// What a program is to encrypted files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// The server: has the keys, and gives them to none of its children.
+    Server,
+    /// A tool that reads or writes a cluster's files itself.
+    Tool,
+    /// A tool that would damage an encrypted cluster, or write its data elsewhere in clear.
+    Unfit(&'static str),
+    /// None that has to do with a cluster's files: shells, clients, `pg_ctl`, `initdb`.
+    Other,
+}
+
+impl Program {
+    /// This one.
+    pub(crate) fn running() -> Self {
+        let Ok(path) = fs::read_link("/proc/self/exe") else { return Self::Other };
+        let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+        Self::of(name, &command_line())
+    }
+
+    fn of(name: &[u8], command_line: &[u8]) -> Self {
+        match name {
+            b"postgres" | b"postmaster" => {
+                // Asked so by initdb and pg_ctl, where there is no cluster yet: looks at none.
+                let first = command_line.split(|&byte| byte == 0).nth(1).unwrap_or_default();
+                let asks = matches!(first, b"-V" | b"--version" | b"-?" | b"--help" | b"--describe-config");
+                if asks { Self::Other } else { Self::Server }
+            }
+            b"pg_checksums" | b"pg_waldump" | b"pg_resetwal" => Self::Tool,
+            b"pg_rewind" => Self::Unfit("pg_rewind"),
+            b"pg_upgrade" => Self::Unfit("pg_upgrade"),
+            _ => Self::Other,
+        }
+    }
+}
+
+fn command_line() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Ok(file) = File::open("/proc/self/cmdline") {
+        // Less of it is as good: only the first argument matters.
+        drop(file.take(COMMAND_LINE_BYTES).read_to_end(&mut bytes));
+    }
+    bytes
+}

@@ -1,0 +1,153 @@
+//! Before `main`: a server gets its keys, or ends with a line that says why, and has written nothing.
+
+#![expect(
+    unsafe_code,
+    reason = "what runs before main stands in a section of its own, and clears the environment"
+)]
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use ciphertoll_tde::{Engine, KekSource, KeyFile, MAP_MAGIC, Opened, Place, Storage};
+use libc::c_int;
+
+use crate::paths::Cluster;
+use crate::process;
+use crate::program::Program;
+use crate::raw::{self, Descriptor};
+
+/// The data directory.
+const DATA: &str = "CIPHERTOLL_TDE_DATA";
+/// The key file, where it is not beside the data directory.
+const KEYS: &str = "CIPHERTOLL_TDE_KEYS";
+/// Where the key-encryption key is told: one of these.
+const KEK_FD: &str = "CIPHERTOLL_TDE_KEK_FD";
+const KEK_FILE: &str = "CIPHERTOLL_TDE_KEK_FILE";
+const KEK_COMMAND: &str = "CIPHERTOLL_TDE_KEK_COMMAND";
+const PRELOAD: &str = "LD_PRELOAD";
+/// What this library's file is called.
+const OUR_NAME: &[u8] = b"libciphertoll_tde_preload";
+
+/// A server that says so in its own way ends with this status, too.
+const STATUS_OF_A_REFUSAL: c_int = 1;
+
+// SAFETY: the section is an array of functions that the loader calls once, in the only thread, before `main`.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    process::guard(|| {
+        let program = Program::running();
+        if let Err(why) = prepare(program) {
+            raw::say(&[b"ciphertoll-tde: refused: ", why.as_bytes(), b"\n"]);
+            raw::exit(STATUS_OF_A_REFUSAL);
+        }
+    });
+}
+
+fn prepare(program: Program) -> Result<(), String> {
+    match program {
+        Program::Other => return Ok(()),
+        Program::Unfit(name) => return Err(format!("{name} does not work on encrypted clusters")),
+        Program::Server | Program::Tool => {}
+    }
+    let said =
+        PathBuf::from(variable(DATA).ok_or_else(|| format!("{DATA} does not say where the cluster is"))?);
+    let canonical =
+        fs::canonicalize(&said).map_err(|error| format!("{DATA}: {}: {error}", said.display()))?;
+    let said = std::path::absolute(&said).map_err(|error| format!("{DATA}: {error}"))?;
+    let said: PathBuf = said.components().collect();
+    let key_file = variable(KEYS).map_or_else(|| KeyFile::path_beside(&said), PathBuf::from);
+    let keys = KeyFile::load(&key_file).map_err(|error| error.to_string())?;
+    let source = kek_source()?;
+    let kek = source.read().map_err(|error| error.to_string())?;
+    let mut engine =
+        Engine::new(keys.unwrap(&kek).map_err(|error| format!("{}: {error}", key_file.display()))?)
+            .map_err(|error| error.to_string())?;
+    drop(kek);
+    look_at(&canonical, &mut engine)?;
+    if program == Program::Server {
+        leave_nothing_to_children(&source);
+    }
+    // Nothing is allocated to say a panic's message with, and nothing of it belongs into a log.
+    std::panic::set_hook(Box::new(|_| {}));
+    let path = |path: PathBuf| path.into_os_string().into_vec();
+    process::begin(engine, Cluster::new(path(said), path(canonical)), program == Program::Server);
+    Ok(())
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn kek_source() -> Result<KekSource, String> {
+    let descriptor = variable(KEK_FD).map(|number| {
+        let number =
+            number.to_str().and_then(|number| number.parse().ok()).filter(|&number: &c_int| number >= 0);
+        number.map(KekSource::Descriptor).ok_or_else(|| format!("{KEK_FD} is not a number of a descriptor"))
+    });
+    let file = variable(KEK_FILE).map(|path| Ok(KekSource::File(path.into())));
+    let command = variable(KEK_COMMAND).map(|command| Ok(KekSource::Command(command)));
+    let mut told = [descriptor, file, command].into_iter().flatten();
+    match (told.next(), told.next()) {
+        (Some(source), None) => source,
+        _ => Err(format!("one of {KEK_FD}, {KEK_FILE} and {KEK_COMMAND} must tell the key-encryption key")),
+    }
+}
+
+/// Whether these are the keys of what is there. A cluster's map of relations is small, always there, and begins with a
+/// magic number.
+fn look_at(data: &Path, engine: &mut Engine) -> Result<(), String> {
+    let path = data.join("global/pg_filenode.map");
+    let file = match fs::File::open(&path) {
+        Ok(file) => file,
+        // Made last by initdb; what has been started has both.
+        Err(_) if !data.join("global/pg_control").exists() => return Ok(()),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    let storage = Descriptor(std::os::fd::AsRawFd::as_raw_fd(&file));
+    let mut magic = [0; MAP_MAGIC.len()];
+    let failed = |error: ciphertoll_tde::Errno| {
+        format!("{}: {}", path.display(), std::io::Error::from_raw_os_error(error.0))
+    };
+    storage.read_at(&mut magic, 0).map_err(failed)?;
+    if magic == MAP_MAGIC {
+        return Err(format!("the cluster in {} is not encrypted", data.display()));
+    }
+    let mut map = Opened::new(Place::of(b"global/pg_filenode.map"));
+    engine.read_at(&mut map, &storage, &mut magic, 0).map_err(failed)?;
+    if magic == MAP_MAGIC {
+        Ok(())
+    } else {
+        Err(format!("these are not the keys of the cluster in {}", data.display()))
+    }
+}
+
+/// Children of the server are shells and what users have them run: they get neither the key, nor where it is, nor this
+/// library.
+fn leave_nothing_to_children(source: &KekSource) {
+    let preload = variable(PRELOAD).unwrap_or_default();
+    let is_ours = |path: &&[u8]| {
+        path.rsplit(|&byte| byte == b'/').next().is_some_and(|name| name.starts_with(OUR_NAME))
+    };
+    let others = preload.as_bytes().split(|byte| matches!(byte, b':' | b' ')).filter(|path| !is_ours(path));
+    let others: Vec<&[u8]> = others.filter(|path| !path.is_empty()).collect();
+    let others = others.join(&b':');
+    // SAFETY: this runs before `main`, in the only thread: nobody else looks at the environment.
+    unsafe {
+        if others.is_empty() {
+            std::env::remove_var(PRELOAD);
+        } else {
+            std::env::set_var(PRELOAD, OsStr::from_bytes(&others));
+        }
+        for name in [DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND] {
+            std::env::remove_var(name);
+        }
+    }
+    if let KekSource::Descriptor(descriptor) = source {
+        raw::close(*descriptor);
+    }
+}

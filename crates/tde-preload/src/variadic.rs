@@ -1,0 +1,63 @@
+//! Entry points with a variable number of arguments. To define those is C's privilege (`shim.c`); to export them from
+//! here takes a jump, which leaves registers and stack as the caller made them.
+
+#![expect(unsafe_code, reason = "entry points of the C library have names, and jump")]
+
+use std::arch::naked_asm;
+
+use libc::{c_char, c_int, c_long};
+
+use crate::process::{copy, guard, is_tracked, with_file};
+use crate::raw::{self, arguments};
+
+unsafe extern "C" {
+    fn ciphertoll_tde_shim_open(path: *const c_char, flags: c_int, ...) -> c_int;
+    fn ciphertoll_tde_shim_openat(directory: c_int, path: *const c_char, flags: c_int, ...) -> c_int;
+    fn ciphertoll_tde_shim_fcntl(descriptor: c_int, command: c_int, ...) -> c_int;
+}
+
+/// Defines exported names that jump to a function of the shim.
+macro_rules! jumps {
+    ($($name:ident => $shim:ident),+ $(,)?) => {$(
+        // SAFETY: the name is the C library's, which this library is made to stand in for. The one instruction goes to
+        // a function with the same arguments and touches nothing that the caller or that function relies on.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!("jmp {shim}", shim = sym $shim);
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!("b {shim}", shim = sym $shim);
+        }
+    )+};
+}
+
+jumps! {
+    open => ciphertoll_tde_shim_open,
+    open64 => ciphertoll_tde_shim_open,
+    openat => ciphertoll_tde_shim_openat,
+    openat64 => ciphertoll_tde_shim_openat,
+    fcntl => ciphertoll_tde_shim_fcntl,
+    fcntl64 => ciphertoll_tde_shim_fcntl,
+}
+
+/// `fcntl`, with its argument or what stands in its place.
+// SAFETY: the name is our own, and nobody else has it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ciphertoll_tde_fcntl(descriptor: c_int, command: c_int, argument: c_long) -> c_int {
+    let mut argument = argument;
+    if command == libc::F_SETFL && is_tracked(descriptor) {
+        let flags = argument as c_int;
+        guard(|| with_file(descriptor, |_, file| file.appends = flags & libc::O_APPEND != 0));
+        argument = c_long::from(flags & !libc::O_APPEND);
+    }
+    let given = arguments([c_long::from(descriptor), c_long::from(command), argument]);
+    // SAFETY: the caller's arguments, checked by the kernel.
+    let answer = unsafe { raw::call(libc::SYS_fcntl, given) as c_int };
+    let copies = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
+    if copies && answer >= 0 && !guard(|| copy(descriptor, answer)) {
+        raw::close(answer);
+        return raw::fail(ciphertoll_tde::Errno(libc::EMFILE));
+    }
+    answer
+}

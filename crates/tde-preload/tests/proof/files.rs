@@ -1,0 +1,39 @@
+//! What lies in a data directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Every file below a directory, with its content.
+pub(crate) fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).expect("a directory") {
+            let entry = entry.expect("an entry");
+            if entry.file_type().expect("a type").is_dir() {
+                open.push(entry.path());
+            } else if let Ok(bytes) = fs::read(entry.path()) {
+                // A server may have removed it meanwhile; sockets cannot be read.
+                found.insert(entry.path(), bytes);
+            }
+        }
+    }
+    found
+}
+
+/// The files below a directory in which these bytes are. By grep: a debug build would take longer than the server.
+pub(crate) fn holding(directory: &Path, marker: &str) -> Vec<PathBuf> {
+    let mut grep = Command::new("grep");
+    // Sockets are left out, and so is what a server removes meanwhile.
+    let found = grep.args(["-rlaFs", "--devices=skip", marker]).arg(directory).output().expect("grep runs");
+    String::from_utf8_lossy(&found.stdout).lines().map(PathBuf::from).collect()
+}
+
+/// All that a cluster holds but for what says that a server was started.
+pub(crate) fn state(data: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = contents(data);
+    files.retain(|path, _| !path.ends_with("postmaster.pid") && !path.ends_with("postmaster.opts"));
+    files
+}

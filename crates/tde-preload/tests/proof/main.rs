@@ -1,0 +1,188 @@
+//! The proof on a real PostgreSQL: it works as if nothing were between it and its files, and nothing can be read there.
+
+mod files;
+mod refusals;
+mod stand;
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use files::{contents, holding};
+use stand::{Cluster, Server, Stand, Under, succeeds};
+
+/// In rows, names, messages: wherever the server keeps it.
+const MARKER: &str = "marker-of-the-proof-7b1f";
+/// Seconds of load before the crash.
+const LOAD_S: &str = "60";
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Rows, an index, TOAST, a catalog's names, a prepared transaction, a sequence, an unlogged table. A slot
+/// waits for all transactions, and so comes before the one that stays.
+const TABLES: &str = "
+    CREATE TABLE secrets (id bigserial PRIMARY KEY, text text);
+    INSERT INTO secrets (text) SELECT 'MARKER ' || n FROM generate_series(1, 20000) n;
+    CREATE INDEX \"MARKER-index\" ON secrets (text);
+    CREATE TABLE long (text text); ALTER TABLE long ALTER text SET STORAGE EXTERNAL;
+    INSERT INTO long VALUES (repeat('MARKER ', 10000));
+    CREATE UNLOGGED TABLE loose AS SELECT 'MARKER' || n AS text FROM generate_series(1, 1000) n;
+    CREATE DATABASE copied STRATEGY file_copy;
+    CHECKPOINT;
+    SELECT pg_create_logical_replication_slot('slot', 'test_decoding');
+    BEGIN; INSERT INTO secrets (text) VALUES ('MARKER prepared'); PREPARE TRANSACTION 'MARKER-two';
+    CHECKPOINT;
+    SELECT pg_switch_wal();";
+
+/// Everything that can hold the marker, and then a load that is cut short by SIGKILL while a sort is on disk.
+/// Says where in the cluster the marker was just before: servers that see their postmaster gone remove what they sorted.
+fn fill_and_crash(cluster: &Cluster<'_>, under: Under<'_>, archive: &str) -> Vec<PathBuf> {
+    let server = cluster.start(under, &[archive]);
+    succeeds(cluster.program("pgbench", Under::Nothing).args(["-i", "-q", "-s", "5"]));
+    for line in TABLES.lines() {
+        let line = line.trim().replace("MARKER", MARKER);
+        if !line.is_empty() {
+            server.ask(&line);
+        }
+    }
+    let mut load = cluster.program("pgbench", Under::Nothing);
+    load.args(["-c", "8", "-j", "2", "-T", LOAD_S]).stdout(Stdio::null()).stderr(Stdio::null());
+    let load = load.spawn().expect("pgbench runs");
+    let sort = server.spawn(&format!(
+        "BEGIN; DECLARE c CURSOR FOR SELECT a.text || '{MARKER}' FROM secrets a, generate_series(1, 5) ORDER BY md5(a.text); \
+         FETCH 1 FROM c; SELECT pg_sleep(60)"
+    ));
+    until("a load and a sort on disk", || {
+        let sorted = fs::read_dir(cluster.data.join("base/pgsql_tmp")).is_ok_and(|files| {
+            files.filter_map(Result::ok).any(|file| file.metadata().is_ok_and(|file| file.len() > 100_000))
+        });
+        sorted && server.ask("SELECT count(*) >= 1000 FROM pgbench_history") == "t"
+    });
+    let found = holding(&cluster.data, MARKER);
+    server.crash();
+    for client in [load, sort] {
+        end(client);
+    }
+    found
+}
+
+fn end(mut client: Child) {
+    drop(client.kill());
+    client.wait().expect("a status");
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} took too long");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What was committed before the crash is there, and nothing of what was not.
+fn is_whole(cluster: &Cluster<'_>, server: &Server<'_>) {
+    let balances =
+        "SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(bbalance) FROM pgbench_branches),
+        (SELECT sum(tbalance) FROM pgbench_tellers), (SELECT sum(delta) FROM pgbench_history)";
+    let balances = server.ask(balances);
+    let sums: Vec<&str> = balances.split('|').collect();
+    assert_eq!(sums.len(), 4, "{balances}");
+    assert!(sums.iter().all(|sum| *sum == sums[0]), "{balances}");
+    assert_eq!(server.ask("SELECT count(*) FROM loose"), "0", "an unlogged table is empty after a crash");
+    let rows = "SELECT count(*) FROM secrets WHERE text LIKE 'marker%'";
+    assert_eq!(server.ask(rows), "20000");
+    server.ask(&format!("COMMIT PREPARED '{MARKER}-two'"));
+    assert_eq!(server.ask(rows), "20001");
+    assert_eq!(server.ask("SELECT length(text) FROM long"), (10_000 * (MARKER.len() + 1)).to_string());
+    // More than fits into 64 kB: the transaction is spilled and read again.
+    server.ask("INSERT INTO secrets (text) SELECT 'spilled ' || n FROM generate_series(1, 20000) n");
+    let decoded =
+        "SELECT count(*) FROM pg_logical_slot_peek_changes('slot', NULL, NULL) WHERE data LIKE '%spilled%'";
+    let decoded = format!("SET logical_decoding_work_mem = '64kB'; {decoded}");
+    assert_eq!(server.ask(&decoded), "20000");
+    let mut amcheck = cluster.program("pg_amcheck", Under::Nothing);
+    succeeds(amcheck.args(["--all", "--install-missing", "--heapallindexed"]));
+}
+
+/// What users have the server run sees neither keys nor library, and files as they are on disk.
+fn children_know_nothing(stand: &Stand, server: &Server<'_>) {
+    let directory = stand.directory("children");
+    let seen = directory.join("seen");
+    server.ask(&format!(
+        "COPY (SELECT 1) TO PROGRAM 'env > {0}; cat /proc/self/maps >> {0}; ls -l /proc/self/fd >> {0}; cat global/1262 >> {0}'",
+        seen.display()
+    ));
+    let seen = fs::read(seen).expect("written");
+    let seen = String::from_utf8_lossy(&seen);
+    assert!(
+        seen.contains("/pg_") || seen.contains("PGDATA") || seen.contains("PWD="),
+        "it saw its environment"
+    );
+    for trace in ["CIPHERTOLL", "LD_PRELOAD", "ciphertoll_tde", "/kek"] {
+        assert!(!seen.contains(trace), "a child of the server knows of {trace}");
+    }
+    assert!(!seen.contains("template0"), "a child of the server reads plaintext");
+}
+
+#[test]
+fn an_encrypted_cluster_survives_a_crash_and_shows_nothing() {
+    let Some(stand) = Stand::new() else { return };
+    let cluster = stand.cluster("sealed");
+    let (kek, kek_file) = stand.kek("kek");
+    stand.make_keys(&cluster.data, &kek);
+    let under = Under::Library(&kek_file);
+    cluster.init(under);
+    let archive = stand.directory("archive");
+    let archiving = format!("archive_command=cp %p {}/%f", archive.display());
+    let nowhere = Vec::<PathBuf>::new();
+    assert_eq!(fill_and_crash(&cluster, under, &archiving), nowhere);
+    assert_eq!(holding(&cluster.data, MARKER), nowhere);
+    assert!(!contents(&archive).is_empty(), "nothing was archived");
+    assert_eq!(holding(&archive, MARKER), nowhere);
+
+    let server = cluster.start(under, &[&archiving]);
+    is_whole(&cluster, &server);
+    children_know_nothing(&stand, &server);
+    let path = server.ask("SELECT pg_relation_filepath('secrets')");
+    server.stop();
+    assert_eq!(holding(&cluster.data, MARKER), nowhere);
+
+    let check = |under| {
+        let mut check = cluster.program("pg_checksums", under);
+        check.arg("--check").arg("-D").arg(&cluster.data).output().expect("it runs").status.success()
+    };
+    assert!(check(under), "checksums");
+    assert!(!check(Under::Nothing), "checksums of ciphertext");
+    let last =
+        contents(&cluster.data.join("pg_wal")).into_keys().find(|path| path.is_file()).expect("a segment");
+    let mut dump = cluster.program("pg_waldump", under);
+    let dumped = dump.arg("-n1").arg(last).output().expect("it runs");
+    assert!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
+
+    refusals::of_encrypted(&cluster, &kek, &kek_file);
+
+    let path = cluster.data.join(path);
+    let mut bytes = fs::read(&path).expect("a relation");
+    bytes[5000] ^= 1;
+    fs::write(&path, bytes).expect("a flipped bit");
+    let server = cluster.start(under, &[]);
+    let answer = server.psql("SELECT sum(length(text)) FROM secrets");
+    let said = String::from_utf8_lossy(&answer.stderr);
+    assert!(said.contains("invalid page in block 0"), "a flipped bit: {said}");
+}
+
+#[test]
+fn without_the_library_the_same_is_readable() {
+    let Some(stand) = Stand::new() else { return };
+    let cluster = stand.cluster("plain");
+    cluster.init(Under::Nothing);
+    let archive = stand.directory("archive");
+    let archiving = format!("archive_command=cp %p {}/%f", archive.display());
+    let found = fill_and_crash(&cluster, Under::Nothing, &archiving);
+    let within = |part: &str| found.iter().any(|path| path.to_string_lossy().contains(part));
+    for part in ["/base/", "/pg_wal/", "/pgsql_tmp/", "/pg_twophase/"] {
+        assert!(within(part), "the check for the marker would find nothing in {part}");
+    }
+    assert!(!holding(&archive, MARKER).is_empty(), "nor in the archive");
+    refusals::of_plain(&cluster);
+}

@@ -1,0 +1,90 @@
+//! What must not start, and must not have written anything when it ends.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use ciphertoll_tde::{Kek, KeyFile, Replace};
+
+use crate::files::state;
+use crate::stand::{Cluster, Under, succeeds};
+
+/// Ends by itself with a line that says `why`, and changes no file.
+#[track_caller]
+fn refuses(cluster: &Cluster<'_>, under: Under<'_>, why: &str) {
+    let before = state(&cluster.data);
+    let said = cluster.refuses(under);
+    assert!(said.contains(why), "does not say {why:?}: {said}");
+    let after = state(&cluster.data);
+    let changed: Vec<_> = after.iter().filter(|(path, bytes)| before.get(*path) != Some(bytes)).collect();
+    assert!(
+        changed.is_empty() && before.len() == after.len(),
+        "{:?} changed: {said}",
+        changed.first().map(|file| file.0)
+    );
+}
+
+/// An encrypted cluster that was shut down.
+pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
+    let stand = cluster.stand;
+    // The server itself finds that nothing fits: the log of an encrypted cluster has no checkpoint that it can read.
+    refuses(cluster, Under::Nothing, "could not locate a valid checkpoint record");
+
+    let (_, other) = stand.kek("other-kek");
+    refuses(cluster, Under::Library(&other), "the key-encryption key is not the one");
+    refuses(cluster, Under::Library(Path::new("/dev/null")), "64 hexadecimal digits");
+
+    let path = KeyFile::path_beside(&cluster.data);
+    let kept = fs::read(&path).expect("a key file");
+    let under = Under::Library(kek_file);
+    for (bytes, why) in
+        [(&kept[..159], "damaged"), (&[&kept[..50], &[kept[50] ^ 1], &kept[51..]].concat(), "damaged")]
+    {
+        fs::write(&path, bytes).expect("damaged");
+        refuses(cluster, under, why);
+    }
+    fs::remove_file(&path).expect("removed");
+    refuses(cluster, under, "there is no key file");
+    stand.make_keys(&cluster.data, kek);
+    refuses(cluster, under, "these are not the keys of the cluster");
+    fs::write(&path, &kept).expect("restored");
+
+    strays(cluster, under);
+
+    for unfit in ["pg_rewind", "pg_upgrade"] {
+        let output = cluster.program(unfit, under).arg("--help").output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("does not work on encrypted clusters"), "{said}");
+    }
+
+    // Another key-encryption key, and back: nothing but the key file changes.
+    let before = state(&cluster.data);
+    let (new, new_file) = stand.kek("new-kek");
+    let keys = KeyFile::load(&path).expect("a key file");
+    keys.rotated(kek, &new).expect("rotated").store(&path, Replace::Atomically).expect("stored");
+    refuses(cluster, under, "the key-encryption key is not the one");
+    assert!(before == state(&cluster.data), "rotation changed the cluster");
+    let mut checksums = cluster.program("pg_checksums", Under::Library(&new_file));
+    succeeds(checksums.arg("--check").arg("-D").arg(&cluster.data));
+    fs::write(&path, &kept).expect("restored");
+}
+
+/// With the keys of one cluster, a server is started in another's directory.
+fn strays(cluster: &Cluster<'_>, under: Under<'_>) {
+    let other = cluster.data.with_extension("other");
+    succeeds(Command::new("cp").arg("-a").arg(&cluster.data).arg(&other));
+    let before = state(&other);
+    let output = cluster.program("postgres", under).arg("-D").arg(&other).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("data directory is not the one"), "{said}");
+    assert!(before == state(&other), "a server wrote to a cluster that its keys are not of");
+}
+
+/// A plain cluster that crashed.
+pub(crate) fn of_plain(cluster: &Cluster<'_>) {
+    let (kek, kek_file) = cluster.stand.kek("kek");
+    let under = Under::Library(&kek_file);
+    refuses(cluster, under, "there is no key file");
+    cluster.stand.make_keys(&cluster.data, &kek);
+    refuses(cluster, under, "is not encrypted");
+}

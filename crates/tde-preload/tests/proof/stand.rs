@@ -1,0 +1,297 @@
+//! A PostgreSQL of this machine, run with the library and without.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use ciphertoll_tde::{Kek, KeyFile, Replace, Strength};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, User, geteuid};
+
+/// Another PostgreSQL's directory of programs.
+const BIN: &str = "CIPHERTOLL_TDE_POSTGRES_BIN";
+/// What the library's file is called.
+const LIBRARY: &str = "libciphertoll_tde_preload.so";
+/// Servers answer sooner; machines that do other things beside may not.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A place for clusters, and who their servers run as.
+pub(crate) struct Stand {
+    pub(crate) bin: PathBuf,
+    library: PathBuf,
+    user: Option<User>,
+    place: tempfile::TempDir,
+}
+
+/// Whether the library is loaded, and which file tells it the key-encryption key.
+#[derive(Clone, Copy)]
+pub(crate) enum Under<'a> {
+    Library(&'a Path),
+    Nothing,
+}
+
+/// A data directory, and where its sockets are.
+pub(crate) struct Cluster<'a> {
+    pub(crate) stand: &'a Stand,
+    pub(crate) data: PathBuf,
+    sockets: PathBuf,
+    pub(crate) log: PathBuf,
+}
+
+/// A server that is killed when it is dropped.
+pub(crate) struct Server<'a> {
+    cluster: &'a Cluster<'a>,
+    postmaster: Child,
+}
+
+impl Stand {
+    /// Or a printed reason to skip.
+    #[expect(clippy::print_stderr, reason = "a skipped test says why")]
+    pub(crate) fn new() -> Option<Self> {
+        let Some(bin) = programs() else {
+            eprintln!(
+                "skipped: no PostgreSQL found; install one (Debian and Ubuntu: postgresql), or name its programs: {BIN}=DIR"
+            );
+            return None;
+        };
+        let user =
+            geteuid().is_root().then(|| User::from_name("nobody").ok().flatten().expect("a user nobody"));
+        let place = tempfile::tempdir().expect("a directory");
+        let built = built_library();
+        // Where it was built, nobody may have nothing to look for.
+        let library = place.path().join(LIBRARY);
+        fs::copy(&built, &library).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
+        Some(Self { bin, library, user, place })
+    }
+
+    /// A new directory, the servers' own.
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
+        let path = self.place.path().join(name);
+        fs::create_dir(&path).expect("a directory");
+        self.give(&path);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("a mode");
+        path
+    }
+
+    fn give(&self, path: &Path) {
+        if let Some(user) = &self.user {
+            chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
+                .expect("given to the servers' user");
+        }
+    }
+
+    /// A new key-encryption key, in a file that the servers can read.
+    pub(crate) fn kek(&self, name: &str) -> (Kek, PathBuf) {
+        let kek = Kek::generate().expect("a key");
+        let path = self.place.path().join(name);
+        fs::write(&path, kek.text().as_bytes()).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+        self.give(&path);
+        (kek, path)
+    }
+
+    /// New keys for a cluster.
+    pub(crate) fn make_keys(&self, data: &Path, kek: &Kek) {
+        let path = KeyFile::path_beside(data);
+        let file = KeyFile::create(Strength::Aes256, kek).expect("a key file");
+        file.store(&path, Replace::Never).expect("stored");
+        self.give(&path);
+    }
+
+    /// A cluster that is yet to be made.
+    pub(crate) fn cluster(&self, name: &str) -> Cluster<'_> {
+        let data = self.directory(name);
+        let sockets = self.directory(&format!("{name}.s"));
+        Cluster { stand: self, data, sockets, log: self.place.path().join(format!("{name}.log")) }
+    }
+
+    fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        if let Some(user) = &self.user {
+            command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+        }
+        command
+            .current_dir(self.place.path())
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("LC_ALL", "C.UTF-8");
+        command.stdin(Stdio::null());
+        command
+    }
+}
+
+impl<'a> Cluster<'a> {
+    /// One of PostgreSQL's programs.
+    pub(crate) fn program(&self, name: &str, under: Under<'_>) -> Command {
+        let mut command = self.stand.command(self.stand.bin.join(name));
+        command.env("PGHOST", &self.sockets).env("PGUSER", "proof").env("PGDATABASE", "postgres");
+        // Nothing waits forever.
+        command.env("PGOPTIONS", "-c statement_timeout=60s");
+        self.set(&mut command, under);
+        command
+    }
+
+    fn set(&self, command: &mut Command, under: Under<'_>) {
+        if let Under::Library(kek) = under {
+            command.env("LD_PRELOAD", &self.stand.library);
+            command.env("CIPHERTOLL_TDE_DATA", &self.data).env("CIPHERTOLL_TDE_KEK_FILE", kek);
+        }
+    }
+
+    pub(crate) fn init(&self, under: Under<'_>) {
+        let mut initdb = self.program("initdb", under);
+        initdb
+            .args(["--username=proof", "--auth=trust", "--data-checksums", "--no-sync", "-D"])
+            .arg(&self.data);
+        succeeds(&mut initdb);
+    }
+
+    /// The server's command line. The key-encryption key reaches it by an open file.
+    fn postgres(&self, under: Under<'_>) -> Command {
+        let mut command = self.stand.command("/bin/sh");
+        let script = match under {
+            Under::Library(_) => {
+                "exec 9<\"$CIPHERTOLL_TDE_KEK_FILE\" && unset CIPHERTOLL_TDE_KEK_FILE && CIPHERTOLL_TDE_KEK_FD=9 && \
+                 export CIPHERTOLL_TDE_KEK_FD && exec \"$@\""
+            }
+            Under::Nothing => "exec \"$@\"",
+        };
+        command.args(["-c", script, "sh"]).arg(self.stand.bin.join("postgres")).arg("-D").arg(&self.data);
+        command.args(["-c", "listen_addresses="]);
+        for setting in
+            ["max_prepared_transactions=4", "wal_level=logical", "archive_mode=on", "work_mem=64kB"]
+        {
+            command.args(["-c", setting]);
+        }
+        command.arg("-k").arg(&self.sockets);
+        self.set(&mut command, under);
+        command
+    }
+
+    /// Starts a server, and waits until it answers. After a crash its predecessor's processes may take a moment to end.
+    pub(crate) fn start(&'a self, under: Under<'_>, settings: &[&str]) -> Server<'a> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let log = fs::File::create(&self.log).expect("a log");
+            let mut command = self.postgres(under);
+            for setting in settings {
+                command.args(["-c", setting]);
+            }
+            let postmaster = command.stderr(log).stdout(Stdio::null()).spawn().expect("a server");
+            let mut server = Server { cluster: self, postmaster };
+            loop {
+                if server.psql("SELECT 1").status.success() {
+                    return server;
+                }
+                let said = fs::read_to_string(&self.log).unwrap_or_default();
+                assert!(Instant::now() < deadline, "it does not start: {said}");
+                if server.postmaster.try_wait().expect("a status").is_some() {
+                    assert!(said.contains("still in use"), "it does not start: {said}");
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+
+    /// Tries to start a server, which must end by itself; what it says.
+    pub(crate) fn refuses(&self, under: Under<'_>) -> String {
+        let output = self.postgres(under).output().expect("it runs");
+        assert!(!output.status.success(), "it started");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+impl Server<'_> {
+    pub(crate) fn psql(&self, sql: &str) -> Output {
+        self.client(sql).output().expect("psql runs")
+    }
+
+    fn client(&self, sql: &str) -> Command {
+        let mut psql = self.cluster.program("psql", Under::Nothing);
+        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql]);
+        psql
+    }
+
+    /// What a statement answers; it must succeed.
+    pub(crate) fn ask(&self, sql: &str) -> String {
+        succeeds(&mut self.client(sql))
+    }
+
+    /// A client that goes on by itself.
+    pub(crate) fn spawn(&self, sql: &str) -> Child {
+        self.client(sql).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("psql runs")
+    }
+
+    /// SIGKILL, to the postmaster alone.
+    pub(crate) fn crash(mut self) {
+        self.postmaster.kill().expect("killed");
+        self.postmaster.wait().expect("a status");
+    }
+
+    /// A clean shutdown.
+    pub(crate) fn stop(mut self) {
+        kill(Pid::from_raw(self.postmaster.id() as i32), Signal::SIGINT).expect("a signal");
+        let status = self.postmaster.wait().expect("a status");
+        assert!(status.success(), "{status}: {}", fs::read_to_string(&self.cluster.log).unwrap_or_default());
+    }
+}
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        // Its children see that it is gone.
+        if self.postmaster.try_wait().is_ok_and(|status| status.is_none()) {
+            drop(self.postmaster.kill());
+            drop(self.postmaster.wait());
+        }
+    }
+}
+
+/// Runs a command that must succeed; what it prints.
+#[track_caller]
+pub(crate) fn succeeds(command: &mut Command) -> String {
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {said}", output.status);
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+/// The library as it is now. A test does not link it, and so cargo does not build it for one.
+fn built_library() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        // TARGET/PROFILE/deps/proof-…
+        let test = std::env::current_exe().expect("a program");
+        let profile = test.ancestors().nth(2).expect("a profile's directory");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+        cargo.args(["build", "--quiet", "--locked", "--lib", "--target-dir"]);
+        cargo.arg(profile.parent().expect("a target directory"));
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        succeeds(&mut cargo);
+        profile.join(LIBRARY)
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+/// The newest PostgreSQL of this machine.
+fn programs() -> Option<PathBuf> {
+    if let Some(bin) = std::env::var_os(BIN) {
+        return Some(bin.into());
+    }
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?.filter_map(Result::ok);
+    let mut found: Vec<(u32, PathBuf)> = versions
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .filter(|(_, bin)| bin.join("postgres").exists() && bin.join("initdb").exists())
+        .collect();
+    found.sort();
+    found.pop().map(|(_, bin)| bin)
+}

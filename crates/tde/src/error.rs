@@ -1,0 +1,62 @@
+//! What can go wrong with keys, and how a file operation fails.
+
+use std::io;
+use std::path::PathBuf;
+
+use openssl::error::ErrorStack;
+
+/// The number of an operating system's error: what a server's call answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// A file that is not what it should be, or a cipher that fails.
+    pub const IO: Self = Self(5);
+    /// No space is left.
+    pub const NO_SPACE: Self = Self(28);
+}
+
+impl From<ErrorStack> for Errno {
+    fn from(_: ErrorStack) -> Self {
+        Self::IO
+    }
+}
+
+/// A key or a key file that does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The key file is missing.
+    #[error("there is no key file {0}: the cluster is not encrypted, or its key file was lost")]
+    Missing(PathBuf),
+    /// A file cannot be read or written.
+    #[error("cannot {doing} {path}: {error}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The file is none of ours, is torn, or was changed.
+    #[error("the key file is damaged: {0}")]
+    Damaged(&'static str),
+    /// A later version wrote it.
+    #[error("the key file has version {0}; this program knows 1")]
+    Newer(u16),
+    /// The key-encryption key is another one.
+    #[error("the key-encryption key is not the one that this key file was made with")]
+    WrongKey,
+    /// The key-encryption key is not 64 hexadecimal digits.
+    #[error("the key-encryption key must be 64 hexadecimal digits, and nothing after them but a newline")]
+    Malformed,
+    /// Others can read the file that holds the key-encryption key.
+    #[error("others than its owner may read or write {0}: chmod 600")]
+    Exposed(PathBuf),
+    /// The command that tells the key-encryption key failed.
+    #[error("the command for the key-encryption key {0}")]
+    Command(String),
+    /// OpenSSL refuses.
+    #[error("OpenSSL: {0}")]
+    OpenSsl(#[from] ErrorStack),
+}

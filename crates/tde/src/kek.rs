@@ -1,0 +1,139 @@
+//! The key-encryption key, and where it is told.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use openssl::rand::rand_bytes;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::error::KeyError;
+
+/// The digits of a key.
+const DIGITS: usize = 64;
+
+/// A key-encryption key: wraps data keys, encrypts no data. Wiped when dropped; not printable.
+pub struct Kek(Zeroizing<[u8; 32]>);
+
+/// Where a key-encryption key is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KekSource {
+    /// In a file that its owner alone can read.
+    File(PathBuf),
+    /// On the standard output of a command of the shell.
+    Command(OsString),
+    /// In an open file, which is read from its beginning.
+    Descriptor(RawFd),
+}
+
+impl Kek {
+    /// A new one.
+    pub fn generate() -> Result<Self, KeyError> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        rand_bytes(&mut *bytes)?;
+        Ok(Self(bytes))
+    }
+
+    /// From 64 hexadecimal digits and a newline, which may be absent.
+    pub fn parse(text: &[u8]) -> Result<Self, KeyError> {
+        let digits = text.strip_suffix(b"\n").unwrap_or(text);
+        if digits.len() != DIGITS {
+            return Err(KeyError::Malformed);
+        }
+        let mut bytes = Zeroizing::new([0; 32]);
+        for (byte, pair) in bytes.iter_mut().zip(digits.as_chunks::<2>().0) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Ok(Self(bytes))
+    }
+
+    /// What [`Self::parse`] reads, with its newline.
+    pub fn text(&self) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(DIGITS + 1));
+        for byte in *self.0 {
+            for half in [byte >> 4, byte & 15] {
+                text.push(char::from_digit(u32::from(half), 16).unwrap_or('0'));
+            }
+        }
+        text.push('\n');
+        text
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl KekSource {
+    /// Asks for the key.
+    pub fn read(&self) -> Result<Kek, KeyError> {
+        match self {
+            Self::File(path) => from_file(path),
+            Self::Command(command) => from_command(command),
+            // Opened anew, so that every process reads from the beginning, whoever has read before.
+            Self::Descriptor(descriptor) => {
+                let path = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
+                let file = File::open(&path);
+                from_reader(file.map_err(|error| unreadable(&path, error))?, &path)
+            }
+        }
+    }
+}
+
+fn digit(byte: u8) -> Result<u8, KeyError> {
+    char::from(byte).to_digit(16).map(|digit| digit as u8).ok_or(KeyError::Malformed)
+}
+
+fn from_file(path: &Path) -> Result<Kek, KeyError> {
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    // Of what was opened, not of what the path may mean by now.
+    let metadata = file.metadata().map_err(|error| unreadable(path, error))?;
+    if metadata.mode() & 0o077 != 0 {
+        return Err(KeyError::Exposed(path.to_owned()));
+    }
+    from_reader(file, path)
+}
+
+fn from_command(command: &OsString) -> Result<Kek, KeyError> {
+    let failed = |error: std::io::Error| KeyError::Command(format!("cannot be run: {error}"));
+    let mut child = Command::new("/bin/sh")
+        .arg("-c")
+        .arg(command)
+        .env_remove("LD_PRELOAD")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let output = child.stdout.take().map(|stdout| from_reader(stdout, Path::new("the command's output")));
+    let status = child.wait().map_err(failed)?;
+    if !status.success() {
+        return Err(KeyError::Command(format!("ended with {status}")));
+    }
+    output.unwrap_or(Err(KeyError::Malformed))
+}
+
+fn from_reader(reader: impl Read, path: &Path) -> Result<Kek, KeyError> {
+    // One byte more than fits tells what is too long from what is not.
+    let mut text = Zeroizing::new([0_u8; DIGITS + 2]);
+    let mut held = 0;
+    let mut reader = reader;
+    while held < text.len() {
+        match reader.read(&mut text[held..]) {
+            Ok(0) => break,
+            Ok(count) => held += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(path, error)),
+        }
+    }
+    let key = Kek::parse(&text[..held]);
+    text.zeroize();
+    key
+}
+
+fn unreadable(path: &Path, error: std::io::Error) -> KeyError {
+    KeyError::Io { doing: "read", path: path.to_owned(), error }
+}

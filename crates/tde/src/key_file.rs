@@ -1,0 +1,294 @@
+//! The key file: a cluster's data keys, wrapped, in 160 bytes.
+//!
+//! ```text
+//!   0  8  magic               32  8  key check value: which key-encryption key
+//!   8  2  version             40 60  the key of relations and all else: nonce, ciphertext, tag
+//!  10  1  strength           100 60  the key of the write-ahead log: nonce, ciphertext, tag
+//!  11  1  0
+//!  12 16  cluster: random, and what the check value is derived for
+//!  28  4  generation: how often the keys were wrapped anew
+//! ```
+//! Wrapped by AES-256-GCM, with the first 40 bytes and the key's purpose as associated data: nothing in the file can be
+//! changed, exchanged with another cluster's, or with one another, without being noticed. Numbers are little-endian.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use openssl::memcmp;
+use openssl::rand::rand_bytes;
+use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
+use zeroize::Zeroizing;
+
+use crate::Strength;
+use crate::error::KeyError;
+use crate::kdf::derive;
+use crate::kek::Kek;
+
+/// The bytes of a key file.
+pub const KEY_FILE_BYTES: usize = 160;
+
+const MAGIC: &[u8; 8] = b"CTOLLTDE";
+const VERSION: u16 = 1;
+const HEADER_BYTES: usize = 40;
+const NONCE_BYTES: usize = 12;
+const KEY_BYTES: usize = 32;
+const WRAPPED_BYTES: usize = NONCE_BYTES + KEY_BYTES + 16;
+
+type Key = Zeroizing<[u8; KEY_BYTES]>;
+
+/// The keys that files' keys are derived from. Wiped when dropped; not printable.
+pub struct DataKeys {
+    strength: Strength,
+    relations: Key,
+    wal: Key,
+    /// Of files that no later server reads: never stored.
+    temporary: Key,
+}
+
+/// A key file's content. None of it is secret without the key-encryption key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyFile {
+    strength: Strength,
+    cluster: [u8; 16],
+    generation: u32,
+    check: [u8; 8],
+    relations: [u8; WRAPPED_BYTES],
+    wal: [u8; WRAPPED_BYTES],
+}
+
+/// Whether there is a key file already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replace {
+    /// There must be none: with another, what is there could never be read again.
+    Never,
+    /// It takes the place of the one that is there, at one moment.
+    Atomically,
+}
+
+impl DataKeys {
+    /// New ones, of no cluster yet.
+    pub fn generate(strength: Strength) -> Result<Self, KeyError> {
+        Ok(Self { strength, relations: random_key()?, wal: random_key()?, temporary: random_key()? })
+    }
+
+    /// How long the keys of files are.
+    pub fn strength(&self) -> Strength {
+        self.strength
+    }
+
+    pub(crate) fn relations(&self) -> &[u8; KEY_BYTES] {
+        &self.relations
+    }
+
+    pub(crate) fn wal(&self) -> &[u8; KEY_BYTES] {
+        &self.wal
+    }
+
+    pub(crate) fn temporary(&self) -> &[u8; KEY_BYTES] {
+        &self.temporary
+    }
+}
+
+impl KeyFile {
+    /// A new cluster's, with new data keys.
+    pub fn create(strength: Strength, kek: &Kek) -> Result<Self, KeyError> {
+        let mut cluster = [0; 16];
+        rand_bytes(&mut cluster)?;
+        Self::wrap(&DataKeys::generate(strength)?, cluster, 0, kek)
+    }
+
+    /// Its data keys.
+    pub fn unwrap(&self, kek: &Kek) -> Result<DataKeys, KeyError> {
+        if !memcmp::eq(&self.check, &check_value(kek, &self.cluster)) {
+            return Err(KeyError::WrongKey);
+        }
+        let relations = unwrap_key(kek, &self.associated(b"relations"), &self.relations)?;
+        let wal = unwrap_key(kek, &self.associated(b"wal"), &self.wal)?;
+        Ok(DataKeys { strength: self.strength, relations, wal, temporary: random_key()? })
+    }
+
+    /// The same data keys under another key-encryption key. No file of the cluster changes.
+    pub fn rotated(&self, old: &Kek, new: &Kek) -> Result<Self, KeyError> {
+        let generation = self.generation.checked_add(1);
+        let generation = generation.ok_or(KeyError::Damaged("its generation is the last one"))?;
+        Self::wrap(&self.unwrap(old)?, self.cluster, generation, new)
+    }
+
+    /// How long its files' keys are.
+    pub fn strength(&self) -> Strength {
+        self.strength
+    }
+
+    /// How often its keys were wrapped anew.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    fn wrap(keys: &DataKeys, cluster: [u8; 16], generation: u32, kek: &Kek) -> Result<Self, KeyError> {
+        let check = check_value(kek, &cluster);
+        let (relations, wal) = ([0; WRAPPED_BYTES], [0; WRAPPED_BYTES]);
+        let mut file = Self { strength: keys.strength, cluster, generation, check, relations, wal };
+        file.relations = wrap_key(kek, &file.associated(b"relations"), &keys.relations)?;
+        file.wal = wrap_key(kek, &file.associated(b"wal"), &keys.wal)?;
+        Ok(file)
+    }
+
+    fn header(&self) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        header[10] = match self.strength {
+            Strength::Aes256 => 1,
+            Strength::Aes128 => 2,
+        };
+        header[12..28].copy_from_slice(&self.cluster);
+        header[28..32].copy_from_slice(&self.generation.to_le_bytes());
+        header[32..].copy_from_slice(&self.check);
+        header
+    }
+
+    fn associated(&self, purpose: &[u8]) -> Vec<u8> {
+        [&self.header(), purpose].concat()
+    }
+
+    /// The file's bytes.
+    pub fn encode(&self) -> [u8; KEY_FILE_BYTES] {
+        let mut bytes = [0; KEY_FILE_BYTES];
+        bytes[..HEADER_BYTES].copy_from_slice(&self.header());
+        bytes[HEADER_BYTES..HEADER_BYTES + WRAPPED_BYTES].copy_from_slice(&self.relations);
+        bytes[HEADER_BYTES + WRAPPED_BYTES..].copy_from_slice(&self.wal);
+        bytes
+    }
+
+    /// From a file's bytes. What it says is authentic only once it was unwrapped.
+    pub fn decode(bytes: &[u8]) -> Result<Self, KeyError> {
+        let bytes: &[u8; KEY_FILE_BYTES] =
+            bytes.try_into().map_err(|_| KeyError::Damaged("it must have 160 bytes"))?;
+        if &bytes[..8] != MAGIC {
+            return Err(KeyError::Damaged("it does not begin as a key file does"));
+        }
+        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if version != VERSION {
+            return Err(KeyError::Newer(version));
+        }
+        let strength = match (bytes[10], bytes[11]) {
+            (1, 0) => Strength::Aes256,
+            (2, 0) => Strength::Aes128,
+            _ => return Err(KeyError::Damaged("its cipher is unknown")),
+        };
+        let mut file = Self {
+            strength,
+            cluster: [0; 16],
+            generation: u32::from_le_bytes([bytes[28], bytes[29], bytes[30], bytes[31]]),
+            check: [0; 8],
+            relations: [0; WRAPPED_BYTES],
+            wal: [0; WRAPPED_BYTES],
+        };
+        file.cluster.copy_from_slice(&bytes[12..28]);
+        file.check.copy_from_slice(&bytes[32..HEADER_BYTES]);
+        file.relations.copy_from_slice(&bytes[HEADER_BYTES..HEADER_BYTES + WRAPPED_BYTES]);
+        file.wal.copy_from_slice(&bytes[HEADER_BYTES + WRAPPED_BYTES..]);
+        Ok(file)
+    }
+
+    /// Where the key file of a data directory is unless told otherwise: beside it, since it must be there before it.
+    pub fn path_beside(data_directory: &Path) -> PathBuf {
+        // Without a slash at its end, beyond which it would lie within.
+        let mut path = data_directory.components().collect::<PathBuf>().into_os_string();
+        path.push(".tde");
+        path.into()
+    }
+
+    /// Reads one.
+    pub fn load(path: &Path) -> Result<Self, KeyError> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
+            _ => KeyError::Io { doing: "read", path: path.to_owned(), error },
+        };
+        let mut bytes = Vec::with_capacity(KEY_FILE_BYTES + 1);
+        let file = File::open(path).map_err(failed)?;
+        file.take(KEY_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+        Self::decode(&bytes)
+    }
+
+    /// Writes it, so that after a crash there is the old one or the new one, and whole.
+    pub fn store(&self, path: &Path, replace: Replace) -> Result<(), KeyError> {
+        let failed = |error| KeyError::Io { doing: "write", path: path.to_owned(), error };
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(format!(".{}.tmp", std::process::id()));
+        let draft = PathBuf::from(draft);
+        let stored = self.store_by(&draft, path, replace);
+        if stored.is_err() {
+            // Nothing half-made is left; that it may not be there is why its failure says nothing.
+            drop(std::fs::remove_file(&draft));
+        }
+        stored.map_err(failed)
+    }
+
+    fn store_by(&self, draft: &Path, path: &Path, replace: Replace) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
+        if let (Replace::Atomically, Ok(old)) = (replace, std::fs::metadata(path)) {
+            // The server's own, where root wraps the keys anew.
+            let (user, group) =
+                (std::os::unix::fs::MetadataExt::uid(&old), std::os::unix::fs::MetadataExt::gid(&old));
+            std::os::unix::fs::fchown(&file, Some(user), Some(group))?;
+        }
+        file.write_all(&self.encode())?;
+        file.sync_all()?;
+        match replace {
+            Replace::Atomically => std::fs::rename(draft, path)?,
+            Replace::Never => {
+                // Unlike a rename, a link fails where there is one already.
+                std::fs::hard_link(draft, path)?;
+                std::fs::remove_file(draft)?;
+            }
+        }
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+fn random_key() -> Result<Key, KeyError> {
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    rand_bytes(&mut *key)?;
+    Ok(key)
+}
+
+/// Tells one key from another, and nothing about either.
+fn check_value(kek: &Kek, cluster: &[u8; 16]) -> [u8; 8] {
+    let derived = derive(kek.bytes(), b"ciphertoll tde check value", cluster);
+    let mut check = [0; 8];
+    check.copy_from_slice(&derived[..8]);
+    check
+}
+
+/// A key of its own for wrapping: what the key-encryption key is used for elsewhere says nothing about it.
+fn wrapping_key(kek: &Kek) -> Key {
+    let derived = derive(kek.bytes(), b"ciphertoll tde wrapping", b"");
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    key.copy_from_slice(&derived[..KEY_BYTES]);
+    key
+}
+
+fn wrap_key(kek: &Kek, associated: &[u8], key: &Key) -> Result<[u8; WRAPPED_BYTES], KeyError> {
+    let mut wrapped = [0; WRAPPED_BYTES];
+    let (nonce, rest) = wrapped.split_at_mut(NONCE_BYTES);
+    let (sealed, tag) = rest.split_at_mut(KEY_BYTES);
+    rand_bytes(nonce)?;
+    let cipher = Cipher::aes_256_gcm();
+    sealed.copy_from_slice(&encrypt_aead(cipher, &*wrapping_key(kek), Some(nonce), associated, &**key, tag)?);
+    Ok(wrapped)
+}
+
+fn unwrap_key(kek: &Kek, associated: &[u8], wrapped: &[u8; WRAPPED_BYTES]) -> Result<Key, KeyError> {
+    let (nonce, rest) = wrapped.split_at(NONCE_BYTES);
+    let (sealed, tag) = rest.split_at(KEY_BYTES);
+    let opened =
+        decrypt_aead(Cipher::aes_256_gcm(), &*wrapping_key(kek), Some(nonce), associated, sealed, tag);
+    let opened = Zeroizing::new(opened.map_err(|_| KeyError::Damaged("it was changed after it was made"))?);
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    key.copy_from_slice(&opened);
+    Ok(key)
+}

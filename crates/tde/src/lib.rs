@@ -1,0 +1,35 @@
+//! Page encryption under an unmodified server: what a page becomes on its way to the operating system and back.
+//!
+//! Nothing here interposes anything, and nothing is exported: [`Engine`] reads and writes a file's plaintext through
+//! whatever [`Storage`] holds its ciphertext. `tde-preload` puts it under a server's own calls.
+//!
+//! - [`Place`]: what a path of a data directory holds, and so whether and how it is encrypted.
+//! - [`PageCipher`]: AES-XTS, its key schedule kept, a tweak for each page.
+//! - [`KeyFile`]: the data keys, wrapped by the key-encryption key ([`Kek`]), in a file beside the data directory.
+
+mod cipher;
+mod engine;
+mod error;
+mod kdf;
+mod kek;
+mod key_file;
+mod place;
+mod storage;
+mod unit;
+
+pub use cipher::{PageCipher, Strength, Tweak};
+pub use engine::{Engine, Opened, Source};
+pub use error::{Errno, KeyError};
+pub use kek::{Kek, KekSource};
+pub use key_file::{DataKeys, KEY_FILE_BYTES, KeyFile, Replace};
+pub use place::{Fork, Place, Rename, SlruDirectory};
+pub use storage::Storage;
+
+/// What is encrypted as one: a page of a relation, of the write-ahead log, of everything else.
+pub const UNIT_BYTES: usize = 8192;
+
+/// Pages in a relation's segment of 1 GiB.
+pub const SEGMENT_PAGES: u64 = 131_072;
+
+/// The first bytes of every `pg_filenode.map`, a magic number in the order of a little-endian machine.
+pub const MAP_MAGIC: [u8; 4] = 0x0059_2717_u32.to_le_bytes();

@@ -1,0 +1,488 @@
+//! What a path of a data directory holds: whether it is encrypted, by which key, and where its pages are counted from.
+//!
+//! | path, below the data directory | place | its key comes from |
+//! | --- | --- | --- |
+//! | `base/DB/REL`, `global/REL`, `pg_tblspc/SPC/PG_*/DB/REL`, with `_fsm`, `_vm`, `_init`, `.SEGMENT` and `tBACKEND_` | relation | tablespace, database, relation, fork, backend |
+//! | `pg_filenode.map` of a database or of `global`, and its `.tmp` | map | tablespace, database |
+//! | `pg_wal/` and 24 hexadecimal digits, `.partial`; `RECOVERYXLOG`; `xlogtemp.PID` | WAL | the cluster: tweaks are in its pages |
+//! | `pg_xact`, `pg_subtrans`, `pg_commit_ts`, `pg_serial`, `pg_notify`, `pg_multixact/members`, `…/offsets` | SLRU | directory, segment |
+//! | everything in a `pgsql_tmp` | temporary | name; from a data key that ends with the server |
+//! | `pg_twophase`, `pg_replslot/SLOT`, `pg_logical/snapshots`, `…/mappings`, `…/replorigin_checkpoint` | state | name without `.tmp` and `.PID.tmp` |
+//! | all else: `pg_control`, `PG_VERSION`, `postmaster.pid`, `pg_internal.init`, `pg_stat`, configuration, history files | clear | |
+
+use sha2::{Digest, Sha256};
+
+use crate::{SEGMENT_PAGES, UNIT_BYTES};
+
+/// The tablespace of `base/`.
+const DEFAULT_TABLESPACE: u32 = 1663;
+/// The tablespace of `global/`.
+const GLOBAL_TABLESPACE: u32 = 1664;
+
+/// What a path holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing that is encrypted.
+    Clear,
+    /// A segment of a relation's fork.
+    Relation {
+        /// Its tablespace's object identifier.
+        tablespace: u32,
+        /// Its database's; 0 for all.
+        database: u32,
+        /// The number of its file.
+        relation: u32,
+        /// Which fork.
+        fork: Fork,
+        /// Whose it is, where it is temporary.
+        backend: Option<u32>,
+        /// Which GiB of it.
+        segment: u32,
+    },
+    /// A map of a database's mapped relations.
+    Map {
+        /// Its tablespace's object identifier.
+        tablespace: u32,
+        /// Its database's; 0 for all.
+        database: u32,
+    },
+    /// A segment of the write-ahead log.
+    Wal,
+    /// What becomes a segment, or a history file, by being renamed: pages of the log are encrypted, text is not.
+    WalDraft,
+    /// A segment of a simple least-recently-used area: states of transactions and the like.
+    Slru {
+        /// Which area.
+        directory: SlruDirectory,
+        /// Which segment.
+        segment: u64,
+    },
+    /// A file of a sort, a hash, a cursor.
+    Temporary(
+        /// A digest of its name.
+        [u8; 32],
+    ),
+    /// State of replication slots, logical decoding, prepared transactions.
+    State(
+        /// A digest of its name.
+        [u8; 32],
+    ),
+}
+
+/// A relation's forks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fork {
+    /// Its rows.
+    Main,
+    /// Its map of free space.
+    FreeSpace,
+    /// Its map of pages that are visible to all.
+    Visibility,
+    /// What an unlogged relation begins with after a crash.
+    Init,
+}
+
+/// Directories of SLRU areas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlruDirectory {
+    /// `pg_xact`.
+    Transactions,
+    /// `pg_subtrans`.
+    Subtransactions,
+    /// `pg_commit_ts`.
+    CommitTimestamps,
+    /// `pg_serial`.
+    Serializable,
+    /// `pg_notify`.
+    Notifications,
+    /// `pg_multixact/members`.
+    MultixactMembers,
+    /// `pg_multixact/offsets`.
+    MultixactOffsets,
+}
+
+/// Whether a file may get another name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rename {
+    /// Its bytes mean the same under both.
+    Kept,
+    /// They would be read with another key, or with none.
+    Refused,
+}
+
+impl Place {
+    /// What a path below the data directory holds.
+    pub fn of(path: &[u8]) -> Self {
+        let mut parts = [b"".as_slice(); 6];
+        let mut count = 0;
+        for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
+            // Within pgsql_tmp nesting is the server's affair; elsewhere nothing lies as deep.
+            let Some(free) = parts.get_mut(count) else { return Self::deep(path) };
+            *free = part;
+            count += 1;
+        }
+        match &parts[..count] {
+            [b"pg_wal", name] => wal(name),
+            [b"base", b"pgsql_tmp", _, ..] => Self::Temporary(digest(&parts[..count])),
+            [b"pg_tblspc", _, version, b"pgsql_tmp", _, ..] if version.starts_with(b"PG_") => {
+                Self::Temporary(digest(&parts[..count]))
+            }
+            [b"global", name] => of_database(GLOBAL_TABLESPACE, 0, name),
+            [b"base", database, name] => match number(database) {
+                Some(database) => of_database(DEFAULT_TABLESPACE, database, name),
+                None => Self::Clear,
+            },
+            [b"pg_tblspc", tablespace, version, database, name] if version.starts_with(b"PG_") => {
+                match (number(tablespace), number(database)) {
+                    (Some(tablespace), Some(database)) => of_database(tablespace, database, name),
+                    _ => Self::Clear,
+                }
+            }
+            [b"pg_multixact", b"members", name] => slru(SlruDirectory::MultixactMembers, name),
+            [b"pg_multixact", b"offsets", name] => slru(SlruDirectory::MultixactOffsets, name),
+            [directory, name] if slru_directory(directory).is_some() => {
+                slru_directory(directory).map_or(Self::Clear, |directory| slru(directory, name))
+            }
+            [b"pg_twophase", _]
+            | [b"pg_replslot", _, _]
+            | [b"pg_logical", b"snapshots" | b"mappings", _]
+            | [b"pg_logical", b"replorigin_checkpoint" | b"replorigin_checkpoint.tmp"] => {
+                Self::State(digest(&parts[..count]))
+            }
+            _ => Self::Clear,
+        }
+    }
+
+    fn deep(path: &[u8]) -> Self {
+        let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+        let below = match parts.next() {
+            Some(b"base") => parts.next(),
+            Some(b"pg_tblspc") => parts.nth(2),
+            _ => None,
+        };
+        match below {
+            Some(b"pgsql_tmp") => Self::Temporary(Sha256::digest(path).into()),
+            _ => Self::Clear,
+        }
+    }
+
+    /// Whether it is encrypted.
+    pub fn is_encrypted(self) -> bool {
+        self != Self::Clear
+    }
+
+    /// Whether the server writes it in whole pages at offsets of whole pages, so that its last unit is never short.
+    pub(crate) fn is_paged(self) -> bool {
+        matches!(self, Self::Relation { .. } | Self::Wal | Self::WalDraft | Self::Slru { .. })
+    }
+
+    /// What is encrypted as one. State is appended to in small pieces, of which each encrypts its unit anew.
+    pub(crate) fn unit_bytes(self) -> usize {
+        match self {
+            Self::State(_) => UNIT_BYTES / 16,
+            _ => UNIT_BYTES,
+        }
+    }
+
+    /// The number of its first page among those that have its key.
+    pub(crate) fn first_page(self) -> u64 {
+        match self {
+            Self::Relation { segment, .. } => u64::from(segment) * SEGMENT_PAGES,
+            _ => 0,
+        }
+    }
+
+    /// What its key is derived for. No two places that have keys of their own have the same.
+    pub(crate) fn subject(self) -> [u8; 33] {
+        let mut subject = [0; 33];
+        let numbers = match self {
+            Self::Clear => [0; 5],
+            Self::Relation { tablespace, database, relation, fork, backend, segment: _ } => {
+                subject[0] = 1;
+                // The number of a backend is small: one more is never 0.
+                let backend = backend.map_or(0, |backend| u64::from(backend) + 1);
+                let fork = match fork {
+                    Fork::Main => 0,
+                    Fork::FreeSpace => 1,
+                    Fork::Visibility => 2,
+                    Fork::Init => 3,
+                };
+                let whose = backend << 8 | fork;
+                [tablespace, database, relation, whose as u32, (whose >> 32) as u32]
+            }
+            Self::Map { tablespace, database } => {
+                subject[0] = 2;
+                [tablespace, database, 0, 0, 0]
+            }
+            Self::Wal | Self::WalDraft => {
+                subject[0] = 3;
+                [0; 5]
+            }
+            Self::Slru { directory, segment } => {
+                subject[0] = 4;
+                [directory as u32, segment as u32, (segment >> 32) as u32, 0, 0]
+            }
+            Self::Temporary(name) => return named(5, &name),
+            Self::State(name) => return named(6, &name),
+        };
+        for (bytes, number) in subject[1..].chunks_exact_mut(4).zip(numbers) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        subject
+    }
+}
+
+impl Rename {
+    /// Whether what is at `from` may become `to`, both below the data directory; what lies elsewhere is clear.
+    pub fn of(from: &[u8], to: &[u8]) -> Self {
+        let (source, target) = (Place::of(from), Place::of(to));
+        let kept = match (source, target) {
+            (Place::Wal | Place::WalDraft, Place::Wal | Place::WalDraft) => true,
+            // The server drafts history files under the same names as segments. Text has stayed clear.
+            (Place::WalDraft, Place::Clear) => to.starts_with(b"pg_wal/") && to.ends_with(b".history"),
+            _ => source.subject() == target.subject() && source.first_page() == target.first_page(),
+        };
+        if kept { Self::Kept } else { Self::Refused }
+    }
+}
+
+fn named(kind: u8, name: &[u8; 32]) -> [u8; 33] {
+    let mut subject = [kind; 33];
+    subject[1..].copy_from_slice(name);
+    subject
+}
+
+/// Of a name, part by part, as it will be once the server has given it its last name: it writes `state.tmp`,
+/// `….snap.PID.tmp`, and slots are directories that begin as `SLOT.tmp`.
+fn digest(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        let part = match part.strip_suffix(b".tmp") {
+            None => part,
+            Some(stem) => match stem.windows(6).position(|window| window.starts_with(b".snap.")) {
+                Some(at) => &stem[..at + 5],
+                None => stem,
+            },
+        };
+        hash.update(part);
+        hash.update(b"/");
+    }
+    hash.finalize().into()
+}
+
+fn wal(name: &[u8]) -> Place {
+    let digits = name.iter().take_while(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F')).count();
+    match &name[digits..] {
+        b"" | b".partial" if digits == 24 => Place::Wal,
+        _ if name == b"RECOVERYXLOG" => Place::Wal,
+        _ if name.starts_with(b"xlogtemp.") => Place::WalDraft,
+        _ => Place::Clear,
+    }
+}
+
+fn of_database(tablespace: u32, database: u32, name: &[u8]) -> Place {
+    match name {
+        b"pg_filenode.map" | b"pg_filenode.map.tmp" => Place::Map { tablespace, database },
+        _ => relation(tablespace, database, name).unwrap_or(Place::Clear),
+    }
+}
+
+/// `[tBACKEND_]REL[_FORK][.SEGMENT]`.
+fn relation(tablespace: u32, database: u32, name: &[u8]) -> Option<Place> {
+    let (backend, rest) = match name.strip_prefix(b"t") {
+        Some(rest) => {
+            let at = rest.iter().position(|&byte| byte == b'_')?;
+            (Some(number(&rest[..at])?), &rest[at + 1..])
+        }
+        None => (None, name),
+    };
+    let (rest, segment) = match rest.iter().position(|&byte| byte == b'.') {
+        Some(at) => (&rest[..at], number(&rest[at + 1..])?),
+        None => (rest, 0),
+    };
+    let (digits, fork) = match rest.iter().position(|&byte| byte == b'_') {
+        Some(at) => (
+            &rest[..at],
+            match &rest[at..] {
+                b"_fsm" => Fork::FreeSpace,
+                b"_vm" => Fork::Visibility,
+                b"_init" => Fork::Init,
+                _ => return None,
+            },
+        ),
+        None => (rest, Fork::Main),
+    };
+    Some(Place::Relation { tablespace, database, relation: number(digits)?, fork, backend, segment })
+}
+
+fn slru_directory(name: &[u8]) -> Option<SlruDirectory> {
+    Some(match name {
+        b"pg_xact" => SlruDirectory::Transactions,
+        b"pg_subtrans" => SlruDirectory::Subtransactions,
+        b"pg_commit_ts" => SlruDirectory::CommitTimestamps,
+        b"pg_serial" => SlruDirectory::Serializable,
+        b"pg_notify" => SlruDirectory::Notifications,
+        _ => return None,
+    })
+}
+
+/// Names are four hexadecimal digits or, since version 17 where there are more transactions, up to fifteen.
+fn slru(directory: SlruDirectory, name: &[u8]) -> Place {
+    let segment = || {
+        let digits = std::str::from_utf8(name).ok()?;
+        let fits = (4..=15).contains(&name.len()) && name.iter().all(u8::is_ascii_hexdigit);
+        fits.then(|| u64::from_str_radix(digits, 16).ok())?
+    };
+    segment().map_or(Place::Clear, |segment| Place::Slru { directory, segment })
+}
+
+/// A number as the server prints it: neither empty nor with a sign nor too large.
+fn number(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str) -> Place {
+        Place::of(path.as_bytes())
+    }
+
+    fn relation_of(tablespace: u32, database: u32, relation: u32) -> Place {
+        Place::Relation { tablespace, database, relation, fork: Fork::Main, backend: None, segment: 0 }
+    }
+
+    #[test]
+    fn relations() {
+        assert_eq!(of("base/5/16384"), relation_of(1663, 5, 16384));
+        assert_eq!(of("./base//5/16384"), relation_of(1663, 5, 16384));
+        assert_eq!(of("global/1262"), relation_of(1664, 0, 1262));
+        assert_eq!(of("pg_tblspc/16400/PG_15_202209061/5/16401"), relation_of(16400, 5, 16401));
+        let Place::Relation { fork, segment, backend, .. } = of("base/5/t3_16384_vm.2") else { panic!() };
+        assert_eq!((fork, segment, backend), (Fork::Visibility, 2, Some(3)));
+        assert_eq!(of("base/5/16384.3").first_page(), 3 * SEGMENT_PAGES);
+    }
+
+    #[test]
+    fn all_else_that_is_encrypted() {
+        assert_eq!(of("global/pg_filenode.map"), Place::Map { tablespace: 1664, database: 0 });
+        assert_eq!(of("base/5/pg_filenode.map.tmp"), Place::Map { tablespace: 1663, database: 5 });
+        for wal in ["000000010000000000000001", "0000000200000000000000FF.partial", "RECOVERYXLOG"] {
+            assert_eq!(of(&format!("pg_wal/{wal}")), Place::Wal);
+        }
+        assert_eq!(of("pg_wal/xlogtemp.123"), Place::WalDraft);
+        assert_eq!(of("pg_xact/0000"), Place::Slru { directory: SlruDirectory::Transactions, segment: 0 });
+        assert_eq!(
+            of("pg_multixact/members/00FF"),
+            Place::Slru { directory: SlruDirectory::MultixactMembers, segment: 255 }
+        );
+        for temporary in [
+            "base/pgsql_tmp/pgsql_tmp12.0",
+            "base/pgsql_tmp/pgsql_tmp12.0.fileset/i1of2.p0.0",
+            "pg_tblspc/16400/PG_15_202209061/pgsql_tmp/pgsql_tmp12.1",
+            "pg_tblspc/16400/PG_15_202209061/pgsql_tmp/a/b/c/d",
+        ] {
+            assert!(matches!(of(temporary), Place::Temporary(_)), "{temporary}");
+        }
+        for state in [
+            "pg_twophase/000002E7",
+            "pg_replslot/slot/state",
+            "pg_replslot/slot/xid-740-lsn-0-1000000.spill",
+            "pg_logical/snapshots/0-15D8.snap",
+            "pg_logical/mappings/map-4-4eb-1_60DE1E08-5376b5-537c6b",
+            "pg_logical/replorigin_checkpoint",
+        ] {
+            assert!(matches!(of(state), Place::State(_)), "{state}");
+        }
+    }
+
+    #[test]
+    fn clear() {
+        for clear in [
+            "",
+            "PG_VERSION",
+            "postgresql.conf",
+            "postmaster.pid",
+            "global/pg_control",
+            "global/pg_internal.init",
+            "base/5/PG_VERSION",
+            "base/5/pg_internal.init.77",
+            "base/5/16384_other",
+            "base/5/99999999999",
+            "base/x/16384",
+            "pg_stat/pgstat.stat",
+            "pg_wal/00000002.history",
+            "pg_wal/000000010000000000000001.00000028.backup",
+            "pg_wal/archive_status/000000010000000000000001.ready",
+            "pg_wal/00000001000000000000000a",
+            "pg_xact",
+            "a/b/c/d/e/f/g/h",
+        ] {
+            assert_eq!(of(clear), Place::Clear, "{clear}");
+        }
+    }
+
+    #[test]
+    fn subjects_part_what_must_be_parted_only() {
+        let subject = |path: &str| of(path).subject();
+        let apart = [
+            "base/5/16384",
+            "base/5/16384_fsm",
+            "base/5/16384_vm",
+            "base/5/t0_16384",
+            "base/5/t1_16384",
+            "base/6/16384",
+            "global/16384",
+            "pg_tblspc/9/PG_15/5/16384",
+            "base/5/pg_filenode.map",
+            "pg_wal/000000010000000000000001",
+            "pg_xact/0001",
+            "pg_subtrans/0001",
+            "base/pgsql_tmp/a",
+            "pg_replslot/a/state",
+            "pg_replslot/b/state",
+        ];
+        for (at, path) in apart.iter().enumerate() {
+            for other in &apart[at + 1..] {
+                assert_ne!(subject(path), subject(other), "{path} {other}");
+            }
+        }
+        assert_eq!(subject("base/5/16384"), subject("base/5/16384.1"));
+    }
+
+    #[test]
+    fn what_the_server_renames_keeps_its_key_and_nothing_else_does() {
+        let renamed = |from: &str, to: &str| Rename::of(from.as_bytes(), to.as_bytes());
+        for (from, to) in [
+            ("pg_wal/xlogtemp.9", "pg_wal/000000010000000000000002"),
+            ("pg_wal/000000010000000000000001", "pg_wal/000000010000000000000007"),
+            ("pg_wal/RECOVERYXLOG", "pg_wal/000000010000000000000007"),
+            ("pg_wal/000000010000000000000007", "pg_wal/000000010000000000000007.partial"),
+            ("pg_wal/xlogtemp.9", "pg_wal/00000002.history"),
+            ("base/5/pg_filenode.map.tmp", "base/5/pg_filenode.map"),
+            ("pg_replslot/a.tmp/state", "pg_replslot/a/state"),
+            ("pg_replslot/a/state.tmp", "pg_replslot/a/state"),
+            ("pg_replslot/a.tmp", "pg_replslot/a"),
+            ("pg_logical/snapshots/0-15D8.snap.77.tmp", "pg_logical/snapshots/0-15D8.snap"),
+            ("pg_logical/replorigin_checkpoint.tmp", "pg_logical/replorigin_checkpoint"),
+            ("pg_stat/pgstat.tmp", "pg_stat/pgstat.stat"),
+        ] {
+            assert_eq!(renamed(from, to), Rename::Kept, "{from} {to}");
+        }
+        for (from, to) in [
+            ("base/5/16384", "base/5/16385"),
+            ("base/5/16384", "base/5/16384.1"),
+            ("base/5/16384", "base/5/copy"),
+            ("base/5/copy", "base/5/16384"),
+            ("pg_wal/000000010000000000000001", "pg_wal/00000002.history"),
+            ("pg_wal/xlogtemp.9", "elsewhere"),
+            ("pg_replslot/a/state", "pg_replslot/b/state"),
+        ] {
+            assert_eq!(renamed(from, to), Rename::Refused, "{from} {to}");
+        }
+    }
+}

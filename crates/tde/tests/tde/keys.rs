@@ -1,0 +1,107 @@
+//! Key files: wrapped, tampered with, torn, rotated.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use ciphertoll_tde::{DataKeys, KEY_FILE_BYTES, Kek, KekSource, KeyError, KeyFile, Replace, Strength};
+
+fn kek() -> Kek {
+    Kek::generate().expect("OpenSSL is random")
+}
+
+fn refused(result: Result<DataKeys, KeyError>) -> KeyError {
+    result.err().expect("must be refused")
+}
+
+#[test]
+fn a_key_file_survives_its_bytes() {
+    for strength in Strength::ALL {
+        let kek = kek();
+        let file = KeyFile::create(strength, &kek).expect("a key file");
+        let again = KeyFile::decode(&file.encode()).expect("decodes");
+        assert_eq!(again, file);
+        assert_eq!(again.unwrap(&kek).expect("unwraps").strength(), strength);
+    }
+}
+
+#[test]
+fn another_key_is_told_from_a_damaged_file() {
+    let file = KeyFile::create(Strength::Aes256, &kek()).expect("a key file");
+    assert!(matches!(refused(file.unwrap(&kek())), KeyError::WrongKey));
+}
+
+#[test]
+fn no_bit_can_be_changed_and_no_byte_left_out() {
+    let kek = kek();
+    let good = KeyFile::create(Strength::Aes256, &kek).expect("a key file").encode();
+    for bit in 0..KEY_FILE_BYTES * 8 {
+        let mut bad = good;
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let opened = KeyFile::decode(&bad).and_then(|file| file.unwrap(&kek));
+        assert!(opened.is_err(), "bit {bit} was changed");
+    }
+    for length in 0..KEY_FILE_BYTES {
+        assert!(KeyFile::decode(&good[..length]).is_err(), "{length} bytes");
+    }
+    assert!(KeyFile::decode(&[&good[..], b"x"].concat()).is_err());
+}
+
+#[test]
+fn keys_of_one_purpose_do_not_serve_the_other() {
+    let kek = kek();
+    let mut bytes = KeyFile::create(Strength::Aes256, &kek).expect("a key file").encode();
+    let (relations, wal) = bytes[40..].split_at_mut(60);
+    relations.swap_with_slice(wal);
+    let exchanged = KeyFile::decode(&bytes).expect("well-formed");
+    assert!(matches!(refused(exchanged.unwrap(&kek)), KeyError::Damaged(_)));
+}
+
+#[test]
+fn rotation_shuts_out_the_old_key_and_counts() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("data.tde");
+    let (old, new) = (kek(), kek());
+    let file = KeyFile::create(Strength::Aes128, &old).expect("a key file");
+    file.store(&path, Replace::Never).expect("stored");
+    assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+    assert!(file.store(&path, Replace::Never).is_err(), "one is there already");
+    let rotated = file.rotated(&old, &new).expect("rotated");
+    rotated.store(&path, Replace::Atomically).expect("stored");
+    let loaded = KeyFile::load(&path).expect("loaded");
+    assert_eq!((loaded.generation(), loaded.strength()), (1, Strength::Aes128));
+    assert!(loaded.unwrap(&new).is_ok());
+    assert!(matches!(refused(loaded.unwrap(&old)), KeyError::WrongKey));
+    assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 1, "no draft is left");
+}
+
+#[test]
+fn where_a_key_is_told() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("kek");
+    let kek = kek();
+    fs::write(&path, kek.text().as_bytes()).expect("written");
+    let file = KeyFile::create(Strength::Aes256, &kek).expect("a key file");
+    let from_file = KekSource::File(path.clone());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("a mode");
+    assert!(matches!(from_file.read().err(), Some(KeyError::Exposed(_))));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let open = fs::File::open(&path).expect("opened");
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&open);
+    let command = |text: String| KekSource::Command(text.into());
+    let cat = command(format!("cat {}", path.display()));
+    for source in [from_file, KekSource::Descriptor(descriptor), KekSource::Descriptor(descriptor), cat] {
+        assert!(file.unwrap(&source.read().expect("told")).is_ok(), "{source:?}");
+    }
+    for bad in ["exit 3", "true", "yes"] {
+        assert!(command(bad.to_owned()).read().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn what_is_no_key() {
+    let good = kek().text();
+    assert!(Kek::parse(good.as_bytes()).is_ok() && Kek::parse(good.trim_end().as_bytes()).is_ok());
+    for bad in ["", "00", &good.replace('\n', "0"), &format!("{}\n\n", good.trim_end()), &"g".repeat(64)] {
+        assert!(matches!(Kek::parse(bad.as_bytes()), Err(KeyError::Malformed)), "{bad:?}");
+    }
+}

@@ -1,0 +1,18 @@
+//! A key file that somebody else wrote: never a crash, what decodes encodes to the same bytes, and without the
+//! key-encryption key it opens nothing.
+//!
+//! Input: a key file.
+#![no_main]
+
+use ciphertoll_tde::{Kek, KeyFile};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(kek) = Kek::parse(data) {
+        assert!(Kek::parse(kek.text().as_bytes()).is_ok());
+    }
+    let Ok(file) = KeyFile::decode(data) else { return };
+    assert_eq!(file.encode(), data);
+    let kek = Kek::parse(&[b'7'; 64]).expect("64 digits");
+    assert!(file.unwrap(&kek).is_err());
+});
