@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     Auth, Cell, Compressor, ConnectionUse, Driver, Engine, Flag, Group, Iterations, LatencySummary, Leg,
-    LegCount, Link, Metric, Observation, Proxy, ProxyFront, Resumption, ServerKey, StealLimit, Suite,
-    TlsLibrary, TlsPath, TlsVersion, Treatment, TrialResult, VoidReason, Workload,
+    LegCount, Link, Metric, Observation, Proxy, ProxyFront, Resumption, ServerKey, Settings, StealLimit,
+    Suite, TlsLibrary, TlsPath, TlsVersion, Treatment, TrialResult, VoidReason, Workload,
 };
 
 use crate::bench::{LinkUse, Measured, ProxyUse, ServerUse, TunnelCpu, TunnelUse};
@@ -59,8 +59,13 @@ const MIN_SAMPLES_P99: u64 = 1_000;
 const MIN_CPU_NS: u64 = 200_000_000;
 
 /// The observation that a trial yields, or why it is void.
-pub fn judge(cell: &Cell, measured: &Measured, max_steal: StealLimit) -> Result<Observation, VoidReason> {
-    pass_gates(cell, measured)?;
+pub fn judge(
+    cell: &Cell,
+    measured: &Measured,
+    max_steal: StealLimit,
+    settings: &Settings,
+) -> Result<Observation, VoidReason> {
+    pass_gates(cell, measured, settings)?;
     had_its_processors(measured, max_steal)?;
     Ok(Observation {
         metrics: metrics(measured),
@@ -71,7 +76,7 @@ pub fn judge(cell: &Cell, measured: &Measured, max_steal: StealLimit) -> Result<
     })
 }
 
-fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
+fn pass_gates(cell: &Cell, measured: &Measured, settings: &Settings) -> Result<(), VoidReason> {
     let Measured { load, server, machine, .. } = measured;
     if let Some(worst) = load.errors.iter().max_by_key(|error| error.count) {
         let count = load.errors.iter().map(|error| error.count).sum();
@@ -93,7 +98,10 @@ fn pass_gates(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
         authenticated_as_planned(cell, leg)?;
     }
     if let Some(server) = server {
-        finds_its_pages(cell, server, load.operations)?;
+        let fits = cell.data_to_cache(settings).is_none_or(|data_to_cache| data_to_cache <= 1.0);
+        if fits {
+            finds_its_pages(cell, server, load.operations)?;
+        }
     }
     let ports = load.usable_ports.map_or(0.0, |usable| ratio(machine.time_wait_sockets, usable));
     if ports > MAX_PORTS_IN_TIME_WAIT {
@@ -208,7 +216,7 @@ impl Words {
     }
 }
 
-/// Rows that are meant to be cached are not read from disk.
+/// Rows that are meant to be cached are not read from disk: all, unless smaller buffers were asked for.
 fn finds_its_pages(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(), VoidReason> {
     // One that does not count them is believed.
     let Some(count) = server.buffer_misses else { return Ok(()) };

@@ -370,7 +370,8 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
         up?;
         let measured = self.bench.trial(request)?;
-        let observation = judge(request.cell, &measured, self.plan.max_steal).map_err(TrialError::Void)?;
+        let observation = judge(request.cell, &measured, self.plan.max_steal, &self.plan.settings)
+            .map_err(TrialError::Void)?;
         Ok((observation, measured.load.histogram_base64))
     }
 

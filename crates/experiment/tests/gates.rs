@@ -6,7 +6,8 @@ use ciphertoll_experiment::{
 };
 use ciphertoll_model::{
     Arm, Cell, Clients, Engine, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, Metric, Observation, Path,
-    Plan, ServerKey, ServerLevel, Size, Spec, StealLimit, TlsVersion, TrialPace, VoidReason, Workload,
+    Plan, ServerKey, ServerLevel, Setting, Settings, Size, Spec, StealLimit, TlsVersion, TrialPace,
+    VoidReason, Workload,
 };
 
 const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -45,7 +46,7 @@ fn server(measured: &mut Measured) -> &mut ServerUse {
 }
 
 fn judged(cell: &Cell, measured: &Measured) -> Result<Observation, VoidReason> {
-    judge(cell, measured, StealLimit::default())
+    judge(cell, measured, StealLimit::default(), &Settings::default())
 }
 
 #[track_caller]
@@ -219,10 +220,10 @@ fn steal_beyond_three_percent_is_void() {
     measured.machine.steal_ns = measured.machine.busy_ns * 4 / 100;
     assert!(matches!(void(&cell, &measured), VoidReason::Steal { .. }));
     let limit = |text: &str| text.parse::<StealLimit>().expect("a limit");
-    assert!(judge(&cell, &measured, limit("5%")).is_ok());
+    assert!(judge(&cell, &measured, limit("5%"), &Settings::default()).is_ok());
     measured.machine.steal_ns = measured.machine.busy_ns;
-    assert!(judge(&cell, &measured, limit("49%")).is_err());
-    assert!(judge(&cell, &measured, limit("100%")).is_ok());
+    assert!(judge(&cell, &measured, limit("49%"), &Settings::default()).is_err());
+    assert!(judge(&cell, &measured, limit("100%"), &Settings::default()).is_ok());
 }
 
 #[test]
@@ -253,6 +254,19 @@ fn misses_void_cached_reads_but_not_connects() {
         let (cell, mut measured) = sound(Path::Plain, workload);
         server(&mut measured).buffer_misses = Some(measured.load.operations);
         assert_eq!(judged(&cell, &measured).is_err(), is_void, "{workload}");
+    }
+}
+
+#[test]
+fn rows_beyond_the_buffers_that_were_asked_for_are_read_from_disk() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::PointSelect);
+    server(&mut measured).buffer_misses = Some(measured.load.operations);
+    // There are 10,000 rows of about 240 bytes.
+    for (buffers, is_void) in [("1M", false), ("8M", true)] {
+        let mut settings = Settings::default();
+        settings.extend(format!("mariadb.innodb_buffer_pool_size={buffers}").parse::<Setting>());
+        let judged = judge(&cell, &measured, StealLimit::default(), &settings);
+        assert_eq!(judged.is_err(), is_void, "{buffers}");
     }
 }
 

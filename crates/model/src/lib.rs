@@ -2,6 +2,7 @@
 //! ([`Spec`]), what will be done ([`Plan`]), what happened ([`Event`]), and what the process may
 //! answer ([`ExitCode`]). Pure data; nothing here does I/O.
 
+pub mod cache;
 pub mod cell;
 pub mod duration;
 pub mod environment;

@@ -7,11 +7,18 @@ mod mongodb_tls_2024;
 mod mysql_tls_2013;
 mod mysql_tunnel_2013;
 mod mysql_wan_2013;
+mod postgres_tde_2021;
 mod proxysql_2017;
 mod table;
 mod wan_modern;
 
-use ciphertoll_model::{Clients, Driver, Engine, Link, Metric, Path, ServerLevel, Size, Spec, Workload};
+use ciphertoll_model::{
+    AtRest, Cell, Clients, Driver, Engine, Link, Metric, Path, ServerLevel, Settings, Size, Spec, Workload,
+};
+
+/// The part of the data that is cached is the same where both ratios differ by no more than this factor: a scale is a
+/// whole number, and the study's own are ten times each other.
+const SAME_SHARE: f64 = 1.5;
 
 /// A published study.
 #[derive(Debug)]
@@ -45,6 +52,10 @@ pub struct Published {
     pub driver: Driver,
     /// What lay between.
     pub link: Link,
+    /// What here is nearest to what encrypted the files then.
+    pub at_rest: AtRest,
+    /// The tables ÷ the server's buffers; absent where the study does not tell its figures apart by that.
+    pub data_to_cache: Option<f64>,
     /// Of which of several builds then, all of which are set beside the same cell.
     pub of: Option<&'static str>,
     /// What was measured.
@@ -62,6 +73,7 @@ pub const PRESETS: &[Preset] = &[
     mysql_wan_2013::PRESET,
     proxysql_2017::PRESET,
     mongodb_tls_2024::PRESET,
+    postgres_tde_2021::PRESET,
     wan_modern::PRESET,
 ];
 
@@ -93,6 +105,28 @@ impl Preset {
     }
 }
 
+impl Published {
+    /// Whether `cell` is its equal here, on a server with `settings`; of whichever engine.
+    pub fn has_equal(&self, cell: &Cell, settings: &Settings) -> bool {
+        let Self { workload, clients, path, driver, link, at_rest, .. } = self;
+        let treatment = &cell.treatment;
+        let is_of_a_kind = (
+            cell.workload,
+            cell.clients,
+            treatment.path,
+            &treatment.driver,
+            treatment.link,
+            treatment.at_rest,
+        ) == (*workload, *clients, *path, driver, *link, *at_rest);
+        is_of_a_kind
+            && self.data_to_cache.is_none_or(|then| is_same_share(then, cell.data_to_cache(settings)))
+    }
+}
+
+fn is_same_share(then: f64, here: Option<f64>) -> bool {
+    here.is_some_and(|here| (here / then).ln().abs() <= SAME_SHARE.ln())
+}
+
 /// Mean and standard deviation of `a ÷ b`, from those of both as if they were independent; to first order.
 fn ratio(a: (f64, Option<f64>), b: (f64, Option<f64>)) -> (f64, Option<f64>) {
     let mean = a.0 / b.0;
@@ -121,12 +155,7 @@ mod tests {
             let plan = Plan::new(&spec, 1).unwrap();
             for published in preset.published() {
                 let measured = plan.cells.iter().any(|cell| {
-                    cell.treatment.path == published.path
-                        && cell.workload == published.workload
-                        && cell.clients == published.clients
-                        && cell.treatment.link == published.link
-                        && cell.treatment.driver == published.driver
-                        && preset.is_of(cell.treatment.server.engine)
+                    published.has_equal(cell, &plan.settings) && preset.is_of(cell.treatment.server.engine)
                 });
                 assert!(measured, "{}: {published:?}", preset.name);
             }

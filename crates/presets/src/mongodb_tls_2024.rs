@@ -1,8 +1,8 @@
 //! What TLS cost a MongoDB driver in 2024: building its client, its first query, both, and a query on a client that stays.
 
 use ciphertoll_model::{
-    Clients, Driver, Engine, Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion,
-    Workload,
+    AtRest, Clients, Driver, Engine, Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec,
+    TlsVersion, Workload,
 };
 
 use crate::table::{Row, Table};
@@ -90,6 +90,8 @@ fn published() -> Vec<Published> {
             path: as_then(),
             driver: DRIVER.parse().ok()?,
             link: Link::Local,
+            at_rest: AtRest::None,
+            data_to_cache: None,
             of: None,
             metric: Metric::LatencyNsMean,
             ratio,

@@ -1,7 +1,7 @@
 //! What TLS cost MySQL 5.6 in 2013: connection churn by one client, and pooled read-only transactions.
 
 use ciphertoll_model::{
-    Clients, Driver, Grid, Link, Metric, Path, Scale, ServerKey, ServerLevel, Size, Spec, TlsVersion,
+    AtRest, Clients, Driver, Grid, Link, Metric, Path, Scale, ServerKey, ServerLevel, Size, Spec, TlsVersion,
     Workload,
 };
 
@@ -96,8 +96,19 @@ fn against_plain(table: &Table, workload: Workload, column: &str, metric: Metric
         let (mean, sd) = ratio(row.mean_and_sd(column)?, plain(row)?.mean_and_sd(column)?);
         let clients = row.number("threads").map_or(Some(Clients::ONE), |count| Clients::new(count as u16))?;
         let path = as_then(key(row.text("rsa_bits"))?)?;
-        let (driver, link, of) = (Driver::Native, Link::Local, None);
-        Some(Published { workload, clients, path, driver, link, of, metric, ratio: mean, ratio_sd: sd })
+        Some(Published {
+            workload,
+            clients,
+            path,
+            driver: Driver::Native,
+            link: Link::Local,
+            at_rest: AtRest::None,
+            data_to_cache: None,
+            of: None,
+            metric,
+            ratio: mean,
+            ratio_sd: sd,
+        })
     };
     table.rows().filter(|row| row.text("tls") == "on").filter_map(of).collect()
 }

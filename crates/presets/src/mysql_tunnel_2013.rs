@@ -1,8 +1,8 @@
 //! What TLS and SSH tunnels cost MySQL's connects in 2013, with keys of 4096 bits, over Ethernet.
 
 use ciphertoll_model::{
-    Clients, Driver, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion,
-    Workload,
+    AtRest, Clients, Driver, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec,
+    TlsVersion, Workload,
 };
 
 use crate::table::{Row, Table};
@@ -77,6 +77,8 @@ fn published() -> Vec<Published> {
             path: as_then(row.text("path"))?,
             driver: Driver::Native,
             link: link(),
+            at_rest: AtRest::None,
+            data_to_cache: None,
             of: None,
             metric: Metric::RatePerS,
             ratio: mean,

@@ -2,7 +2,8 @@
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    Clients, Driver, Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
+    AtRest, Clients, Driver, Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion,
+    Workload,
 };
 
 use crate::table::{Row, Table};
@@ -80,6 +81,8 @@ fn published() -> Vec<Published> {
             path: as_then(key(row.text("rsa_bits"))?)?,
             driver: Driver::Native,
             link: link(row.text("rtt_avg_ms"))?,
+            at_rest: AtRest::None,
+            data_to_cache: None,
             of: Some(row.text("server")),
             metric: Metric::LatencyNsMean,
             ratio: 1.0 / (1.0 - lost),

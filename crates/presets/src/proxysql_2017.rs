@@ -1,7 +1,7 @@
 //! What a pooling proxy beside the client made of MySQL's encrypted connects in 2017.
 
 use ciphertoll_model::{
-    Clients, Driver, Engine, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec,
+    AtRest, Clients, Driver, Engine, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec,
     TlsVersion, Workload,
 };
 
@@ -93,9 +93,19 @@ fn published() -> Vec<Published> {
         let of_path = move |(path, of): (Path, Option<&'static str>)| {
             let (rate, plain) = rates?;
             let (ratio, ratio_sd) = ratio((rate, None), (plain, None));
-            let (workload, clients, metric) = (Workload::Connect, Clients::ONE, Metric::RatePerS);
-            let driver = Driver::Native;
-            Some(Published { workload, clients, path, driver, link: link(), of, metric, ratio, ratio_sd })
+            Some(Published {
+                workload: Workload::Connect,
+                clients: Clients::ONE,
+                path,
+                driver: Driver::Native,
+                link: link(),
+                at_rest: AtRest::None,
+                data_to_cache: None,
+                of,
+                metric: Metric::RatePerS,
+                ratio,
+                ratio_sd,
+            })
         };
         as_then(row.text("path")).into_iter().filter_map(of_path).collect::<Vec<_>>()
     };

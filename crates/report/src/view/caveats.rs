@@ -37,6 +37,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     let cells: Vec<_> = cells.filter(|(_, cell)| told.insert(&cell.id.0)).collect();
     trust.extend(at_rest::statements(report));
     trust.extend(documents::statements(report));
+    trust.extend(uncached(report));
     trust.extend(allowed_steal(report));
     trust.extend(cells.iter().filter_map(|(stratum, cell)| voided(stratum, cell)));
     trust.extend(cells.iter().flat_map(|(stratum, cell)| flags(stratum, cell)));
@@ -76,6 +77,25 @@ fn allowed_steal(report: &RunReport<'_>) -> Option<Statement> {
         );
         Statement::new(Tone::Caution, text)
     })
+}
+
+/// Tables that do not fit the buffers: such trials are not void, and their pages come from outside.
+fn uncached(report: &RunReport<'_>) -> Vec<Statement> {
+    let mut told = BTreeSet::new();
+    let larger = report.plan.cells.iter().filter_map(|cell| {
+        let data_to_cache = cell.data_to_cache(&report.plan.settings).filter(|times| *times > 1.0)?;
+        let server = cell.treatment.server.short_name();
+        told.insert((server.clone(), cell.workload.to_string(), cell.scale)).then(|| {
+            Statement::neutral(format!(
+                "{server}, {} with scale {}: its tables are about {} × the buffers that were asked for, and trials that read \
+                 pages from outside them count.",
+                cell.workload,
+                cell.scale,
+                significant(data_to_cache)
+            ))
+        })
+    });
+    larger.collect()
 }
 
 /// What ran below OpenSSL's default strength: a number from there is not one of a server as it should be.

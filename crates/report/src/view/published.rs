@@ -1,6 +1,6 @@
 //! A published study beside what was measured here: ratios, since machines are not the same.
 
-use ciphertoll_model::{Link, Metric};
+use ciphertoll_model::{AtRest, Link, Metric};
 use ciphertoll_presets::{Preset, Published};
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
@@ -25,6 +25,20 @@ impl Pair<'_> {
     fn is_beside(&self, other: &Self) -> bool {
         self.cell.id == other.cell.id && self.published.of == other.published.of
     }
+
+    /// What is not encrypted in what it is compared with.
+    fn clear(&self) -> &'static str {
+        if self.is_at_rest() { "files in the clear" } else { "plain" }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.published.at_rest != AtRest::None
+    }
+
+    /// The tables ÷ the buffers, then and here.
+    fn data_to_cache(&self, report: &RunReport<'_>) -> Option<[f64; 2]> {
+        Some([self.published.data_to_cache?, self.cell.cell.data_to_cache(&report.plan.settings)?])
+    }
 }
 
 pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
@@ -34,13 +48,14 @@ pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
         return None;
     }
     let metrics = metrics(&pairs);
-    let columns = metrics.iter().flat_map(|metric| {
-        let name = metric.title();
-        [format!("{name}\nthen"), format!("{name}\nhere")]
-    });
+    let has_data = pairs.iter().any(|pair| pair.published.data_to_cache.is_some());
+    let data = has_data.then_some("data ÷\ncache");
+    let names = data.into_iter().chain(metrics.iter().map(|metric| metric.title()));
+    let columns = names.flat_map(|name| [format!("{name}\nthen"), format!("{name}\nhere")]);
     let columns = columns.map(|heading| Column::new(Part::Toll, &heading));
+    let clear = pairs.first().map_or("plain", Pair::clear);
     Some(Section {
-        heading: format!("Published and measured: {} · encrypted ÷ plain", preset.name),
+        heading: format!("Published and measured: {} · encrypted ÷ {clear}", preset.name),
         table: Some(Table {
             columns: std::iter::once(Column::new(Part::Label, "")).chain(columns).collect(),
             rows: rows(report, &pairs, &metrics),
@@ -56,12 +71,7 @@ pub(crate) fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Vec<Publis
     if !preset.is_of(cell.cell.treatment.server.engine) {
         return Vec::new();
     }
-    let is_equal = |published: &Published| {
-        let Published { workload, clients, path, driver, link, .. } = published;
-        let treatment = &cell.cell.treatment;
-        (cell.cell.workload, cell.cell.clients, treatment.path, &treatment.driver, treatment.link)
-            == (*workload, *clients, *path, driver, *link)
-    };
+    let is_equal = |published: &Published| published.has_equal(&cell.cell, &report.plan.settings);
     preset.published().into_iter().filter(is_equal).collect()
 }
 
@@ -101,7 +111,12 @@ fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<V
     };
     let row = |kind: &&Pair<'_>| {
         let label = Entry::new([name(report, kind)]);
-        std::iter::once(label).chain(metrics.iter().flat_map(|&metric| entries(kind, metric))).collect()
+        let data = kind.data_to_cache(report).into_iter().flatten();
+        let data = data.map(|data| Entry::new([format!("{} ×", significant(data))]));
+        std::iter::once(label)
+            .chain(data)
+            .chain(metrics.iter().flat_map(|&metric| entries(kind, metric)))
+            .collect()
     };
     kinds.iter().map(row).collect()
 }
@@ -110,7 +125,7 @@ fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<V
 /// then where there were several.
 fn name(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
     let treatment = &pair.cell.cell.treatment;
-    let path = name_of_path(pair);
+    let encrypted = if pair.is_at_rest() { treatment.at_rest.to_string() } else { name_of_path(pair) };
     let link = (treatment.link != Link::Local).then(|| treatment.link.to_string());
     let build = pair.published.of.map(ToOwned::to_owned);
     let has_other_drivers = report.plan.cells.iter().any(|cell| cell.treatment.driver != treatment.driver);
@@ -119,9 +134,23 @@ fn name(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
     let own = names::load(&pair.cell.cell);
     let has_others = report.plan.cells.iter().any(|cell| names::load(cell) != own);
     let load = has_others.then_some(own);
-    let name =
-        load.into_iter().chain([path]).chain(driver).chain(link).chain(build).collect::<Vec<_>>().join(", ");
+    let name = load
+        .into_iter()
+        .chain([encrypted])
+        .chain(driver)
+        .chain(link)
+        .chain(build)
+        .collect::<Vec<_>>()
+        .join(", ");
     if report.plan.servers().len() > 1 { format!("{}: {name}", treatment.server.short_name()) } else { name }
+}
+
+/// The same where no column says how much of the data is cached.
+fn name_with_data(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
+    match pair.data_to_cache(report) {
+        Some([_, here]) => format!("{}, with data of {} × the cache", name(report, pair), significant(here)),
+        None => name(report, pair),
+    }
 }
 
 /// By what it differs from the others of then: its key, or all of it.
@@ -191,12 +220,13 @@ fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Statement>
         (false, false) => "more is gained by it",
     };
     Some(Statement::neutral(format!(
-        "{count} of {} ratios differ from the published ones, most of all {}: the {} was {} × that of plain then and is \
+        "{count} of {} ratios differ from the published ones, most of all {}: the {} was {} × that of {} then and is \
          {} × ({}) here, so that {so}.",
         known.len(),
-        name(report, pair),
+        name_with_data(report, pair),
         pair.published.metric.title(),
         significant(pair.published.ratio),
+        pair.clear(),
         ratio(here),
         ratio_interval(here),
     )))

@@ -1,0 +1,251 @@
+//! What encrypted files cost PostgreSQL's transactions, by how much of the data its buffers hold.
+
+use ciphertoll_model::{
+    AtRest, Clients, Driver, Engine, Grid, Link, Metric, Path, Scale, ServerLevel, Setting, Size, Spec,
+    Workload,
+};
+
+use crate::table::{Row, Table};
+use crate::{Preset, Published, ratio};
+
+const TRANSACTIONS: &str = include_str!("../data/postgres-tde-2021.csv");
+
+pub(crate) const PRESET: Preset = Preset {
+    name: "postgres-tde-2021",
+    about: "what encrypted files cost PostgreSQL's transactions, by how much of the data its buffers hold",
+    source: "a PostgreSQL vendor's performance analysis of 2021: PostgreSQL 13.1, 16 cores, 16 GB of buffers",
+    servers: &["postgres"],
+    deviations: &[
+        "then the server encrypted its own pages; here an encrypting file system under it does (gocryptfs), whose page cache is in \
+         the clear and each of whose calls is a switch to another process: another cost model. The level `tde` does not exist yet",
+        "then 793 MB, 8 GB and 78 GB of data and 16 GB of buffers; here both are smaller by the same factor, as far as a branch of \
+         pgbench can be divided. With few branches more clients wait for the same one",
+        "then 78 GB were likely more than the machine's memory, which is not told (effective_cache_size was 45 GB); here the system \
+         keeps all of it in memory where that is large enough, and what the buffers do not hold is read from there rather than from a disk",
+        "then 12 to 48 clients on 16 cores; here 2 to 6, which are as many a core where there are two cores. Of the published counts \
+         only those stand here that are a whole number of clients: 16, 24, 32, 40 and 48",
+        "then pgbench made the load; here ciphertoll's own client in a closed loop, which sends the same transactions by \
+         prepared statements (`--driver pgbench` asks for pgbench, beside which no figure stands)",
+        "then tables were re-indexed and the cluster made afresh for each run; here each trial goes on with what the one before left, \
+         in random order",
+        "memory settings are the study's by the size of the buffers, and WAL is kept by the number of cores (64 to 128 MB instead of \
+         512 MB to 1 GB); max_connections is the lab's. Another machine, another disk, and a PostgreSQL of today",
+    ],
+    explanation: &[
+        "a ratio is of one build, encryption on ÷ off: tde-gcc4.8, or tde-gcc9.3-znver2, built with -march=znver2",
+        "the builds without encryption differ more than encryption does: with TPC-B at scale 50 and 12 clients, the packaged build made \
+         3,580 transactions a second, and that of gcc 9.3 with encryption off 2,014; over all, such builds differ by up to 2.0 times. With \
+         encryption on, both made 2,015 and 2,024 there: on ÷ off is 0.57 of one and 1.00 of the other, and says little of TPC-B",
+        "no standard deviation was published",
+    ],
+    spec,
+    published,
+};
+
+/// The study's data by its scale: 793 MB at 50.
+const BRANCH_BYTES: f64 = 793e6 / 50.0;
+const BRANCHES_THEN: [u32; 3] = [50, 500, 5_000];
+const BUFFERS_MB_THEN: u32 = 16 * 1024;
+const CORES_THEN: u16 = 16;
+/// Those that the numbers of clients are for.
+const CORES_HERE: u16 = 2;
+/// The level that is nearest to what was measured then.
+const ENCRYPTED: AtRest = AtRest::Gocryptfs;
+/// With encryption off and on. The packaged one has none.
+const BUILDS: [&str; 2] = ["tde-gcc4.8", "tde-gcc9.3-znver2"];
+
+/// What a size of run asks for.
+struct Extent {
+    buffers_mb: u32,
+    branches_then: &'static [u32],
+    clients: &'static [u16],
+}
+
+fn extent(size: Size) -> Extent {
+    let (buffers_mb, branches_then, clients): (u32, &[u32], &[u16]) = match size {
+        // A branch is half of that.
+        Size::Smoke => (32, &BRANCHES_THEN[1..2], &[2]),
+        Size::Quick | Size::Small => (256, &BRANCHES_THEN, &[2, 6]),
+        Size::Standard => (256, &BRANCHES_THEN, &[2, 4, 6]),
+        Size::Full => (1024, &BRANCHES_THEN, &[2, 3, 4, 5, 6]),
+    };
+    Extent { buffers_mb, branches_then, clients }
+}
+
+/// As many as have the same share of the buffers; at least one.
+fn scale(branches_then: u32, buffers_mb: u32) -> Option<Scale> {
+    let branches = (branches_then * buffers_mb + BUFFERS_MB_THEN / 2) / BUFFERS_MB_THEN;
+    (branches.max(1) * Scale::ROWS_PER_BRANCH).to_string().parse().ok()
+}
+
+/// The study's postgresql.conf; memory by the size of the buffers.
+fn settings(buffers_mb: u32) -> [String; 17] {
+    let mb = |gb_then: u32| format!("{}MB", gb_then * buffers_mb * 1024 / BUFFERS_MB_THEN);
+    let kb = |mb_then: u32| format!("{}kB", mb_then * buffers_mb / (BUFFERS_MB_THEN / 1024));
+    [
+        ("shared_buffers", format!("{buffers_mb}MB")),
+        ("work_mem", kb(64)),
+        ("maintenance_work_mem", kb(620)),
+        ("effective_cache_size", mb(45)),
+        // By the cores, which is how fast it is written: checkpoints come as often.
+        ("min_wal_size", "64MB".to_owned()),
+        ("max_wal_size", "128MB".to_owned()),
+        ("effective_io_concurrency", "100".to_owned()),
+        ("huge_pages", "try".to_owned()),
+        ("wal_level", "logical".to_owned()),
+        ("synchronous_commit", "on".to_owned()),
+        ("checkpoint_timeout", "15min".to_owned()),
+        ("checkpoint_completion_target", "0.9".to_owned()),
+        ("wal_compression", "on".to_owned()),
+        ("wal_writer_delay", "200ms".to_owned()),
+        ("bgwriter_delay", "200ms".to_owned()),
+        ("bgwriter_lru_maxpages", "100".to_owned()),
+        ("jit", "on".to_owned()),
+    ]
+    .map(|(name, value)| format!("postgres.{name}={value}"))
+}
+
+fn spec(servers: &[ServerLevel], size: Size) -> Spec {
+    let Extent { buffers_mb, branches_then, clients } = extent(size);
+    let mut spec = Spec {
+        size,
+        baseline: Some(format!("at-rest={}", AtRest::None)),
+        grids: vec![Grid {
+            server: servers.to_vec(),
+            path: vec![Path::Plain],
+            at_rest: vec![AtRest::None, ENCRYPTED],
+            workload: vec![Workload::SelectOnly, Workload::TpcbLike],
+            clients: clients.iter().filter_map(|&count| Clients::new(count)).collect(),
+            scale: branches_then.iter().filter_map(|&then| scale(then, buffers_mb)).collect(),
+            ..Grid::default()
+        }],
+        ..Spec::quick(&[])
+    };
+    // Another engine has none of these.
+    if servers.iter().any(|server| server.engine == Engine::Postgres) {
+        spec.config = Some(PRESET.name.to_owned());
+        spec.settings.extend(settings(buffers_mb).iter().filter_map(|line| line.parse::<Setting>().ok()));
+    }
+    spec
+}
+
+/// As many a core; none where that is no whole number.
+fn clients(then: &str) -> Option<Clients> {
+    let scaled = then.parse::<u16>().ok()?.checked_mul(CORES_HERE)?;
+    (scaled % CORES_THEN == 0).then(|| Clients::new(scaled / CORES_THEN)).flatten()
+}
+
+fn published() -> Vec<Published> {
+    let table = Table::parse(TRANSACTIONS);
+    let of = |row: Row<'_>| {
+        let rate = |row: Row<'_>| row.number("tps").map(|rate| (rate, None));
+        let is_its_own = |other: &Row<'_>| {
+            ["workload", "scale", "clients", "build"].iter().all(|it| other.text(it) == row.text(it))
+        };
+        let off = table.rows().filter(|other| other.text("encryption") == "off").find(is_its_own)?;
+        let (ratio, ratio_sd) = ratio(rate(row)?, rate(off)?);
+        Some(Published {
+            workload: row.text("workload").parse().ok()?,
+            clients: clients(row.text("clients"))?,
+            path: Path::Plain,
+            driver: Driver::Native,
+            link: Link::Local,
+            at_rest: ENCRYPTED,
+            data_to_cache: Some(data_to_cache(row.number("scale")?)),
+            of: BUILDS.into_iter().find(|build| *build == row.text("build")),
+            metric: Metric::RatePerS,
+            ratio,
+            ratio_sd,
+        })
+    };
+    table.rows().filter(|row| row.text("encryption") == "on").filter_map(of).collect()
+}
+
+fn data_to_cache(branches: f64) -> f64 {
+    branches * BRANCH_BYTES / (f64::from(BUFFERS_MB_THEN) * 1024.0 * 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ciphertoll_model::Plan;
+
+    use super::*;
+
+    fn ratio_of(workload: Workload, data: f64, clients: u16, build: &str) -> f64 {
+        let is_it = |published: &&Published| {
+            let apart = published.data_to_cache.map(|then| (then - data).abs());
+            (published.workload, published.clients.count(), published.of) == (workload, clients, Some(build))
+                && apart.is_some_and(|apart| apart < 0.01 * data)
+        };
+        published().iter().find(is_it).expect("a figure").ratio
+    }
+
+    #[test]
+    fn every_figure_is_on_to_off_of_one_build() {
+        let all = published();
+        // 2 workloads, 3 scales, 5 of the 10 numbers of clients, 2 builds.
+        assert_eq!(all.len(), 2 * 3 * 5 * 2);
+        assert!(all.iter().all(|published| published.of.is_some() && published.ratio_sd.is_none()));
+        let expected = [
+            // 795300.37 ÷ 806152.21, 2548.15 ÷ 4493.65, 2547.17 ÷ 2565.76, 190149.0 ÷ 183379.49, by hand. 50 branches are
+            // 793 MB of 17,180 MB.
+            (Workload::SelectOnly, 0.046_2, 2, BUILDS[0], 0.986_539),
+            (Workload::TpcbLike, 0.046_2, 2, BUILDS[0], 0.567_056),
+            (Workload::TpcbLike, 0.046_2, 2, BUILDS[1], 0.992_755),
+            (Workload::SelectOnly, 4.616, 6, BUILDS[1], 1.036_915),
+        ];
+        for (workload, data, clients, build, ratio) in expected {
+            let found = ratio_of(workload, data, clients, build);
+            assert!((found - ratio).abs() < 1e-5, "{workload} {clients} {build}: {found}");
+        }
+    }
+
+    #[test]
+    fn clients_are_as_many_a_core() {
+        let here = ["12", "16", "20", "24", "32", "40", "48"].map(clients);
+        let counts = here.map(|clients| clients.map(Clients::count));
+        assert_eq!(counts, [None, Some(2), None, Some(3), Some(4), Some(5), Some(6)]);
+    }
+
+    #[test]
+    fn the_data_have_the_same_share_of_the_buffers() {
+        let rows = |size| {
+            spec(&PRESET.servers(), size).grids[0].scale.iter().map(|scale| scale.branches()).collect()
+        };
+        let branches: [Vec<u32>; 3] = [Size::Smoke, Size::Small, Size::Full].map(rows);
+        assert_eq!(branches, [vec![1], vec![1, 8, 78], vec![3, 31, 313]]);
+    }
+
+    #[test]
+    fn every_setting_is_one_and_says_its_size() {
+        let spec = spec(&PRESET.servers(), Size::Small);
+        let set = spec.settings.of(Engine::Postgres);
+        assert_eq!(set.len(), settings(256).len());
+        let of = |name: &str| set.get(name).map(String::as_str);
+        let memory = ["shared_buffers", "work_mem", "maintenance_work_mem", "effective_cache_size"].map(of);
+        // 64 MB, 620 MB and 45 GB for 16 GB.
+        assert_eq!(memory, [Some("256MB"), Some("1024kB"), Some("9920kB"), Some("720MB")]);
+    }
+
+    #[test]
+    fn each_size_of_run_has_both_ends_and_its_time() {
+        let figures = |size| {
+            let plan = Plan::new(&spec(&PRESET.servers(), size), 1).unwrap();
+            let shown = published()
+                .into_iter()
+                .filter(|published| plan.cells.iter().any(|cell| published.has_equal(cell, &plan.settings)));
+            (shown.count(), plan.expected_duration())
+        };
+        let (smoke, small, full) = (figures(Size::Smoke), figures(Size::Small), figures(Size::Full));
+        assert_eq!((smoke.0, small.0, full.0), (4, 24, 60));
+        assert!(smoke.1 < Duration::from_mins(2) && small.1 < Duration::from_mins(20), "{small:?}");
+    }
+
+    #[test]
+    fn another_engine_is_asked_for_nothing_of_postgres() {
+        let spec = spec(&["mariadb".parse().unwrap()], Size::Smoke);
+        assert!(spec.settings.is_empty() && spec.config.is_none());
+    }
+}
