@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use ciphertoll_lab::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Link, Pace, Path, Pin, Scale, ServerLevel, Setting, Size, StealLimit,
-    Workload,
+    AtRest, Auth, Clients, Ctx, Driver, LatenessLimit, Link, Pace, Path, Pin, Scale, ServerLevel, Setting,
+    Size, StealLimit, Workload,
 };
 use ciphertoll_record::DEFAULT_RUNS;
 use ciphertoll_report::Plot;
@@ -75,6 +75,7 @@ pub(crate) enum Command {
 
 /// Where a machine's own share of steal is said once for all its runs.
 const MAX_STEAL: &str = "CIPHERTOLL_MAX_STEAL";
+const MAX_LATENESS: &str = "CIPHERTOLL_MAX_LATENESS";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -131,6 +132,9 @@ pub(crate) struct RunArguments {
     /// Most of its CPU time that a trial may lose to the hypervisor and still count [default: 3%]
     #[arg(long, value_name = "PERCENT", env = MAX_STEAL, hide_env_values = true, help_heading = "Method")]
     pub(crate) max_steal: Option<StealLimit>,
+    /// Most of its round trip that a link's packets may be late by and still count, on average [default: 1%]
+    #[arg(long, value_name = "PERCENT", env = MAX_LATENESS, hide_env_values = true, help_heading = "Method")]
+    pub(crate) max_lateness: Option<LatenessLimit>,
     /// Keep clients and servers on processors of their own: each side gets its half
     #[arg(long, value_enum, value_name = "HOW", help_heading = "Method")]
     pub(crate) pin: Option<PinArgument>,

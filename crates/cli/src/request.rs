@@ -47,6 +47,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     spec.budget = arguments.budget.or(spec.budget);
     spec.seed = arguments.seed.or(spec.seed);
     spec.max_steal = arguments.max_steal.unwrap_or(spec.max_steal);
+    spec.max_lateness = arguments.max_lateness.unwrap_or(spec.max_lateness);
     spec.pin = arguments.pin.map_or(spec.pin, Into::into);
     if let Some(file) = &arguments.config {
         let (name, settings) = configuration(file)?;

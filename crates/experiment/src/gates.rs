@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, Cell, Compressor, ConnectionUse, Driver, Engine, Flag, Group, Iterations, LatencySummary, Leg,
-    LegCount, Link, Metric, Observation, Proxy, ProxyFront, Resumption, ServerKey, Settings, StealLimit,
-    Suite, TlsLibrary, TlsPath, TlsVersion, Treatment, TrialResult, VoidReason, Workload,
+    Auth, Cell, Compressor, ConnectionUse, Driver, Engine, Flag, Group, Iterations, LatencySummary,
+    LatenessLimit, Leg, LegCount, Link, Metric, NoiseLimits, Observation, Proxy, ProxyFront, Resumption,
+    ServerKey, Settings, StealLimit, Suite, TlsLibrary, TlsPath, TlsVersion, Treatment, TrialResult,
+    VoidReason, Workload,
 };
 
 use crate::bench::{LinkUse, Measured, ProxyUse, ServerUse, TunnelCpu, TunnelUse};
@@ -43,9 +44,8 @@ const MAX_LAG_NS: u64 = 2_000_000;
 /// that, measure the clients.
 const SATURATED: f64 = 0.80;
 const WITH_TIME_TO_SPARE: f64 = 0.60;
-/// Packets may be late by this share of the round trip, on average …
-const MAX_LATE_SHARE: f64 = 0.01;
-/// … or by this, which is how late a shared machine wakes a thread.
+/// Packets may be late by the share of the round trip that the plan allows, on average, or by this, which is how late a
+/// shared machine wakes a thread.
 const MAX_LATE_NS: u64 = 500_000;
 /// New server connections beyond this share of the clients' own void a trial through a proxy: it does not pool …
 const MAX_UNPOOLED: f64 = 0.10;
@@ -62,11 +62,12 @@ const MIN_CPU_NS: u64 = 200_000_000;
 pub fn judge(
     cell: &Cell,
     measured: &Measured,
-    max_steal: StealLimit,
+    noise: NoiseLimits,
     settings: &Settings,
 ) -> Result<Observation, VoidReason> {
     pass_gates(cell, measured, settings)?;
-    had_its_processors(measured, max_steal)?;
+    is_as_long_as_it_should_be(measured, noise.lateness)?;
+    had_its_processors(measured, noise.steal)?;
     Ok(Observation {
         metrics: metrics(measured),
         operations: measured.load.operations,
@@ -85,7 +86,6 @@ fn pass_gates(cell: &Cell, measured: &Measured, settings: &Settings) -> Result<(
     if load.operations == 0 {
         return Err(VoidReason::NoOperations);
     }
-    is_as_long_as_it_should_be(measured)?;
     went_through_the_tunnel(cell, measured)?;
     if let Some(proxy) = cell.treatment.path.as_proxy() {
         was_pooled(cell, proxy, measured)?;
@@ -232,9 +232,9 @@ fn finds_its_pages(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(
 }
 
 /// A link that is starved of CPU is longer than its name says.
-fn is_as_long_as_it_should_be(measured: &Measured) -> Result<(), VoidReason> {
+fn is_as_long_as_it_should_be(measured: &Measured, max_lateness: LatenessLimit) -> Result<(), VoidReason> {
     let Some(LinkUse { rtt_ns, packets, dropped, late_ns_mean, .. }) = measured.link else { return Ok(()) };
-    let tolerated_ns = (rtt_ns as f64 * MAX_LATE_SHARE).max(MAX_LATE_NS as f64);
+    let tolerated_ns = (rtt_ns as f64 * max_lateness.fraction()).max(MAX_LATE_NS as f64);
     let message = if packets == 0 {
         "no packet went over it".to_owned()
     } else if dropped > 0 {

@@ -370,7 +370,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
         up?;
         let measured = self.bench.trial(request)?;
-        let observation = judge(request.cell, &measured, self.plan.max_steal, &self.plan.settings)
+        let observation = judge(request.cell, &measured, self.plan.noise_limits(), &self.plan.settings)
             .map_err(TrialError::Void)?;
         Ok((observation, measured.load.histogram_base64))
     }

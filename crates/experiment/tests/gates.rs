@@ -5,8 +5,8 @@ use ciphertoll_experiment::{
     Bench, LinkUse, Measured, ProcessorsApart, ProxyUse, ServerUse, TrialRequest, judge,
 };
 use ciphertoll_model::{
-    Arm, Cell, Clients, Engine, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, Metric, Observation, Path,
-    Plan, ServerKey, ServerLevel, Setting, Settings, Size, Spec, StealLimit, TlsVersion, TrialPace,
+    Arm, Cell, Clients, Engine, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, Metric, NoiseLimits,
+    Observation, Path, Plan, ServerKey, ServerLevel, Setting, Settings, Size, Spec, TlsVersion, TrialPace,
     VoidReason, Workload,
 };
 
@@ -46,7 +46,7 @@ fn server(measured: &mut Measured) -> &mut ServerUse {
 }
 
 fn judged(cell: &Cell, measured: &Measured) -> Result<Observation, VoidReason> {
-    judge(cell, measured, StealLimit::default(), &Settings::default())
+    judge(cell, measured, NoiseLimits::default(), &Settings::default())
 }
 
 #[track_caller]
@@ -219,7 +219,7 @@ fn steal_beyond_three_percent_is_void() {
     assert!(judged(&cell, &measured).is_ok());
     measured.machine.steal_ns = measured.machine.busy_ns * 4 / 100;
     assert!(matches!(void(&cell, &measured), VoidReason::Steal { .. }));
-    let limit = |text: &str| text.parse::<StealLimit>().expect("a limit");
+    let limit = |text: &str| NoiseLimits { steal: text.parse().expect("a limit"), ..NoiseLimits::default() };
     assert!(judge(&cell, &measured, limit("5%"), &Settings::default()).is_ok());
     measured.machine.steal_ns = measured.machine.busy_ns;
     assert!(judge(&cell, &measured, limit("49%"), &Settings::default()).is_err());
@@ -265,7 +265,7 @@ fn rows_beyond_the_buffers_that_were_asked_for_are_read_from_disk() {
     for (buffers, is_void) in [("1M", false), ("8M", true)] {
         let mut settings = Settings::default();
         settings.extend(format!("mariadb.innodb_buffer_pool_size={buffers}").parse::<Setting>());
-        let judged = judge(&cell, &measured, StealLimit::default(), &settings);
+        let judged = judge(&cell, &measured, NoiseLimits::default(), &settings);
         assert_eq!(judged.is_err(), is_void, "{buffers}");
     }
 }
@@ -293,6 +293,21 @@ fn cpu_that_no_role_used_is_flagged() {
     measured.machine.busy_ns = measured.machine.busy_ns * 3 / 2;
     let flags = judged(&cell, &measured).expect("only flagged").flags;
     assert!(matches!(flags[..], [Flag::CpuElsewhere { share }] if (0.3..0.4).contains(&share)));
+}
+
+#[test]
+fn packets_that_are_late_by_more_than_the_plan_allows_are_void() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
+    let link = LinkUse { rtt_ns: 100_000_000, packets: 1, dropped: 0, late_ns_mean: 0, cpu_ns: None };
+    let mut late_by = |late_ns_mean: u64, limit: &str| {
+        measured.link = Some(LinkUse { late_ns_mean, ..link });
+        let noise = NoiseLimits { lateness: limit.parse().expect("a limit"), ..NoiseLimits::default() };
+        judge(&cell, &measured, noise, &Settings::default())
+    };
+    assert!(late_by(900_000, "1%").is_ok());
+    assert!(matches!(late_by(1_100_000, "1%"), Err(VoidReason::Link { .. })));
+    assert!(late_by(1_100_000, "2%").is_ok());
+    assert!(matches!(late_by(100_100_000, "100%"), Err(VoidReason::Link { .. })));
 }
 
 #[test]

@@ -10,13 +10,13 @@ pub mod event;
 pub mod exit;
 pub mod factor;
 pub mod metric;
+pub mod noise;
 pub mod plan;
 pub mod primitive;
 pub mod round_trips;
 pub mod script;
 pub mod settings;
 pub mod spec;
-pub mod steal;
 pub mod trial;
 pub mod ycsb;
 
@@ -33,6 +33,7 @@ pub use factor::{
     TlsStart, TlsVersion, Tunnel, UrlError, UrlHost, UrlPlace, UrlTls, Verification, Workload, YcsbMix,
 };
 pub use metric::{Direction, Metric, Unit};
+pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use plan::{
     Baseline, Block, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S, Stratum, Timing,
     Unlike, Verdicts, Visit,
@@ -42,7 +43,6 @@ pub use round_trips::RoundTrips;
 pub use script::{Branch, Draw, Script, Statement, StatementProtocol, Step};
 pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
-pub use steal::{StealLimit, StealLimitError};
 pub use trial::{
     AddressFamily, ClientIdentity, Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
     LoadMessage, Namespace, Phase, Strength, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,

@@ -18,9 +18,9 @@ use crate::duration::Span;
 use crate::factor::{
     AtRest, Auth, ConnectionUse, Ctx, Driver, Factor, Pace, Path, QueryLanguage, ServerLevel, TlsVersion,
 };
+use crate::noise::{LatenessLimit, NoiseLimits, StealLimit};
 use crate::settings::Settings;
 use crate::spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
-use crate::steal::StealLimit;
 
 pub use comparisons::Unlike;
 use comparisons::grouped;
@@ -79,6 +79,9 @@ pub struct Plan {
     /// The share of its CPU time that a trial may lose to the hypervisor.
     #[serde(default, skip_serializing_if = "StealLimit::is_default")]
     pub max_steal: StealLimit,
+    /// The share of its round trip that a link's packets may be late by, on average.
+    #[serde(default, skip_serializing_if = "LatenessLimit::is_default")]
+    pub max_lateness: LatenessLimit,
     /// Whether clients and servers share processors.
     #[serde(default)]
     pub pin: Pin,
@@ -247,12 +250,18 @@ impl Plan {
             verdicts: if count < MIN_BLOCKS_FOR_VERDICTS { Verdicts::Withheld } else { Verdicts::Rendered },
             margins: Margins::of(spec.size),
             max_steal: spec.max_steal,
+            max_lateness: spec.max_lateness,
             pin: spec.pin,
             settings: spec.settings.clone(),
             config: spec.config.clone(),
             query: spec.query.clone(),
             max_rate: spec.max_rate,
         })
+    }
+
+    /// How much of a machine's noise a trial may have met and still count.
+    pub fn noise_limits(&self) -> NoiseLimits {
+        NoiseLimits { steal: self.max_steal, lateness: self.max_lateness }
     }
 
     /// Blocks that count, calibration excluded.

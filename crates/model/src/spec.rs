@@ -10,9 +10,9 @@ use crate::factor::{
     AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Proxy,
     ProxyProgram, QueryLanguage, Scale, ServerKey, ServerLevel, TlsVersion, Workload,
 };
+use crate::noise::{LatenessLimit, StealLimit};
 use crate::plan::Plan;
 use crate::settings::Settings;
-use crate::steal::StealLimit;
 
 /// A quick run that takes longer has less in it.
 const QUICK_LIMIT: Duration = Duration::from_secs(165);
@@ -45,6 +45,9 @@ pub struct Spec {
     /// The share of its CPU time that a trial may lose to the hypervisor; 3 % where absent.
     #[serde(default, skip_serializing_if = "StealLimit::is_default")]
     pub max_steal: StealLimit,
+    /// The share of its round trip that a link's packets may be late by, on average; 1 % where absent.
+    #[serde(default, skip_serializing_if = "LatenessLimit::is_default")]
+    pub max_lateness: LatenessLimit,
     /// Whether clients and servers are kept on processors of their own.
     #[serde(default, skip_serializing_if = "Pin::is_off")]
     pub pin: Pin,
@@ -317,6 +320,7 @@ impl Spec {
             seed: None,
             baseline: None,
             max_steal: StealLimit::default(),
+            max_lateness: LatenessLimit::default(),
             pin: Pin::Off,
             settings: Settings::default(),
             config: None,

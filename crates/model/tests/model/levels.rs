@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, Link, Pace, Path, Pin, PoolMode, Prepare, Proxy,
-    ProxyFront, ProxyProgram, Scale, ServerKey, ServerLevel, Setting, Settings, Size, Spec, StealLimit,
-    TlsPath, TlsVersion, Tunnel, Workload,
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, LatenessLimit, Link, Pace, Path, Pin, PoolMode,
+    Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ServerKey, ServerLevel, Setting, Settings, Size, Spec,
+    StealLimit, TlsPath, TlsVersion, Tunnel, Workload,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -163,6 +163,11 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
             max_rate: blocks,
             settings: value.map(|value| settings(&grids, &value)).unwrap_or_default(),
             max_steal: if seed.is_some() { "9%".parse().expect("a limit") } else { StealLimit::default() },
+            max_lateness: if seed.is_some() {
+                "50%".parse().expect("a limit")
+            } else {
+                LatenessLimit::default()
+            },
             pin: if seed.is_some() { Pin::Auto } else { Pin::Off },
             grids,
         },

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::{
-    Cell, Environment, Event, Flag, LookDecision, Metric, Pin, StealLimit, Strength, TlsPath,
+    Cell, Environment, Event, Flag, LookDecision, Metric, NoiseLimits, Pin, Strength, TlsPath,
 };
 use ciphertoll_stats::CellAnalysis;
 
@@ -38,7 +38,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     trust.extend(at_rest::statements(report));
     trust.extend(documents::statements(report));
     trust.extend(uncached(report));
-    trust.extend(allowed_steal(report));
+    trust.extend(allowed_noise(report));
     trust.extend(cells.iter().filter_map(|(stratum, cell)| voided(stratum, cell)));
     trust.extend(cells.iter().flat_map(|(stratum, cell)| flags(stratum, cell)));
     trust.extend(warnings(report));
@@ -66,17 +66,25 @@ pub(crate) fn footer(report: &RunReport<'_>) -> String {
     parts.into_iter().chain(settings).chain(machine).map(|part| clean(&part)).collect::<Vec<_>>().join(" · ")
 }
 
-/// A limit that lets more noise in than is usual.
-fn allowed_steal(report: &RunReport<'_>) -> Option<Statement> {
-    let limit = report.plan.max_steal;
-    (!limit.is_default()).then(|| {
-        let text = format!(
-            "Trials count here that lost up to {} of their CPU time to the hypervisor; usual is {}.",
-            percent(limit.fraction()),
-            percent(StealLimit::default().fraction()),
-        );
-        Statement::new(Tone::Caution, text)
-    })
+/// Limits that let more noise in than is usual.
+fn allowed_noise(report: &RunReport<'_>) -> Vec<Statement> {
+    let NoiseLimits { steal, lateness } = report.plan.noise_limits();
+    let usual = NoiseLimits::default();
+    let caution = |text: String| Statement::new(Tone::Caution, text);
+    let stolen = (steal != usual.steal).then(|| {
+        let [limit, usual] = [steal, usual.steal].map(|limit| percent(limit.fraction()));
+        caution(format!(
+            "Trials count here that lost up to {limit} of their CPU time to the hypervisor; usual is {usual}."
+        ))
+    });
+    let has_links = report.plan.cells.iter().any(|cell| cell.treatment.link.shape().is_some());
+    let late = (has_links && lateness != usual.lateness).then(|| {
+        let [limit, usual] = [lateness, usual.lateness].map(|limit| percent(limit.fraction()));
+        caution(format!(
+            "Trials count here whose packets were late by up to {limit} of the round trip; usual is {usual}."
+        ))
+    });
+    stolen.into_iter().chain(late).collect()
 }
 
 /// Tables that do not fit the buffers: such trials are not void, and their pages come from outside.

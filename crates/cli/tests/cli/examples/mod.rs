@@ -305,7 +305,7 @@ impl Reader {
         shell.args(["--kill-after", "20s", PATIENCE, "sh", "-c", command]).current_dir(self.work());
         shell.env("PATH", format!("{}:{path}", text(&home.join("bin")))).env("HOME", home);
         shell.env("XDG_CACHE_HOME", cache()).env("GITHUB_STEP_SUMMARY", home.join("summary.md"));
-        shell.env("CIPHERTOLL_MAX_STEAL", "100%");
+        shell.env("CIPHERTOLL_MAX_STEAL", "100%").env("CIPHERTOLL_MAX_LATENESS", "100%");
         shell.env("COLUMNS", "100").env_remove("CLICOLOR_FORCE").stdin(Stdio::null());
         let output = shell.output().expect("a shell starts");
         Answer {
