@@ -2,11 +2,12 @@
 //! runs one, [`interleave`] all in turn), whether it is light enough ([`goal`]), whether it tells the
 //! same as they do ([`agreement`]), whether a pause of the server shows ([`stall`]); its verdicts
 //! against known truths ([`truth`]); what it says of two runs against what was done to them ([`pairs`]); whether long
-//! links are as long as they say ([`links`]); the sidecar beside other pools ([`pools`]); and how fast documents are
+//! links are as long as they say ([`links`]); whether another client finds the same cost of encrypted files ([`at_rest`]); the sidecar beside other pools ([`pools`]); and how fast documents are
 //! loaded ([`documents`]).
 
 pub mod agreement;
 pub mod arm;
+pub mod at_rest;
 pub mod comparison;
 pub mod documents;
 pub mod goal;

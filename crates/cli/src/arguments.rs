@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use ciphertoll_lab::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, LatenessLimit, Link, Pace, Path, Pin, Scale, ServerLevel, Setting,
-    Size, StealLimit, Workload,
+    AtRest, Auth, Clients, Ctx, Driver, LatenessLimit, Link, Pace, Path, Pin, ScaleLevel, ServerLevel,
+    Setting, Size, StealLimit, Storage, Workload,
 };
 use ciphertoll_record::DEFAULT_RUNS;
 use ciphertoll_report::Plot;
@@ -138,6 +138,9 @@ pub(crate) struct RunArguments {
     /// Keep clients and servers on processors of their own: each side gets its half
     #[arg(long, value_enum, value_name = "HOW", help_heading = "Method")]
     pub(crate) pin: Option<PinArgument>,
+    /// What private servers' files lie on: disk, tmpfs (memory, so that the disk is told from the cipher)
+    #[arg(long, value_name = "WHERE", help_heading = "Method")]
+    pub(crate) storage: Option<Storage>,
     /// A setting of all private servers of an engine, beside what they need; may be repeated
     #[arg(long, value_name = "ENGINE.NAME=VALUE", help_heading = "Method")]
     pub(crate) set: Vec<Setting>,
@@ -259,7 +262,9 @@ pub(crate) struct FactorArguments {
     #[arg(long, value_name = "LINK", value_delimiter = ',')]
     pub(crate) link: Option<Vec<Link>>,
     /// What encrypts a private server's files: none, native (MariaDB, MySQL: tables, logs and temporary files by the
-    /// server itself), gocryptfs (any server: an encrypting file system under all of them)
+    /// server itself), gocryptfs, fscrypt (any server: an encrypting file system, or an encrypted directory of ext4, under
+    /// all of them), tde (PostgreSQL: pages by a library under the server; +cipher=aes128, +cipher=null: not encrypted,
+    /// +target=portable, aesni or vaes)
     #[arg(long, value_name = "LAYER", value_delimiter = ',')]
     pub(crate) at_rest: Option<Vec<AtRest>>,
     /// connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only,
@@ -269,9 +274,10 @@ pub(crate) struct FactorArguments {
     /// 1 to 256
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) clients: Option<Vec<Clients>>,
-    /// Rows in the workload's largest table; pgbench's come in hundred thousands
+    /// Rows in the workload's largest table (pgbench's come in hundred thousands), or tables of so many times the server's
+    /// buffers (0.5cache, 2cache; 128 MB unless --set says otherwise) or the memory of the machine or its cgroup (1.2mem)
     #[arg(long, value_name = "ROWS", value_delimiter = ',', allow_negative_numbers = true)]
-    pub(crate) scale: Option<Vec<Scale>>,
+    pub(crate) scale: Option<Vec<ScaleLevel>>,
     /// closed: each client waits for its answer; 500/s, or 50% of the baseline's capacity: by a schedule
     #[arg(long, value_name = "PACE", value_delimiter = ',')]
     pub(crate) pace: Option<Vec<Pace>>,
@@ -313,9 +319,9 @@ pub(crate) struct LabArguments {
     /// The workload whose tables are there; none if absent
     #[arg(long, value_name = "WORKLOAD")]
     pub(crate) workload: Option<Workload>,
-    /// Rows in its largest table
+    /// Rows in its largest table, or its size, as `run` takes it
     #[arg(long, value_name = "ROWS", allow_negative_numbers = true, requires = "workload")]
-    pub(crate) scale: Option<Scale>,
+    pub(crate) scale: Option<ScaleLevel>,
     /// A setting of the server; may be repeated
     #[arg(long, value_name = "ENGINE.NAME=VALUE")]
     pub(crate) set: Vec<Setting>,

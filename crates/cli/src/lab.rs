@@ -76,7 +76,8 @@ fn plan(arguments: &LabArguments) -> Result<Plan, Failure> {
     }
     let mut settings = Settings::default();
     settings.extend(set.iter().cloned());
-    let spec = Spec { name: "lab".to_owned(), grids: vec![grid], settings, ..Spec::quick(&[]) };
+    let mut spec = Spec { name: "lab".to_owned(), grids: vec![grid], settings, ..Spec::quick(&[]) };
+    request::know_memory(&mut spec);
     Ok(Plan::new(&spec, 0)?)
 }
 

@@ -48,6 +48,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     spec.seed = arguments.seed.or(spec.seed);
     spec.max_steal = arguments.max_steal.unwrap_or(spec.max_steal);
     spec.max_lateness = arguments.max_lateness.unwrap_or(spec.max_lateness);
+    spec.storage = arguments.storage.unwrap_or(spec.storage);
     spec.pin = arguments.pin.map_or(spec.pin, Into::into);
     if let Some(file) = &arguments.config {
         let (name, settings) = configuration(file)?;
@@ -58,6 +59,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     spec.baseline = arguments.baseline.clone().or(spec.baseline);
     spec.query = arguments.url.query.clone().or(spec.query);
     spec.max_rate = arguments.url.max_rate.or(spec.max_rate);
+    know_memory(&mut spec);
     if arguments.url.prepare {
         spec.prepare = Prepare::Yes;
     }
@@ -65,6 +67,13 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     check_command(&spec)?;
     let absent = absent_from(arguments, &spec);
     Ok(Request { spec, passwords, absent })
+}
+
+/// From here on the specification says what its scales are relative to, so that it always asks for the same.
+pub(crate) fn know_memory(spec: &mut Spec) {
+    if spec.asks_for_memory() {
+        spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_lab::environment::memory_for_us_bytes);
+    }
 }
 
 /// What is asked of servers of documents is a command; better said now than by every client.

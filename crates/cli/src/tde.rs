@@ -10,14 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 
 use ciphertoll_model::ExitCode;
-use ciphertoll_tde::{Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, Strength};
+use ciphertoll_tde::{Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, PRELOAD_LIBRARY, Replace, Strength};
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::failure::Failure;
 use crate::print_document;
-
-const LIBRARY: &str = "libciphertoll_tde_preload.so";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -157,7 +155,7 @@ fn host(path: &Path, error: &std::io::Error) -> Failure {
 fn refused(error: &KeyError) -> Failure {
     let code = match error {
         KeyError::Io { .. } => ExitCode::HostResource,
-        KeyError::OpenSsl(_) => ExitCode::Internal,
+        KeyError::OpenSsl(_) | KeyError::Cipher(_) => ExitCode::Internal,
         _ => ExitCode::Usage,
     };
     Failure::new(code, error.to_string())
@@ -247,7 +245,12 @@ fn exec(
     let kek = key.read()?;
     // Said here, where it is one line, and not by a server in its log.
     let path = cluster.keys()?;
-    KeyFile::load(&path).and_then(|file| file.unwrap(&kek)).map_err(|error| refused(&error))?;
+    let file = KeyFile::load(&path).map_err(|error| refused(&error))?;
+    file.unwrap(&kek).map_err(|error| refused(&error))?;
+    if !file.strength().encrypts() {
+        let message = "its cipher is null, which is for measuring: nothing would be encrypted";
+        return Err(Failure::usage(format!("{}: {message}", path.display())));
+    }
     let descriptor = told(&kek)
         .map_err(|error| Failure::new(ExitCode::HostResource, format!("a file in memory: {error}")))?;
     let Some((name, arguments)) = command.split_first() else {
@@ -277,7 +280,7 @@ fn told(kek: &Kek) -> std::io::Result<i32> {
 
 fn beside() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().map_err(|error| host(Path::new("this program"), &error))?;
-    let library = program.with_file_name(LIBRARY);
+    let library = program.with_file_name(PRELOAD_LIBRARY);
     if !library.exists() {
         let message = format!(
             "{} is missing: `cargo build -p ciphertoll-tde-preload` makes it, --library names another",

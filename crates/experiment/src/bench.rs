@@ -1,6 +1,7 @@
 //! What a plan is carried out on: the lab with its real servers, or a mock that runs the whole
 //! pipeline in tests.
 
+use ciphertoll_lab::{Counters, SyncTimes};
 use ciphertoll_model::{
     Arm, Cell, Environment, Event, ExitCode, Leg, LegCount, Plan, Timing, TrialPace, TrialResult, VoidReason,
 };
@@ -17,6 +18,10 @@ pub trait Bench {
     /// Times the cryptographic primitives that connects among `cells` rest on, and says by an event what they take;
     /// once in a run, before the first block.
     fn time_primitives(&mut self, cells: &[&Cell], emit: &mut Emit<'_>) -> Result<(), BenchError>;
+
+    /// Does what is done once in a block, before its first trial: puts in order what the block before has left, where that
+    /// takes too long to be done before every trial.
+    fn begin_block(&mut self, emit: &mut Emit<'_>) -> Result<(), BenchError>;
 
     /// Brings the cell's treatment up. What is up already costs nothing.
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError>;
@@ -137,15 +142,17 @@ pub struct ProcessorsApart {
     pub server: usize,
 }
 
-/// What a server used in the window.
+/// What a server used in the window, and what it counted in the whole trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerUse {
     /// User and system CPU, ended threads included.
     pub cpu_ns: u64,
     /// Peak resident memory; absent where the kernel does not tell.
     pub rss_peak_bytes: Option<u64>,
-    /// Pages read from disk because the buffer pool did not have them; absent where the server does not count them.
-    pub buffer_misses: Option<u64>,
+    /// What it counted from before the trial's first connection until after its last.
+    pub counted: Counters,
+    /// How long a sync took where its files are, before the block's first trial; absent where it was not timed.
+    pub syncs: Option<SyncTimes>,
 }
 
 /// What the machine did in the window.

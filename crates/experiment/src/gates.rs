@@ -97,11 +97,8 @@ fn pass_gates(cell: &Cell, measured: &Measured, settings: &Settings) -> Result<(
         compressed_as_planned(cell, leg)?;
         authenticated_as_planned(cell, leg)?;
     }
-    if let Some(server) = server {
-        let fits = cell.data_to_cache(settings).is_none_or(|data_to_cache| data_to_cache <= 1.0);
-        if fits {
-            finds_its_pages(cell, server, load.operations)?;
-        }
+    if let Some(server) = server.as_ref().filter(|_| cell.is_meant_to_be_cached(settings)) {
+        finds_its_pages(cell, server, load.operations)?;
     }
     let ports = load.usable_ports.map_or(0.0, |usable| ratio(machine.time_wait_sockets, usable));
     if ports > MAX_PORTS_IN_TIME_WAIT {
@@ -219,7 +216,7 @@ impl Words {
 /// Rows that are meant to be cached are not read from disk: all, unless smaller buffers were asked for.
 fn finds_its_pages(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(), VoidReason> {
     // One that does not count them is believed.
-    let Some(count) = server.buffer_misses else { return Ok(()) };
+    let Some(count) = server.counted.buffer_misses else { return Ok(()) };
     let share = ratio(count, operations);
     let void = match cell.workload.connection_use() {
         ConnectionUse::PerOperation => false,
@@ -465,10 +462,37 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
     if let Some(bytes) = server.as_ref().and_then(|server| server.rss_peak_bytes) {
         metrics.insert(Metric::RssBytesServer, bytes as f64);
     }
+    metrics.extend(server.iter().flat_map(|server| counted(server, load.operations_in_all)));
     for (phase, sum_ns) in &load.phase_sums_ns {
         metrics.insert(Metric::of_phase(*phase), *sum_ns as f64 / operations);
     }
     metrics
+}
+
+/// What the server counted in the whole trial, by the operations of the whole trial, and how long syncs took before.
+fn counted(server: &ServerUse, operations: Option<u64>) -> impl Iterator<Item = (Metric, f64)> {
+    let ServerUse { counted, syncs, .. } = *server;
+    let crossings = counted.pages_read.zip(counted.pages_written).map(|(read, written)| read + written);
+    let per_operation = [
+        (Metric::PagesReadPerOperation, counted.pages_read),
+        (Metric::PagesWrittenPerOperation, counted.pages_written),
+        (Metric::PageCrossingsPerOperation, crossings),
+        (Metric::WalBytesPerOperation, counted.wal_bytes),
+        (Metric::FullPageImagesPerOperation, counted.full_page_images),
+        (Metric::WalSyncsPerOperation, counted.wal_syncs),
+    ];
+    let as_they_are = [
+        (Metric::CheckpointsBegun, counted.checkpoints_begun),
+        (Metric::CheckpointsCompleted, counted.checkpoints_completed),
+        (Metric::CheckpointAgeBytes, counted.checkpoint_age_bytes),
+        (Metric::FsyncNsP50, syncs.map(|syncs| syncs.p50_ns)),
+        (Metric::FsyncNsP99, syncs.and_then(|syncs| syncs.p99_ns)),
+    ];
+    let operations = operations.filter(|operations| *operations > 0);
+    let per_operation = per_operation
+        .into_iter()
+        .filter_map(move |(metric, count)| Some((metric, count? as f64 / operations? as f64)));
+    per_operation.chain(as_they_are.into_iter().filter_map(|(metric, count)| Some((metric, count? as f64))))
 }
 
 /// Mean, median, 95th and 99th percentile, and from how many samples each is carried.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ciphertoll_lab::Counters;
 use ciphertoll_model::{
     Cell, ChainLength, ConnectionUse, Environment, Event, KeyExchangeTime, LatencySummary, Leg, LegCount,
     Phase, Plan, Proxy, Resumption, SignatureTime, TrialPace, TrialResult, Tunnel, VoidReason,
@@ -78,6 +79,7 @@ impl<'a> MockBench<'a> {
         Measured {
             load: TrialResult {
                 operations,
+                operations_in_all: None,
                 operations_by_half: [operations.div_ceil(2), operations / 2],
                 window_ns,
                 errors: Vec::new(),
@@ -97,7 +99,8 @@ impl<'a> MockBench<'a> {
             server: Some(ServerUse {
                 cpu_ns: (busy * SERVER_CPU_SHARE) as u64,
                 rss_peak_bytes: Some(120 << 20),
-                buffer_misses: Some(0),
+                counted: Counters { buffer_misses: Some(0), ..Counters::default() },
+                syncs: None,
             }),
             machine: MachineUse { busy_ns: busy as u64, steal_ns: 0, time_wait_sockets: 0 },
             middle_cpu_ns: 0,
@@ -151,6 +154,11 @@ impl Bench for MockBench<'_> {
             signatures: [("p256".to_owned(), signature)].into(),
             key_exchanges: [("x25519".to_owned(), KeyExchangeTime { agree_ns: 60_000 })].into(),
         });
+        Ok(())
+    }
+
+    fn begin_block(&mut self, _: &mut Emit<'_>) -> Result<(), BenchError> {
+        self.log.push("begin block".to_owned());
         Ok(())
     }
 

@@ -189,6 +189,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
 
     fn block(&mut self, block: &Block) -> Result<(), Stop> {
         self.record(&Event::BlockStarted { block: block.number })?;
+        self.with_bench(|bench, emit| bench.begin_block(emit))?;
         let timing = self.plan.timing_of(block.number);
         let mut due: Vec<Visit> = block.visits.clone();
         due.retain(|visit| !self.dropped.contains(&visit.cell));

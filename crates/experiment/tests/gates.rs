@@ -4,6 +4,7 @@ use ciphertoll_experiment::mock::MockBench;
 use ciphertoll_experiment::{
     Bench, LinkUse, Measured, ProcessorsApart, ProxyUse, ServerUse, TrialRequest, judge,
 };
+use ciphertoll_lab::{Counters, SyncTimes};
 use ciphertoll_model::{
     Arm, Cell, Clients, Engine, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, Metric, NoiseLimits,
     Observation, Path, Plan, ServerKey, ServerLevel, Setting, Settings, Size, Spec, TlsVersion, TrialPace,
@@ -252,15 +253,48 @@ fn ports_in_time_wait_beyond_four_fifths_are_void_and_unix_sockets_have_none() {
 fn misses_void_cached_reads_but_not_connects() {
     for (workload, is_void) in [(Workload::PointSelect, true), (Workload::Connect, false)] {
         let (cell, mut measured) = sound(Path::Plain, workload);
-        server(&mut measured).buffer_misses = Some(measured.load.operations);
+        server(&mut measured).counted.buffer_misses = Some(measured.load.operations);
         assert_eq!(judged(&cell, &measured).is_err(), is_void, "{workload}");
     }
 }
 
 #[test]
+fn counts_of_the_whole_trial_are_divided_by_its_operations() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::OltpReadWrite);
+    let counted = Counters {
+        pages_read: Some(3_000),
+        pages_written: Some(1_000),
+        wal_bytes: Some(0),
+        checkpoints_begun: Some(2),
+        ..Counters::default()
+    };
+    server(&mut measured).counted = counted;
+    server(&mut measured).syncs = Some(SyncTimes { p50_ns: 300_000, p99_ns: None });
+    let of = |measured: &Measured| {
+        let metrics = judged(&cell, measured).expect("a sound trial").metrics;
+        [
+            Metric::PagesReadPerOperation,
+            Metric::PageCrossingsPerOperation,
+            Metric::WalBytesPerOperation,
+            Metric::FullPageImagesPerOperation,
+            Metric::CheckpointsBegun,
+            Metric::FsyncNsP50,
+            Metric::FsyncNsP99,
+        ]
+        .map(|metric| metrics.get(&metric).copied())
+    };
+    // Those of the warm-up are among them.
+    measured.load.operations_in_all = Some(2_000);
+    let once = Some(300_000.0);
+    assert_eq!(of(&measured), [Some(1.5), Some(2.0), Some(0.0), None, Some(2.0), once, None]);
+    measured.load.operations_in_all = None;
+    assert_eq!(of(&measured), [None, None, None, None, Some(2.0), once, None]);
+}
+
+#[test]
 fn rows_beyond_the_buffers_that_were_asked_for_are_read_from_disk() {
     let (cell, mut measured) = sound(Path::Plain, Workload::PointSelect);
-    server(&mut measured).buffer_misses = Some(measured.load.operations);
+    server(&mut measured).counted.buffer_misses = Some(measured.load.operations);
     // There are 10,000 rows of about 240 bytes.
     for (buffers, is_void) in [("1M", false), ("8M", true)] {
         let mut settings = Settings::default();

@@ -117,6 +117,8 @@ fn visits_every_cell_and_the_second_baseline_once_a_block() {
     let trials = bench.log.iter().filter(|line| line.starts_with("trial")).count();
     assert_eq!(trials, 6 + 6 * 8, "calibration visits 6 cells, a block 6 cells and 2 repeats");
     assert_eq!(bench.log[..2], ["sweep", "prepare"]);
+    let begun = bench.log.iter().filter(|line| *line == "begin block").count();
+    assert_eq!(begun, plan.blocks.len());
     assert_eq!(bench.log.last().map(String::as_str), Some("down"));
     let repeats = bench.log.iter().filter(|line| line.as_str() == "trial plain Repeat").count();
     assert_eq!(repeats, 12);

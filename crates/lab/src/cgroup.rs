@@ -56,19 +56,55 @@ pub(crate) fn read_cpu_ns(path: &Path) -> Result<u64, Error> {
     Ok(usage_us.context("understand", &path)? * NS_PER_US)
 }
 
+/// The least memory that our own group and those around it may have, of either version; none where none is limited.
+pub(crate) fn memory_limit_bytes() -> Option<u64> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let limits = |directory: Option<(PathBuf, PathBuf)>, file: &str| {
+        let (top, own) = directory?;
+        let groups = own.ancestors().take_while(|group| group.starts_with(&top));
+        // One without a limit says "max", or, before, more than any machine has.
+        groups.filter_map(|group| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok()).min()
+    };
+    let second = limits(own_place(&mounts, &own), "memory.max");
+    let first = limits(memory_place(&mounts, &own), "memory.limit_in_bytes");
+    second.into_iter().chain(first).min()
+}
+
 /// The directory of our own group, of `/proc/self/mountinfo` and `/proc/self/cgroup`.
 fn own_directory(mounts: &str, own: &str) -> Option<PathBuf> {
+    Some(own_place(mounts, own)?.1)
+}
+
+/// Where groups are mounted, and where among them ours is.
+fn own_place(mounts: &str, own: &str) -> Option<(PathBuf, PathBuf)> {
     let group = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    place(mounts, group, |file_system| file_system.starts_with("cgroup2 "))
+}
+
+/// The same of the groups of version 1 that limit memory.
+fn memory_place(mounts: &str, own: &str) -> Option<(PathBuf, PathBuf)> {
+    let is_memory = |list: &str| list.split(',').any(|controller| controller == "memory");
+    let group = own.lines().find_map(|line| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        is_memory(controllers).then_some(group)
+    })?;
+    let limits_memory = |file_system: &str| {
+        file_system.starts_with("cgroup ") && file_system.rsplit(' ').next().is_some_and(is_memory)
+    };
+    place(mounts, group, limits_memory)
+}
+
+fn place(mounts: &str, group: &str, is_meant: impl Fn(&str) -> bool) -> Option<(PathBuf, PathBuf)> {
     let (root, mount_point) = mounts.lines().find_map(|line| {
         let (fields, file_system) = line.split_once(" - ")?;
         let mut fields = fields.split(' ').skip(3);
-        let is_cgroup = file_system.starts_with("cgroup2 ");
-        is_cgroup.then(|| Some((fields.next()?, fields.next()?))).flatten()
+        is_meant(file_system).then(|| Some((fields.next()?, fields.next()?))).flatten()
     })?;
     let below = Path::new(group).strip_prefix(root).ok()?;
     // Above the mount there is nothing for us.
     let inside = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    inside.then(|| Path::new(mount_point).join(below))
+    inside.then(|| (PathBuf::from(mount_point), Path::new(mount_point).join(below)))
 }
 
 #[cfg(test)]
@@ -85,5 +121,16 @@ mod tests {
         assert_eq!(found("0::/../outside\n"), None);
         assert_eq!(found("1:cpu:/\n"), None);
         assert_eq!(own_directory("", "0::/\n"), None);
+    }
+
+    #[test]
+    fn the_group_that_limits_memory_is_found_in_either_version() {
+        let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
+             33 31 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        let found = |own| memory_place(mounts, own).map(|(_, own)| own);
+        let expected = Path::new("/sys/fs/cgroup/memory/a/b");
+        assert_eq!(found("3:cpu,cpuacct:/c\n2:memory:/a/b\n").unwrap(), expected);
+        assert_eq!(found("0::/a\n"), None);
+        assert_eq!(memory_place("", "2:memory:/a\n"), None);
     }
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_model::cache::default_buffers;
 use ciphertoll_model::{Clients, Engine, Strength};
 
-use crate::at_rest::{self, Native};
+use crate::at_rest::{self, Native, Preload};
 use crate::exec::Provisions;
 use crate::find::Build;
 use crate::lab::Lab;
@@ -42,6 +43,8 @@ pub(crate) struct Config<'a> {
     pub(crate) temporary: &'a Path,
     /// What it encrypts its own files with, where it does.
     pub(crate) native: Option<Native<'a>>,
+    /// What encrypts its files from within its process, where that is not its own.
+    pub(crate) preload: Option<&'a Preload>,
 }
 
 /// Who can reach a server by TCP.
@@ -139,7 +142,8 @@ impl Config<'_> {
     /// What is in the process's environment.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         let openssl = self.openssl.map(|file| ("OPENSSL_CONF".to_owned(), file.display().to_string()));
-        openssl.into_iter().collect()
+        let preload = self.preload.map(Preload::environment).unwrap_or_default();
+        openssl.into_iter().chain(preload).collect()
     }
 
     /// What the process gets beside.
@@ -237,9 +241,10 @@ impl Config<'_> {
             ("external_pid_file", path(&self.run.join("pid"))),
             ("port", self.port().to_string()),
             ("max_connections", POSTGRES_CONNECTIONS.to_string()),
-            ("shared_buffers", "128MB".to_owned()),
             ("password_encryption", "scram-sha-256".to_owned()),
         ];
+        // Those that scales are relative to.
+        options.extend(default_buffers(Engine::Postgres).map(|(name, value)| (name, value.to_owned())));
         match &self.network {
             Network::SocketOnly => options.push(("listen_addresses", String::new())),
             Network::Tcp { listen, tls, .. } => options.extend([
@@ -272,11 +277,13 @@ impl Config<'_> {
             // The most there is: a bulk read's answer is one packet to its limit.
             ("max_allowed_packet", Some("1G".to_owned())),
             ("performance_schema", Some("OFF".to_owned())),
-            ("innodb_buffer_pool_size", Some("128M".to_owned())),
             // A trial must not depend on what the buffers held when the template was made.
             ("innodb_buffer_pool_dump_at_shutdown", Some("OFF".to_owned())),
             ("innodb_buffer_pool_load_at_startup", Some("OFF".to_owned())),
         ];
+        // Those that scales are relative to.
+        options
+            .extend(default_buffers(self.build.engine).map(|(name, value)| (name, Some(value.to_owned()))));
         if let Some(access) = self.access {
             options.push(("init-file", path(access)));
         }
@@ -323,8 +330,19 @@ mod tests {
         let network = Network::Tcp { listen, ports, tls, client_ca, terms, settings };
         let (data, run, access) = (Path::new("/data"), Path::new("/run"), Some(Path::new("/access/file")));
         let (openssl, strength) = (None, Strength::Default);
-        let (temporary, native) = (run, None);
-        ask(&Config { build: &build, data, run, network, access, openssl, strength, temporary, native })
+        let (temporary, native, preload) = (run, None, None);
+        ask(&Config {
+            build: &build,
+            data,
+            run,
+            network,
+            access,
+            openssl,
+            strength,
+            temporary,
+            native,
+            preload,
+        })
     }
 
     #[test]

@@ -7,6 +7,7 @@ use ciphertoll_model::{CryptoInstruction, Environment};
 use nix::sys::utsname::uname;
 
 use crate::accounting::CPU_ACCOUNTING;
+use crate::cgroup;
 
 /// Looks at this machine. What it does not tell is "unknown", never an error.
 pub fn environment() -> Environment {
@@ -21,6 +22,13 @@ pub fn environment() -> Environment {
         tls_library: openssl::version::version().to_owned(),
         cpu_accounting: CPU_ACCOUNTING.to_owned(),
     }
+}
+
+/// The memory that there is for us: the machine's, or what the control groups around us leave of it. None where the system
+/// does not tell.
+pub fn memory_for_us_bytes() -> Option<u64> {
+    let machine = Some(memory_bytes(&read("/proc/meminfo"))).filter(|bytes| *bytes > 0)?;
+    Some(cgroup::memory_limit_bytes().map_or(machine, |limit| limit.min(machine)))
 }
 
 /// The kernel names x86 processors; of Arm's it gives numbers only.
@@ -92,6 +100,7 @@ mod tests {
         assert!(environment.cpus >= 1 && environment.memory_bytes > 1 << 26);
         assert!(environment.tls_library.starts_with("OpenSSL"), "{}", environment.tls_library);
         assert_ne!(environment.kernel, "unknown");
+        assert!(memory_for_us_bytes().is_some_and(|bytes| bytes <= environment.memory_bytes));
     }
 
     #[test]

@@ -206,6 +206,9 @@ pub enum Error {
     /// This server cannot encrypt its files like that; others may.
     #[error("{0}")]
     AtRestUnavailable(String),
+    /// Files cannot lie where they were asked to.
+    #[error("{0}")]
+    StorageUnavailable(String),
     /// Files are not encrypted that should be.
     #[error("{0}")]
     NotEncrypted(String),
@@ -252,6 +255,19 @@ pub enum Error {
         /// How many it has.
         counted: u64,
     },
+    /// The tables that were asked for do not fit on a disk.
+    #[error(
+        "the tables take about {:.1} GiB in {}, where {:.1} GiB are free: ask for a smaller --scale",
+        gibibytes(*needed_bytes), path.display(), gibibytes(*free_bytes)
+    )]
+    NoRoom {
+        /// Where they would be.
+        path: PathBuf,
+        /// What they take there.
+        needed_bytes: u64,
+        /// What is free there.
+        free_bytes: u64,
+    },
     /// Whoever asked for it wants it no more.
     #[error("interrupted while data were made")]
     Interrupted,
@@ -295,6 +311,7 @@ impl Error {
             | Self::Program { .. }
             | Self::AuthUnavailable { .. }
             | Self::AtRestUnavailable(_)
+            | Self::StorageUnavailable(_)
             | Self::ProgramMissing { .. }
             | Self::TunnelUnavailable { .. }
             | Self::TlsUnavailable(_) => ExitCode::NothingRan,
@@ -310,6 +327,7 @@ impl Error {
             | Self::TakesNoDocuments { .. }
             | Self::Unverified { .. } => ExitCode::ServerRefused,
             Self::PortsTaken { .. }
+            | Self::NoRoom { .. }
             | Self::NoServerUser(_)
             | Self::ClientMissing { .. }
             | Self::NotForProcessor { .. }
@@ -327,6 +345,10 @@ impl Error {
             Self::Record(error) => error.exit_code(),
         }
     }
+}
+
+fn gibibytes(bytes: u64) -> f64 {
+    bytes as f64 / 1024f64.powi(3)
 }
 
 /// Puts verb and object to an error of the operating system.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::{AtRest, Namespace};
+use ciphertoll_model::{AtRest, Namespace, Storage};
 use ciphertoll_record::{Scratch, scratch_root};
 
 use crate::certificates::Authorities;
@@ -24,6 +24,8 @@ pub struct Lab {
     pub(crate) helper: PathBuf,
     /// Where servers are; in our own network, where absent.
     pub(crate) network: Option<Namespace>,
+    /// What servers' files lie on.
+    pub(crate) storage: Storage,
     cache: PathBuf,
 }
 
@@ -42,6 +44,7 @@ impl Lab {
             scratch: Arc::new(Scratch::create(scratch_root)?),
             helper,
             network: None,
+            storage: Storage::Disk,
             cache,
         })
     }
@@ -81,6 +84,11 @@ impl Lab {
     /// Has the servers that are started from here on be in this network, and listen on all its addresses.
     pub fn move_servers_to(&mut self, network: Namespace) {
         self.network = Some(network);
+    }
+
+    /// Has the files of the servers that are started from here on lie there.
+    pub fn store_servers_on(&mut self, storage: Storage) {
+        self.storage = storage;
     }
 
     /// Where what takes long to make is kept from run to run.

@@ -15,7 +15,7 @@ use crate::files::{self, PRIVATE_FILE};
 use crate::hex::hex;
 use crate::place::Place;
 use crate::rows;
-use crate::server::{Arrivals, Unmet};
+use crate::server::{Arrivals, Counters, Unmet};
 use crate::tables::Tables;
 use crate::user::RunAs;
 
@@ -113,6 +113,26 @@ fn read_all(tables: &Tables) -> impl Iterator<Item = &'static str> {
     sysbench.into_iter().flatten().chain(pgbench.into_iter().flatten())
 }
 
+/// Writes out the pages of all tables that have changed; they stay where they are in the buffers.
+pub(crate) fn write_out(control: &Control, tables: &Tables) -> Result<(), Error> {
+    let names: Vec<&str> = tables.names().collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let doing = "write the tables out";
+    let mut client = control.connect()?;
+    control::execute(&mut client, doing, &format!("USE {}", rows::SCHEMA))?;
+    control::execute(&mut client, doing, &format!("FLUSH TABLES {} FOR EXPORT", names.join(", ")))?;
+    control::execute(&mut client, doing, "UNLOCK TABLES")
+}
+
+/// `InnoDB` changes rows where they are and clears away what was before by itself.
+pub(crate) fn refresh(control: &Control, tables: &Tables) -> Result<(), Error> {
+    let Some(history) = tables.history() else { return Ok(()) };
+    let sql = format!("TRUNCATE TABLE {}.{history}", rows::SCHEMA);
+    control::execute(&mut control.connect()?, "empty pgbench's history", &sql)
+}
+
 pub(crate) fn buffer_misses(control: &Control) -> Result<u64, Error> {
     misses(&mut control.connect()?)
 }
@@ -122,6 +142,35 @@ fn misses(client: &mut Client) -> Result<u64, Error> {
     let rows = control::query(client, "read the server's counters", sql)?;
     let value = rows.into_iter().flatten().next_back().and_then(|value| value.parse().ok());
     value.ok_or(Error::NoCounter("Innodb_buffer_pool_reads"))
+}
+
+/// What `InnoDB` has counted. How often it has made a checkpoint it does not say: it moves the one it has on all the time.
+/// How much redo lies behind it says, MariaDB by a variable of that name and MySQL from 8.0.30 on by its two ends.
+pub(crate) fn counters(control: &Control) -> Result<Counters, Error> {
+    const NAMES: [&str; 8] = [
+        "Innodb_buffer_pool_reads",
+        "Innodb_pages_read",
+        "Innodb_pages_written",
+        "Innodb_os_log_written",
+        "Innodb_os_log_fsyncs",
+        "Innodb_checkpoint_age",
+        "Innodb_redo_log_current_lsn",
+        "Innodb_redo_log_checkpoint_lsn",
+    ];
+    let sql = format!("SHOW GLOBAL STATUS WHERE Variable_name IN ('{}')", NAMES.join("', '"));
+    let said = pairs(control::query(&mut control.connect()?, "read the server's counters", &sql)?);
+    let number = |name: &str| said.get(name).and_then(|value| value.parse::<u64>().ok());
+    let [misses, read, written, wal_bytes, wal_syncs, age, lsn, checkpoint_lsn] = NAMES.map(number);
+    let between = || lsn.zip(checkpoint_lsn).map(|(last, checkpoint)| last.saturating_sub(checkpoint));
+    Ok(Counters {
+        buffer_misses: Some(misses.ok_or(Error::NoCounter(NAMES[0]))?),
+        pages_read: read,
+        pages_written: written,
+        wal_bytes,
+        wal_syncs,
+        checkpoint_age_bytes: age.or_else(between),
+        ..Counters::default()
+    })
 }
 
 /// What came to the server so far; control connections are not apart.

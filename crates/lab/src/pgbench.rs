@@ -2,9 +2,10 @@
 
 use crate::loading::{Batch, Filling};
 
-/// Every table.
 pub(crate) const ACCOUNTS: &str = "pgbench_accounts";
-pub(crate) const TABLES: [&str; 4] = [ACCOUNTS, "pgbench_branches", "pgbench_tellers", "pgbench_history"];
+pub(crate) const HISTORY: &str = "pgbench_history";
+/// Every table.
+pub(crate) const TABLES: [&str; 4] = [ACCOUNTS, "pgbench_branches", "pgbench_tellers", HISTORY];
 /// Columns and types as in pgbench's own `initCreateTables`.
 pub(crate) const CREATE_POSTGRES_TABLES: [&str; 4] = [
     "CREATE TABLE pgbench_history (tid INT, bid INT, aid INT, delta INT, mtime TIMESTAMP, filler CHAR(22))",

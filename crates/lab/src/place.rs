@@ -4,15 +4,17 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use ciphertoll_model::{AtRest, ClientIdentity, Strength};
+use ciphertoll_model::{AtRest, ClientIdentity, Storage, Strength};
 use ciphertoll_wire::Secret;
 
+use crate::at_rest::FILES;
 use crate::certificates::{Authorities, Authority};
 use crate::config::{BOTH_FILE, CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
 use crate::credentials::ServerCertificate;
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
 use crate::lab::Lab;
+use crate::storage;
 use crate::user::RunAs;
 
 /// Others pass through to their own directories in it, and see none of the names.
@@ -35,6 +37,8 @@ pub(crate) struct Place {
     pub(crate) temporary: PathBuf,
     /// For what it encrypts its own files with.
     pub(crate) keys: PathBuf,
+    /// For what it looks for beside its program.
+    pub(crate) component: PathBuf,
     pub(crate) run: PathBuf,
     pub(crate) tls: PathBuf,
     pub(crate) password: PathBuf,
@@ -42,16 +46,27 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn make(lab: &Lab, name: &str, at_rest: AtRest) -> Result<Self, Error> {
+    /// With room for `bytes`, where it is to be in memory.
+    pub(crate) fn make(lab: &Lab, name: &str, at_rest: AtRest, bytes: u64) -> Result<Self, Error> {
         let mode = if lab.run_as == RunAs::Ourselves { PRIVATE_DIRECTORY } else { PASS_THROUGH };
         let root = lab.scratch.make_directory(name, mode)?;
+        match lab.storage {
+            Storage::Disk => {}
+            Storage::Tmpfs => {
+                storage::mount_memory(lab.scratch.ledger(), lab.scratch.path(), &root, mode, bytes)?;
+            }
+        }
         let (run, gate) = (root.join("run"), root.join("gate"));
         let clear = gate.join("clear");
         let [data, stored, temporary] = match at_rest {
-            AtRest::None | AtRest::AsIs | AtRest::Native => {
+            AtRest::None | AtRest::AsIs | AtRest::Native | AtRest::Tde(_) => {
                 [root.join("data"), root.join("data"), run.clone()]
             }
             AtRest::Gocryptfs => [clear.join("data"), gate.join("cipher"), clear.join("temporary")],
+            AtRest::Fscrypt => {
+                let files = clear.join(FILES);
+                [files.join("data"), gate.join("cipher"), files.join("temporary")]
+            }
         };
         let place = Self {
             data,
@@ -60,6 +75,7 @@ impl Place {
             gate,
             temporary,
             keys: root.join("keys"),
+            component: root.join("component"),
             run,
             tls: root.join("tls"),
             password: root.join("password"),
@@ -140,6 +156,7 @@ impl Place {
     }
 
     pub(crate) fn remove(&self) -> Result<(), Error> {
+        storage::release(&self.root)?;
         fs::remove_dir_all(&self.root).context("remove", &self.root)
     }
 

@@ -20,7 +20,7 @@ use crate::files::{self, PRIVATE_FILE, PUBLIC_FILE};
 use crate::hex::hex;
 use crate::place::Place;
 use crate::rows;
-use crate::server::{About, Arrivals, CertificateRequest, Encryption, Unmet};
+use crate::server::{About, Arrivals, CertificateRequest, Counters, Encryption, Unmet};
 use crate::tables::Tables;
 use crate::user::RunAs;
 
@@ -239,6 +239,24 @@ fn read_all(tables: &Tables) -> impl Iterator<Item = &'static str> {
     sysbench.into_iter().flatten().chain(pgbench.into_iter().flatten())
 }
 
+/// Writes out everything that has changed.
+pub(crate) fn write_out(control: &Control) -> Result<(), Error> {
+    control::execute(&mut control.connect()?, "write everything out", "CHECKPOINT")
+}
+
+/// Clears dead rows away, which is else done in the background at any time, and builds the indexes anew.
+pub(crate) fn refresh(control: &Control, tables: &Tables) -> Result<(), Error> {
+    let mut client = control.connect()?;
+    if let Some(history) = tables.history() {
+        control::execute(&mut client, "empty pgbench's history", &format!("TRUNCATE {history}"))?;
+    }
+    for table in tables.names() {
+        control::execute(&mut client, "clear dead rows away", &format!("VACUUM ANALYZE {table}"))?;
+        control::execute(&mut client, "build the indexes anew", &format!("REINDEX TABLE {table}"))?;
+    }
+    Ok(())
+}
+
 /// Connections hand their counts over when they end at the latest, so those that were closed just now
 /// are awaited.
 pub(crate) fn buffer_misses(control: &Control) -> Result<u64, Error> {
@@ -247,14 +265,79 @@ pub(crate) fn buffer_misses(control: &Control) -> Result<u64, Error> {
     misses(&mut client)
 }
 
-/// What came to the server so far, as far as it counts it; control connections are not apart. Those that were closed
-/// just now are awaited.
-pub(crate) fn arrivals(control: &Control) -> Result<Arrivals, Error> {
-    const COUNTS_AT_ONCE: u64 = 150_000;
+/// From 15 on. Before, counts came by way of another process …
+const COUNTS_AT_ONCE: u64 = 150_000;
+/// … which tells what is up to half a second old.
+const WRITTEN_OUT_EVERY: Duration = Duration::from_millis(600);
+
+/// What the server has counted of pages, WAL and checkpoints; those that were closed just now are awaited.
+pub(crate) fn counters(control: &Control) -> Result<Counters, Error> {
     let mut client = control.connect()?;
     await_others(&mut client)?;
     let version = number(&mut client, "SHOW server_version_num", "server_version_num")?;
-    // Before, counts came by way of another process, some time later.
+    if version < COUNTS_AT_ONCE {
+        thread::sleep(WRITTEN_OUT_EVERY);
+    }
+    let buffer_misses = misses(&mut client)?;
+    let rows = control::query(&mut client, "read the server's counters", &all_counters(version))?;
+    let mut values = rows.into_iter().flatten().map(|value| value.parse::<u64>().ok());
+    let mut next = || values.next().flatten();
+    Ok(Counters {
+        buffer_misses: Some(buffer_misses),
+        pages_read: next(),
+        pages_written: next(),
+        wal_bytes: next(),
+        full_page_images: next(),
+        wal_syncs: next(),
+        checkpoints_begun: next(),
+        checkpoint_lsn: next(),
+        checkpoints_completed: next(),
+        checkpoint_age_bytes: None,
+    })
+}
+
+/// One row of them: each version has moved some. Pages that the server's processes wrote themselves are counted together
+/// with those by which they made files longer up to 15, and without them from there on.
+fn all_counters(version: u64) -> String {
+    let written = match version {
+        ..160_000 => "SELECT buffers_checkpoint + buffers_clean + buffers_backend FROM pg_stat_bgwriter",
+        160_000..180_000 => "SELECT sum(writes)::bigint FROM pg_stat_io WHERE object = 'relation'",
+        _ => {
+            "SELECT (sum(write_bytes) / current_setting('block_size')::int)::bigint FROM pg_stat_io \
+             WHERE object = 'relation'"
+        }
+    };
+    let syncs = match version {
+        ..180_000 => "SELECT wal_sync FROM pg_stat_wal",
+        _ => "SELECT sum(fsyncs)::bigint FROM pg_stat_io WHERE object = 'wal'",
+    };
+    let begun = match version {
+        ..170_000 => "SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter",
+        _ => "SELECT num_timed + num_requested FROM pg_stat_checkpointer",
+    };
+    let done = match version {
+        ..180_000 => "SELECT ''",
+        _ => "SELECT num_done::text FROM pg_stat_checkpointer",
+    };
+    let counters = [
+        "SELECT sum(blks_read)::bigint FROM pg_stat_database",
+        written,
+        "SELECT wal_bytes::bigint FROM pg_stat_wal",
+        "SELECT wal_fpi FROM pg_stat_wal",
+        syncs,
+        begun,
+        "SELECT (checkpoint_lsn - '0/0')::bigint FROM pg_control_checkpoint()",
+        done,
+    ];
+    format!("SELECT ({})", counters.join("), ("))
+}
+
+/// What came to the server so far, as far as it counts it; control connections are not apart. Those that were closed
+/// just now are awaited.
+pub(crate) fn arrivals(control: &Control) -> Result<Arrivals, Error> {
+    let mut client = control.connect()?;
+    await_others(&mut client)?;
+    let version = number(&mut client, "SHOW server_version_num", "server_version_num")?;
     if version < COUNTS_AT_ONCE {
         return Ok(Arrivals::default());
     }
@@ -295,11 +378,10 @@ fn await_others(client: &mut Client) -> Result<(), Error> {
 }
 
 fn misses(client: &mut Client) -> Result<u64, Error> {
-    const FORCES_FLUSH: u64 = 150_000;
     let doing = "read the server's counters";
     let version = number(client, "SHOW server_version_num", "server_version_num")?;
     // Else a connection keeps its counts to itself for a second or more.
-    if version >= FORCES_FLUSH {
+    if version >= COUNTS_AT_ONCE {
         control::execute(client, doing, "SELECT pg_stat_force_next_flush()")?;
     }
     let reads = "SELECT coalesce(sum(heap_blks_read + coalesce(idx_blks_read, 0)), 0)::bigint \

@@ -57,9 +57,13 @@ impl ServerProcess {
         if let Some(text) = config.text() {
             files::write(config_file, text.as_bytes(), PRIVATE_FILE, surroundings.run_as)?;
         }
+        let program = match config.native {
+            Some(native) => native.program(config.build)?,
+            None => config.build.server_program.clone(),
+        };
         let launch = Launch {
             what,
-            program: config.build.server_program.clone(),
+            program,
             arguments: config.arguments(config_file),
             environment: config.environment(),
             directory: config.data.to_owned(),

@@ -2,10 +2,13 @@
 //! every engine is here, the rest in the engine's own module.
 
 mod arrivals;
+mod counters;
 mod loading;
 mod resting;
 mod settings;
+mod settling;
 mod starting;
+mod syncs;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,6 +46,8 @@ use self::starting::Recipe;
 
 pub(crate) use arrivals::Encryption;
 pub use arrivals::{Arrivals, Watcher};
+pub use counters::Counters;
+pub use syncs::SyncTimes;
 
 const PASSWORD_BYTES: usize = 24;
 
@@ -153,7 +158,7 @@ impl Server {
     /// As [`Lab::start`], with those of `settings` that are for this engine. Whether each took effect is in
     /// [`Self::unmet_settings`]; a server that does not start with them is [`Error::Died`], with its log.
     pub fn start_with(lab: &Lab, start: &Start<'_>, settings: &Settings) -> Result<Self, Error> {
-        let place = Place::make(lab, start.name, start.template.at_rest)?;
+        let place = Place::make(lab, start.name, start.template.at_rest, resting::room(lab, start)?)?;
         let engine = start.build.engine;
         let layer = resting::lay(lab, start, &place)?;
         place.write_authorities(&lab.authorities)?;
@@ -209,6 +214,10 @@ impl Server {
             _scratch: Arc::clone(&lab.scratch),
         };
         server.unmet_settings = server.compare_settings(&settings)?;
+        if matches!(server.at_rest, AtRest::Tde(_)) {
+            // A loader that cannot preload something goes on without it.
+            server.check_at_rest()?;
+        }
         server.prepare_auth(Auth::default_of(engine))?;
         Ok(server)
     }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use ciphertoll_model::{Dataset, Scale};
+use ciphertoll_model::cache::tables_bytes;
+use ciphertoll_model::{Dataset, Engine, Scale};
 
 use crate::{pgbench, rows};
 
@@ -41,6 +42,17 @@ impl Tables {
         merged.satisfies(dataset, scale).then_some(merged)
     }
 
+    /// About how large they are on `engine`, as far as that is known.
+    pub fn bytes(&self, engine: Engine) -> u64 {
+        let datasets = [
+            (Dataset::Sysbench, self.sysbench),
+            (Dataset::Pgbench, self.pgbench),
+            (Dataset::Ycsb, self.ycsb),
+        ];
+        let bytes = |(dataset, scale): (Dataset, Option<Scale>)| tables_bytes(engine, dataset, scale?);
+        datasets.into_iter().filter_map(bytes).sum::<f64>() as u64
+    }
+
     /// pgbench's branches.
     pub(crate) fn branches(&self) -> Option<u32> {
         self.pgbench.map(Scale::branches)
@@ -59,6 +71,11 @@ impl Tables {
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let accounts = self.pgbench.map(|scale| (pgbench::ACCOUNTS, scale.in_whole_branches().rows()));
         self.sysbench.map(|scale| (rows::TABLE, scale.rows())).into_iter().chain(accounts)
+    }
+
+    /// The one that every transaction makes longer, and that nobody reads.
+    pub(crate) fn history(&self) -> Option<&'static str> {
+        self.pgbench.map(|_| pgbench::HISTORY)
     }
 
     /// The tables' names.

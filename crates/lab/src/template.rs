@@ -11,14 +11,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ciphertoll_model::{AtRest, Engine, ServerLevel, Strength};
+use ciphertoll_model::{AtRest, Engine, ServerLevel, Strength, TdeCipher};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
 use sha1::{Digest, Sha1};
 
-use crate::at_rest::{self, Native};
+use crate::at_rest::{self, Means, Native, Preload};
 use crate::config::{Config, Network};
 use crate::control::{self, Control};
 use crate::documents;
@@ -87,17 +87,17 @@ pub(crate) fn prepare(
     watcher: &mut Watcher<'_>,
 ) -> Result<Template, Error> {
     let Content { tables, at_rest } = content;
-    let plugins = plugins(build, at_rest)?;
+    let means = means(surroundings.helper, build, at_rest)?;
     make_cache(cache)?;
-    let path = cache.join(key(build, content)?);
-    let keys = plugins.as_ref().map(|_| beside(&path, ".keys"));
+    let path = place(cache, build, content)?;
+    let keys = means.as_ref().map(|_| beside(&path, ".keys"));
     let template = Template { path, tables, at_rest, keys };
     if template.path.is_dir() {
         return Ok(template);
     }
     let _lock = lock(&beside(&template.path, ".lock"), watcher.progress)?;
     if !template.path.is_dir() {
-        let made = construct(surroundings, build, &tables, plugins.as_deref(), watcher)?;
+        let made = construct(surroundings, build, &tables, means.as_ref(), watcher)?;
         // The data come last: where they are, the template is whole.
         if let Some((from, to)) = made.keys.as_ref().zip(template.keys.as_ref()) {
             files::replace_directory(from, to)?;
@@ -107,11 +107,19 @@ pub(crate) fn prepare(
     Ok(template)
 }
 
-/// Where the plugins are that a server needs to encrypt its own files; none where it does not.
-fn plugins(build: &Build, at_rest: AtRest) -> Result<Option<PathBuf>, Error> {
+/// Where the template is, or would be.
+pub(crate) fn place(cache: &Path, build: &Build, content: Content) -> Result<PathBuf, Error> {
+    Ok(cache.join(key(build, content)?))
+}
+
+/// What a server encrypts its own files by; none where it does not.
+fn means(helper: &Path, build: &Build, at_rest: AtRest) -> Result<Option<Means>, Error> {
     match at_rest {
-        AtRest::None | AtRest::AsIs | AtRest::Gocryptfs => Ok(None),
-        AtRest::Native => at_rest::find_plugins(build).map(Some),
+        AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => Ok(None),
+        AtRest::Native => at_rest::find_plugins(build).map(|plugins| Some(Means::Plugins(plugins))),
+        AtRest::Tde(tde) => {
+            at_rest::find_library(helper, tde).map(|library| Some(Means::Library(library, tde)))
+        }
     }
 }
 
@@ -137,8 +145,16 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
 fn key(build: &Build, content: Content) -> Result<String, Error> {
     let at_rest = match content.at_rest {
         // What lies under a server's files does not change them.
-        AtRest::None | AtRest::AsIs | AtRest::Gocryptfs => "",
+        AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => "",
+        // What an older ciphertoll has made has its keys in another form.
+        AtRest::Native if build.engine == Engine::MySql => "-keyring",
         AtRest::Native => "-encrypted",
+        // Whichever instructions encrypted them, they are the same.
+        AtRest::Tde(tde) => match tde.cipher {
+            TdeCipher::Aes256 => "-tde-aes256",
+            TdeCipher::Aes128 => "-tde-aes128",
+            TdeCipher::Null => "-tde-null",
+        },
     };
     let program = &build.server_program;
     let metadata = fs::metadata(program).context("look at", program)?;
@@ -176,12 +192,12 @@ struct Made {
     keys: Option<PathBuf>,
 }
 
-/// Makes the data directory in the scratch directory; encrypted by the server itself, where there are plugins for that.
+/// Makes the data directory in the scratch directory; encrypted by the server itself, where there are means for that.
 fn construct(
     surroundings: &Surroundings<'_>,
     build: &Build,
     tables: &Tables,
-    plugins: Option<&Path>,
+    means: Option<&Means>,
     watcher: &mut Watcher<'_>,
 ) -> Result<Made, Error> {
     let name =
@@ -194,20 +210,30 @@ fn construct(
     }
     watcher.go_on()?;
     watcher.say(&format!("{name}: making an empty data directory"));
+    let keys = means.map(|_| place.join("keys"));
+    let component = place.join("component");
+    let own = Own::with(surroundings, build, means.zip(keys.as_deref()), &component, &data)?;
+    let (native, preload) = (own.native, own.preload.as_ref());
     if makes_data_beforehand(build.engine) {
-        install(surroundings, build, &data, &run, place.join("install.log"))?;
+        let environment = preload.map(Preload::environment).unwrap_or_default();
+        install(surroundings, build, &data, &run, environment, place.join("install.log"))?;
     }
     watcher.go_on()?;
     watcher.say(&format!("{name}: loading {tables}"));
     let (network, strength) = (Network::SocketOnly, Strength::Default);
-    let keys = plugins.map(|_| place.join("keys"));
-    if let Some(keys) = &keys {
-        at_rest::make_keys(build.engine, keys, surroundings.run_as)?;
-    }
-    let native = keys.as_deref().zip(plugins).map(|(keys, plugins)| Native { keys, plugins, fresh: true });
     let (access, openssl, temporary) = (None, None, &run);
-    let config =
-        Config { build, data: &data, run: &run, temporary, network, access, openssl, strength, native };
+    let config = Config {
+        build,
+        data: &data,
+        run: &run,
+        temporary,
+        network,
+        access,
+        openssl,
+        strength,
+        native,
+        preload,
+    };
     let control = match build.engine {
         Engine::MariaDb | Engine::MySql => Control::mysql(&config.socket(), "root", Secret::new(Vec::new())),
         Engine::Postgres => Control::postgres(&config.socket(), CONTROL_ROLE, "postgres"),
@@ -235,19 +261,53 @@ fn construct(
             postgres::make_groups(&mut client)?;
             control::execute(&mut client, "write everything out", "CHECKPOINT")?;
         }
-        Engine::MongoDb | Engine::FerretDb => {
-            if let Some(records) = tables.ycsb {
-                let (control, records) = (control.in_database(documents::DATABASE), records.rows());
-                let connections = documents::loaders(build.engine);
-                documents::load(
-                    documents::Load { control: &control, name: &name, records, connections },
-                    watcher,
-                )?;
-            }
-        }
+        Engine::MongoDb | Engine::FerretDb => load_documents(build.engine, &control, &name, tables, watcher)?,
     }
     server.stop()?;
     Ok(Made { data, keys })
+}
+
+fn load_documents(
+    engine: Engine,
+    control: &Control,
+    name: &str,
+    tables: &Tables,
+    watcher: &mut Watcher<'_>,
+) -> Result<(), Error> {
+    let Some(records) = tables.ycsb else { return Ok(()) };
+    let (control, records) = (control.in_database(documents::DATABASE), records.rows());
+    let connections = documents::loaders(engine);
+    documents::load(documents::Load { control: &control, name, records, connections }, watcher).map(drop)
+}
+
+/// What a server that is to make data encrypts them by, with fresh keys.
+#[derive(Default)]
+struct Own<'a> {
+    native: Option<Native<'a>>,
+    preload: Option<Preload>,
+}
+
+impl<'a> Own<'a> {
+    fn with(
+        surroundings: &Surroundings<'_>,
+        build: &Build,
+        means: Option<(&'a Means, &'a Path)>,
+        component: &'a Path,
+        data: &Path,
+    ) -> Result<Self, Error> {
+        let place = component.parent().unwrap_or(component);
+        Ok(match means {
+            None => Self::default(),
+            Some((Means::Plugins(plugins), keys)) => {
+                at_rest::make_keys(build.engine, keys, surroundings.run_as)?;
+                Self { native: Some(Native { keys, plugins, component, fresh: true }), preload: None }
+            }
+            Some((Means::Library(library, tde), keys)) => {
+                at_rest::make_tde_keys(*tde, keys, surroundings.run_as)?;
+                Self { native: None, preload: Some(Preload::lay(library, place, keys, data, *tde)?) }
+            }
+        })
+    }
 }
 
 /// Others make it when they are started.
@@ -263,6 +323,7 @@ fn install(
     build: &Build,
     data: &Path,
     run: &Path,
+    environment: BTreeMap<String, String>,
     log: PathBuf,
 ) -> Result<(), Error> {
     let arguments = match build.engine {
@@ -276,7 +337,7 @@ fn install(
         what: program.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         program,
         arguments,
-        environment: BTreeMap::new(),
+        environment,
         directory: data.to_owned(),
         run_as: surroundings.run_as,
         processors: None,

@@ -33,6 +33,8 @@ pub(crate) struct Recorder {
     /// Absent in a closed loop, where an operation begins when it is due.
     open: Option<Box<OpenTimes>>,
     operations_by_half: [u64; 2],
+    /// Those before and after the window, too.
+    operations_in_all: u64,
     statements: u64,
     retries: u64,
     unfinished: u64,
@@ -68,6 +70,7 @@ impl Recorder {
             latency: Times::new(),
             open,
             operations_by_half: [0; 2],
+            operations_in_all: 0,
             statements: 0,
             retries: 0,
             unfinished: 0,
@@ -102,6 +105,7 @@ impl Recorder {
     /// Counts an operation that ended in the window; whether it did.
     #[inline]
     fn count(&mut self, operation: &Operation) -> bool {
+        self.operations_in_all += 1;
         let half = match self.window.moment(operation.ended) {
             Moment::FirstHalf => 0,
             Moment::SecondHalf => 1,
@@ -163,6 +167,7 @@ impl Recorder {
         for (mine, theirs) in self.operations_by_half.iter_mut().zip(other.operations_by_half) {
             *mine += theirs;
         }
+        self.operations_in_all += other.operations_in_all;
         self.statements += other.statements;
         self.retries += other.retries;
         self.unfinished += other.unfinished;
@@ -185,6 +190,7 @@ impl Recorder {
         };
         TrialResult {
             operations: self.operations_by_half.iter().sum(),
+            operations_in_all: Some(self.operations_in_all),
             operations_by_half: self.operations_by_half,
             statements: Some(self.statements),
             retries: self.retries,

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::factor::{
     AtRest, Auth, ClientCertificate, Clients, Compressor, ConnectionUse, Ctx, Dataset, Driver, Engine, Link,
-    Pace, Path, Proxy, ProxyFront, ProxyProgram, Resumption, Scale, ServerKey, ServerLevel, ServerUrl,
-    TlsDemand, TlsLibrary, TlsPath, TlsStart, Tunnel, UrlPlace, Verification, Workload,
+    Pace, Path, Proxy, ProxyFront, ProxyProgram, RelativeScale, Resumption, Scale, ScaleLevel, ServerKey,
+    ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsPath, TlsStart, Tunnel, UrlPlace, Verification,
+    Workload,
 };
 
 /// What is compared: one level of each factor that is not load.
@@ -43,6 +44,9 @@ pub struct Cell {
     pub clients: Clients,
     /// How much data.
     pub scale: Scale,
+    /// What was asked for, where it was not a number of rows: these are then as many as it comes to on this server.
+    #[serde(rename = "relative_scale", default, skip_serializing_if = "Option::is_none")]
+    pub relative: Option<RelativeScale>,
     /// Whether clients wait for answers or follow a schedule.
     #[serde(default, skip_serializing_if = "Pace::is_closed")]
     pub pace: Pace,
@@ -228,6 +232,17 @@ impl Cell {
         )
     }
 
+    /// The scale as it was asked for.
+    pub fn scale_level(&self) -> ScaleLevel {
+        self.relative.map_or(ScaleLevel::Rows(self.scale), ScaleLevel::Relative)
+    }
+
+    /// Whether the same was asked for: what a relative scale comes to differs from server to server.
+    pub(crate) fn is_asked_as(&self, other: &Self) -> bool {
+        let is_like = Self { scale: other.scale, ..self.clone() } == *other;
+        is_like && (self.relative.is_some() || self.scale == other.scale)
+    }
+
     /// The same cell with `ctx` absent where the path builds no TLS context, and with as many rows as its
     /// tables really have.
     #[must_use]
@@ -269,7 +284,7 @@ impl fmt::Display for Cell {
             server.short_name(),
             self.workload,
             self.clients,
-            self.scale
+            self.scale_level()
         )?;
         // A closed loop goes without saying: ids from before there were others stay the same.
         match self.pace {

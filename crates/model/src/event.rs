@@ -130,6 +130,9 @@ pub enum Event {
         bytes: u64,
         /// Those that had it in them, in the clear.
         files_with_marker: u64,
+        /// What in the kernel encrypts, in the kernel's own words, where it is the kernel that does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kernel_cipher: Option<String>,
     },
     /// What a baseline can do in a closed loop, which paces in percent refer to.
     CapacityFound {

@@ -17,6 +17,7 @@ pub mod round_trips;
 pub mod script;
 pub mod settings;
 pub mod spec;
+pub mod storage;
 pub mod trial;
 pub mod ycsb;
 
@@ -28,9 +29,10 @@ pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
     Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Engine, Factor, Group, Iterations,
     LevelError, Link, LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy,
-    ProxyFront, ProxyProgram, QueryLanguage, ReadPreference, Resumption, Scale, ServerKey, ServerLevel,
-    ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Suite, TlsDemand, TlsLibrary, TlsPath,
-    TlsStart, TlsVersion, Tunnel, UrlError, UrlHost, UrlPlace, UrlTls, Verification, Workload, YcsbMix,
+    ProxyFront, ProxyProgram, QueryLanguage, ReadPreference, RelativeScale, Resumption, Scale, ScaleLevel,
+    ServerKey, ServerLevel, ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Suite, Tde,
+    TdeCipher, TdeTarget, TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel, UrlError, UrlHost,
+    UrlPlace, UrlTls, Verification, Whole, Workload, YcsbMix,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
@@ -43,6 +45,7 @@ pub use round_trips::RoundTrips;
 pub use script::{Branch, Draw, Script, Statement, StatementProtocol, Step};
 pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
+pub use storage::{Storage, StorageError};
 pub use trial::{
     AddressFamily, ClientIdentity, Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
     LoadMessage, Namespace, Phase, Strength, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,

@@ -15,6 +15,8 @@ pub enum Unit {
     CpuMicroseconds,
     /// Bytes.
     Bytes,
+    /// How many.
+    Count,
 }
 
 /// Which way is worse.
@@ -95,6 +97,28 @@ metrics! {
     /// Bringing a tunnel or a proxy up before the trial: from starting its processes to their being ready, of a proxy its
     /// first connection to the server included. No operation waits for it.
     SetUpNs = "setup_ns", Nanoseconds, "set-up";
+    /// Pages that came from the server's files into its buffers, those read ahead included ÷ operations.
+    PagesReadPerOperation = "pages_read_per_operation", Count, "pages read";
+    /// Pages that went from the server's buffers to its files ÷ operations.
+    PagesWrittenPerOperation = "pages_written_per_operation", Count, "pages written";
+    /// Both: what encryption at rest is paid for.
+    PageCrossingsPerOperation = "page_crossings_per_operation", Count, "page crossings";
+    /// Bytes of WAL or redo that were written ÷ operations.
+    WalBytesPerOperation = "wal_bytes_per_operation", Bytes, "WAL or redo";
+    /// Whole pages in the WAL: the first change of a page after a checkpoint ÷ operations.
+    FullPageImagesPerOperation = "full_page_images_per_operation", Count, "full-page images";
+    /// Times that WAL or redo was made to go to the disk ÷ operations.
+    WalSyncsPerOperation = "wal_syncs_per_operation", Count, "syncs of WAL or redo";
+    /// Checkpoints that began in the trial, its warm-up included.
+    CheckpointsBegun = "checkpoints_begun", Count, "checkpoints begun";
+    /// Checkpoints that were completed in the trial, its warm-up included.
+    CheckpointsCompleted = "checkpoints_completed", Count, "checkpoints completed";
+    /// Redo that a recovery would begin with at the end of the trial.
+    CheckpointAgeBytes = "checkpoint_age_bytes", Bytes, "age of the checkpoint";
+    /// Median time of a sync of 8 KiB where the server's files are, by a probe before the block's first trial there.
+    FsyncNsP50 = "fsync_ns_p50", Nanoseconds, "median sync";
+    /// 99th percentile of the same.
+    FsyncNsP99 = "fsync_ns_p99", Nanoseconds, "p99 sync";
     /// Mean of looking up the server's name.
     PhaseNsDns = "phase_ns_dns", Nanoseconds, "name look-up";
     /// Mean of `socket()` to connected.
@@ -124,6 +148,11 @@ impl Metric {
             Self::RatePerS | Self::StatementsPerS => Direction::HigherIsBetter,
             _ => Direction::LowerIsBetter,
         }
+    }
+
+    /// Whether it is a count of things, of which none is as good a number as any.
+    pub fn may_be_zero(self) -> bool {
+        matches!(self, Self::WalBytesPerOperation | Self::CheckpointAgeBytes) || self.unit() == Unit::Count
     }
 
     /// Whether it is a part of an operation's mean time.

@@ -21,6 +21,7 @@ use crate::factor::{
 use crate::noise::{LatenessLimit, NoiseLimits, StealLimit};
 use crate::settings::Settings;
 use crate::spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
+use crate::storage::Storage;
 
 pub use comparisons::Unlike;
 use comparisons::grouped;
@@ -85,6 +86,9 @@ pub struct Plan {
     /// Whether clients and servers share processors.
     #[serde(default)]
     pub pin: Pin,
+    /// What private servers' files lie on.
+    #[serde(default, skip_serializing_if = "Storage::is_default")]
+    pub storage: Storage,
     /// What the private servers of an engine are started with, beside what they need.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
@@ -252,6 +256,7 @@ impl Plan {
             max_steal: spec.max_steal,
             max_lateness: spec.max_lateness,
             pin: spec.pin,
+            storage: spec.storage,
             settings: spec.settings.clone(),
             config: spec.config.clone(),
             query: spec.query.clone(),
@@ -410,21 +415,22 @@ fn cells_of(spec: &Spec, refusals: &[Refusal]) -> (Vec<Cell>, Vec<Skipped>) {
     for grid in &spec.grids {
         for cell in combinations(grid) {
             let redundancy = || cell.redundancy(grid.ctx[0]).map(ToOwned::to_owned);
-            if let Some(reason) = cell
+            let reason = cell
                 .impossibility()
                 .or_else(|| unprepared(&cell, spec.prepare))
                 .or_else(|| refused(&cell, refusals))
-                .or_else(redundancy)
-            {
-                let skip = Skipped { id: cell.to_string(), reason };
-                if !skipped.contains(&skip) {
-                    skipped.push(skip);
+                .or_else(redundancy);
+            let id = cell.to_string();
+            let scaled = reason.map_or_else(|| cell.scaled(&spec.settings, spec.memory_bytes), Err);
+            match scaled.map(Cell::normalised) {
+                Ok(cell) if !cells.contains(&cell) => cells.push(cell),
+                Ok(_) => {}
+                Err(reason) => {
+                    let skip = Skipped { id, reason };
+                    if !skipped.contains(&skip) {
+                        skipped.push(skip);
+                    }
                 }
-                continue;
-            }
-            let cell = cell.normalised();
-            if !cells.contains(&cell) {
-                cells.push(cell);
             }
         }
     }
@@ -467,14 +473,15 @@ fn combinations(grid: &Grid) -> impl Iterator<Item = Cell> {
     for server in &grid.server {
         for &workload in &grid.workload {
             for &clients in &grid.clients {
-                for &scale in &grid.scale {
+                for &level in &grid.scale {
                     for &pace in &grid.pace {
                         let treatments = treatments(grid, server).into_iter();
                         cells.extend(treatments.map(|treatment| Cell {
                             treatment,
                             workload,
                             clients,
-                            scale,
+                            scale: level.rows(),
+                            relative: level.relative(),
                             pace,
                         }));
                     }

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::duration::Span;
 use crate::factor::{
     AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Proxy,
-    ProxyProgram, QueryLanguage, Scale, ServerKey, ServerLevel, TlsVersion, Workload,
+    ProxyProgram, QueryLanguage, Scale, ScaleLevel, ServerKey, ServerLevel, TlsVersion, Whole, Workload,
 };
 use crate::noise::{LatenessLimit, StealLimit};
 use crate::plan::Plan;
 use crate::settings::Settings;
+use crate::storage::Storage;
 
 /// A quick run that takes longer has less in it.
 const QUICK_LIMIT: Duration = Duration::from_secs(165);
@@ -51,6 +52,9 @@ pub struct Spec {
     /// Whether clients and servers are kept on processors of their own.
     #[serde(default, skip_serializing_if = "Pin::is_off")]
     pub pin: Pin,
+    /// What private servers' files lie on.
+    #[serde(default, skip_serializing_if = "Storage::is_default")]
+    pub storage: Storage,
     /// What the private servers of an engine are started with, beside what they need.
     #[serde(default, rename = "set", skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
@@ -60,6 +64,9 @@ pub struct Spec {
     /// The statement of the workload `query`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
+    /// What scales of so many times the memory are relative to; found out where absent and needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// Whether tables are made on servers at URLs.
     #[serde(default, skip_serializing_if = "Prepare::is_no")]
     pub prepare: Prepare,
@@ -94,8 +101,8 @@ pub struct Grid {
     pub workload: Vec<Workload>,
     /// Numbers of clients.
     pub clients: Vec<Clients>,
-    /// Numbers of rows.
-    pub scale: Vec<Scale>,
+    /// Numbers of rows, or sizes of tables in relation to a cache.
+    pub scale: Vec<ScaleLevel>,
     /// Closed loop, or rates of an open one.
     pub pace: Vec<Pace>,
 }
@@ -186,7 +193,7 @@ impl Default for Grid {
             at_rest: vec![AtRest::None],
             workload: vec![Workload::Connect],
             clients: vec![Clients::ONE],
-            scale: vec![Scale::DEFAULT],
+            scale: vec![Scale::DEFAULT.into()],
             pace: vec![Pace::Closed],
         }
     }
@@ -306,11 +313,13 @@ impl Spec {
             path: path.clone(),
             workload: vec![workload],
             clients: Clients::new(clients).into_iter().collect(),
-            scale: vec![scale],
+            scale: vec![scale.into()],
             ..Grid::default()
         };
-        let reads =
-            [grid(Workload::PointSelect, 8), Grid { scale: vec![Scale::FEW], ..grid(Workload::FindOne, 8) }];
+        let reads = [
+            grid(Workload::PointSelect, 8),
+            Grid { scale: vec![Scale::FEW.into()], ..grid(Workload::FindOne, 8) },
+        ];
         Self {
             name: "quick".to_owned(),
             size: Size::Quick,
@@ -322,9 +331,11 @@ impl Spec {
             max_steal: StealLimit::default(),
             max_lateness: LatenessLimit::default(),
             pin: Pin::Off,
+            storage: Storage::default(),
             settings: Settings::default(),
             config: None,
             query: None,
+            memory_bytes: None,
             prepare: Prepare::No,
             max_rate: None,
             grids: vec![
@@ -407,6 +418,13 @@ impl Spec {
     /// The TOML that asks for the same.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether what it asks for depends on how much memory there is.
+    pub fn asks_for_memory(&self) -> bool {
+        let is_of_memory =
+            |level: &ScaleLevel| level.relative().is_some_and(|it| it.whole() == Whole::Memory);
+        self.grids.iter().flat_map(|grid| &grid.scale).any(is_of_memory)
     }
 
     /// Checks what the types cannot say.

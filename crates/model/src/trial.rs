@@ -240,6 +240,10 @@ pub enum Fault {
 pub struct TrialResult {
     /// Operations completed in the window.
     pub operations: u64,
+    /// Operations completed in the whole trial, before and after the window, too: what a server's counters, which are
+    /// read before and after it, are divided by. Absent where the driver cannot tell.
+    #[serde(default)]
+    pub operations_in_all: Option<u64>,
     /// Operations completed in its first and second half: a steady trial's agree. Zeros: not known.
     #[serde(default)]
     pub operations_by_half: [u64; 2],

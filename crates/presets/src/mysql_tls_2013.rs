@@ -1,8 +1,8 @@
 //! What TLS cost MySQL 5.6 in 2013: connection churn by one client, and pooled read-only transactions.
 
 use ciphertoll_model::{
-    AtRest, Clients, Driver, Grid, Link, Metric, Path, Scale, ServerKey, ServerLevel, Size, Spec, TlsVersion,
-    Workload,
+    AtRest, Clients, Driver, Grid, Link, Metric, Path, ScaleLevel, ServerKey, ServerLevel, Size, Spec,
+    TlsVersion, Workload,
 };
 
 use crate::table::{Row, Table};
@@ -56,7 +56,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
         Size::Standard => (&[1, 2, 4, 8, 16, 32], "100000"),
         Size::Full => (&[1, 2, 4, 8, 16, 32], "800000"),
     };
-    let scale: Vec<Scale> = rows.parse().into_iter().collect();
+    let scale: Vec<ScaleLevel> = rows.parse().into_iter().collect();
     let grid = |workload, clients| Grid {
         server: servers.to_vec(),
         path: path.clone(),

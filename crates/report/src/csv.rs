@@ -28,13 +28,15 @@ pub enum Plot {
     Blocks,
     /// What a connect is made of, by key and version: a row for each cell in which it was found out.
     ConnectCost,
+    /// Pages, WAL or redo and checkpoints, and the time of a sync: a row for each cell.
+    Crossings,
     /// Times of connects against the round trip of the link: a row for each cell that was held against it.
     Rtt,
 }
 
 impl Plot {
     /// Every plot.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Levels,
         Self::Tolls,
         Self::Phases,
@@ -42,6 +44,7 @@ impl Plot {
         Self::Cpu,
         Self::Blocks,
         Self::ConnectCost,
+        Self::Crossings,
         Self::Rtt,
     ];
 
@@ -55,6 +58,7 @@ impl Plot {
             Self::Cpu => "cpu",
             Self::Blocks => "blocks",
             Self::ConnectCost => "connect-cost",
+            Self::Crossings => "crossings",
             Self::Rtt => "rtt",
         }
     }
@@ -79,6 +83,7 @@ pub fn csv(report: &RunReport<'_>, plot: Plot) -> String {
         Plot::Tolls => tolls(report, &mut rows),
         Plot::Blocks => blocks(report, &mut rows),
         Plot::ConnectCost => connect_costs(report, &mut rows),
+        Plot::Crossings => levels(report, &CROSSINGS, &mut rows),
         Plot::Rtt => over_links(report, &mut rows),
     }
     rows.iter().map(|row| line(row)).collect()
@@ -104,6 +109,20 @@ const PERCENTILES: [Metric; 6] = [
 ];
 const CPU: [Metric; 4] =
     [Metric::CpuUsPerOpClient, Metric::CpuUsPerOpMiddle, Metric::CpuUsPerOpServer, Metric::CpuUsPerOpTotal];
+
+const CROSSINGS: [Metric; 11] = [
+    Metric::PagesReadPerOperation,
+    Metric::PagesWrittenPerOperation,
+    Metric::PageCrossingsPerOperation,
+    Metric::WalBytesPerOperation,
+    Metric::FullPageImagesPerOperation,
+    Metric::WalSyncsPerOperation,
+    Metric::CheckpointsBegun,
+    Metric::CheckpointsCompleted,
+    Metric::CheckpointAgeBytes,
+    Metric::FsyncNsP50,
+    Metric::FsyncNsP99,
+];
 
 /// What levels are preceded by, the cell apart.
 const ABOUT: [&str; 2] = ["role", "blocks_used"];

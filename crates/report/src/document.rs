@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, KeyExchangeTime, Leg, Link, Margins,
-    Metric, Pace, Path, SCHEMA_VERSION, SignatureTime, Skipped, Workload,
+    Metric, Pace, Path, RelativeScale, SCHEMA_VERSION, SignatureTime, Skipped, Storage, Workload,
 };
 use ciphertoll_presets::Published;
-use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial};
+use ciphertoll_stats::{
+    CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, UnevenCheckpoints, Verdict, VoidedTrial,
+};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
@@ -15,6 +17,7 @@ use serde_json::Value;
 
 use crate::RunReport;
 use crate::number::is_certain;
+use crate::view::at_rest::{self, SearchedFiles};
 use crate::view::connect_cost::{self, CostPart, ServerCosts, Times};
 use crate::view::published;
 
@@ -55,6 +58,30 @@ pub struct Document {
     /// What `connect_cost_ns` of the cells rests on; absent where nothing was timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub primitives: Option<PrimitivesDocument>,
+    /// Whether what was written into each server can be read in its files; absent where files are not compared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub at_rest_proofs: Vec<AtRestProofDocument>,
+    /// What private servers' files lay on, `tmpfs`; absent where it is the disk.
+    #[serde(skip_serializing_if = "Storage::is_default")]
+    pub storage: Storage,
+}
+
+/// What became of a text that was written into a server and looked for in all of its files.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct AtRestProofDocument {
+    /// The server's name.
+    pub server: String,
+    /// What encrypts its files.
+    pub at_rest: AtRest,
+    /// Files that were read from beginning to end.
+    pub files: u64,
+    /// How much that was.
+    pub bytes: u64,
+    /// Those that had it in them, in the clear: none, where they are encrypted.
+    pub files_with_marker: u64,
+    /// What in the kernel encrypts, in the kernel's own words, where it is the kernel that does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_cipher: Option<String>,
 }
 
 /// What cryptographic primitives take on the machine, each timed alone with the client's TLS library.
@@ -108,6 +135,10 @@ pub struct CellDocument {
     pub clients: u16,
     /// Rows.
     pub scale: u32,
+    /// What was asked for, where it was not a number of rows: `0.5cache` is half of the server's buffers, `1.2mem` 1.2
+    /// times the memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relative_scale: Option<RelativeScale>,
     /// `closed`, or when operations begin in an open loop: `500/s`, `50%` of the baseline's capacity.
     pub pace: Pace,
     /// Blocks that were planned.
@@ -131,6 +162,10 @@ pub struct CellDocument {
     /// `primitives`. Only where the fewest clients of its server connect.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub connect_cost_ns: BTreeMap<CostPart, f64>,
+    /// Pairs of trials of which one had another number of checkpoints than the other, and whether they count; absent where
+    /// there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uneven_checkpoints: Option<UnevenCheckpoints>,
     /// What was negotiated.
     pub legs: Vec<LegDocument>,
 }
@@ -288,6 +323,8 @@ impl From<&RunReport<'_>> for Document {
             cells: measured.map(|cell| cell_document(report, &costs, cell)).collect(),
             also: also(report),
             primitives: primitives(report),
+            at_rest_proofs: at_rest::proofs(report).map(|proof| at_rest_document(&proof)).collect(),
+            storage: report.plan.storage,
             skipped,
         }
     }
@@ -306,6 +343,17 @@ fn also(report: &RunReport<'_>) -> Vec<AlsoDocument> {
         stratum.also_compared.iter().map(document).collect::<Vec<_>>()
     };
     report.analysis.strata.iter().flat_map(of_stratum).collect()
+}
+
+fn at_rest_document(proof: &SearchedFiles<'_>) -> AtRestProofDocument {
+    AtRestProofDocument {
+        server: proof.server.to_owned(),
+        at_rest: proof.at_rest,
+        files: proof.files,
+        bytes: proof.bytes,
+        files_with_marker: proof.files_with_marker,
+        kernel_cipher: proof.kernel_cipher.map(ToOwned::to_owned),
+    }
 }
 
 fn primitives(report: &RunReport<'_>) -> Option<PrimitivesDocument> {
@@ -336,6 +384,7 @@ fn cell_document(report: &RunReport<'_>, costs: &[ServerCosts<'_>], analysed: &C
         workload: analysed.cell.workload,
         clients: analysed.cell.clients.count(),
         scale: analysed.cell.scale.rows(),
+        relative_scale: analysed.cell.relative,
         pace: analysed.cell.pace,
         blocks_planned: analysed.blocks_planned,
         blocks_used: analysed.blocks_used,
@@ -349,6 +398,7 @@ fn cell_document(report: &RunReport<'_>, costs: &[ServerCosts<'_>], analysed: &C
         toll: (analysed.role == Role::Treatment).then(|| tolls(&analysed.tolls)),
         published: published(report, analysed),
         connect_cost_ns: connect_cost(costs, analysed),
+        uneven_checkpoints: Some(analysed.checkpoints.clone()).filter(|uneven| !uneven.blocks.is_empty()),
         legs: analysed
             .legs
             .iter()

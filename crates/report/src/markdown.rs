@@ -6,8 +6,8 @@ use crate::RunReport;
 use crate::number::{is_certain, ratio, ratio_interval};
 use crate::view::repeat;
 use crate::view::{
-    Column, Entry, Part, Section, Statement, StratumView, Table, Tone, advice, caveats, connect_cost, levels,
-    published, round_trips, verdicts,
+    Column, Entry, Part, Section, Statement, StratumView, Table, Tone, advice, caveats, connect_cost,
+    crossings, levels, published, round_trips, verdicts,
 };
 use crate::{names, sentence, view};
 
@@ -33,7 +33,8 @@ pub fn markdown(report: &RunReport<'_>) -> String {
     if let Some(table) = table(&strata) {
         let _ = write!(text, "\n{table}");
     }
-    let sections = connect_cost::sections(report).into_iter().chain(round_trips::sections(report));
+    let crossings = strata.iter().filter_map(crossings::section);
+    let sections = crossings.chain(connect_cost::sections(report)).chain(round_trips::sections(report));
     for Section { heading, table, notes } in sections {
         let table = table.as_ref().map(grid).unwrap_or_default();
         let _ = write!(text, "\n**{}**\n\n{table}\n{}", escaped(&heading), listed(&notes));

@@ -54,7 +54,7 @@ pub(crate) fn pace(cell: &Cell) -> String {
 pub(crate) fn context(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<String> {
     let Some(baseline) = plan.cells.get(stratum.baseline) else { return Vec::new() };
     let named = |factor: Factor| {
-        let level = level(baseline, factor)?;
+        let level = level_in_full(baseline, factor)?;
         Some(if matches!(factor, Factor::Server | Factor::Path) {
             level
         } else {
@@ -141,9 +141,16 @@ pub(crate) fn level(cell: &Cell, factor: Factor) -> Option<String> {
         Factor::AtRest => treatment.at_rest.to_string(),
         Factor::Workload => cell.workload.to_string(),
         Factor::Clients => cell.clients.to_string(),
-        Factor::Scale => cell.scale.to_string(),
+        Factor::Scale => cell.scale_level().to_string(),
         Factor::Pace => cell.pace.to_string(),
     })
+}
+
+/// The same, with the rows that a relative scale comes to: `0.5cache (277883 rows)`.
+pub(crate) fn level_in_full(cell: &Cell, factor: Factor) -> Option<String> {
+    let level = level(cell, factor)?;
+    let has_rows = factor == Factor::Scale && cell.relative.is_some();
+    Some(if has_rows { format!("{level} ({} rows)", cell.scale) } else { level })
 }
 
 /// Whether `cells` have more than one level of `factor`; not applying is no level.

@@ -140,7 +140,12 @@ pub(crate) fn scale(metric: Metric, value: f64) -> (f64, &'static str) {
         Unit::CpuMicroseconds if at_least(1e3) => (1e3, " ms"),
         Unit::CpuMicroseconds => (1.0, " µs"),
         Unit::Bytes if at_least(1024f64.powi(3)) => (1024f64.powi(3), " GiB"),
+        Unit::Bytes if metric.may_be_zero() && !at_least(1024f64.powi(2)) => match value {
+            ..1024.0 => (1.0, " B"),
+            _ => (1024.0, " KiB"),
+        },
         Unit::Bytes => (1024f64.powi(2), " MiB"),
+        Unit::Count => (1.0, ""),
     }
 }
 

@@ -1,8 +1,9 @@
 //! What will be done, said before it is done.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ciphertoll_model::{Arm, Cell, Factor, Plan, Stratum, Verdicts, Visit};
+use ciphertoll_model::{Arm, Cell, Factor, Plan, ServerLevel, Stratum, Verdicts, Visit};
 
 use crate::number::{duration, plural};
 use crate::view::{Column, Entry, Overflow, Part, Table, by_reason, unlike};
@@ -11,7 +12,8 @@ use crate::{Style, names, terminal};
 /// The width of a dry run: it depends on the plan alone.
 const WIDTH: u16 = 100;
 
-/// Two lines: what will be measured and for how long; and what is not touched.
+/// Two lines: what will be measured and for how long; and what is not touched. Between them, where scales are relative, what
+/// these come to.
 pub fn plan_summary(plan: &Plan) -> String {
     let levels =
         |factor: Factor| distinct(plan.cells.iter().filter_map(|cell| names::level(cell, factor))).join(", ");
@@ -19,9 +21,11 @@ pub fn plan_summary(plan: &Plan) -> String {
         Verdicts::Rendered => "",
         Verdicts::Withheld => " (too few for verdicts)",
     };
+    let scales: String =
+        plan.servers().into_iter().filter_map(|server| relative_scales(plan, server)).collect();
     format!(
         "{} in {}{verdicts}, about {}: {} over {} on {}.\n\
-         {}\n",
+         {scales}{}\n",
         plural(plan.cells.len() as u64, "cell"),
         plural(u64::from(plan.counted_blocks()), "block"),
         duration(plan.expected_duration()),
@@ -30,6 +34,38 @@ pub fn plan_summary(plan: &Plan) -> String {
         levels(Factor::Server),
         what_is_touched(plan),
     )
+}
+
+/// `mariadb: 128 MiB of buffers; 0.5cache is 277883 rows (64 MiB); 0.3 GiB of disk with the templates.`; none where no scale
+/// of this server is relative.
+fn relative_scales(plan: &Plan, server: &ServerLevel) -> Option<String> {
+    let of_server = plan.cells.iter().filter(|cell| cell.treatment.server == *server);
+    let relative: Vec<&Cell> = of_server.clone().filter(|cell| cell.relative.is_some()).collect();
+    let buffers = bytes(relative.first()?.buffers_bytes(&plan.settings)?);
+    let levels = relative.iter().filter_map(|cell| {
+        let size = bytes(cell.tables_bytes()?);
+        Some(format!("{} is {} ({size})", cell.scale_level(), plural(u64::from(cell.scale.rows()), "row")))
+    });
+    let levels = distinct(levels).join(", ");
+    let tables = |cell: &Cell| {
+        let dataset = cell.workload.dataset(server.engine)?;
+        Some(((cell.treatment.at_rest, dataset, cell.scale), cell.tables_bytes()?))
+    };
+    // Each is there twice: as a template, and with its server.
+    let tables: BTreeMap<_, f64> = of_server.filter_map(tables).collect();
+    let disk = bytes(tables.values().sum::<f64>() * 2.0);
+    let name = server.short_name();
+    Some(format!("{name}: {buffers} of buffers; {levels}; about {disk} of disk with the templates.\n"))
+}
+
+/// In the units that servers' settings have.
+fn bytes(bytes: f64) -> String {
+    const MIB: f64 = 1024.0 * 1024.0;
+    if bytes < 10_240.0 * MIB {
+        format!("{:.0} MiB", bytes / MIB)
+    } else {
+        format!("{:.1} GiB", bytes / (1024.0 * MIB))
+    }
 }
 
 /// What a run does to servers, before it does it.
@@ -112,7 +148,8 @@ fn cells(plan: &Plan) -> Option<String> {
     let columns = std::iter::once(Column::new(Part::Label, "cell"))
         .chain(shown.iter().map(|factor| Column::new(Part::Text, factor.label())));
     let row = |(number, cell): (usize, &&Cell)| {
-        let levels = shown.iter().map(|factor| names::level(cell, *factor).unwrap_or_else(|| "–".to_owned()));
+        let level = |factor: &Factor| names::level_in_full(cell, *factor);
+        let levels = shown.iter().map(|factor| level(factor).unwrap_or_else(|| "–".to_owned()));
         std::iter::once((number + 1).to_string()).chain(levels).map(|text| Entry::new([text])).collect()
     };
     let table = Table {
@@ -122,7 +159,7 @@ fn cells(plan: &Plan) -> Option<String> {
     };
     let same: Vec<String> = same
         .iter()
-        .filter_map(|factor| Some(format!("{} {}", factor.label(), names::level(first, *factor)?)))
+        .filter_map(|factor| Some(format!("{} {}", factor.label(), names::level_in_full(first, *factor)?)))
         .collect();
     Some(format!("{}In every cell: {}.\n", terminal::table(&table, Style::Plain, WIDTH), same.join(", ")))
 }

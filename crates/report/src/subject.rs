@@ -256,7 +256,10 @@ pub(crate) fn certificate(key: ServerKey) -> &'static str {
 fn at_rest(level: AtRest) -> String {
     match level {
         AtRest::None => "no encryption at rest".to_owned(),
-        AtRest::AsIs | AtRest::Native | AtRest::Gocryptfs => format!("at rest: {level}"),
+        AtRest::Tde(_) if !level.encrypts() => format!("at rest: {level} (not encrypted)"),
+        AtRest::AsIs | AtRest::Native | AtRest::Gocryptfs | AtRest::Fscrypt | AtRest::Tde(_) => {
+            format!("at rest: {level}")
+        }
     }
 }
 

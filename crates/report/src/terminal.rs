@@ -234,7 +234,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
 
 /// The words of a text; a number and its unit are one.
 pub(crate) fn unbreakable(text: &str) -> Vec<String> {
-    const UNITS: [&str; 10] = ["µs", "ms", "s", "/s", "k/s", "M/s", "%", "×", "MiB", "GiB"];
+    const UNITS: [&str; 12] = ["µs", "ms", "s", "/s", "k/s", "M/s", "%", "×", "B", "KiB", "MiB", "GiB"];
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
         let bare = word.trim_end_matches([',', ';', ':', '.', ')']);

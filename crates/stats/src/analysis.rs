@@ -38,6 +38,8 @@ pub struct CellAnalysis {
     pub voided: Vec<VoidedTrial>,
     /// Flags of its trials and the number of trials that carry each kind.
     pub flags: Vec<(u32, Flag)>,
+    /// Pairs with its baseline of which one trial had more checkpoints than the other; empty on the baseline.
+    pub checkpoints: UnevenCheckpoints,
     /// What was negotiated, summed over its trials.
     pub legs: Vec<LegCount>,
     /// Its level: geometric mean over blocks.
@@ -63,6 +65,26 @@ pub struct VoidedTrial {
     pub block: u32,
     /// Why.
     pub reason: VoidReason,
+}
+
+/// Pairs of trials of which one had more checkpoints than the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct UnevenCheckpoints {
+    /// Their blocks.
+    pub blocks: Vec<u32>,
+    /// What became of them.
+    pub pairs: UnevenPairs,
+}
+
+/// What becomes of pairs whose checkpoints are uneven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UnevenPairs {
+    /// They do not count: so few are the accident of a block.
+    #[default]
+    Dropped,
+    /// They count: so many are what the load is like.
+    Counted,
 }
 
 /// A value with its uncertainty.
@@ -138,6 +160,8 @@ pub struct StratumAnalysis {
     /// Where authentications are compared beside paths: the cells compared, with their tolls here, since
     /// a cell has other tolls among the paths. Empty elsewhere.
     pub also_compared: Vec<CellAnalysis>,
+    /// As [`CellAnalysis::checkpoints`], of the baseline's second copy.
+    pub repeat_checkpoints: UnevenCheckpoints,
     /// The baseline's second copy ÷ the baseline, by metric: what it differs from 1 by is noise.
     pub repeat: BTreeMap<Metric, Toll>,
     /// Upper 95 % limit of |A/A|, as a share, by metric: claims below it are not made.

@@ -1,17 +1,20 @@
 //! From what happened to what counts: events in, paired blocks out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
+use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, Stamped, VoidReason};
 
-use crate::analysis::VoidedTrial;
+use crate::analysis::{UnevenCheckpoints, UnevenPairs, VoidedTrial};
 use crate::verdict::Losses;
 
 /// The trials of all completed blocks, calibration excluded.
 #[derive(Debug)]
 pub struct Trials<'a> {
     blocks: BTreeMap<u32, Block<'a>>,
+    /// The cells whose loads write: checkpoints are their own doing.
+    writing: BTreeSet<usize>,
 }
 
 /// One copy of one cell: what a block visits once.
@@ -24,7 +27,7 @@ pub struct Visited {
 }
 
 /// Two cells over the blocks in which both have a valid trial.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pairs<'a> {
     /// By block: the cell's own observation and that of what it is compared with.
     pub observations: Vec<[&'a Observation; 2]>,
@@ -32,7 +35,12 @@ pub struct Pairs<'a> {
     pub blocks: Vec<u32>,
     /// What was tried and lost.
     pub losses: Losses,
+    /// Where one of the two had more checkpoints.
+    pub checkpoints: UnevenCheckpoints,
 }
+
+/// What must be alike in both trials of a pair.
+const CHECKPOINTS: [Metric; 2] = [Metric::CheckpointsBegun, Metric::CheckpointsCompleted];
 
 #[derive(Debug, Default)]
 struct Block<'a> {
@@ -75,7 +83,8 @@ impl<'a> Trials<'a> {
                 _ => {}
             }
         }
-        Self { blocks }
+        let writing = plan.cells.iter().enumerate().filter(|(_, cell)| cell.workload.writes());
+        Self { blocks, writing: writing.map(|(index, _)| index).collect() }
     }
 
     /// Number of completed blocks.
@@ -85,7 +94,7 @@ impl<'a> Trials<'a> {
 
     /// Pairs `visited` with `against`, block by block.
     pub fn pairs(&self, visited: Visited, against: Visited) -> Pairs<'a> {
-        let mut pairs = Pairs { observations: Vec::new(), blocks: Vec::new(), losses: Losses::default() };
+        let mut pairs = Pairs::default();
         for (&number, block) in &self.blocks {
             let (Some(own), Some(other)) = (block.outcomes.get(&visited), block.outcomes.get(&against))
             else {
@@ -99,6 +108,9 @@ impl<'a> Trials<'a> {
                 }
                 _ => pairs.losses.lost += 1,
             }
+        }
+        if self.writing.contains(&visited.cell) {
+            pairs.see_to_checkpoints();
         }
         pairs
     }
@@ -123,6 +135,32 @@ impl<'a> Block<'a> {
 }
 
 impl<'a> Pairs<'a> {
+    /// Where one trial of a pair had more checkpoints than the other, their ratio is that of the checkpoints. A few such pairs
+    /// are dropped; where they are too many to be dropped, checkpoints are a part of the load, and all of them stay.
+    fn see_to_checkpoints(&mut self) {
+        let is_uneven = |[own, other]: [&Observation; 2]| {
+            CHECKPOINTS.iter().any(|metric| {
+                let counts = own.metrics.get(metric).zip(other.metrics.get(metric));
+                counts.is_some_and(|(own, other)| own.total_cmp(other).is_ne())
+            })
+        };
+        let uneven: Vec<bool> = self.observations.iter().map(|pair| is_uneven(*pair)).collect();
+        let of_blocks = self.blocks.iter().zip(&uneven).filter(|(_, is_uneven)| **is_uneven);
+        self.checkpoints.blocks = of_blocks.map(|(block, _)| *block).collect();
+        let dropped = self.checkpoints.blocks.len() as u32;
+        let left = self.blocks.len() as u32 - dropped;
+        let losses = Losses { lost: self.losses.lost + dropped, ..self.losses };
+        if losses.are_too_many() || left < MIN_BLOCKS_FOR_VERDICTS {
+            self.checkpoints.pairs = UnevenPairs::Counted;
+            return;
+        }
+        self.losses = losses;
+        let mut keep = uneven.iter().map(|is_uneven| !is_uneven);
+        self.observations.retain(|_| keep.next().unwrap_or(true));
+        let mut keep = uneven.iter().map(|is_uneven| !is_uneven);
+        self.blocks.retain(|_| keep.next().unwrap_or(true));
+    }
+
     /// Log of own ÷ other by metric, one for each block in which both have it.
     pub fn log_ratios(&self) -> BTreeMap<Metric, Vec<f64>> {
         collect_by_metric(&self.observations, |[own, other], metric| {
@@ -139,10 +177,11 @@ impl<'a> Pairs<'a> {
         self.blocks.iter().zip(&self.observations).filter_map(ratio).collect()
     }
 
-    /// The cell's own values by metric, over the paired blocks; all of them have a logarithm.
+    /// The cell's own values by metric, over the paired blocks; all of them have a logarithm, unless they may be 0.
     pub fn values(&self) -> BTreeMap<Metric, Vec<f64>> {
         collect_by_metric(&self.observations, |[own, _], metric| {
-            log_of(own, metric).and_then(|_| own.metrics.get(&metric).copied())
+            let value = own.metrics.get(&metric).copied().filter(|value| value.is_finite());
+            value.filter(|_| metric.may_be_zero() || log_of(own, metric).is_some())
         })
     }
 

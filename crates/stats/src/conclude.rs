@@ -31,6 +31,7 @@ pub fn analyse(plan: &Plan, events: &[Stamped]) -> Analysis {
         also_compared: also_compared(index, stratum),
         repeat: judged[index].repeat.clone(),
         noise_floor: judged[index].noise_floor.clone(),
+        repeat_checkpoints: trials.pairs(repeat(stratum.baseline), main(stratum.baseline)).checkpoints,
     });
     Analysis {
         confidence_level: CONFIDENCE,
@@ -64,7 +65,7 @@ fn judge_stratum(plan: &Plan, stratum: &Stratum, trials: &Trials<'_>) -> Judged 
         let pairs = trials.pairs(visited, main(stratum.baseline));
         Contrast { log_ratios: pairs.log_ratios(), losses: pairs.losses }
     };
-    let repeat = contrast(Visited { cell: stratum.baseline, arm: Arm::Repeat });
+    let repeat = contrast(repeat(stratum.baseline));
     let treatments: Vec<_> = stratum.treatments.iter().map(|&cell| contrast(main(cell))).collect();
     let baseline = &plan.cells[stratum.baseline];
     let headline = headline_metrics(baseline);
@@ -91,6 +92,7 @@ fn analyse_cell(
         flags: pairs.flags(),
         legs: pairs.legs(),
         metrics: levels(&pairs),
+        checkpoints: pairs.checkpoints,
         tolls: place.tolls(judged),
     }
 }
@@ -119,11 +121,15 @@ impl Place {
 }
 
 /// Geometric means over blocks, as the tolls are; but phases and the mean time they are parts of
-/// have arithmetic ones, so that the phases still add up.
+/// have arithmetic ones, so that the phases still add up, and so have counts, which may be 0.
 fn levels(pairs: &Pairs<'_>) -> BTreeMap<Metric, Estimate> {
     let level = |(metric, values): (Metric, Vec<f64>)| {
         if metric == Metric::LatencyNsMean || metric.is_phase() {
             return Some((metric, Summary::of(&values)?.arithmetic_estimate()));
+        }
+        if metric.may_be_zero() {
+            let Estimate { value, ci_low, ci_high } = Summary::of(&values)?.arithmetic_estimate();
+            return Some((metric, Estimate { value, ci_low: ci_low.max(0.0), ci_high }));
         }
         let logs: Vec<f64> = values.into_iter().map(f64::ln).collect();
         Some((metric, Summary::of(&logs)?.estimate()))
@@ -133,4 +139,8 @@ fn levels(pairs: &Pairs<'_>) -> BTreeMap<Metric, Estimate> {
 
 fn main(cell: usize) -> Visited {
     Visited { cell, arm: Arm::Main }
+}
+
+fn repeat(cell: usize) -> Visited {
+    Visited { cell, arm: Arm::Repeat }
 }

@@ -15,7 +15,8 @@ pub mod simulate;
 pub mod verdict;
 
 pub use analysis::{
-    Analysis, CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial,
+    Analysis, CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, UnevenCheckpoints, UnevenPairs,
+    Verdict, VoidedTrial,
 };
 pub use compare::{Change, ChangeVerdict, Comparison, Run, compare};
 pub use conclude::{analyse, precise_enough};

@@ -32,7 +32,7 @@ pub fn headline_metrics(cell: &Cell) -> &'static [Metric] {
 pub fn margin(metric: Metric, margins: &Margins) -> f64 {
     match metric.unit() {
         Unit::Nanoseconds => margins.latency,
-        Unit::PerSecond | Unit::CpuMicroseconds | Unit::Bytes => margins.rate_and_cpu,
+        Unit::PerSecond | Unit::CpuMicroseconds | Unit::Bytes | Unit::Count => margins.rate_and_cpu,
     }
 }
 

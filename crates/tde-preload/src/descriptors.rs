@@ -7,18 +7,39 @@ use std::ffi::CStr;
 use ciphertoll_tde::{Errno, Opened, Place};
 use libc::{c_char, c_int, c_long, c_uint, mode_t};
 
-use crate::process::{File, copy, die, guard, has_begun, is_tracked, most_descriptors, set, with_state};
+use crate::backup;
+use crate::process::{
+    File, STATUS_OF_A_CRASH, STATUS_OF_A_REFUSAL, copy, guard, has_begun, is_tracked, most_descriptors, set,
+    with_state,
+};
+use crate::program::Program;
 use crate::raw::{self, arguments};
 
 /// The first file that a server writes, by this relative path, once it has entered its data directory.
 const LOCK_FILE: &[u8] = b"postmaster.pid";
 const TOO_MANY: Errno = Errno(libc::EMFILE);
 
+/// What a path is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// A file that is there.
+    Use,
+    /// A file that may be made, or be written anew.
+    Make,
+}
+
+impl Intent {
+    /// By what `open` is asked for.
+    pub(crate) fn of(flags: c_int) -> Self {
+        if flags & (libc::O_CREAT | libc::O_TRUNC) == 0 { Self::Use } else { Self::Make }
+    }
+}
+
 /// What is at a path that was given to a call.
 ///
 /// # Safety
 /// `path` must be null or a string of C.
-pub(crate) unsafe fn place_of(directory: c_int, path: *const c_char) -> Place {
+pub(crate) unsafe fn place_of(directory: c_int, path: *const c_char, intent: Intent) -> Place {
     if path.is_null() {
         return Place::Clear;
     }
@@ -26,13 +47,29 @@ pub(crate) unsafe fn place_of(directory: c_int, path: *const c_char) -> Place {
     let path = unsafe { CStr::from_ptr(path) };
     let found = with_state(|state| {
         let below = state.cluster.below(directory, path);
-        // In a cluster that is not the keys' own everything would be written in clear.
-        let strays = state.is_server && path.to_bytes() == LOCK_FILE && below.as_bytes() != LOCK_FILE;
-        if strays { Err(()) } else { Ok(below.place()) }
+        let place = match state.program {
+            // In a cluster that is not the keys' own everything would be written in clear.
+            Program::Server if path.to_bytes() == LOCK_FILE && below.as_bytes() != LOCK_FILE => {
+                Err(b"the server's data directory is not the one in CIPHERTOLL_TDE_DATA".as_slice())
+            }
+            Program::Backup => backup::place(&below, intent),
+            _ => Ok(state.cluster.place(&below)),
+        };
+        place.map_err(|why| (state.program, why))
     });
     match found.unwrap_or(Ok(Place::Clear)) {
         Ok(place) => place,
-        Err(()) => die(b"refused: the server's data directory is not the one in CIPHERTOLL_TDE_DATA"),
+        Err((program, why)) => refuse(program, why),
+    }
+}
+
+/// Ends the process, which has written nothing in clear. A base backup removes what it has made, and ends the process that it
+/// streams the log by.
+fn refuse(program: Program, why: &[u8]) -> ! {
+    raw::say(&[b"ciphertoll-tde: refused: ", why, b"\n"]);
+    match program {
+        Program::Backup => raw::leave(STATUS_OF_A_REFUSAL),
+        _ => raw::exit(STATUS_OF_A_CRASH),
     }
 }
 
@@ -42,7 +79,7 @@ pub(crate) unsafe fn place_of(directory: c_int, path: *const c_char) -> Place {
 /// `path` must be a string of C, as the C library has it.
 // SAFETY: the name is our own, and nobody else has it.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ciphertoll_tde_openat(
+pub(crate) unsafe extern "C" fn ciphertoll_tde_openat(
     directory: c_int,
     path: *const c_char,
     flags: c_int,
@@ -54,8 +91,12 @@ unsafe extern "C" fn ciphertoll_tde_openat(
     }
     guard(|| {
         let is_file = flags & (libc::O_DIRECTORY | libc::O_PATH) == 0;
-        // SAFETY: a string of C by the caller's promise.
-        let place = if is_file { unsafe { place_of(directory, path) } } else { Place::Clear };
+        let place = if is_file {
+            // SAFETY: a string of C by the caller's promise.
+            unsafe { place_of(directory, path, Intent::of(flags)) }
+        } else {
+            Place::Clear
+        };
         let mut asked = flags;
         if place.is_encrypted() {
             // What is not overwritten must be read, and the kernel would append whatever the offset.
@@ -104,7 +145,7 @@ opens! {
 
 // SAFETY: the name is the C library's, which this library is made to stand in for.
 #[unsafe(no_mangle)]
-extern "C" fn close(descriptor: c_int) -> c_int {
+pub(crate) extern "C" fn close(descriptor: c_int) -> c_int {
     if is_tracked(descriptor) {
         guard(|| set(descriptor, None));
     }

@@ -7,8 +7,10 @@ use std::ffi::CStr;
 use ciphertoll_tde::{Errno, Place, Rename};
 use libc::{c_char, c_int, c_long, c_uint};
 
-use crate::descriptors::place_of;
-use crate::process::{guard, has_begun, with_state};
+use crate::backup;
+use crate::descriptors::{Intent, place_of};
+use crate::process::{State, die, guard, has_begun, with_state};
+use crate::program::Program;
 use crate::raw::{self, Descriptor, address, arguments};
 
 /// Whether a file may have another name.
@@ -80,9 +82,35 @@ renames! {
 
 // SAFETY: the name is the C library's, which this library is made to stand in for.
 #[unsafe(no_mangle)]
+unsafe extern "C" fn symlinkat(target: *const c_char, directory: c_int, path: *const c_char) -> c_int {
+    if has_begun() && !target.is_null() && !path.is_null() {
+        // SAFETY: not null, and strings of C by the C library's contract.
+        let (target, path) = unsafe { (CStr::from_ptr(target), CStr::from_ptr(path)) };
+        let links_rightly = |state: &mut State| {
+            let below = state.cluster.below(directory, path);
+            state.program != Program::Backup || backup::links_rightly(below.as_bytes(), target.to_bytes())
+        };
+        if guard(|| with_state(links_rightly)) == Some(false) {
+            die(b"refused: a tablespace's directory must have the tablespace's number as its name");
+        }
+    }
+    let given = arguments([address(target), c_long::from(directory), address(path)]);
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { raw::call(libc::SYS_symlinkat, given) as c_int }
+}
+
+// SAFETY: the name is the C library's, which this library is made to stand in for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn symlink(target: *const c_char, path: *const c_char) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { symlinkat(target, libc::AT_FDCWD, path) }
+}
+
+// SAFETY: the name is the C library's, which this library is made to stand in for.
+#[unsafe(no_mangle)]
 unsafe extern "C" fn truncate(path: *const c_char, size: i64) -> c_int {
     // SAFETY: a string of C by the C library's contract.
-    let place = guard(|| unsafe { place_of(libc::AT_FDCWD, path) });
+    let place = guard(|| unsafe { place_of(libc::AT_FDCWD, path, Intent::Use) });
     if place.is_encrypted() {
         // SAFETY: as above.
         return unsafe { truncate_encrypted(place, path, size) };

@@ -1,6 +1,9 @@
 //! Which file of the cluster a path means.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use ciphertoll_tde::Place;
 use libc::c_int;
@@ -9,6 +12,11 @@ use crate::raw;
 
 /// The longest path.
 const MOST: usize = libc::PATH_MAX as usize;
+
+/// Below the data directory: links to tablespaces, named by their numbers.
+const TABLESPACES: &str = "pg_tblspc";
+/// What a directory in a tablespace begins with.
+const VERSION: &[u8] = b"/PG_";
 
 /// Where the cluster lies: as it was said, and as the kernel says it.
 pub(crate) struct Cluster {
@@ -45,6 +53,29 @@ impl Cluster {
         let start = start.unwrap_or(absolute.length);
         Below { absolute, start }
     }
+
+    /// What is at a path.
+    pub(crate) fn place(&self, below: &Below) -> Place {
+        if below.as_bytes().is_empty() {
+            self.in_tablespace(below.absolute()).unwrap_or(Place::Clear)
+        } else {
+            Place::of(below.as_bytes())
+        }
+    }
+
+    /// What lies in a tablespace, by its own directory's path, which says nothing of its number. The server goes that way
+    /// for base backups alone, and so the links are read each time.
+    fn in_tablespace(&self, path: &[u8]) -> Option<Place> {
+        path.windows(VERSION.len()).find(|part| *part == VERSION)?;
+        let links = Path::new(OsStr::from_bytes(&self.canonical)).join(TABLESPACES);
+        fs::read_dir(links).ok()?.flatten().find_map(|link| {
+            let target = fs::read_link(link.path()).ok()?;
+            let rest = path.strip_prefix(target.as_os_str().as_bytes())?;
+            let name = link.file_name();
+            let parts = [TABLESPACES.as_bytes(), b"/", name.as_bytes(), rest];
+            rest.starts_with(b"/").then(|| Place::of(&parts.concat()))
+        })
+    }
 }
 
 impl Below {
@@ -53,9 +84,9 @@ impl Below {
         self.absolute.as_bytes().get(self.start..).unwrap_or_default()
     }
 
-    /// What is there.
-    pub(crate) fn place(&self) -> Place {
-        Place::of(self.as_bytes())
+    /// The same path, from the root.
+    pub(crate) fn absolute(&self) -> &[u8] {
+        self.absolute.as_bytes()
     }
 }
 

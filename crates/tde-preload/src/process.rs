@@ -8,6 +8,7 @@ use ciphertoll_tde::{Engine, Opened};
 use libc::c_int;
 
 use crate::paths::Cluster;
+use crate::program::Program;
 use crate::raw;
 
 /// Descriptors beyond cannot be encrypted files. `max_files_per_process` is 1000 unless somebody raised it.
@@ -15,7 +16,9 @@ const MOST_DESCRIPTORS: usize = 16_384;
 /// How often another thread is waited for before it is taken for this one, interrupted by a signal.
 const MOST_TURNS: u32 = 10_000_000;
 /// How a process ends that must not go on. A server takes any status beyond 1 for a crash, and recovers.
-const STATUS_OF_A_CRASH: c_int = 99;
+pub(crate) const STATUS_OF_A_CRASH: c_int = 99;
+/// A server that says in its own way why it does not start ends with this status, too.
+pub(crate) const STATUS_OF_A_REFUSAL: c_int = 1;
 
 static PROCESS: Process = Process {
     has_begun: AtomicBool::new(false),
@@ -35,7 +38,7 @@ struct Process {
 pub(crate) struct State {
     pub(crate) engine: Engine,
     pub(crate) cluster: Cluster,
-    pub(crate) is_server: bool,
+    pub(crate) program: Program,
     files: Box<[Option<File>]>,
 }
 
@@ -48,9 +51,9 @@ pub(crate) struct File {
 }
 
 /// Keys are there: from now on calls are looked at.
-pub(crate) fn begin(engine: Engine, cluster: Cluster, is_server: bool) {
+pub(crate) fn begin(engine: Engine, cluster: Cluster, program: Program) {
     let files = vec![None; MOST_DESCRIPTORS].into_boxed_slice();
-    *lock() = Some(State { engine, cluster, is_server, files });
+    *lock() = Some(State { engine, cluster, program, files });
     PROCESS.has_begun.store(true, Ordering::Relaxed);
 }
 

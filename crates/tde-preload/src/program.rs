@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
 /// As much of a command line as is looked at: the first arguments.
-const COMMAND_LINE_BYTES: u64 = 4096;
+const COMMAND_LINE_BYTES: u64 = 65_536;
 
 /// What a program is to encrypted files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub(crate) enum Program {
     Server,
     /// A tool that reads or writes a cluster's files itself.
     Tool,
+    /// The one that writes a base backup, which becomes an encrypted cluster.
+    Backup,
     /// A tool that would damage an encrypted cluster, or write its data elsewhere in clear.
     Unfit(&'static str),
     /// None that has to do with a cluster's files: shells, clients, `pg_ctl`, `initdb`.
@@ -33,11 +35,13 @@ impl Program {
         match name {
             b"postgres" | b"postmaster" => {
                 // Asked so by initdb and pg_ctl, where there is no cluster yet: looks at none.
-                let first = command_line.split(|&byte| byte == 0).nth(1).unwrap_or_default();
-                let asks = matches!(first, b"-V" | b"--version" | b"-?" | b"--help" | b"--describe-config");
-                if asks { Self::Other } else { Self::Server }
+                if asks(command_line) { Self::Other } else { Self::Server }
             }
-            b"pg_checksums" | b"pg_waldump" | b"pg_resetwal" => Self::Tool,
+            b"pg_checksums" | b"pg_waldump" | b"pg_resetwal" | b"pg_verifybackup" => Self::Tool,
+            b"pg_basebackup" if asks(command_line) => Self::Other,
+            b"pg_basebackup" => Self::Backup,
+            b"pg_combinebackup" => Self::Unfit("pg_combinebackup"),
+            b"pg_receivewal" => Self::Unfit("pg_receivewal"),
             b"pg_rewind" => Self::Unfit("pg_rewind"),
             b"pg_upgrade" => Self::Unfit("pg_upgrade"),
             _ => Self::Other,
@@ -45,10 +49,17 @@ impl Program {
     }
 }
 
-fn command_line() -> Vec<u8> {
+/// Whether a program is only to say something about itself.
+fn asks(command_line: &[u8]) -> bool {
+    let first = command_line.split(|&byte| byte == 0).nth(1).unwrap_or_default();
+    matches!(first, b"-V" | b"--version" | b"-?" | b"--help" | b"--describe-config")
+}
+
+/// This program's name and arguments, a NUL after each.
+pub(crate) fn command_line() -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open("/proc/self/cmdline") {
-        // Less of it is as good: only the first argument matters.
+        // Less of it is looked at as if there were no more.
         drop(file.take(COMMAND_LINE_BYTES).read_to_end(&mut bytes));
     }
     bytes

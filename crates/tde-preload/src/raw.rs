@@ -97,6 +97,12 @@ pub(crate) fn exit(status: c_int) -> ! {
     unsafe { libc::_exit(status) }
 }
 
+/// Ends the process after what it wants done then. Nothing of this library may be locked.
+pub(crate) fn leave(status: c_int) -> ! {
+    // SAFETY: takes a number and does not return. What runs at the end is the program's own.
+    unsafe { libc::exit(status) }
+}
+
 /// An open file as the kernel has it: ciphertext.
 pub(crate) struct Descriptor(pub(crate) c_int);
 

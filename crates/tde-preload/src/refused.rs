@@ -1,4 +1,5 @@
-//! Entry points that would move bytes past the encryption: refused for encrypted files. Who calls them has another way.
+//! Entry points that would move bytes past the encryption: refused for encrypted files, whose callers have another way, or
+//! done by reading and writing.
 
 #![expect(unsafe_code, reason = "entry points of the C library have names, and take addresses")]
 
@@ -7,7 +8,10 @@ use libc::{c_int, c_long, c_uint, c_void, size_t, ssize_t};
 
 use crate::process::is_tracked;
 use crate::raw::{self, address, arguments};
+use crate::transfers::{pread, pwrite, read, write};
 
+/// What is copied at once: whole units, and little enough for a stack.
+const COPIED_BYTES: usize = 2 * ciphertoll_tde::UNIT_BYTES;
 const NOT_SUPPORTED: Errno = Errno(libc::EINVAL);
 
 // SAFETY: the name is the C library's, which this library is made to stand in for.
@@ -47,6 +51,40 @@ unsafe extern "C" fn mmap64(
     unsafe { mmap(at, length, protection, flags, descriptor, offset) }
 }
 
+/// Copies from one file to another what fits into a buffer, as `copy_file_range` may: its callers go on until there is
+/// nothing left. The kernel would copy ciphertext, which has another key there.
+fn copy_encrypted(from: (c_int, Option<&mut i64>), to: (c_int, Option<&mut i64>), count: size_t) -> ssize_t {
+    let mut buffer = [0_u8; COPIED_BYTES];
+    let count = count.min(buffer.len());
+    let bytes = buffer.as_mut_ptr().cast::<c_void>();
+    // SAFETY: `count` bytes of the buffer, which nobody else has.
+    let held = unsafe {
+        match &from.1 {
+            Some(offset) => pread(from.0, bytes, count, **offset),
+            None => read(from.0, bytes, count),
+        }
+    };
+    let Ok(count) = usize::try_from(held) else { return held };
+    if count == 0 {
+        return 0;
+    }
+    // SAFETY: as above.
+    let written = unsafe {
+        match &to.1 {
+            Some(offset) => pwrite(to.0, bytes, count, **offset),
+            None => write(to.0, bytes, count),
+        }
+    };
+    if written < held && from.1.is_none() {
+        // What was read and not written is read again.
+        raw::lseek(from.0, (written.max(0) - held) as i64, libc::SEEK_CUR);
+    }
+    for offset in [from.1, to.1].into_iter().flatten() {
+        *offset += written.max(0) as i64;
+    }
+    written
+}
+
 // SAFETY: the name is the C library's, which this library is made to stand in for.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn copy_file_range(
@@ -58,7 +96,8 @@ unsafe extern "C" fn copy_file_range(
     flags: c_uint,
 ) -> ssize_t {
     if is_tracked(from) || is_tracked(to) {
-        return raw::fail(NOT_SUPPORTED) as ssize_t;
+        // SAFETY: null or the caller's variables, by the C library's contract.
+        return unsafe { copy_encrypted((from, from_offset.as_mut()), (to, to_offset.as_mut()), count) };
     }
     let (from_offset, to_offset) = (address(from_offset), address(to_offset));
     let given =

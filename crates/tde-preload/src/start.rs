@@ -7,15 +7,17 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use ciphertoll_tde::{Engine, KekSource, KeyFile, MAP_MAGIC, Opened, Place, Storage};
 use libc::c_int;
 
+use crate::backup;
 use crate::paths::Cluster;
 use crate::process;
-use crate::program::Program;
+use crate::program::{self, Program};
 use crate::raw::{self, Descriptor};
 
 /// The data directory.
@@ -26,12 +28,11 @@ const KEYS: &str = "CIPHERTOLL_TDE_KEYS";
 const KEK_FD: &str = "CIPHERTOLL_TDE_KEK_FD";
 const KEK_FILE: &str = "CIPHERTOLL_TDE_KEK_FILE";
 const KEK_COMMAND: &str = "CIPHERTOLL_TDE_KEK_COMMAND";
+/// That a cluster is meant to be written in clear, as a key file without a cipher says: for measuring only.
+const NULL: &str = "CIPHERTOLL_TDE_NULL";
 const PRELOAD: &str = "LD_PRELOAD";
 /// What this library's file is called.
 const OUR_NAME: &[u8] = b"libciphertoll_tde_preload";
-
-/// A server that says so in its own way ends with this status, too.
-const STATUS_OF_A_REFUSAL: c_int = 1;
 
 // SAFETY: the section is an array of functions that the loader calls once, in the only thread, before `main`.
 #[used]
@@ -43,7 +44,7 @@ extern "C" fn start() {
         let program = Program::running();
         if let Err(why) = prepare(program) {
             raw::say(&[b"ciphertoll-tde: refused: ", why.as_bytes(), b"\n"]);
-            raw::exit(STATUS_OF_A_REFUSAL);
+            raw::exit(process::STATUS_OF_A_REFUSAL);
         }
     });
 }
@@ -52,31 +53,59 @@ fn prepare(program: Program) -> Result<(), String> {
     match program {
         Program::Other => return Ok(()),
         Program::Unfit(name) => return Err(format!("{name} does not work on encrypted clusters")),
-        Program::Server | Program::Tool => {}
+        Program::Server | Program::Tool | Program::Backup => {}
     }
     let said =
         PathBuf::from(variable(DATA).ok_or_else(|| format!("{DATA} does not say where the cluster is"))?);
-    let canonical =
-        fs::canonicalize(&said).map_err(|error| format!("{DATA}: {}: {error}", said.display()))?;
     let said = std::path::absolute(&said).map_err(|error| format!("{DATA}: {error}"))?;
     let said: PathBuf = said.components().collect();
+    let canonical = match program {
+        Program::Backup => to_be_made(&said),
+        _ => fs::canonicalize(&said),
+    };
+    let canonical = canonical.map_err(|error| format!("{DATA}: {}: {error}", said.display()))?;
+    if program == Program::Backup && !backup::is_into(&program::command_line(), &said, &canonical) {
+        return Err(format!(
+            "the base backup must be written to {}, in plain format: elsewhere it would be plaintext",
+            said.display()
+        ));
+    }
     let key_file = variable(KEYS).map_or_else(|| KeyFile::path_beside(&said), PathBuf::from);
     let keys = KeyFile::load(&key_file).map_err(|error| error.to_string())?;
+    let encrypts = keys.strength().encrypts();
+    if !encrypts && variable(NULL).is_none() {
+        return Err(format!(
+            "{}: its cipher is null, and {NULL} does not say that it may be",
+            key_file.display()
+        ));
+    }
     let source = kek_source()?;
     let kek = source.read().map_err(|error| error.to_string())?;
     let mut engine =
         Engine::new(keys.unwrap(&kek).map_err(|error| format!("{}: {error}", key_file.display()))?)
             .map_err(|error| error.to_string())?;
     drop(kek);
-    look_at(&canonical, &mut engine)?;
+    look_at(&canonical, &mut engine, encrypts)?;
+    // Initialisers of this library's other parts come after this one.
+    engine.forget_keys();
     if program == Program::Server {
         leave_nothing_to_children(&source);
     }
     // Nothing is allocated to say a panic's message with, and nothing of it belongs into a log.
     std::panic::set_hook(Box::new(|_| {}));
     let path = |path: PathBuf| path.into_os_string().into_vec();
-    process::begin(engine, Cluster::new(path(said), path(canonical)), program == Program::Server);
+    process::begin(engine, Cluster::new(path(said), path(canonical)), program);
     Ok(())
+}
+
+/// A directory that may not be there yet.
+fn to_be_made(path: &Path) -> io::Result<PathBuf> {
+    match (fs::canonicalize(path), path.parent(), path.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(fs::canonicalize(parent)?.join(name))
+        }
+        (found, _, _) => found,
+    }
 }
 
 fn variable(name: &str) -> Option<OsString> {
@@ -100,7 +129,7 @@ fn kek_source() -> Result<KekSource, String> {
 
 /// Whether these are the keys of what is there. A cluster's map of relations is small, always there, and begins with a
 /// magic number.
-fn look_at(data: &Path, engine: &mut Engine) -> Result<(), String> {
+fn look_at(data: &Path, engine: &mut Engine, encrypts: bool) -> Result<(), String> {
     let path = data.join("global/pg_filenode.map");
     let file = match fs::File::open(&path) {
         Ok(file) => file,
@@ -111,10 +140,10 @@ fn look_at(data: &Path, engine: &mut Engine) -> Result<(), String> {
     let storage = Descriptor(std::os::fd::AsRawFd::as_raw_fd(&file));
     let mut magic = [0; MAP_MAGIC.len()];
     let failed = |error: ciphertoll_tde::Errno| {
-        format!("{}: {}", path.display(), std::io::Error::from_raw_os_error(error.0))
+        format!("{}: {}", path.display(), io::Error::from_raw_os_error(error.0))
     };
     storage.read_at(&mut magic, 0).map_err(failed)?;
-    if magic == MAP_MAGIC {
+    if encrypts && magic == MAP_MAGIC {
         return Err(format!("the cluster in {} is not encrypted", data.display()));
     }
     let mut map = Opened::new(Place::of(b"global/pg_filenode.map"));
@@ -143,7 +172,7 @@ fn leave_nothing_to_children(source: &KekSource) {
         } else {
             std::env::set_var(PRELOAD, OsStr::from_bytes(&others));
         }
-        for name in [DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND] {
+        for name in [DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND, NULL] {
             std::env::remove_var(name);
         }
     }

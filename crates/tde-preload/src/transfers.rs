@@ -89,7 +89,7 @@ unsafe fn write_from(descriptor: c_int, pieces: &[iovec], at: At) -> ssize_t {
 
 // SAFETY: the name is the C library's, which this library is made to stand in for.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn read(descriptor: c_int, bytes: *mut c_void, count: size_t) -> ssize_t {
+pub(crate) unsafe extern "C" fn read(descriptor: c_int, bytes: *mut c_void, count: size_t) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` writable bytes by the C library's contract.
         return unsafe { read_into(descriptor, &[piece(bytes, count)], At::Position) };
@@ -101,7 +101,7 @@ unsafe extern "C" fn read(descriptor: c_int, bytes: *mut c_void, count: size_t) 
 
 // SAFETY: the name is the C library's, which this library is made to stand in for.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn write(descriptor: c_int, bytes: *const c_void, count: size_t) -> ssize_t {
+pub(crate) unsafe extern "C" fn write(descriptor: c_int, bytes: *const c_void, count: size_t) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` readable bytes by the C library's contract.
         return unsafe { write_from(descriptor, &[piece(bytes, count)], At::Position) };
@@ -113,7 +113,12 @@ unsafe extern "C" fn write(descriptor: c_int, bytes: *const c_void, count: size_
 
 // SAFETY: the name is the C library's, which this library is made to stand in for.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pread(descriptor: c_int, bytes: *mut c_void, count: size_t, offset: i64) -> ssize_t {
+pub(crate) unsafe extern "C" fn pread(
+    descriptor: c_int,
+    bytes: *mut c_void,
+    count: size_t,
+    offset: i64,
+) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` writable bytes by the C library's contract.
         return unsafe { read_into(descriptor, &[piece(bytes, count)], At::Offset(offset)) };
@@ -125,7 +130,12 @@ unsafe extern "C" fn pread(descriptor: c_int, bytes: *mut c_void, count: size_t,
 
 // SAFETY: the name is the C library's, which this library is made to stand in for.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pwrite(descriptor: c_int, bytes: *const c_void, count: size_t, offset: i64) -> ssize_t {
+pub(crate) unsafe extern "C" fn pwrite(
+    descriptor: c_int,
+    bytes: *const c_void,
+    count: size_t,
+    offset: i64,
+) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` readable bytes by the C library's contract.
         return unsafe { write_from(descriptor, &[piece(bytes, count)], At::Offset(offset)) };

@@ -24,6 +24,7 @@ const WAYS: usize = 4;
 pub struct Opened {
     place: Place,
     subject: [u8; 33],
+    set: usize,
     way: usize,
 }
 
@@ -77,7 +78,8 @@ struct Buffer {
 impl Opened {
     /// Of a place; it may be open several times.
     pub fn new(place: Place) -> Self {
-        Self { place, subject: place.subject(), way: 0 }
+        let subject = place.subject();
+        Self { place, subject, set: spread(&subject), way: 0 }
     }
 
     /// What it is.
@@ -91,6 +93,14 @@ impl Engine {
     pub fn new(keys: DataKeys) -> Result<Self, KeyError> {
         let ciphers = Ciphers::new(keys.strength())?;
         Ok(Self { keys, ciphers, buffer: Buffer::new() })
+    }
+
+    /// Derives every file's key anew when it is next wanted.
+    ///
+    /// AWS-LC looks at the processor in an initialiser of its own. A key that was taken before that, in somebody else's,
+    /// was laid out for no instructions, and would be used by those that were found since.
+    pub fn forget_keys(&mut self) {
+        self.ciphers.beds.iter_mut().for_each(|bed| bed.subject = None);
     }
 
     /// Reads plaintext at an offset, as `pread` does.
@@ -190,7 +200,7 @@ impl Ciphers {
     }
 
     fn of(&mut self, keys: &DataKeys, file: &mut Opened) -> Result<&mut PageCipher, Errno> {
-        let set = spread(&file.subject);
+        let set = file.set;
         let beds = self.beds.get_mut(set * WAYS..(set + 1) * WAYS).ok_or(Errno::IO)?;
         if beds.get(file.way).is_none_or(|bed| bed.subject != Some(file.subject)) {
             file.way = match beds.iter().position(|bed| bed.subject == Some(file.subject)) {

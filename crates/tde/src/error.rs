@@ -16,8 +16,19 @@ impl Errno {
     pub const NO_SPACE: Self = Self(28);
 }
 
-impl From<ErrorStack> for Errno {
+/// A cipher could not be made, or would not do its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cipher fails")]
+pub struct CipherFailed;
+
+impl From<ErrorStack> for CipherFailed {
     fn from(_: ErrorStack) -> Self {
+        Self
+    }
+}
+
+impl From<CipherFailed> for Errno {
+    fn from(_: CipherFailed) -> Self {
         Self::IO
     }
 }
@@ -59,4 +70,7 @@ pub enum KeyError {
     /// OpenSSL refuses.
     #[error("OpenSSL: {0}")]
     OpenSsl(#[from] ErrorStack),
+    /// The cipher of pages refuses.
+    #[error(transparent)]
+    Cipher(#[from] CipherFailed),
 }

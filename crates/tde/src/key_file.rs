@@ -142,6 +142,7 @@ impl KeyFile {
         header[10] = match self.strength {
             Strength::Aes256 => 1,
             Strength::Aes128 => 2,
+            Strength::Null => 3,
         };
         header[12..28].copy_from_slice(&self.cluster);
         header[28..32].copy_from_slice(&self.generation.to_le_bytes());
@@ -176,6 +177,7 @@ impl KeyFile {
         let strength = match (bytes[10], bytes[11]) {
             (1, 0) => Strength::Aes256,
             (2, 0) => Strength::Aes128,
+            (3, 0) => Strength::Null,
             _ => return Err(KeyError::Damaged("its cipher is unknown")),
         };
         let mut file = Self {

@@ -16,14 +16,18 @@ mod key_file;
 mod place;
 mod storage;
 mod unit;
+mod xts;
 
 pub use cipher::{PageCipher, Strength, Tweak};
 pub use engine::{Engine, Opened, Source};
-pub use error::{Errno, KeyError};
+pub use error::{CipherFailed, Errno, KeyError};
 pub use kek::{Kek, KekSource};
 pub use key_file::{DataKeys, KEY_FILE_BYTES, KeyFile, Replace};
 pub use place::{Fork, Place, Rename, SlruDirectory};
 pub use storage::Storage;
+
+/// The file of the library that `tde-preload` is.
+pub const PRELOAD_LIBRARY: &str = "libciphertoll_tde_preload.so";
 
 /// What is encrypted as one: a page of a relation, of the write-ahead log, of everything else.
 pub const UNIT_BYTES: usize = 8192;

@@ -153,6 +153,15 @@ impl Place {
         }
     }
 
+    /// What a path holds in a tablespace's own directory, where that has the tablespace's number as its name:
+    /// `…/SPC/PG_*/DB/REL`. `None` for every other path.
+    pub fn of_tablespace_elsewhere(path: &[u8]) -> Option<Self> {
+        let mut parts = path.rsplit(|&byte| byte == b'/');
+        let (name, database, version) = (parts.next()?, number(parts.next()?)?, parts.next()?);
+        let tablespace = number(parts.next()?)?;
+        version.starts_with(b"PG_").then(|| of_database(tablespace, database, name))
+    }
+
     fn deep(path: &[u8]) -> Self {
         let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
         let below = match parts.next() {
@@ -423,6 +432,23 @@ mod tests {
             "a/b/c/d/e/f/g/h",
         ] {
             assert_eq!(of(clear), Place::Clear, "{clear}");
+        }
+    }
+
+    #[test]
+    fn a_tablespace_is_known_by_the_number_that_is_its_directory_s_name() {
+        let elsewhere = |path: &str| Place::of_tablespace_elsewhere(path.as_bytes());
+        let there = of("pg_tblspc/16400/PG_15_202209061/5/16384_vm");
+        assert_eq!(elsewhere("/srv/16400/PG_15_202209061/5/16384_vm"), Some(there));
+        assert_eq!(elsewhere("/srv/16400/PG_15_202209061/5/PG_VERSION"), Some(Place::Clear));
+        for other in [
+            "",
+            "16384",
+            "/srv/space/PG_15_202209061/5/16384",
+            "/16400/other/5/16384",
+            "/srv/16400/PG_15/x/1",
+        ] {
+            assert_eq!(elsewhere(other), None, "{other}");
         }
     }
 

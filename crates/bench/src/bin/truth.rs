@@ -1,15 +1,18 @@
 //! `make truth`: does ciphertoll say what is so? Simulated runs for the coverage of its intervals;
-//! real ones for the null experiment and for a delay that is put in and must be found again. Prints
-//! Markdown; exits with 1 where a truth was missed more often than chance explains.
+//! real ones for the null experiment and for a delay that is put in and must be found again; with `--at-rest`, pgbench
+//! beside the native workloads instead. Prints Markdown; exits with 1 where a truth was missed more often than chance
+//! explains.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ciphertoll_bench::at_rest::{TwoViews, two_views};
 use ciphertoll_bench::real::RealRuns;
 use ciphertoll_bench::say;
 use ciphertoll_bench::truth::NullRun;
-use ciphertoll_stats::{Design, Noise, coverage};
+use ciphertoll_model::{AtRest, StealLimit};
+use ciphertoll_stats::{Design, Estimate, Noise, coverage};
 use clap::Parser;
 
 /// Does ciphertoll say what is so?
@@ -27,6 +30,12 @@ struct Arguments {
     /// Seed of everything drawn
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Does pgbench find the same cost of encrypted files? Levels such as none,gocryptfs; nothing else is done then
+    #[arg(long, value_delimiter = ',', value_name = "LEVELS")]
+    at_rest: Option<Vec<AtRest>>,
+    /// With it: most of its CPU time that a trial may lose to the hypervisor and still count
+    #[arg(long, value_name = "PERCENT", default_value_t)]
+    max_steal: StealLimit,
 }
 
 /// A nominal 95 % interval is sound if it covers this often.
@@ -40,6 +49,10 @@ const MISSED_SHARE: f64 = 0.15;
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
+    if let Some(levels) = &arguments.at_rest {
+        let sound = files(levels, arguments.max_steal, arguments.seed)?;
+        return Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let mut sound = simulate(&arguments)?;
     let real = RealRuns::begin("truth")?;
     let runs = NullRun::new(&real);
@@ -48,6 +61,29 @@ fn main() -> Result<ExitCode> {
     sound &= injected_delays(&arguments, &runs, mean_ns)?;
     real.end()?;
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// pgbench beside the native workloads, on the same clusters.
+fn files(levels: &[AtRest], max_steal: StealLimit, seed: u64) -> Result<bool> {
+    let real = RealRuns::begin("truth")?;
+    say("### Encryption at rest by two drivers: the rate as a share of that in the clear\n")?;
+    say("| workload | at rest | native | pgbench | agree |")?;
+    say("| --- | --- | --- | --- | --- |")?;
+    let views = two_views(&real, levels, max_steal, seed)?;
+    let told = |estimate: &Estimate| {
+        format!("{:.3} ({:.3}–{:.3})", estimate.value, estimate.ci_low, estimate.ci_high)
+    };
+    for view in &views {
+        let TwoViews { workload, level, native, pgbench } = view;
+        let agree = match (view.tell(), view.agree()) {
+            (false, _) => "too wide to tell",
+            (true, true) => "yes",
+            (true, false) => "no",
+        };
+        say(&format!("| {workload} | {level} | {} | {} | {agree} |", told(native), told(pgbench)))?;
+    }
+    real.end()?;
+    Ok(!views.is_empty() && views.iter().all(|view| view.tell() && view.agree()))
 }
 
 fn simulate(arguments: &Arguments) -> Result<bool> {

@@ -23,18 +23,8 @@ const ROUND_TRIPS: [(&str, f64); 7] = [
     ("stunnel", 4.0),
 ];
 
-const ASKED: [&str; 10] = [
-    "--server",
-    "mariadb",
-    "--link",
-    "50ms",
-    "--workload",
-    "connect",
-    "--trial-time",
-    "1s",
-    "--blocks",
-    "3",
-];
+const ASKED: [&str; 10] =
+    ["--server", "mariadb", "--link", "50ms", "--workload", "connect", "--trial-time", "1s", "--blocks", "3"];
 
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn skipped(reason: &str) {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use ciphertoll_model::Engine;
+use ciphertoll_tde::{KekSource, KeyFile, PRELOAD_LIBRARY, Replace, Strength};
 use nix::unistd::User;
 
 use crate::support::{is_root, real_server_of, text};
 
-const LIBRARY: &str = "libciphertoll_tde_preload.so";
 /// What a session of one's own is asked, and what it says.
 const QUESTION: &str = "select 6 * 7 as answer";
 
@@ -80,7 +80,8 @@ impl Place {
 }
 
 /// Nothing links it, so that cargo builds it for no test.
-fn built_library() -> PathBuf {
+/// Beside the program, where it is looked for.
+pub(crate) fn built_library() -> PathBuf {
     let profile = Path::new(env!("CARGO_BIN_EXE_ciphertoll")).parent().expect("a profile's directory");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--locked", "--package", "ciphertoll-tde-preload", "--target-dir"]);
@@ -89,7 +90,7 @@ fn built_library() -> PathBuf {
         cargo.arg("--release");
     }
     assert!(cargo.status().expect("cargo starts").success(), "the library is built");
-    profile.join(LIBRARY)
+    profile.join(PRELOAD_LIBRARY)
 }
 
 #[test]
@@ -120,4 +121,23 @@ fn keys_are_made_used_and_rotated() {
     let keys = fs::read(place.work().join("data.tde")).expect("the key file");
     let bare = secret.trim().as_bytes();
     assert!(!keys.windows(bare.len()).any(|window| window == bare), "no key is in its key file");
+}
+
+/// Only the lab makes such a file, and only to measure by.
+#[test]
+fn a_key_file_without_a_cipher_is_refused() {
+    if !real_server_of(Engine::Postgres) {
+        return;
+    }
+    let place = Place::new();
+    place.done("keygen kek", "");
+    let kek = KekSource::File(place.work().join("kek")).read().expect("a key");
+    let keys = place.work().join("data.tde");
+    let stored = KeyFile::create(Strength::Null, &kek).and_then(|file| file.store(&keys, Replace::Never));
+    stored.expect("stored");
+    if let Some(user) = &place.user {
+        chown(&keys, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("given away");
+    }
+    assert!(place.refused("exec -D data --key-file kek -- true").contains("nothing would be encrypted"));
+    assert!(place.done("status -D data", "").contains("null (not encrypted)"));
 }

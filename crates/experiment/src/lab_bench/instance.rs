@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_lab::{Apart, Lab, Proof, Server, Start, Tables, Template};
+use ciphertoll_lab::{Apart, Lab, Proof, Server, Start, SyncTimes, Tables, Template, Tenant};
+use ciphertoll_model::cache::SURELY_CACHED;
 use ciphertoll_model::{
     AtRest, Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,
     Treatment, TrialSpec, Work, ycsb,
@@ -25,7 +26,21 @@ pub(super) struct Instance {
     settings: Settings,
     /// The numbers of the first records that trials have inserted, and that are there still.
     inserted: Vec<u64>,
+    /// How long a sync takes where its files are, at the begin of the block.
+    pub(super) syncs: Option<SyncTimes>,
+    wear: Wear,
     pub(super) server: Server,
+}
+
+/// What trials have left in a server's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wear {
+    /// Nothing: they are as they were made, or have been put in order since.
+    None,
+    /// Dead rows and the like, all of it on the disk.
+    WrittenOut,
+    /// The same, some of it in the buffers only.
+    Written,
 }
 
 /// What all servers of a run are started with.
@@ -92,6 +107,19 @@ impl Wanted {
         (&self.level, self.at_rest) == (server, *at_rest) && self.tables.satisfies(dataset, cell.scale)
     }
 
+    /// Whether its buffers hold all its tables, for all that is known.
+    fn fits(&self, settings: &Settings) -> bool {
+        let engine = self.level.engine;
+        let buffers = settings.buffers_bytes(engine);
+        buffers.is_none_or(|buffers| self.tables.bytes(engine) as f64 <= buffers * SURELY_CACHED)
+    }
+
+    /// The room that it takes; none where it is not here, which is told later.
+    pub(super) fn tenant(&self) -> Option<Tenant> {
+        let build = ciphertoll_lab::find(&self.level).ok()?;
+        Some(Tenant { build, tables: self.tables, at_rest: self.at_rest })
+    }
+
     /// Says of each of its cells that it is not measured, and why.
     pub(super) fn skip_cells(&self, plan: &Plan, reason: &str, emit: &mut Emit<'_>) {
         for cell in plan.cells.iter().filter(|cell| self.serves(cell)) {
@@ -108,14 +136,15 @@ impl Wanted {
         }
         let proof = server.prove_at_rest()?;
         let Proof { files, bytes, files_with_marker } = proof;
+        let kernel_cipher = server.kernel_cipher();
         let (server, at_rest) = (self.level.short_name(), self.at_rest);
-        if proof.is_encrypted() != (at_rest != AtRest::None) {
+        if proof.is_encrypted() != at_rest.encrypts() {
             return Err(NotStarted::AtRest(format!(
                 "at-rest {at_rest}: what was written into {server} was found in the clear in {files_with_marker} of its \
                  {files} files"
             )));
         }
-        emit(Event::AtRestProven { server, at_rest, files, bytes, files_with_marker });
+        emit(Event::AtRestProven { server, at_rest, files, bytes, files_with_marker, kernel_cipher });
         Ok(())
     }
 }
@@ -156,13 +185,15 @@ impl Instance {
         let server = started(ground.lab, &start, ground.settings)?;
         emit(ready(level, &server, began));
         wanted.prove(&server, emit)?;
-        let settings = ground.settings.clone();
-        Ok(Self { wanted, name, log, processors, build, template, settings, inserted: Vec::new(), server })
+        server.write_out()?;
+        let (settings, inserted, wear) = (ground.settings.clone(), Vec::new(), Wear::None);
+        let syncs = None;
+        Ok(Self { wanted, name, log, processors, build, template, settings, inserted, syncs, wear, server })
     }
 
     /// The same server afresh, after it died.
     pub(super) fn restarted(self, lab: &Lab, emit: &mut Emit<'_>) -> Result<Self, NotStarted> {
-        let Self { wanted, name, log, processors, build, template, settings, server, .. } = self;
+        let Self { wanted, name, log, processors, build, template, settings, syncs, server, .. } = self;
         drop(server);
         let began = Instant::now();
         let start = Start {
@@ -178,11 +209,60 @@ impl Instance {
         let server = started(lab, &start, &settings)?;
         emit(ready(&wanted.level, &server, began));
         wanted.prove(&server, emit)?;
-        Ok(Self { wanted, name, log, processors, build, template, settings, inserted: Vec::new(), server })
+        server.write_out()?;
+        let (inserted, wear) = (Vec::new(), Wear::None);
+        Ok(Self { wanted, name, log, processors, build, template, settings, inserted, syncs, wear, server })
     }
 
     pub(super) fn serves(&self, cell: &Cell) -> bool {
         self.wanted.serves(cell)
+    }
+
+    /// Times syncs where its files are. What cannot be timed is not told, and the reason is.
+    pub(super) fn time_syncs(&mut self, emit: &mut Emit<'_>) {
+        self.syncs = self.server.time_syncs().unwrap_or_else(|error| {
+            emit(Event::Warned { message: error.to_string() });
+            None
+        });
+    }
+
+    /// To be told of a trial that begins.
+    pub(super) fn note_writing(&mut self, cell: &Cell) {
+        if cell.workload.writes() {
+            self.wear = Wear::Written;
+        }
+    }
+
+    /// Has a server write out what trials have changed that would do so while the next one is measured. A `PostgreSQL` leaves
+    /// its pages until the next checkpoint, after which each goes into WAL whole once: it has one in each block, not more.
+    pub(super) fn write_out(&mut self) -> Result<(), TrialError> {
+        if self.wear == Wear::Written && self.wanted.level.engine.is_mysql_family() {
+            self.server.write_out().map_err(|error| control_failed(&mut self.server, error))?;
+            self.wear = Wear::WrittenOut;
+        }
+        Ok(())
+    }
+
+    /// Puts the tables in order that trials have written to. A server that has died is started afresh for its next trial.
+    pub(super) fn refresh(&mut self) -> Result<(), ciphertoll_lab::Error> {
+        if self.wear == Wear::None {
+            return Ok(());
+        }
+        match self.put_in_order() {
+            Err(_) if !self.server.is_alive() => Ok(()),
+            done => done,
+        }
+    }
+
+    fn put_in_order(&mut self) -> Result<(), ciphertoll_lab::Error> {
+        self.server.refresh()?;
+        self.server.write_out()?;
+        // What was built anew is not in the buffers.
+        if self.wanted.fits(&self.settings) {
+            self.server.prewarm()?;
+        }
+        self.wear = Wear::None;
+        Ok(())
     }
 
     /// Chooses where the records of a trial that inserts some begin, so that they are found again.

@@ -15,10 +15,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ciphertoll_lab::{Apart, Lab, Passwords, Server, processors_apart};
+use ciphertoll_lab::{Apart, Counters, Lab, Passwords, Server, processors_apart};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
-    Arm, Cell, Endpoint, Environment, Event, Link, LinkKind, Path, Pin, Plan, TrialSpec, VoidReason,
+    Arm, AtRest, Cell, Endpoint, Environment, Event, Link, LinkKind, Path, Pin, Plan, Timing, TrialResult,
+    TrialSpec, VoidReason,
 };
 use ciphertoll_record::{Effect, ProcessIdentity};
 
@@ -29,7 +30,7 @@ use self::failure::{
 use self::instance::{Ground, Instance, Wanted};
 use self::links::Links;
 use self::observe::{Between, Clocks, observe};
-use self::proxies::{Proxies, Used, more_than};
+use self::proxies::{Proxies, Used};
 use self::remotes::{Remotes, stop_where_it_is_full};
 use self::request::{at_url, credentials, endpoint, here};
 use self::tunnels::Tunnels;
@@ -55,6 +56,8 @@ pub struct LabBench {
     drivers: Drivers,
     /// The processors of each side, where they are kept apart.
     apart: Option<Apart>,
+    /// Whether loads write, or files are compared: then it is told how long a sync takes.
+    files_matter: bool,
 }
 
 /// A known effect: a delay of CPU burnt inside each operation of some trials. The truth experiments
@@ -113,6 +116,7 @@ impl LabBench {
             remotes: Remotes::default(),
             drivers: Drivers::default(),
             apart: None,
+            files_matter: false,
         }
     }
 
@@ -246,6 +250,7 @@ impl Bench for LabBench {
 
     fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError> {
         let mut lab = Lab::open(self.program.clone()).map_err(bench_error)?;
+        lab.store_servers_on(plan.storage);
         let logs = self.logs_of(&lab)?;
         self.links = Links::prepare(plan, &mut lab, &self.program, self.links_by, emit)?;
         self.apart = apart(plan.pin, emit);
@@ -257,10 +262,18 @@ impl Bench for LabBench {
             settings: &plan.settings,
             interrupt: &self.interrupt,
         };
+        let goes_to_files = |cell: &Cell| {
+            let in_the_clear = matches!(cell.treatment.at_rest, AtRest::None | AtRest::AsIs);
+            cell.workload.writes() || !in_the_clear
+        };
+        self.files_matter = plan.cells.iter().any(goes_to_files);
         let (remotes, failure) = Remotes::prepare(plan, &lab, &self.passwords, &self.interrupt, emit);
         self.remotes = remotes;
         let mut last_failure = failure.map(NotStarted::Lab);
-        for wanted in Wanted::all(plan) {
+        let all = Wanted::all(plan);
+        let tenants: Vec<_> = all.iter().filter_map(Wanted::tenant).collect();
+        lab.check_room(&tenants).map_err(bench_error)?;
+        for wanted in all {
             if self.interrupt.ending().is_some() {
                 break;
             }
@@ -295,6 +308,13 @@ impl Bench for LabBench {
         Ok(())
     }
 
+    fn begin_block(&mut self, emit: &mut Emit<'_>) -> Result<(), BenchError> {
+        self.instances.iter_mut().try_for_each(Instance::refresh).map_err(bench_error)?;
+        let wanted = self.files_matter;
+        self.instances.iter_mut().filter(|_| wanted).for_each(|instance| instance.time_syncs(emit));
+        Ok(())
+    }
+
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
         if self.remotes.of(cell).is_some() {
             return Ok(());
@@ -303,6 +323,8 @@ impl Bench for LabBench {
         self.proxies.down();
         self.relink(emit)?;
         self.revive(cell, emit)?;
+        // Of all servers: what one of them writes in the background is in the way of the others.
+        self.instances.iter_mut().try_for_each(Instance::write_out)?;
         self.links.set(cell, emit)?;
         let instance = self.instance(cell)?;
         instance.remove_inserted()?;
@@ -387,22 +409,23 @@ impl LabBench {
         Ok(Clocks::of(&self.instance(cell)?.server).with_middle(between, memory))
     }
 
-    /// Pages that the server has read from disk until now. Before a trial through a proxy they were counted when there was
+    /// What the server has counted until now. Before a trial through a proxy they were counted when there was
     /// none yet, since its connections keep their counts to themselves.
-    fn buffer_misses(&mut self, cell: &Cell) -> Result<Option<u64>, TrialError> {
+    fn counters(&mut self, cell: &Cell) -> Result<Counters, TrialError> {
         let server = &mut self.instance(cell)?.server;
-        server.buffer_misses().map_err(|error| control_failed(server, error))
+        server.counters().map_err(|error| control_failed(server, error))
     }
 
     fn trial_here(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
         let delay = self.injected_delay(request.cell, request.arm);
         let has_proxy = request.cell.treatment.path.as_proxy().is_some();
-        let misses_before = if has_proxy { None } else { self.buffer_misses(request.cell)? };
+        let before = if has_proxy { Counters::default() } else { self.counters(request.cell)? };
         let clocks = self.clocks(request.cell)?;
         let link = request.cell.treatment.link;
         let endpoint = self.way_of_clients(request.cell)?;
         let mut spec = here(request, &self.instance(request.cell)?.server, endpoint, delay);
         self.instance(request.cell)?.number_inserts(&mut spec);
+        self.instance(request.cell)?.note_writing(request.cell);
         self.links.forget(link)?;
         self.tunnels.forget()?;
         let load = self.start_load(request.cell, spec)?;
@@ -431,19 +454,27 @@ impl LabBench {
                 measured.link = carried?;
                 let (tunnel, used) = between?;
                 measured.tunnel = tunnel;
-                let misses = match &used {
-                    Some(used) => used.buffer_misses,
-                    None => more_than(misses_before, self.buffer_misses(request.cell)?),
+                let counted = match &used {
+                    Some(used) => used.counted,
+                    None => self.counters(request.cell)?.since(&before),
                 };
                 measured.proxy = used.map(|used| used.proxy);
+                let syncs = self.instance(request.cell)?.syncs;
                 if let Some(server) = &mut measured.server {
-                    server.buffer_misses = misses;
+                    (server.counted, server.syncs) = (counted, syncs);
                 }
+                measured.load.operations_in_all.get_or_insert(in_all(&measured.load, request.timing));
                 measured.apart = apart;
                 Ok(measured)
             }
         }
     }
+}
+
+/// Of a driver that does not count what is outside its window: as many there, for its length, as inside.
+fn in_all(load: &TrialResult, timing: Timing) -> u64 {
+    let [warm_up, window] = [timing.warm_up, timing.window].map(|part| part.duration().as_secs_f64());
+    (load.operations as f64 * (warm_up + window) / window) as u64
 }
 
 /// Voids a trial whose server's files are not encrypted as its level says. A server that has died says so elsewhere.

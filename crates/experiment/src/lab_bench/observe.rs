@@ -175,7 +175,8 @@ fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, Tria
     let server = match whose {
         Whose::Machine => None,
         Whose::ServerAndMachine => {
-            Some(ServerUse { cpu_ns: in_window(used.server_cpu_ns), rss_peak_bytes, buffer_misses: None })
+            let cpu_ns = in_window(used.server_cpu_ns);
+            Some(ServerUse { cpu_ns, rss_peak_bytes, ..ServerUse::default() })
         }
     };
     let machine = MachineUse {

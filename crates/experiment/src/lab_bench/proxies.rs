@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
-use ciphertoll_lab::{Apart, Arrivals, CpuMeter, Lab, Server, Watcher};
+use ciphertoll_lab::{Apart, Arrivals, Counters, CpuMeter, Lab, Server, Watcher};
 use ciphertoll_model::{
     Auth, Cell, Endpoint, Event, Leg, LegCount, Plan, ProxyFront, ServerLevel, VoidReason,
 };
@@ -34,7 +34,7 @@ struct Up {
     pool_size: u64,
     /// What the server had counted when there was no proxy yet.
     before: Arrivals,
-    misses_before: Option<u64>,
+    counters_before: Counters,
 }
 
 /// What every proxy of a run is started with.
@@ -47,8 +47,8 @@ pub(super) struct Ground<'a> {
 /// What a trial has had of its proxy.
 pub(super) struct Used {
     pub(super) proxy: ProxyUse,
-    /// Pages that came from disk since before there was a proxy.
-    pub(super) buffer_misses: Option<u64>,
+    /// What the server has counted since before there was a proxy.
+    pub(super) counted: Counters,
 }
 
 impl Proxies {
@@ -127,8 +127,8 @@ impl Proxies {
         let Some(proxy) = cell.treatment.path.as_proxy() else { return Ok(()) };
         let link = cell.treatment.link;
         let Endpoint::Tcp(behind) = links.lead(endpoint(cell, server), link)? else { return Ok(()) };
-        let counted = server.arrivals().and_then(|arrivals| Ok((arrivals, server.buffer_misses()?)));
-        let (before, misses_before) = counted.map_err(|error| control_failed(server, error))?;
+        let counted = server.arrivals().and_then(|arrivals| Ok((arrivals, server.counters()?)));
+        let (before, counters_before) = counted.map_err(|error| control_failed(server, error))?;
         self.count += 1;
         let Ground { lab, logs, apart } = *ground;
         let (account, namespace) = (server.account(credentials(cell)), links.namespace_of_clients(link));
@@ -152,7 +152,7 @@ impl Proxies {
         let pool_size = u64::from(start.pool_size());
         let proxy = RunningProxy::start(lab, &start).map_err(|error| broken(&error))?;
         let watcher = server.watcher(&account.user).map_err(|error| control_failed(server, error))?;
-        self.up = Some(Up { proxy, watcher, seen: Vec::new(), pool_size, before, misses_before });
+        self.up = Some(Up { proxy, watcher, seen: Vec::new(), pool_size, before, counters_before });
         Ok(())
     }
 
@@ -195,8 +195,8 @@ impl Proxies {
         up.watcher = None;
         let set_up_ns = up.proxy.set_up().as_nanos() as u64;
         drop(up.proxy);
-        let counted = server.arrivals().and_then(|arrivals| Ok((arrivals, server.buffer_misses()?)));
-        let (arrivals, misses) = counted.map_err(|error| control_failed(server, error))?;
+        let counted = server.arrivals().and_then(|arrivals| Ok((arrivals, server.counters()?)));
+        let (arrivals, counters) = counted.map_err(|error| control_failed(server, error))?;
         let came = arrivals.since(up.before);
         // Where the server does not tell of others' connections, all are as encrypted as the one that was asked.
         let legs = standing
@@ -210,7 +210,7 @@ impl Proxies {
             requests: came.requests,
             pool_size: up.pool_size,
         };
-        Ok(Some(Used { proxy, buffer_misses: more_than(up.misses_before, misses) }))
+        Ok(Some(Used { proxy, counted: counters.since(&up.counters_before) }))
     }
 
     /// As [`Self::used`] where something else speaks of its end already: who is killed closes his connections some
@@ -226,11 +226,6 @@ impl Proxies {
         }
         Ok(())
     }
-}
-
-/// What was counted between; none of what a server does not count.
-pub(super) fn more_than(before: Option<u64>, after: Option<u64>) -> Option<u64> {
-    before.zip(after).map(|(before, after)| after.saturating_sub(before))
 }
 
 /// What was seen at either time; of what was seen twice, at least as many as the more.

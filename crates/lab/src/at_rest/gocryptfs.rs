@@ -2,6 +2,8 @@
 //! as the server is there.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,9 +24,13 @@ use crate::programs;
 use crate::spawn::{Child, Launch};
 use crate::user::RunAs;
 
+use super::Sites;
+
 const PROGRAM: &str = "gocryptfs";
 /// What unmounts for who is not root; gocryptfs itself calls it to mount.
 const FUSERMOUNT: &str = "fusermount3";
+/// Who opens it can serve a file system.
+const FUSE: &str = "/dev/fuse";
 /// What its log says once it serves.
 const READY: &str = "mounted and ready";
 const PASSWORD_BYTES: usize = 32;
@@ -34,27 +40,14 @@ const MOUNT_LIMIT: Duration = Duration::from_secs(20);
 /// Nobody uses it any more when it is told to go.
 const UNMOUNT_GRACE: Duration = Duration::from_secs(5);
 
-/// Where a file system's two sides are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sites<'a> {
-    /// What lies on the disk.
-    pub(crate) cipher: &'a Path,
-    /// What the server sees.
-    pub(crate) clear: &'a Path,
-    /// What both are in: only the server's user passes through.
-    pub(crate) gate: &'a Path,
-    /// For the password and the log.
-    pub(crate) beside: &'a Path,
-}
-
 /// A mounted file system. Unmounted when dropped, whoever still has files in it.
 #[derive(Debug)]
-pub(crate) struct Layer {
+pub(crate) struct Gocryptfs {
     process: Child,
     clear: PathBuf,
 }
 
-impl Layer {
+impl Gocryptfs {
     /// Makes an empty file system with a fresh key and mounts it where only `lab`'s server user comes by.
     ///
     /// Where that is another user, everybody would be let in who comes by. Told so by gocryptfs's own option, it would
@@ -63,6 +56,9 @@ impl Layer {
     pub(crate) fn mount(lab: &Lab, sites: Sites<'_>, processors: Option<&[u16]>) -> Result<Self, Error> {
         let program = programs::find(&[PROGRAM], PROGRAM)?;
         programs::find(&[FUSERMOUNT], "fuse3")?;
+        if let Some((seen, cure)) = fuse_missing() {
+            return Err(Error::AtRestUnavailable(format!("{PROGRAM}: {seen}: {cure}")));
+        }
         files::make_directory(sites.gate, PRIVATE_DIRECTORY, lab.run_as)?;
         for directory in [sites.cipher, sites.clear] {
             files::make_directory(directory, PRIVATE_DIRECTORY, RunAs::Ourselves)?;
@@ -128,6 +124,21 @@ impl Layer {
     }
 }
 
+/// What of this machine is in the way of file systems in user space, and what would change that; none where nothing is.
+pub(crate) fn fuse_missing() -> Option<(String, String)> {
+    let Err(error) = File::options().read(true).write(true).open(FUSE) else {
+        let missing = programs::search(FUSERMOUNT).is_none();
+        let seen = || format!("{FUSE} opens; {FUSERMOUNT} is missing, which mounts and unmounts");
+        return missing.then(|| (seen(), programs::install("fuse3")));
+    };
+    let cure = match error.kind() {
+        // Where udev makes it, it is everybody's.
+        ErrorKind::PermissionDenied => format!("chmod 0666 {FUSE}, as root; or run it as root"),
+        _ => format!("modprobe fuse; of a container: --device {FUSE}"),
+    };
+    Some((format!("{FUSE} cannot be opened: {error}"), cure))
+}
+
 /// What it takes to run gocryptfs.
 struct Ground<'a> {
     lab: &'a Lab,
@@ -174,7 +185,7 @@ impl Ground<'_> {
     }
 }
 
-impl Drop for Layer {
+impl Drop for Gocryptfs {
     fn drop(&mut self) {
         // What cannot be unmounted now, the sweep of a later run finds in the ledger.
         let _ = self.unmount();

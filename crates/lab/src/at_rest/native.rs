@@ -1,5 +1,5 @@
 //! Pages, logs and temporary files encrypted by the server itself: MariaDB by its plugin `file_key_management`, MySQL by
-//! `keyring_file`.
+//! its component `keyring_file`, or by the plugin of that name where it has no such component yet.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,12 @@ use openssl::symm::{Cipher, encrypt};
 use crate::control;
 use crate::error::Error;
 use crate::files::{self, PRIVATE_FILE};
-use crate::find::{Build, version_numbers};
+use crate::find::Build;
 use crate::hex::hex;
 use crate::rows;
 use crate::user::RunAs;
+
+use super::component::{self, COMPONENT};
 
 /// MariaDB's keys, encrypted, and what they are encrypted with: without the second the first is worth nothing, and both
 /// are on the same disk here, as they are only to be measured.
@@ -29,8 +31,6 @@ const KEYS_PASSWORD_FILE: &str = "keys-password";
 const KEYRING_FILE: &str = "keyring";
 const MARIADB_PLUGIN: &str = "file_key_management";
 const MYSQL_PLUGIN: &str = "keyring_file";
-/// The version of MySQL that has no such plugin any more.
-const MYSQL_PLUGIN_GONE: [u32; 2] = [8, 4];
 /// 256 bits.
 const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 8;
@@ -48,8 +48,25 @@ pub(crate) struct Native<'a> {
     pub(crate) keys: &'a Path,
     /// Where its plugins are.
     pub(crate) plugins: &'a Path,
+    /// Where there is to be what MySQL looks for beside its program.
+    pub(crate) component: &'a Path,
     /// Whether its data are being made, so that what was there before is to be encrypted at once.
     pub(crate) fresh: bool,
+}
+
+impl Native<'_> {
+    /// What is to be started, with all that it looks for laid beside it.
+    pub(crate) fn program(self, build: &Build) -> Result<PathBuf, Error> {
+        if !self.has_component(build.engine) {
+            return Ok(build.server_program.clone());
+        }
+        let keyring = self.keys.join(KEYRING_FILE);
+        component::lay(self.component, &build.server_program, self.plugins, &keyring)
+    }
+
+    fn has_component(self, engine: Engine) -> bool {
+        engine == Engine::MySql && component::is_in(self.plugins)
+    }
 }
 
 /// Where `build` has its plugin that knows the keys; else why it cannot encrypt its own files.
@@ -60,24 +77,22 @@ pub(crate) fn find_plugins(build: &Build) -> Result<PathBuf, Error> {
             MARIADB_PLUGIN,
             "install it (Debian and Ubuntu: the package mariadb-server), or name a build that has it",
         ),
-        Engine::MySql if version_numbers(&build.version).as_slice() >= &MYSQL_PLUGIN_GONE[..] => {
-            let [major, minor] = MYSQL_PLUGIN_GONE;
-            return Err(Error::AtRestUnavailable(format!(
-                "{name} has its keys from a component that is configured beside its program, where nothing is ours to \
-                 write: a MySQL before {major}.{minor}"
-            )));
-        }
-        Engine::MySql => (MYSQL_PLUGIN, "name a build that has it"),
+        Engine::MySql => (COMPONENT, "name a build that has it"),
         Engine::Postgres | Engine::MongoDb | Engine::FerretDb => {
             let reason = AtRest::Native.impossible(build.engine);
             return Err(Error::AtRestUnavailable(reason.unwrap_or_default()));
         }
     };
     let file = format!("{plugin}.so");
+    // Until 8.3 there is a plugin, too; before 8.0.24 there is nothing else.
+    let is_in = |place: &PathBuf| {
+        place.join(&file).is_file()
+            || build.engine == Engine::MySql && place.join(format!("{MYSQL_PLUGIN}.so")).is_file()
+    };
     let base = &build.base_directory;
     let candidates = ["lib/mysql/plugin", "lib/plugin", "lib64/mysql/plugin", "lib/mariadb/plugin"];
     let places: Vec<PathBuf> = candidates.iter().map(|directory| base.join(directory)).collect();
-    places.iter().find(|place| place.join(&file).is_file()).cloned().ok_or_else(|| {
+    places.iter().find(|&place| is_in(place)).cloned().ok_or_else(|| {
         let usual = places.iter().find(|place| place.is_dir()).or(places.first());
         let directory = usual.map_or_else(String::new, |place| place.display().to_string());
         Error::AtRestUnavailable(format!(
@@ -120,6 +135,7 @@ pub(crate) fn options(engine: Engine, native: Native<'_>) -> Vec<(&'static str, 
             ("loose-file-key-management-filename", file(KEYS_FILE)),
             ("loose-file-key-management-filekey", format!("FILE:{}", file(KEYS_PASSWORD_FILE))),
         ],
+        Engine::MySql if native.has_component(engine) => Vec::new(),
         Engine::MySql => vec![
             ("early-plugin-load", format!("{MYSQL_PLUGIN}.so")),
             ("loose-keyring-file-data", file(KEYRING_FILE)),
@@ -129,7 +145,12 @@ pub(crate) fn options(engine: Engine, native: Native<'_>) -> Vec<(&'static str, 
     if native.fresh && engine == Engine::MariaDb {
         options.push(("innodb-encryption-rotation-iops", "10000".to_owned()));
     }
-    options.push(("plugin-dir", native.plugins.display().to_string()));
+    let plugins = if native.has_component(engine) {
+        component::plugins_in(native.component)
+    } else {
+        native.plugins.to_owned()
+    };
+    options.push(("plugin-dir", plugins.display().to_string()));
     options.extend(settings(engine).iter().map(|&(name, value)| (name, value.to_owned())));
     options.into_iter().map(|(name, value)| (name, Some(value))).collect()
 }
@@ -245,7 +266,7 @@ mod tests {
         for name in [KEYS_FILE, KEYS_PASSWORD_FILE] {
             assert_eq!(fs::metadata(keys.join(name)).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        let native = Native { keys: &keys, plugins: Path::new("/plugins"), fresh: true };
+        let native = Native { keys: &keys, plugins: Path::new("/plugins"), component: &keys, fresh: true };
         let told = format!("{:?}", options(Engine::MariaDb, native));
         assert_eq!(password.len(), 2 * KEY_BYTES);
         assert!(told.contains("FORCE") && !told.contains(&password), "{told}");

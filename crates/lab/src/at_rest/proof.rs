@@ -6,7 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::Engine;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::unistd::{Whence, lseek};
 use openssl::rand::rand_bytes;
 use serde_json::json;
 
@@ -45,12 +47,18 @@ impl Proof {
 }
 
 /// Writes a text that was never written before into a table of the server's, has it go to its files, tables and logs, and
-/// looks for it in all files of these directories.
-pub(crate) fn prove(control: &Control, engine: Engine, directories: &[&Path]) -> Result<Proof, Error> {
+/// looks for it in all files of these directories, once `settle` has had them written out.
+pub(crate) fn prove(
+    control: &Control,
+    engine: Engine,
+    directories: &[&Path],
+    settle: &dyn Fn() -> Result<(), Error>,
+) -> Result<Proof, Error> {
     let mut random = [0; MARKER_BYTES];
     rand_bytes(&mut random)?;
     let marker = format!("ciphertoll-{}{}", hex(&random), char::from(MARKER_END));
     write(control, engine, &marker)?;
+    settle()?;
     let mut proof = Proof::default();
     let searched =
         directories.iter().try_for_each(|directory| search(directory, marker.as_bytes(), &mut proof));
@@ -120,7 +128,7 @@ fn search(directory: &Path, marker: &[u8], proof: &mut Proof) -> Result<(), Erro
             } else if kind.is_file()
                 && let Some(file) = open(&entry.path())?
             {
-                let (bytes, found) = search_file(file, marker, &entry.path())?;
+                let (bytes, found) = search_data(&file, marker, &entry.path())?;
                 proof.files += 1;
                 proof.bytes += bytes;
                 proof.files_with_marker += u64::from(found);
@@ -139,7 +147,25 @@ fn open(path: &PathBuf) -> Result<Option<File>, Error> {
     }
 }
 
-/// How long a file is, and whether it has `marker` in it.
+/// How much there is in a file, and whether it has `marker` in it: what was never written, as most of a file that a file
+/// system is in, is passed by.
+fn search_data(file: &File, marker: &[u8], path: &Path) -> Result<(u64, bool), Error> {
+    let seek = |from: i64, whence: Whence| match lseek(file, from, whence) {
+        Err(Errno::ENXIO) => Ok(None),
+        found => found.map(Some).map_err(std::io::Error::from).context("read", path),
+    };
+    let (mut bytes, mut found, mut at) = (0, false, 0);
+    while let Some(begin) = seek(at, Whence::SeekData)? {
+        // Where it was cut meanwhile, there is nothing more to read.
+        let Some(end) = seek(begin, Whence::SeekHole)? else { break };
+        seek(begin, Whence::SeekSet)?;
+        let (read, has_it) = search_file(file.take(end.abs_diff(begin)), marker, path)?;
+        (bytes, found, at) = (bytes + read, found || has_it, end);
+    }
+    Ok((bytes, found))
+}
+
+/// How long a text is, and whether it has `marker` in it.
 fn search_file(mut file: impl Read, marker: &[u8], path: &Path) -> Result<(u64, bool), Error> {
     let mut piece = Vec::with_capacity(PIECE_BYTES + marker.len());
     let (mut bytes, mut found) = (0, false);

@@ -149,7 +149,7 @@ struct Check {
     run: fn() -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 17] = [
     Check::of("mariadb", Need::OneServer, || vec![servers::engine(Engine::MariaDb)]),
     Check::of("mysql", Need::OneServer, || vec![servers::engine(Engine::MySql)]),
     Check::of("postgres", Need::OneServer, || vec![servers::engine(Engine::Postgres)]),
@@ -171,6 +171,7 @@ const CHECKS: [Check; 16] = [
         run: || vec![tools::sidecar()],
     },
     Check { name: "files", purpose: Purpose::AtRest, need: Need::Sometimes, run: at_rest::all },
+    Check { name: "keys", purpose: Purpose::AtRest, need: Need::Sometimes, run: at_rest::native },
 ];
 
 impl Check {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::{Engine, Namespace, Strength};
+use ciphertoll_model::{AtRest, Engine, Namespace, Strength};
 use ciphertoll_record::Scratch;
 use ciphertoll_wire::Secret;
 
 use super::{Start, Terms};
-use crate::at_rest::{self, Native};
+use crate::at_rest::{self, Native, Preload};
 use crate::config::{CLIENT_CA_FILE, Config, Listen, Network, Ports};
 use crate::control::Control;
 use crate::error::{Context, Error};
@@ -32,6 +32,8 @@ pub(super) struct Recipe {
     strength: Strength,
     /// Where the plugins are that it encrypts its own files with, where it does.
     plugins: Option<PathBuf>,
+    /// What is preloaded into it, where something is.
+    preload: Option<Preload>,
     listen: Listen,
     log: PathBuf,
     run_as: RunAs,
@@ -48,13 +50,23 @@ impl Recipe {
         place: &Place,
         settings: &BTreeMap<String, String>,
     ) -> Result<Self, Error> {
+        let (mut plugins, mut preload) = (None, None);
+        match start.template.at_rest {
+            AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => {}
+            AtRest::Native => plugins = Some(at_rest::find_plugins(start.build)?),
+            AtRest::Tde(tde) => {
+                let library = at_rest::find_library(&lab.helper, tde)?;
+                preload = Some(Preload::lay(&library, &place.root, &place.keys, &place.data, tde)?);
+            }
+        }
         Ok(Self {
             build: start.build.clone(),
             settings: settings.clone(),
             terms: Terms::default(),
             openssl: place.write_openssl(start.strength, lab.run_as)?,
             strength: start.strength,
-            plugins: start.template.keys.as_ref().map(|_| at_rest::find_plugins(start.build)).transpose()?,
+            plugins,
+            preload,
             listen: Listen::of(lab),
             log: start.log.clone(),
             run_as: lab.run_as,
@@ -63,6 +75,11 @@ impl Recipe {
             namespace: lab.network.clone(),
             scratch: Arc::clone(&lab.scratch),
         })
+    }
+
+    /// What is preloaded into the server, where something is.
+    pub(super) fn preload(&self) -> Option<&Preload> {
+        self.preload.as_ref()
     }
 
     /// Between our look at a port and the server's bind somebody else may take it.
@@ -155,8 +172,10 @@ impl Recipe {
             native: self.plugins.as_deref().map(|plugins| Native {
                 keys: &place.keys,
                 plugins,
+                component: &place.component,
                 fresh: false,
             }),
+            preload: self.preload.as_ref(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::{Error, Server, Tables};
-use ciphertoll_model::{AtRest, Auth, Engine};
+use ciphertoll_model::{AtRest, Auth, Engine, Storage};
 use ciphertoll_record::is_mounted;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -122,6 +122,85 @@ fn a_killed_gocryptfs_is_told_and_leaves_nothing_mounted() {
     }
 }
 
+/// Whether the file that the file system lies in has this in it.
+fn has(image: &std::path::Path, wanted: &str) -> bool {
+    // Most of it is zeros, which end lines here.
+    let mut search = std::process::Command::new("grep");
+    search
+        .args(["--quiet", "--null-data", "--text", "--fixed-strings", wanted])
+        .arg(image)
+        .status()
+        .unwrap()
+        .success()
+}
+
+#[test]
+fn fscrypt_leaves_nothing_to_read_and_nothing_mounted() {
+    for (stand, tables) in stands() {
+        let Some(mut server) = stand.start_at_rest(&tables, AtRest::Fscrypt, &[]) else { continue };
+        let mount = mount_point(&stand);
+        assert!(is_mounted(&mount).unwrap());
+        server.prewarm().unwrap();
+        let proof = server.prove_at_rest().unwrap();
+        assert!(proof.is_encrypted() && proof.bytes > 1_000_000, "{:?}: {proof:?}", stand.build);
+        server.check_at_rest().unwrap();
+        let cipher = server.kernel_cipher().unwrap();
+        assert!(cipher.contains("xts") && server.layer_pid().is_none(), "{cipher}");
+        server.stop().unwrap();
+        assert!(!is_mounted(&mount).unwrap() && !mount.exists());
+    }
+}
+
+/// The search reads the disk below the files: what lies beside the encrypted directory is found there.
+#[test]
+fn what_lies_beside_an_encrypted_directory_is_found() {
+    let Some(stand) = Stand::all(Engine::Postgres).into_iter().next() else { return };
+    let Some(server) = stand.start_at_rest(&Tables::default(), AtRest::Fscrypt, &[]) else { return };
+    let (inside, outside) = ("inside-4b1d7a9c-it", "outside-4b1d7a9c-it");
+    std::fs::write(mount_point(&stand).join("files/data/written"), inside).unwrap();
+    std::fs::write(mount_point(&stand).join("written"), outside).unwrap();
+    assert!(server.prove_at_rest().unwrap().is_encrypted());
+    let image = stand.lab.scratch().path().join("t1/gate/cipher/image");
+    assert!(has(&image, outside) && !has(&image, inside));
+    assert!(!has(&image, "postgresql.conf") && has(&image, "lost+found"), "names are encrypted, too");
+}
+
+#[test]
+fn a_key_that_is_taken_away_is_told() {
+    let Some(stand) = Stand::all(Engine::MariaDb).into_iter().next() else { return };
+    let Some(mut server) = stand.start_at_rest(&Tables::default(), AtRest::Fscrypt, &[]) else { return };
+    let mount = mount_point(&stand);
+    let ask = |command: &str, path: &std::path::Path| {
+        let mut asked = std::process::Command::new("xfs_io");
+        String::from_utf8(asked.args(["-c", command]).arg(path).output().unwrap().stdout).unwrap()
+    };
+    let policy = ask("get_encpolicy", &mount.join("files"));
+    let identifier = policy.lines().find_map(|line| line.trim().strip_prefix("Master key identifier: "));
+    ask(&format!("rm_enckey {}", identifier.unwrap()), &mount);
+    let error = server.check_at_rest().unwrap_err();
+    assert!(matches!(&error, Error::NotEncrypted(text) if text.contains("Present")), "{error}");
+    drop::<Server>(server);
+    assert!(!is_mounted(&mount).unwrap() && !mount.exists());
+}
+
+#[test]
+fn a_server_in_memory_leaves_none() {
+    for mut stand in Stand::all(Engine::Postgres).into_iter().chain(Stand::all(Engine::MariaDb)) {
+        stand.lab.store_servers_on(Storage::Tmpfs);
+        for level in [AtRest::None, AtRest::Native, AtRest::Gocryptfs, AtRest::Fscrypt] {
+            if level.impossible(stand.build.engine).is_some() {
+                continue;
+            }
+            let Some(server) = stand.start_at_rest(&Tables::default(), level, &[]) else { continue };
+            let memory = stand.lab.scratch().path().join("t1");
+            assert!(is_mounted(&memory).unwrap());
+            assert_eq!(server.prove_at_rest().unwrap().is_encrypted(), level != AtRest::None, "{level}");
+            server.stop().unwrap();
+            assert!(!is_mounted(&memory).unwrap() && !memory.exists());
+        }
+    }
+}
+
 /// It is the server that says why, and where its plugin would have to be.
 #[test]
 fn a_build_without_its_plugin_says_so() {
@@ -134,4 +213,70 @@ fn a_build_without_its_plugin_says_so() {
     let text = error.to_string();
     assert!(matches!(error, Error::AtRestUnavailable(_)), "{text}");
     assert!(text.contains("file_key_management.so is not in") && text.contains("mariadb-server"), "{text}");
+}
+
+fn tde(level: &str) -> AtRest {
+    level.parse().expect("a level")
+}
+
+#[test]
+fn a_library_under_postgres_leaves_nothing_to_read_unless_it_has_no_cipher() {
+    let tables = Tables { sysbench: Some(scale(500)), ..Tables::default() };
+    for stand in Stand::all(Engine::Postgres) {
+        for level in ["tde", "tde+cipher=aes128", "tde+target=portable", "tde+cipher=null"].map(tde) {
+            let Some(mut server) = stand.start_at_rest(&tables, level, &[]) else { continue };
+            server.prewarm().unwrap();
+            let proof = server.prove_at_rest().unwrap();
+            assert_eq!(proof.is_encrypted(), level.encrypts(), "{level} {:?}: {proof:?}", stand.build);
+            assert!(proof.bytes > 1_000_000, "{level}: {proof:?}");
+            server.check_at_rest().unwrap();
+            assert!(server.layer_cpu_meter().is_none(), "its CPU is the server's");
+            server.stop().unwrap();
+        }
+    }
+}
+
+/// What a server has of its keys: the names of files.
+#[test]
+fn a_library_is_told_no_key_in_arguments_and_environment() {
+    for stand in Stand::all(Engine::Postgres) {
+        let Some(server) = stand.start_at_rest(&Tables::default(), tde("tde"), &[]) else { continue };
+        let keys = stand.lab.scratch().path().join("t1/keys");
+        let kek = std::fs::read_to_string(keys.join("kek")).unwrap();
+        let of = |what: &str| std::fs::read(format!("/proc/{}/{what}", server.pid())).unwrap_or_default();
+        for text in [of("cmdline"), of("environ")].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()) {
+            assert!(!text.contains(kek.trim()), "{text}");
+        }
+    }
+}
+
+/// Somebody's script that starts the server again, and does not know of the library.
+#[test]
+fn a_file_in_the_clear_under_a_library_is_told() {
+    for stand in Stand::all(Engine::Postgres) {
+        let Some(mut server) = stand.start_at_rest(&Tables::default(), tde("tde"), &[]) else { continue };
+        let map = stand.lab.scratch().path().join("t1/data/global/pg_filenode.map");
+        let sealed = std::fs::read(&map).unwrap();
+        let mut clear = sealed.clone();
+        clear[..4].copy_from_slice(&ciphertoll_tde::MAP_MAGIC);
+        std::fs::write(&map, clear).unwrap();
+        let error = server.check_at_rest().unwrap_err().to_string();
+        assert_eq!(error, "global/pg_filenode.map is in the clear");
+        std::fs::write(&map, sealed).unwrap();
+        server.check_at_rest().unwrap();
+    }
+}
+
+#[test]
+fn a_program_without_its_library_says_so() {
+    let Some(stand) = Stand::all(Engine::Postgres).into_iter().next() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let helper = place.path().join("ciphertoll");
+    let lab = ciphertoll_lab::Lab::open_in(helper, &place.path().join("scratch"), place.path().join("cache"));
+    let error = lab
+        .unwrap()
+        .template_at_rest(&stand.build, &Tables::default(), tde("tde"), &mut |_| {}, &|| false)
+        .unwrap_err();
+    assert!(matches!(error, Error::AtRestUnavailable(_)), "{error}");
+    assert!(error.to_string().contains("libciphertoll_tde_preload.so is not beside"), "{error}");
 }

@@ -3,7 +3,10 @@
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Once;
 
+use ciphertoll_tde::PRELOAD_LIBRARY;
 use tempfile::TempDir;
 
 /// The helper that Cargo builds beside the tests.
@@ -13,6 +16,23 @@ pub(crate) fn helper() -> PathBuf {
     let helper = profile.join("examples/exec_helper");
     assert!(helper.is_file(), "{} is missing: cargo build -p ciphertoll-lab --examples", helper.display());
     helper
+}
+
+/// Has the library beside the helper that is preloaded into servers: no test links it.
+pub(crate) fn make_library() {
+    static MADE: Once = Once::new();
+    MADE.call_once(|| {
+        let helper = helper();
+        let profile = helper.parent().and_then(Path::parent).unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--locked", "--package", "ciphertoll-tde-preload", "--target-dir"]);
+        cargo.arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success(), "the library is built");
+        std::fs::copy(profile.join(PRELOAD_LIBRARY), helper.with_file_name(PRELOAD_LIBRARY)).unwrap();
+    });
 }
 
 /// A directory that servers of another user can pass through; short, as sockets' paths are.

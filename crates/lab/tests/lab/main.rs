@@ -6,6 +6,7 @@ mod accounts;
 mod at_rest;
 mod capture;
 mod common;
+mod counters;
 mod datasets;
 mod ferretdb;
 mod line;

@@ -74,11 +74,18 @@ impl Stand {
     ) -> Option<Server> {
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
+        if matches!(at_rest, AtRest::Tde(_)) {
+            common::make_library();
+        }
         let template = self.lab.template_at_rest(&self.build, tables, at_rest, &mut |_| {}, &|| false);
         let server =
             template.and_then(|template| Server::start_with(&self.lab, &self.plain_start(&template), &asked));
         match server {
-            Err(error @ (Error::AtRestUnavailable(_) | Error::ProgramMissing { .. })) => {
+            Err(
+                error @ (Error::AtRestUnavailable(_)
+                | Error::StorageUnavailable(_)
+                | Error::ProgramMissing { .. }),
+            ) => {
                 skipped(&error.to_string());
                 None
             }

@@ -286,6 +286,7 @@ fn trial_result(outcome: &Outcome, spec: &TrialSpec, cpu_ns: u64, rss_peak_bytes
     };
     TrialResult {
         operations: outcome.operations,
+        operations_in_all: None,
         operations_by_half: outcome.by_half,
         statements: outcome.statements,
         retries: outcome.retries,

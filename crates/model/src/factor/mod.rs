@@ -1,6 +1,7 @@
 //! Factors and their levels. One grammar for all: `LEVEL = NAME ('+' KEY ['=' VALUE])*`; names
 //! are closed sets matched whole, and parser and printer are inverse (property-tested).
 
+mod at_rest;
 mod auth;
 mod compressor;
 mod driver;
@@ -9,20 +10,23 @@ mod pace;
 mod path;
 mod plain;
 mod proxy;
+mod scale;
 mod server;
 mod tls;
 mod tunnel;
 mod url;
 mod workload;
 
+pub use at_rest::{AtRest, Tde, TdeCipher, TdeTarget};
 pub use auth::{Auth, ChannelBinding, Iterations};
 pub use compressor::Compressor;
 pub use driver::{Driver, DriverName};
 pub use link::{Link, LinkShape};
 pub use pace::{Pace, Percent};
 pub use path::{ClientCertificate, Path, Resumption, TlsLibrary, TlsPath, TlsStart};
-pub use plain::{AtRest, Clients, Ctx, Scale};
+pub use plain::{Clients, Ctx};
 pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
+pub use scale::{RelativeScale, Scale, ScaleLevel, Whole};
 pub use server::{Engine, QueryLanguage, ServerLevel};
 pub use tls::{ChainLength, Group, ServerKey, Suite, TlsVersion};
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};

@@ -65,7 +65,7 @@ fn compared_with(cell: &Cell, cells: &[Cell], baseline: &Baseline) -> Option<usi
         if any_ctx {
             counterpart.treatment.ctx = other.treatment.ctx;
         }
-        *other == counterpart
+        other.is_asked_as(&counterpart)
     });
     found.or_else(|| first_path(cell, cells, baseline))
 }

@@ -1,6 +1,6 @@
 //! What encrypts the files, as a factor: what is compared with what, and what cannot be.
 
-use ciphertoll_model::{AtRest, Engine, Plan, Spec};
+use ciphertoll_model::{AtRest, Engine, Plan, Spec, Tde, TdeCipher, TdeTarget};
 
 fn plan(text: &str) -> Plan {
     Plan::new(&Spec::from_toml(text).unwrap(), 7).unwrap()
@@ -95,4 +95,50 @@ fn disks_at_a_url_are_not_ours_to_encrypt() {
     assert_eq!(plan.cells.len(), 1);
     assert_eq!(plan.skipped.len(), 2, "{:?}", plan.skipped);
     assert!(plan.skipped.iter().all(|skipped| skipped.reason.contains("its disks are not ours to change")));
+}
+
+#[test]
+fn a_library_has_a_cipher_and_a_target() {
+    let parsed = |text: &str| text.parse::<AtRest>();
+    let (cipher, target) = (TdeCipher::Aes128, TdeTarget::Vaes);
+    let both = AtRest::Tde(Tde { cipher, target });
+    assert_eq!(parsed("tde+cipher=aes128+target=vaes").unwrap(), both);
+    assert_eq!(parsed("tde+target=vaes+cipher=aes128").unwrap(), both);
+    assert_eq!(both.to_string(), "tde+cipher=aes128+target=vaes");
+    for level in ["tde", "tde+cipher=null", "tde+target=portable", "tde+target=aesni"] {
+        assert_eq!(parsed(level).unwrap().to_string(), level);
+    }
+    for wrong in [
+        "tde+cipher=aes256",
+        "tde+cipher=null+target=vaes",
+        "tde+target=vaes+cipher=null",
+        "tde+target=vaes+target=aesni",
+        "tde+cipher",
+        "native+cipher=aes128",
+        "gocryptfs+target=vaes",
+    ] {
+        let error = parsed(wrong).unwrap_err().to_string();
+        assert!(error.contains("takes no modifier"), "{wrong}: {error}");
+    }
+    assert!(parsed("tdee").unwrap_err().to_string().contains("did you mean \"tde\"?"));
+}
+
+#[test]
+fn a_library_without_a_cipher_encrypts_nothing_and_is_compared_with_none() {
+    let null: AtRest = "tde+cipher=null".parse().unwrap();
+    assert!(!null.encrypts() && !AtRest::None.encrypts());
+    assert!(AtRest::Tde(Tde::default()).encrypts() && AtRest::Native.encrypts());
+    let plan = plan(
+        "[[grid]]\nserver = [\"postgres\"]\nworkload = [\"point-select\"]\npath = [\"plain\"]\n\
+         at-rest = [\"none\", \"tde\", \"tde+cipher=null\"]",
+    );
+    assert_eq!(compared(&plan), [["plain none", "plain tde", "plain tde+cipher=null"]]);
+}
+
+#[test]
+fn a_library_is_for_postgres() {
+    for engine in Engine::ALL {
+        let reason = AtRest::Tde(Tde::default()).impossible(engine);
+        assert_eq!(reason.is_none(), engine == Engine::Postgres, "{reason:?}");
+    }
 }

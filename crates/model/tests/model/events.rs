@@ -320,6 +320,7 @@ fn trial_result() -> impl Strategy<Value = TrialResult> {
     (any::<[u64; 7]>(), phases, errors, any::<String>(), legs, option::of(any::<u64>())).prop_map(
         |(numbers, phases, errors, histogram_base64, legs, usable_ports)| TrialResult {
             operations: numbers[0],
+            operations_in_all: usable_ports,
             operations_by_half: [numbers[1], numbers[2]],
             window_ns: numbers[3],
             errors: errors

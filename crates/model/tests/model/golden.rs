@@ -70,6 +70,17 @@ fn observation() -> Observation {
         Metric::CpuUsPerOpMiddle,
         Metric::SetUpNs,
         Metric::RssBytesMiddle,
+        Metric::PagesReadPerOperation,
+        Metric::PagesWrittenPerOperation,
+        Metric::PageCrossingsPerOperation,
+        Metric::WalBytesPerOperation,
+        Metric::FullPageImagesPerOperation,
+        Metric::WalSyncsPerOperation,
+        Metric::CheckpointsBegun,
+        Metric::CheckpointsCompleted,
+        Metric::CheckpointAgeBytes,
+        Metric::FsyncNsP50,
+        Metric::FsyncNsP99,
     ];
     let first = Metric::ALL.iter().filter(|metric| !later.contains(metric));
     let metrics = first.enumerate().map(|(index, metric)| (*metric, index as f64 + 0.25));
@@ -210,7 +221,14 @@ fn at_rest() -> Vec<Event> {
     let (server, at_rest) = ("mariadb".to_owned(), AtRest::Native);
     let reason = VoidReason::AtRest { message: "sbtest/sbtest1 is not encrypted".to_owned() };
     vec![
-        Event::AtRestProven { server, at_rest, files: 214, bytes: 118_000_000, files_with_marker: 0 },
+        Event::AtRestProven {
+            server,
+            at_rest,
+            files: 214,
+            bytes: 118_000_000,
+            files_with_marker: 0,
+            kernel_cipher: None,
+        },
         Event::TrialVoided { block: 1, cell: cell(), arm: Arm::Main, attempt: 1, reason },
     ]
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, Link, Pace, Path, Scale, ServerKey, ServerLevel,
+    AtRest, Auth, Clients, Ctx, Driver, Engine, Factor, Link, Pace, Path, ScaleLevel, ServerKey, ServerLevel,
     TlsVersion, Workload,
 };
 use proptest::prelude::*;
@@ -57,6 +57,11 @@ proptest! {
     }
 
     #[test]
+    fn relative_scales(scale in levels::scale_level()) {
+        round_trip(&scale)?;
+    }
+
+    #[test]
     fn spans(span in levels::span()) {
         round_trip(&span)?;
     }
@@ -76,7 +81,7 @@ proptest! {
         let _ = text.parse::<Path>();
         let _ = text.parse::<Ctx>();
         let _ = text.parse::<Clients>();
-        let _ = text.parse::<Scale>();
+        let _ = text.parse::<ScaleLevel>();
         let _ = text.parse::<Pace>();
         let _ = text.parse::<Workload>();
         let _ = text.parse::<Auth>();
@@ -113,6 +118,7 @@ fn names() {
     all(&Link::NAMED);
     all(&["0ms", "44.6ms+loss=1%"].map(|name| name.parse::<Link>().unwrap()));
     all(AtRest::ALL);
+    all(&["tde+cipher=null", "tde+cipher=aes128+target=aesni"].map(|name| name.parse::<AtRest>().unwrap()));
     all(&Workload::ALL);
     all(&["bulk-read+bytes=300", "bulk-read+bytes=1m"].map(|name| name.parse::<Workload>().unwrap()));
     all(&["closed", "500/s", "70%"].map(|name| name.parse::<Pace>().unwrap()));

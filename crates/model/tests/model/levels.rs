@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, LatenessLimit, Link, Pace, Path, Pin, PoolMode,
-    Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ServerKey, ServerLevel, Setting, Settings, Size, Spec,
-    StealLimit, TlsPath, TlsVersion, Tunnel, Workload,
+    Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ScaleLevel, ServerKey, ServerLevel, Setting, Settings,
+    Size, Spec, StealLimit, Storage, TlsPath, TlsVersion, Tunnel, Workload,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -78,7 +78,14 @@ pub(crate) fn clients() -> impl Strategy<Value = Clients> {
 }
 
 pub(crate) fn scale() -> impl Strategy<Value = Scale> {
-    (1..=Scale::MAX).prop_map(|rows| rows.to_string().parse().unwrap())
+    (1..=Scale::MAX).prop_map(|rows| Scale::new(rows).unwrap())
+}
+
+pub(crate) fn scale_level() -> impl Strategy<Value = ScaleLevel> {
+    let relative = (1..=10_000_000_u32, select(vec!["cache", "mem"])).prop_map(|(ten_thousandths, whole)| {
+        format!("{}.{:04}{whole}", ten_thousandths / 10_000, ten_thousandths % 10_000).parse().unwrap()
+    });
+    prop_oneof![scale().prop_map(ScaleLevel::Rows), relative]
 }
 
 pub(crate) fn span() -> impl Strategy<Value = Span> {
@@ -159,6 +166,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
             baseline: None,
             config: value.clone(),
             query: query(&grids),
+            memory_bytes: blocks.map(u64::from),
             prepare: if seed.is_some() { Prepare::Yes } else { Prepare::No },
             max_rate: blocks,
             settings: value.map(|value| settings(&grids, &value)).unwrap_or_default(),
@@ -168,6 +176,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
             } else {
                 LatenessLimit::default()
             },
+            storage: if seed.is_some() { Storage::Tmpfs } else { Storage::Disk },
             pin: if seed.is_some() { Pin::Auto } else { Pin::Off },
             grids,
         },

@@ -10,6 +10,7 @@ mod grammar;
 mod levels;
 mod messages;
 mod plans;
+mod scales;
 mod specs;
 mod urls;
 mod words;

@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use ciphertoll_model::{Clients, Ctx, Path, Scale, ServerLevel, Spec, Workload};
+use ciphertoll_model::{Clients, Ctx, Path, Scale, ScaleLevel, ServerLevel, Spec, Workload};
 
 #[track_caller]
 fn tells<T: FromStr<Err: Display> + Debug>(text: &str, expected: &str) {
@@ -93,9 +93,18 @@ fn of_numbers() {
         let expected = format!("clients \"{text}\" is out of range: a whole number from 1 to 256");
         tells::<Clients>(text, &expected);
     }
-    for text in ["0", "100000001", "0.9cache"] {
-        let expected = format!("scale \"{text}\" is out of range: a number of rows from 1 to 100000000");
+    for text in ["0", "1000000001", "0.9cash"] {
+        let expected = format!("scale \"{text}\" is out of range: a number of rows from 1 to 1000000000");
         tells::<Scale>(text, &expected);
+        let expected = format!("{expected}, or a size such as 0.5cache or 1.2mem");
+        tells::<ScaleLevel>(text, &expected);
+    }
+    for text in ["0cache", "halfcache", "1001mem", "0.00001cache"] {
+        let expected = format!(
+            "scale \"{text}\" is out of range: 0.0001 to 1000 times the server's buffers or the memory, such as \
+             0.5cache or 1.2mem"
+        );
+        tells::<ScaleLevel>(text, &expected);
     }
 }
 

@@ -39,12 +39,13 @@ fn combinations(grid: &Grid) -> Vec<Cell> {
         for &workload in &grid.workload {
             for &clients in &grid.clients {
                 let treatment = &treatment;
-                for &scale in &grid.scale {
+                for level in &grid.scale {
                     cells.extend(grid.pace.iter().map(|&pace| Cell {
                         treatment: treatment.clone(),
                         workload,
                         clients,
-                        scale,
+                        scale: level.to_string().parse().unwrap(),
+                        relative: None,
                         pace,
                     }));
                 }
@@ -201,7 +202,7 @@ proptest! {
     #[test]
     fn an_id_names_every_factor(spec in levels::spec()) {
         for cell in &Plan::new(&spec, 1).unwrap().cells {
-            let Cell { treatment, workload, clients, scale, pace } = cell;
+            let Cell { treatment, workload, clients, scale, relative: _, pace } = cell;
             let mut expected = vec![
                 treatment.server.short_name(),
                 treatment.path.to_string(),

@@ -13,11 +13,14 @@ fn metrics_carry_their_unit_and_are_unique() {
         let label = metric.label();
         let says_so = match metric.unit() {
             Unit::PerSecond => label.ends_with("_per_s"),
-            Unit::Nanoseconds => ["latency_ns_", "service_ns_", "schedule_lag_ns_", "phase_ns_", "setup_ns"]
-                .iter()
-                .any(|start| label.starts_with(start)),
+            Unit::Nanoseconds => {
+                ["latency_ns_", "service_ns_", "schedule_lag_ns_", "phase_ns_", "setup_ns", "fsync_ns_"]
+                    .iter()
+                    .any(|start| label.starts_with(start))
+            }
             Unit::CpuMicroseconds => label.starts_with("cpu_us_per_op_"),
-            Unit::Bytes => label.starts_with("rss_bytes_"),
+            Unit::Bytes => label.split('_').any(|word| word == "bytes"),
+            Unit::Count => label.ends_with("_per_operation") || label.starts_with("checkpoints_"),
         };
         assert!(says_so, "{label} is in {:?}", metric.unit());
         let direction = if metric.unit() == Unit::PerSecond {

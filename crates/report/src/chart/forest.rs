@@ -151,7 +151,9 @@ fn bands(drawing: &mut Drawing, family: &Family<'_>, axis: &Scale, middle: f64) 
 fn side(metric: Metric) -> &'static str {
     match (metric.direction(), metric.unit()) {
         (Direction::HigherIsBetter, _) => "left of 1: slower",
-        (Direction::LowerIsBetter, Unit::CpuMicroseconds | Unit::Bytes) => "right of 1: costs more",
+        (Direction::LowerIsBetter, Unit::CpuMicroseconds | Unit::Bytes | Unit::Count) => {
+            "right of 1: costs more"
+        }
         (Direction::LowerIsBetter, _) => "right of 1: slower",
     }
 }

@@ -4,6 +4,7 @@
 mod blocks;
 mod connect_cost;
 mod cpu;
+mod crossings;
 mod forest;
 mod percentiles;
 mod phases;
@@ -20,6 +21,7 @@ use crate::view::{Column, Entry, Overflow, Part, Statement, StratumView, Table};
 
 pub(crate) use blocks::ratios_by_block;
 pub(crate) use connect_cost::of_servers as connect_costs;
+pub(crate) use crossings::of_report as crossings;
 pub(crate) use forest::tone_class;
 pub(crate) use rates::{Rates, of_families as rates};
 pub(crate) use round_trips::of_loads as round_trips;

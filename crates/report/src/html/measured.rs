@@ -6,7 +6,7 @@ use super::{Part, flowing, said, section, table};
 use crate::RunReport;
 use crate::chart::{self, Figure, Rates};
 use crate::markup::Element;
-use crate::view::{Section, StratumView, connect_cost, levels, round_trips};
+use crate::view::{Section, StratumView, connect_cost, crossings, levels, round_trips};
 
 pub(super) fn parts(strata: &[StratumView<'_>], trials: &Trials<'_>) -> Vec<Part> {
     let mut rates = chart::rates(strata).into_iter().peekable();
@@ -49,6 +49,18 @@ pub(super) fn round_trips(report: &RunReport<'_>) -> Option<Part> {
     })
 }
 
+/// What encrypted files cost against what crosses to them.
+pub(super) fn crossed(strata: &[StratumView<'_>]) -> Option<Part> {
+    const ID: &str = "crossings";
+    let pictures = chart::crossings(strata);
+    let name = "Toll against page crossings".to_owned();
+    (!pictures.is_empty()).then(|| Part {
+        id: ID.to_owned(),
+        body: section(ID, &name).child(side_by_side(pictures)),
+        name,
+    })
+}
+
 /// A column each, not one below the other.
 fn side_by_side(pictures: Vec<Figure>) -> Element {
     let column = |picture: Figure| Element::new("div").class("column").child(figure(picture));
@@ -62,6 +74,11 @@ fn of_stratum(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -> Optio
         body = body
             .child(Element::new("h3").text("All of it in numbers"))
             .child(table::scrolling(&numbers, &heading));
+    }
+    if let Some(Section { heading, table: Some(crossed), .. }) = crossings::section(stratum) {
+        body = body
+            .child(Element::new("h3").text("What crosses to the files"))
+            .child(table::scrolling(&crossed, &heading));
     }
     if !notes.is_empty() {
         body = body.child(said(&notes, "notes"));

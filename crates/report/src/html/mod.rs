@@ -56,6 +56,7 @@ fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Elem
         .into_iter()
         .chain(measured::connect_costs(report))
         .chain(measured::round_trips(report))
+        .chain(measured::crossed(strata))
         .chain(record::parts(report, strata))
         .collect();
     let contents = parts.iter().map(|part| {

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::{
-    Cell, Environment, Event, Flag, LookDecision, Metric, NoiseLimits, Pin, Strength, TlsPath,
+    Cell, Environment, Event, Factor, Flag, LookDecision, Metric, NoiseLimits, Pin, Strength, TlsPath,
 };
 use ciphertoll_stats::CellAnalysis;
 
-use super::{Section, Statement, StratumView, Tone, at_rest, capital, clean, documents};
+use super::{Section, Statement, StratumView, Tone, at_rest, capital, clean, crossings, documents};
 use crate::number::{effect, is_certain, percent, plural, significant};
 use crate::{RunReport, names, sentence};
 
@@ -36,6 +36,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     let cells = strata.iter().flat_map(|stratum| stratum.cells().map(move |cell| (stratum, cell)));
     let cells: Vec<_> = cells.filter(|(_, cell)| told.insert(&cell.id.0)).collect();
     trust.extend(at_rest::statements(report));
+    trust.extend(crossings::statements(strata));
     trust.extend(documents::statements(report));
     trust.extend(uncached(report));
     trust.extend(allowed_noise(report));
@@ -90,20 +91,22 @@ fn allowed_noise(report: &RunReport<'_>) -> Vec<Statement> {
 /// Tables that do not fit the buffers: such trials are not void, and their pages come from outside.
 fn uncached(report: &RunReport<'_>) -> Vec<Statement> {
     let mut told = BTreeSet::new();
-    let larger = report.plan.cells.iter().filter_map(|cell| {
-        let data_to_cache = cell.data_to_cache(&report.plan.settings).filter(|times| *times > 1.0)?;
+    let settings = &report.plan.settings;
+    let larger = report.plan.cells.iter().filter(|cell| !cell.is_meant_to_be_cached(settings));
+    let said = larger.filter_map(|cell| {
+        let data_to_cache = cell.data_to_cache(settings)?;
         let server = cell.treatment.server.short_name();
+        let scale = names::level_in_full(cell, Factor::Scale)?;
         told.insert((server.clone(), cell.workload.to_string(), cell.scale)).then(|| {
             Statement::neutral(format!(
-                "{server}, {} with scale {}: its tables are about {} × the buffers that were asked for, and trials that read \
-                 pages from outside them count.",
+                "{server}, {} with scale {scale}: its tables are about {} × the buffers, and trials that read pages from \
+                 outside them count.",
                 cell.workload,
-                cell.scale,
                 significant(data_to_cache)
             ))
         })
     });
-    larger.collect()
+    said.collect()
 }
 
 /// What ran below OpenSSL's default strength: a number from there is not one of a server as it should be.

@@ -1,9 +1,10 @@
 //! The view model: everything a report says, as strings and tones, before anything is laid out.
 
 pub(crate) mod advice;
-mod at_rest;
+pub(crate) mod at_rest;
 pub(crate) mod caveats;
 pub(crate) mod connect_cost;
+pub(crate) mod crossings;
 mod documents;
 pub(crate) mod levels;
 pub(crate) mod negotiated;
@@ -150,6 +151,7 @@ impl View {
         for stratum in &strata {
             sections.extend(levels::section(stratum));
             sections.extend(phases::section(stratum));
+            sections.extend(crossings::section(stratum));
         }
         sections.extend(connect_cost::sections(report));
         sections.extend(round_trips::sections(report));

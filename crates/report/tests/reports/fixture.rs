@@ -9,7 +9,8 @@ use ciphertoll_model::{
 };
 use ciphertoll_report::RunReport;
 use ciphertoll_stats::{
-    Analysis, CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, Verdict, VoidedTrial,
+    Analysis, CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, UnevenCheckpoints, Verdict,
+    VoidedTrial,
 };
 
 pub(crate) const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -267,6 +268,7 @@ pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
             )],
             metrics: levels(cell.treatment.path, cell.workload),
             tolls: BTreeMap::new(),
+            checkpoints: UnevenCheckpoints::default(),
         }
     };
     let stratum = |stratum: &ciphertoll_model::Stratum| StratumAnalysis {
@@ -284,6 +286,7 @@ pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
             })
             .collect(),
         repeat: BTreeMap::new(),
+        repeat_checkpoints: UnevenCheckpoints::default(),
         noise_floor: [
             (Metric::RatePerS, 0.018),
             (Metric::LatencyNsMean, 0.018),

@@ -29,6 +29,13 @@ pub(crate) fn two_strata_plan(blocks: u32) -> Plan {
     plan_of(blocks, Grid { workload, ..Grid::default() })
 }
 
+/// Plain against TLS 1.3 under a load that writes.
+pub(crate) fn writing_plan(blocks: u32) -> Plan {
+    let path = vec![Path::Plain, tls(TlsVersion::Tls13)];
+    let clients = Clients::new(8).into_iter().collect();
+    plan_of(blocks, Grid { path, clients, workload: vec![Workload::OltpReadWrite], ..Grid::default() })
+}
+
 fn tls(version: TlsVersion) -> Path {
     Path::tls(version, ServerKey::P256)
 }

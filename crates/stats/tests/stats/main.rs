@@ -1,6 +1,7 @@
 //! From a plan and its events to verdicts, and whether the intervals hold the truth.
 
 mod assembling;
+mod checkpoints;
 mod comparing;
 mod coverage;
 mod fixture;

@@ -1,4 +1,4 @@
-//! A PostgreSQL of this machine, run with the library and without.
+//! PostgreSQL of this machine, run with the library and without.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,16 +13,16 @@ use ciphertoll_tde::{Kek, KeyFile, Replace, Strength};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 
-/// Another PostgreSQL's directory of programs.
-const BIN: &str = "CIPHERTOLL_TDE_POSTGRES_BIN";
+use crate::versions::{self, Version};
+
 /// What the library's file is called.
 const LIBRARY: &str = "libciphertoll_tde_preload.so";
 /// Servers answer sooner; machines that do other things beside may not.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A place for clusters, and who their servers run as.
 pub(crate) struct Stand {
-    pub(crate) bin: PathBuf,
+    pub(crate) version: Version,
     library: PathBuf,
     user: Option<User>,
     place: tempfile::TempDir,
@@ -50,15 +50,30 @@ pub(crate) struct Server<'a> {
 }
 
 impl Stand {
-    /// Or a printed reason to skip.
-    #[expect(clippy::print_stderr, reason = "a skipped test says why")]
-    pub(crate) fn new() -> Option<Self> {
-        let Some(bin) = programs() else {
+    /// One for each PostgreSQL of this machine; where there is none, a printed reason to skip. A program that a version
+    /// came without is another such reason.
+    #[expect(clippy::print_stderr, reason = "what runs says on which version, and a skipped test says why")]
+    pub(crate) fn all(needed: &[&str]) -> Vec<Self> {
+        let versions = versions::found();
+        if versions.is_empty() {
             eprintln!(
-                "skipped: no PostgreSQL found; install one (Debian and Ubuntu: postgresql), or name its programs: {BIN}=DIR"
+                "skipped: no PostgreSQL found; install one (Debian and Ubuntu: postgresql), or name programs' directories: \
+                 CIPHERTOLL_TDE_POSTGRES_BIN=DIR:DIR"
             );
-            return None;
-        };
+        }
+        let mut stands = Vec::new();
+        for version in versions {
+            if let Some(program) = needed.iter().find(|program| !version.has(program)) {
+                eprintln!("skipped on {}: it came without {program}", version.name);
+            } else {
+                eprintln!("on {} in {}", version.name, version.bin.display());
+                stands.push(Self::new(version));
+            }
+        }
+        stands
+    }
+
+    fn new(version: Version) -> Self {
         let user =
             geteuid().is_root().then(|| User::from_name("nobody").ok().flatten().expect("a user nobody"));
         let place = tempfile::tempdir().expect("a directory");
@@ -67,7 +82,13 @@ impl Stand {
         let library = place.path().join(LIBRARY);
         fs::copy(&built, &library).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
-        Some(Self { bin, library, user, place })
+        Self { version, library, user, place }
+    }
+
+    /// Says what was seen on this version.
+    #[expect(clippy::print_stderr, reason = "what was seen is for whoever reads on what the proof stands")]
+    pub(crate) fn tell(&self, what: &str, seen: &impl std::fmt::Debug) {
+        eprintln!("{}: {what}: {seen:?}", self.version.name);
     }
 
     /// A new directory, the servers' own.
@@ -79,7 +100,7 @@ impl Stand {
         path
     }
 
-    fn give(&self, path: &Path) {
+    pub(crate) fn give(&self, path: &Path) {
         if let Some(user) = &self.user {
             chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
                 .expect("given to the servers' user");
@@ -129,7 +150,9 @@ impl Stand {
 impl<'a> Cluster<'a> {
     /// One of PostgreSQL's programs.
     pub(crate) fn program(&self, name: &str, under: Under<'_>) -> Command {
-        let mut command = self.stand.command(self.stand.bin.join(name));
+        let own = self.stand.version.bin.join(name);
+        let program = if own.exists() { own } else { versions::client(name).unwrap_or_else(|| name.into()) };
+        let mut command = self.stand.command(program);
         command.env("PGHOST", &self.sockets).env("PGUSER", "proof").env("PGDATABASE", "postgres");
         // Nothing waits forever.
         command.env("PGOPTIONS", "-c statement_timeout=60s");
@@ -137,7 +160,7 @@ impl<'a> Cluster<'a> {
         command
     }
 
-    fn set(&self, command: &mut Command, under: Under<'_>) {
+    pub(crate) fn set(&self, command: &mut Command, under: Under<'_>) {
         if let Under::Library(kek) = under {
             command.env("LD_PRELOAD", &self.stand.library);
             command.env("CIPHERTOLL_TDE_DATA", &self.data).env("CIPHERTOLL_TDE_KEK_FILE", kek);
@@ -153,7 +176,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// The server's command line. The key-encryption key reaches it by an open file.
-    fn postgres(&self, under: Under<'_>) -> Command {
+    fn postgres(&self, under: Under<'_>, before: &[&OsStr]) -> Command {
         let mut command = self.stand.command("/bin/sh");
         let script = match under {
             Under::Library(_) => {
@@ -162,7 +185,12 @@ impl<'a> Cluster<'a> {
             }
             Under::Nothing => "exec \"$@\"",
         };
-        command.args(["-c", script, "sh"]).arg(self.stand.bin.join("postgres")).arg("-D").arg(&self.data);
+        command
+            .args(["-c", script, "sh"])
+            .args(before)
+            .arg(self.stand.version.bin.join("postgres"))
+            .arg("-D")
+            .arg(&self.data);
         command.args(["-c", "listen_addresses="]);
         for setting in
             ["max_prepared_transactions=4", "wal_level=logical", "archive_mode=on", "work_mem=64kB"]
@@ -174,12 +202,23 @@ impl<'a> Cluster<'a> {
         command
     }
 
-    /// Starts a server, and waits until it answers. After a crash its predecessor's processes may take a moment to end.
+    /// Starts a server, and waits until it answers.
     pub(crate) fn start(&'a self, under: Under<'_>, settings: &[&str]) -> Server<'a> {
+        self.try_start(under, settings, &[]).unwrap_or_else(|said| panic!("it does not start: {said}"))
+    }
+
+    /// The same, as the child of another program that becomes it; or what it said when it ended. After a crash its
+    /// predecessor's processes may take a moment to end.
+    pub(crate) fn try_start(
+        &'a self,
+        under: Under<'_>,
+        settings: &[&str],
+        before: &[&OsStr],
+    ) -> Result<Server<'a>, String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let log = fs::File::create(&self.log).expect("a log");
-            let mut command = self.postgres(under);
+            let mut command = self.postgres(under, before);
             for setting in settings {
                 command.args(["-c", setting]);
             }
@@ -187,22 +226,28 @@ impl<'a> Cluster<'a> {
             let mut server = Server { cluster: self, postmaster };
             loop {
                 if server.psql("SELECT 1").status.success() {
-                    return server;
+                    return Ok(server);
                 }
-                let said = fs::read_to_string(&self.log).unwrap_or_default();
-                assert!(Instant::now() < deadline, "it does not start: {said}");
+                assert!(Instant::now() < deadline, "it does not start: {}", self.said());
                 if server.postmaster.try_wait().expect("a status").is_some() {
-                    assert!(said.contains("still in use"), "it does not start: {said}");
-                    break;
+                    if self.said().contains("still in use") {
+                        break;
+                    }
+                    return Err(self.said());
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
     }
 
+    /// What its last server said.
+    pub(crate) fn said(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
     /// Tries to start a server, which must end by itself; what it says.
     pub(crate) fn refuses(&self, under: Under<'_>) -> String {
-        let output = self.postgres(under).output().expect("it runs");
+        let output = self.postgres(under, &[]).output().expect("it runs");
         assert!(!output.status.success(), "it started");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -224,6 +269,11 @@ impl Server<'_> {
         succeeds(&mut self.client(sql))
     }
 
+    /// The number of its first process.
+    pub(crate) fn process(&self) -> u32 {
+        self.postmaster.id()
+    }
+
     /// A client that goes on by itself.
     pub(crate) fn spawn(&self, sql: &str) -> Child {
         self.client(sql).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("psql runs")
@@ -239,7 +289,7 @@ impl Server<'_> {
     pub(crate) fn stop(mut self) {
         kill(Pid::from_raw(self.postmaster.id() as i32), Signal::SIGINT).expect("a signal");
         let status = self.postmaster.wait().expect("a status");
-        assert!(status.success(), "{status}: {}", fs::read_to_string(&self.cluster.log).unwrap_or_default());
+        assert!(status.success(), "{status}: {}", self.cluster.said());
     }
 }
 
@@ -280,18 +330,4 @@ fn built_library() -> PathBuf {
         profile.join(LIBRARY)
     };
     BUILT.get_or_init(build).clone()
-}
-
-/// The newest PostgreSQL of this machine.
-fn programs() -> Option<PathBuf> {
-    if let Some(bin) = std::env::var_os(BIN) {
-        return Some(bin.into());
-    }
-    let versions = fs::read_dir("/usr/lib/postgresql").ok()?.filter_map(Result::ok);
-    let mut found: Vec<(u32, PathBuf)> = versions
-        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
-        .filter(|(_, bin)| bin.join("postgres").exists() && bin.join("initdb").exists())
-        .collect();
-    found.sort();
-    found.pop().map(|(_, bin)| bin)
 }

@@ -15,7 +15,7 @@ fn refused(result: Result<DataKeys, KeyError>) -> KeyError {
 
 #[test]
 fn a_key_file_survives_its_bytes() {
-    for strength in Strength::ALL {
+    for strength in Strength::ALL.into_iter().chain([Strength::Null]) {
         let kek = kek();
         let file = KeyFile::create(strength, &kek).expect("a key file");
         let again = KeyFile::decode(&file.encode()).expect("decodes");
@@ -104,4 +104,17 @@ fn what_is_no_key() {
     for bad in ["", "00", &good.replace('\n', "0"), &format!("{}\n\n", good.trim_end()), &"g".repeat(64)] {
         assert!(matches!(Kek::parse(bad.as_bytes()), Err(KeyError::Malformed)), "{bad:?}");
     }
+}
+
+/// No file that encrypts can be made into one that does not.
+#[test]
+fn a_cipher_cannot_be_taken_away() {
+    const CIPHER_AT: usize = 10;
+    const NULL: u8 = 3;
+    let kek = kek();
+    let mut bytes = KeyFile::create(Strength::Aes256, &kek).expect("a key file").encode();
+    bytes[CIPHER_AT] = NULL;
+    let file = KeyFile::decode(&bytes).expect("decodes");
+    assert_eq!(file.strength(), Strength::Null);
+    assert!(matches!(refused(file.unwrap(&kek)), KeyError::Damaged(_)));
 }

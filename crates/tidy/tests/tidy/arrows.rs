@@ -19,7 +19,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("load", &["model", "wire", "net", "link"]),
     ("link", &["model"]),
     ("primitives", &["model"]),
-    ("lab", &["model", "record", "wire", "net", "link"]),
+    ("lab", &["model", "record", "wire", "net", "link", "tde"]),
     ("stats", &["model"]),
     ("experiment", &["model", "record", "stats", "lab", "load", "link", "primitives"]),
     ("report", &["model", "presets", "stats"]),

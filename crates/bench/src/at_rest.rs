@@ -1,0 +1,125 @@
+//! Do other people's clients find the same cost of encryption at rest? `pgbench` beside the native workloads, on the same
+//! clusters and in the same blocks.
+
+use anyhow::{Context, Result};
+use ciphertoll_model::{
+    AtRest, Clients, Driver, Engine, Grid, Metric, Path, Plan, Scale, ServerLevel, Size, Spec, StealLimit,
+    Workload,
+};
+use ciphertoll_stats::{Analysis, CellAnalysis, Estimate, Role, analyse};
+
+use crate::real::RealRuns;
+
+const CLIENTS: u16 = 2;
+/// An interval whose limits are further apart than this tells nothing.
+const TOO_WIDE: f64 = 1.5;
+
+/// What two drivers say of one level, compared with files in the clear.
+#[derive(Clone, Debug)]
+pub struct TwoViews {
+    /// What one operation is.
+    pub workload: Workload,
+    /// What encrypts the files.
+    pub level: AtRest,
+    /// The rate by the native driver, as a share of that in the clear.
+    pub native: Estimate,
+    /// The same by pgbench.
+    pub pgbench: Estimate,
+}
+
+impl TwoViews {
+    /// Whether both are narrow enough to tell anything.
+    pub fn tell(&self) -> bool {
+        [&self.native, &self.pgbench].iter().all(|estimate| estimate.ci_high / estimate.ci_low <= TOO_WIDE)
+    }
+
+    /// Whether they differ by no more than both intervals together explain.
+    pub fn agree(&self) -> bool {
+        let half = |estimate: &Estimate| (estimate.ci_high / estimate.ci_low).ln() / 2.0;
+        let apart = (self.native.value / self.pgbench.value).ln().abs();
+        apart <= half(&self.native).hypot(half(&self.pgbench))
+    }
+}
+
+/// One run on a private `PostgreSQL` with each of `levels`, and what both drivers say of all but `none`.
+pub fn two_views(
+    runs: &RealRuns,
+    levels: &[AtRest],
+    max_steal: StealLimit,
+    seed: u64,
+) -> Result<Vec<TwoViews>> {
+    let plan = Plan::new(&Spec { max_steal, ..spec(levels)? }, seed)?;
+    let events = runs.carry_out(&plan, None)?;
+    let analysis = analyse(&plan, &events);
+    let compared =
+        |cell: &&CellAnalysis| cell.role == Role::Treatment && cell.cell.treatment.driver == Driver::Native;
+    analysis.cells.iter().filter(compared).map(|cell| views_of(&analysis, cell)).collect()
+}
+
+fn views_of(analysis: &Analysis, native: &CellAnalysis) -> Result<TwoViews> {
+    let (workload, level) = (native.cell.workload, native.cell.treatment.at_rest);
+    let is_other = |cell: &&CellAnalysis| {
+        cell.cell.workload == workload
+            && cell.cell.treatment.at_rest == level
+            && cell.cell.treatment.driver != Driver::Native
+    };
+    let other = analysis.cells.iter().find(is_other).context("pgbench was not measured")?;
+    let rate = |cell: &CellAnalysis| {
+        let toll = cell.tolls.get(&Metric::RatePerS);
+        let voided = || cell.voided.iter().map(|trial| trial.reason.to_string()).collect::<Vec<_>>();
+        toll.map(|toll| toll.ratio)
+            .with_context(|| format!("no numbers of {}: {}", cell.id.0, voided().join("; ")))
+    };
+    Ok(TwoViews { workload, level, native: rate(native)?, pgbench: rate(other)? })
+}
+
+fn spec(levels: &[AtRest]) -> Result<Spec> {
+    let grid = Grid {
+        server: vec![ServerLevel::of(Engine::Postgres)],
+        path: vec![Path::Plain],
+        driver: vec![Driver::Native, "pgbench".parse()?],
+        at_rest: levels.to_vec(),
+        workload: vec!["select-only".parse()?, "tpcb-like".parse()?],
+        clients: Clients::new(CLIENTS).into_iter().collect(),
+        scale: vec![Scale::DEFAULT.in_whole_branches().into()],
+        ..Grid::default()
+    };
+    let baseline = Some(format!("at-rest={}", AtRest::None));
+    Ok(Spec {
+        name: "at-rest".to_owned(),
+        size: Size::Small,
+        baseline,
+        grids: vec![grid],
+        ..Spec::quick(&[])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(value: f64, ci_low: f64, ci_high: f64) -> Estimate {
+        Estimate { value, ci_low, ci_high }
+    }
+
+    #[test]
+    fn views_agree_as_far_as_their_intervals_reach() {
+        let views = |pgbench| TwoViews {
+            workload: "select-only".parse().unwrap(),
+            level: AtRest::Gocryptfs,
+            native: estimate(0.9, 0.88, 0.92),
+            pgbench,
+        };
+        assert!(views(estimate(0.91, 0.89, 0.93)).agree());
+        // The intervals touch, and the difference is too large for both together.
+        assert!(!views(estimate(0.94, 0.919, 0.962)).agree());
+        let wide = views(estimate(0.7, 0.4, 1.2));
+        assert!(wide.agree() && !wide.tell() && views(estimate(0.91, 0.89, 0.93)).tell());
+    }
+
+    #[test]
+    fn both_drivers_meet_every_level_in_the_same_run() {
+        let plan = Plan::new(&spec(&[AtRest::None, AtRest::Gocryptfs]).unwrap(), 1).unwrap();
+        assert_eq!((plan.cells.len(), plan.strata.len(), plan.skipped.len()), (8, 4, 0));
+    }
+}

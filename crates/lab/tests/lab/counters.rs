@@ -1,0 +1,96 @@
+//! What real servers count of their pages, their log and their checkpoints, and how long syncs take where they are.
+
+use ciphertoll_lab::{Server, Tables};
+use ciphertoll_model::{AtRest, Auth, Engine};
+
+use crate::stand::{Stand, Way, connect, scale};
+
+const ROWS: u32 = 2_000;
+
+fn stands() -> impl Iterator<Item = Stand> {
+    [Engine::MariaDb, Engine::MySql, Engine::Postgres].into_iter().flat_map(Stand::all)
+}
+
+fn start(stand: &Stand, at_rest: AtRest, settings: &[&str]) -> Option<Server> {
+    let tables = Tables { sysbench: Some(scale(ROWS)), ..Tables::default() };
+    stand.start_at_rest(&tables, at_rest, settings)
+}
+
+fn execute(server: &Server, sql: &str) {
+    let engine = server.engine();
+    let mut client = connect(server, Auth::default_of(engine), Way::Unix).unwrap();
+    client.execute(sql).unwrap();
+    client.close().unwrap();
+}
+
+#[test]
+fn what_a_load_writes_is_counted() {
+    for stand in stands() {
+        let server = start(&stand, AtRest::None, &[]).unwrap();
+        server.prewarm().unwrap();
+        let before = server.counters().unwrap();
+        execute(&server, "UPDATE sbtest1 SET k = k + 1");
+        let counted = server.counters().unwrap().since(&before);
+        let wal_bytes = counted.wal_bytes.unwrap();
+        assert!(wal_bytes > u64::from(ROWS) * 20, "{:?}: {counted:?}", stand.build);
+        assert!(counted.pages_written.is_some(), "{:?}: {counted:?}", stand.build);
+        // Rows were cached; what else is read (catalogs, undo) is little.
+        assert!(counted.pages_read.is_some_and(|pages| pages < 200), "{:?}: {counted:?}", stand.build);
+        if stand.build.engine == Engine::Postgres {
+            // The first change of each page since the server was started.
+            assert!(counted.full_page_images.is_some_and(|images| images > 10), "{counted:?}");
+            assert!(counted.wal_syncs.is_some_and(|syncs| syncs > 0), "{:?}: {counted:?}", stand.build);
+            let checkpoints = [counted.checkpoints_begun, counted.checkpoints_completed];
+            assert_eq!(checkpoints, [Some(0); 2], "{:?}", stand.build);
+        } else {
+            assert!(counted.checkpoint_age_bytes.is_some_and(|bytes| bytes > 0), "{counted:?}");
+            assert_eq!((counted.checkpoints_begun, counted.full_page_images), (None, None));
+        }
+    }
+}
+
+#[test]
+fn checkpoints_and_what_they_write_are_counted() {
+    for stand in Stand::all(Engine::Postgres) {
+        let server = start(&stand, AtRest::None, &["postgres.max_wal_size=32MB"]).unwrap();
+        let before = server.counters().unwrap();
+        // More WAL than may lie between two checkpoints.
+        for _ in 0..40 {
+            execute(&server, "UPDATE sbtest1 SET pad = md5(pad), c = c");
+        }
+        let counted = server.counters().unwrap().since(&before);
+        assert!(counted.wal_bytes.is_some_and(|bytes| bytes > 20 << 20), "{:?}: {counted:?}", stand.build);
+        assert!(counted.checkpoints_begun.is_some_and(|count| count > 0), "{:?}: {counted:?}", stand.build);
+        assert!(counted.pages_written.is_some_and(|pages| pages > 10), "{:?}: {counted:?}", stand.build);
+    }
+}
+
+#[test]
+fn what_does_not_fit_the_buffers_crosses() {
+    // InnoDB's least pool holds more than all rows.
+    for stand in Stand::all(Engine::Postgres) {
+        let server = start(&stand, AtRest::None, &["postgres.shared_buffers=256kB"]).unwrap();
+        let before = server.counters().unwrap();
+        execute(&server, "SELECT count(pad) FROM sbtest1");
+        let counted = server.counters().unwrap().since(&before);
+        assert!(counted.pages_read.is_some_and(|pages| pages > 40), "{:?}: {counted:?}", stand.build);
+    }
+}
+
+#[test]
+fn syncs_are_timed_where_the_files_are() {
+    for stand in stands() {
+        for at_rest in [AtRest::None, AtRest::Gocryptfs] {
+            let Some(server) = start(&stand, at_rest, &[]) else { continue };
+            let times = server.time_syncs().unwrap().unwrap();
+            assert!(times.p50_ns > 1_000, "{:?} {at_rest}: {times:?}", stand.build);
+            assert!(
+                times.p99_ns.is_none_or(|p99| p99 >= times.p50_ns),
+                "{:?} {at_rest}: {times:?}",
+                stand.build
+            );
+            // It leaves nothing, and can be done again.
+            server.time_syncs().unwrap();
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! How much data: a number of rows, or as many as make the tables so many times a cache.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Factor, LevelError, as_number, as_text, deserialize_text};
+
+/// Rows in a workload's largest table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scale(u32);
+
+/// A level of *scale*, as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ScaleLevel {
+    /// So many rows on every server.
+    Rows(Scale),
+    /// As many rows as each server needs for it.
+    Relative(RelativeScale),
+}
+
+/// The tables' size, in relation to what could hold them: `0.5cache`, `1.2mem`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RelativeScale {
+    whole: Whole,
+    /// Exact, unlike a binary fraction: levels are compared.
+    ten_thousandths: u32,
+}
+
+/// What tables are held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Whole {
+    /// The buffers of the server.
+    Cache,
+    /// The memory of the machine, or what a control group leaves of it.
+    Memory,
+}
+
+impl Scale {
+    /// Small enough to load in a second, large enough not to live in one page.
+    pub const DEFAULT: Self = Self(10_000);
+    /// As few as a server reads through in a moment.
+    pub const FEW: Self = Self(100);
+    /// The most rows a template is filled with.
+    pub const MAX: u32 = 1_000_000_000;
+    /// Accounts of one of pgbench's branches.
+    pub const ROWS_PER_BRANCH: u32 = 100_000;
+
+    /// So many rows, if a template can have them.
+    pub fn new(rows: u32) -> Option<Self> {
+        (1..=Self::MAX).contains(&rows).then_some(Self(rows))
+    }
+
+    /// Number of rows.
+    pub fn rows(self) -> u32 {
+        self.0
+    }
+
+    /// pgbench's accounts come in hundred thousands: the least such number that is enough.
+    #[must_use]
+    pub fn in_whole_branches(self) -> Self {
+        Self(self.branches() * Self::ROWS_PER_BRANCH)
+    }
+
+    /// pgbench's scale factor: its branches.
+    pub fn branches(self) -> u32 {
+        self.0.div_ceil(Self::ROWS_PER_BRANCH)
+    }
+}
+
+impl RelativeScale {
+    const ONE: u32 = 10_000;
+    const MOST: u32 = 1_000 * Self::ONE;
+
+    /// What it is relative to.
+    pub fn whole(self) -> Whole {
+        self.whole
+    }
+
+    /// The tables ÷ that: 0.5 for `0.5cache`.
+    pub fn times(self) -> f64 {
+        f64::from(self.ten_thousandths) / f64::from(Self::ONE)
+    }
+
+    /// Up to four digits behind the point: more would be lost in whole rows anyway.
+    fn parse(text: &str) -> Option<Self> {
+        let (times, whole) =
+            Whole::ALL.into_iter().find_map(|whole| Some((text.strip_suffix(whole.label())?, whole)))?;
+        let (units, fraction) = times.split_once('.').unwrap_or((times, "0"));
+        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(units) || !is_number(fraction) || fraction.len() > 4 {
+            return None;
+        }
+        let units = units.parse::<u32>().ok()?.checked_mul(Self::ONE)?;
+        let ten_thousandths = units.checked_add(format!("{fraction:0<4}").parse().ok()?)?;
+        (1..=Self::MOST).contains(&ten_thousandths).then_some(Self { whole, ten_thousandths })
+    }
+}
+
+impl Whole {
+    const ALL: [Self; 2] = [Self::Cache, Self::Memory];
+
+    /// Behind the number of a level.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Cache => "cache",
+            Self::Memory => "mem",
+        }
+    }
+}
+
+impl ScaleLevel {
+    /// The rows asked for; of a relative level the fewest that there can be, until a server is known.
+    pub(crate) fn rows(self) -> Scale {
+        match self {
+            Self::Rows(scale) => scale,
+            Self::Relative(_) => Scale(1),
+        }
+    }
+
+    /// What was asked for that is not a number of rows.
+    pub fn relative(self) -> Option<RelativeScale> {
+        match self {
+            Self::Rows(_) => None,
+            Self::Relative(relative) => Some(relative),
+        }
+    }
+}
+
+impl From<Scale> for ScaleLevel {
+    fn from(scale: Scale) -> Self {
+        Self::Rows(scale)
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl fmt::Display for RelativeScale {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (units, rest) = (self.ten_thousandths / Self::ONE, self.ten_thousandths % Self::ONE);
+        let fraction = format!(".{rest:04}");
+        write!(formatter, "{units}{}{}", fraction.trim_end_matches(['0', '.']), self.whole.label())
+    }
+}
+
+impl fmt::Display for ScaleLevel {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rows(scale) => scale.fmt(formatter),
+            Self::Relative(relative) => relative.fmt(formatter),
+        }
+    }
+}
+
+impl FromStr for Scale {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        text.parse().ok().and_then(Self::new).ok_or_else(|| LevelError::OutOfRange {
+            factor: Factor::Scale.label(),
+            text: text.to_owned(),
+            expected: "a number of rows from 1 to 1000000000",
+        })
+    }
+}
+
+impl FromStr for RelativeScale {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        Self::parse(text).ok_or_else(|| LevelError::OutOfRange {
+            factor: Factor::Scale.label(),
+            text: text.to_owned(),
+            expected: "0.0001 to 1000 times the server's buffers or the memory, such as 0.5cache or 1.2mem",
+        })
+    }
+}
+
+impl FromStr for ScaleLevel {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Self, LevelError> {
+        if Whole::ALL.into_iter().any(|whole| text.ends_with(whole.label())) {
+            return text.parse().map(Self::Relative);
+        }
+        text.parse().map(Self::Rows).map_err(|_| LevelError::OutOfRange {
+            factor: Factor::Scale.label(),
+            text: text.to_owned(),
+            expected: "a number of rows from 1 to 1000000000, or a size such as 0.5cache or 1.2mem",
+        })
+    }
+}
+
+as_number!(Scale: Scale::rows);
+as_text!(RelativeScale);
+
+impl serde::Serialize for ScaleLevel {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Rows(scale) => scale.serialize(serializer),
+            Self::Relative(relative) => relative.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for ScaleLevel {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize_text(deserializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Option<String> {
+        text.parse::<ScaleLevel>().ok().map(|level| level.to_string())
+    }
+
+    #[test]
+    fn relative_levels_have_one_way_to_be_written() {
+        for (text, expected) in [
+            ("0.5cache", "0.5cache"),
+            ("0.50cache", "0.5cache"),
+            ("2.0cache", "2cache"),
+            ("10mem", "10mem"),
+            ("1.2mem", "1.2mem"),
+            ("0.0001cache", "0.0001cache"),
+            ("1000cache", "1000cache"),
+            ("10000", "10000"),
+        ] {
+            assert_eq!(told(text).as_deref(), Some(expected), "{text}");
+        }
+        let times = "0.0462cache".parse::<RelativeScale>().unwrap();
+        assert!((times.times() - 0.0462).abs() < 1e-12 && times.whole() == Whole::Cache);
+    }
+
+    #[test]
+    fn what_is_no_size_is_none() {
+        for text in [
+            "cache",
+            "0cache",
+            "0.00001cache",
+            ".5cache",
+            "5.cache",
+            "1001cache",
+            "-1cache",
+            "+1cache",
+            "1e3mem",
+            "0.5 cache",
+            "0.5caches",
+            "1..2mem",
+            "99999999999mem",
+            "0.5",
+            "0",
+            "1000000001",
+            "",
+        ] {
+            assert_eq!(told(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The toll of encrypted files against the pages that cross between the server's buffers and the system, both axes
+//! logarithmic: a point for each cell.
+
+use ciphertoll_model::{Direction, Metric};
+use ciphertoll_stats::{CellAnalysis, Estimate};
+
+use super::{Figure, level};
+use crate::number::{is_certain, measured, ratio, ratio_interval};
+use crate::sentence;
+use crate::svg::{
+    Anchor, Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, line, text, tooltip, upright,
+    upright_whisker, width_of,
+};
+use crate::view::{Column, Entry, Overflow, Part, StratumView, Table, crossings};
+
+const HEIGHT: f64 = 240.0;
+const TOP: f64 = 8.0;
+const LEFT: f64 = 44.0;
+const RIGHT: f64 = WIDTH - 10.0;
+/// For what crosses nothing, or next to nothing: a logarithm has no place for it.
+const STRIP: f64 = 52.0;
+/// Fewer pages per operation than this are next to nothing.
+const FEWEST: f64 = 0.01;
+/// So much farther than the outermost points do the axes go.
+const BEYOND: f64 = 1.5;
+const AIR: f64 = 1.03;
+const CROSSINGS: Metric = Metric::PageCrossingsPerOperation;
+/// What a toll of files is seen by.
+const TOLLS: [Metric; 2] = [Metric::CpuUsPerOpTotal, Metric::RatePerS];
+
+/// A cell of some stratum.
+struct Point<'a> {
+    /// Of what was compared, and on which server.
+    series: String,
+    name: String,
+    workload: String,
+    pages: &'a Estimate,
+    toll: &'a Estimate,
+}
+
+/// A picture for each metric that there are tolls of.
+pub(crate) fn of_report(strata: &[StratumView<'_>]) -> Vec<Figure> {
+    let of = |metric: Metric| (metric, points(strata, metric));
+    let all = TOLLS.into_iter().map(of).filter(|(_, points)| !points.is_empty());
+    all.map(|(metric, points)| figure(metric, &points)).collect()
+}
+
+fn points<'a>(strata: &'a [StratumView<'a>], metric: Metric) -> Vec<Point<'a>> {
+    let of_stratum = |stratum: &'a StratumView<'a>| {
+        crossings::treatments(stratum).into_iter().filter_map(move |cell| point(stratum, cell, metric))
+    };
+    strata.iter().filter(|stratum| crossings::are_told(stratum)).flat_map(of_stratum).collect()
+}
+
+fn point<'a>(stratum: &StratumView<'a>, cell: &'a CellAnalysis, metric: Metric) -> Option<Point<'a>> {
+    let toll = &cell.tolls.get(&metric)?.ratio;
+    let label = stratum.row_label(cell);
+    let server = cell.cell.treatment.server.short_name();
+    let is_told = label.contains(&server) || stratum.report.plan.servers().len() < 2;
+    Some(Point {
+        series: if is_told { label } else { format!("{label}, {server}") },
+        name: stratum.cell_name(cell),
+        workload: cell.cell.workload.to_string(),
+        pages: level(cell, CROSSINGS)?,
+        toll: Some(toll).filter(|toll| is_certain(toll))?,
+    })
+}
+
+fn figure(metric: Metric, points: &[Point<'_>]) -> Figure {
+    let place = Place::of(points);
+    let mut drawing = Drawing::default();
+    drawing.advance(HEIGHT);
+    axes(&mut drawing, &place);
+    let mut series: Vec<&str> = Vec::new();
+    for point in points {
+        if !series.contains(&point.series.as_str()) {
+            series.push(&point.series);
+        }
+    }
+    for point in points {
+        let index = series.iter().position(|name| *name == point.series).unwrap_or_default();
+        drawn(&mut drawing, point, &place, look(index));
+    }
+    for (x, y, anchor, name) in names(points, &place) {
+        drawing.mark(text(x, y, anchor, "tick", name));
+    }
+    drawing.advance(18.0);
+    drawing.lines("page crossings per operation; × the baseline", "tick");
+    drawing.key(series.iter().enumerate().map(|(index, name)| {
+        let (shape, colour) = look(index);
+        Swatch::drawn(dot(shape, (7.0, 6.0), &colour), *name)
+    }));
+    let heading = format!("Toll against page crossings: {}", sentence::noun(metric));
+    let id = format!("crossings-{}", metric.label().replace('_', "-"));
+    Figure {
+        picture: drawing.finish(&id, &heading, &in_words(points)),
+        id,
+        reading: reading(metric, &place),
+        heading,
+        numbers: numbers(points),
+        notes: Vec::new(),
+    }
+}
+
+fn reading(metric: Metric, place: &Place) -> String {
+    let side = match metric.direction() {
+        Direction::HigherIsBetter => "below 1 is slower",
+        Direction::LowerIsBetter => "above 1 costs more",
+    };
+    let strip = match place.strip {
+        Strip::Used => " Left of the dashed line: fewer than 0.01 pages.",
+        Strip::Unused => "",
+    };
+    format!(
+        "Each point is a cell: pages read into the server's buffers and written out of them, and its ratio to the baseline with \
+         the 95 % interval; {side}. Both axes are logarithmic.{strip}"
+    )
+}
+
+/// Whether there is anything for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strip {
+    Used,
+    Unused,
+}
+
+/// Where things are drawn.
+struct Place {
+    across: Scale,
+    along: Scale,
+    strip: Strip,
+}
+
+impl Place {
+    fn of(points: &[Point<'_>]) -> Self {
+        let crossing = || points.iter().map(|point| point.pages.value).filter(|pages| *pages >= FEWEST);
+        let strip = if crossing().count() < points.len() { Strip::Used } else { Strip::Unused };
+        let (low, high) = (crossing().fold(f64::INFINITY, f64::min), crossing().fold(0.0, f64::max));
+        let (low, high) = if low <= high { (low, high) } else { (1.0, 1.0) };
+        let lowest = points.iter().map(|point| point.toll.ci_low).fold(1.0, f64::min);
+        let highest = points.iter().map(|point| point.toll.ci_high).fold(1.0, f64::max);
+        let from = if strip == Strip::Used { LEFT + STRIP } else { LEFT };
+        Self {
+            across: Scale::log((low / BEYOND, high * BEYOND), (from, RIGHT)),
+            along: Scale::log((lowest / AIR, highest * AIR), (HEIGHT, TOP)),
+            strip,
+        }
+    }
+
+    fn at(&self, point: &Point<'_>) -> (f64, f64) {
+        let x = match point.pages.value {
+            pages if pages >= FEWEST => self.across.at(pages),
+            _ => LEFT + STRIP / 2.0,
+        };
+        (x, self.along.at(point.toll.value))
+    }
+}
+
+fn axes(drawing: &mut Drawing, place: &Place) {
+    drawing.behind(upright(&place.along, LEFT, RIGHT, 6, ""));
+    drawing.behind(across(&place.across, TOP, HEIGHT, ""));
+    let one = place.along.at(1.0);
+    drawing.behind(line((LEFT, one), (RIGHT, one), "one"));
+    if place.strip == Strip::Used {
+        let from = place.across.range().0;
+        drawing.behind(line((from, TOP), (from, HEIGHT), "floor"));
+        drawing.mark(text(LEFT + STRIP / 2.0, HEIGHT + 14.0, Anchor::Middle, "tick", "none"));
+    }
+}
+
+/// A pair that no other of three dozen series has; the first colour is the baseline's elsewhere.
+fn look(index: usize) -> (Shape, String) {
+    let all = Shape::ALL.len();
+    (Shape::ALL[index % all], format!("series-{}", (index + 1 + index / all) % all + 1))
+}
+
+fn drawn(drawing: &mut Drawing, point: &Point<'_>, place: &Place, (shape, colour): (Shape, String)) {
+    let (x, y) = place.at(point);
+    let (low, high) = (place.along.at(point.toll.ci_low), place.along.at(point.toll.ci_high));
+    let said = format!(
+        "{}: {} pages an operation, {} × ({})",
+        point.name,
+        measured(CROSSINGS, point.pages),
+        ratio(point.toll),
+        ratio_interval(point.toll)
+    );
+    let marks = group("mark point").child(tooltip(said)).child(upright_whisker(x, low, high, &colour));
+    drawing.mark(marks.child(dot(shape, (x, y), &colour)));
+}
+
+/// What is done in each cell, beside its point, unless it would lie on another point or name: the table has them all.
+fn names(points: &[Point<'_>], place: &Place) -> Vec<(f64, f64, Anchor, String)> {
+    const HALF: f64 = 7.0;
+    const GAP: f64 = 8.0;
+    let mut taken: Vec<[f64; 4]> = points
+        .iter()
+        .map(|point| {
+            let (x, _) = place.at(point);
+            let (top, bottom) = (place.along.at(point.toll.ci_high), place.along.at(point.toll.ci_low));
+            [x - HALF, top - 2.0, x + HALF, bottom + 2.0]
+        })
+        .collect();
+    let mut named = Vec::new();
+    for point in points {
+        let ((x, y), width) = (place.at(point), width_of(&point.workload));
+        let beside = [(x + GAP, x + GAP + width, Anchor::Start), (x - GAP - width, x - GAP, Anchor::End)];
+        let free = |&(left, right, _): &(f64, f64, Anchor)| {
+            let is_clear = |other: &[f64; 4]| {
+                right <= other[0] || other[2] <= left || y + HALF <= other[1] || other[3] <= y - HALF
+            };
+            left >= LEFT && right <= WIDTH && taken.iter().all(is_clear)
+        };
+        if let Some((left, right, anchor)) = beside.into_iter().find(free) {
+            taken.push([left, y - HALF, right, y + HALF]);
+            let held = if anchor == Anchor::Start { left } else { right };
+            named.push((held, y + 4.0, anchor, point.workload.clone()));
+        }
+    }
+    named
+}
+
+fn in_words(points: &[Point<'_>]) -> String {
+    let word = |point: &Point<'_>| {
+        format!("{}: {} pages, {} ×", point.name, measured(CROSSINGS, point.pages), ratio(point.toll))
+    };
+    let words: Vec<String> = points.iter().map(word).collect();
+    format!(
+        "Points, one for each cell, of its toll over its page crossings per operation. {}.",
+        words.join("; ")
+    )
+}
+
+fn numbers(points: &[Point<'_>]) -> Table {
+    let row = |point: &Point<'_>| {
+        vec![
+            Entry::new([point.name.clone()]),
+            Entry::new([measured(CROSSINGS, point.pages)]),
+            Entry::new([format!("{} ×", ratio(point.toll)), ratio_interval(point.toll)]),
+        ]
+    };
+    Table {
+        columns: vec![
+            Column::new(Part::Label, "cell"),
+            Column::new(Part::Level, "page crossings/op"),
+            Column::new(Part::Toll, "toll"),
+        ],
+        rows: points.iter().map(row).collect(),
+        overflow: Overflow::SplitParts,
+    }
+}

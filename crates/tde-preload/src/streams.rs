@@ -1,0 +1,194 @@
+//! Entry points that open streams. The C library's streams read and write past every name of its own, and so one on an
+//! encrypted file is made of our calls. The server has none such; `pg_basebackup` writes all its files by them.
+
+#![expect(unsafe_code, reason = "entry points of the C library have names, and take addresses")]
+
+use std::ffi::CStr;
+
+use ciphertoll_tde::Errno;
+use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
+
+use crate::descriptors::{Intent, ciphertoll_tde_openat, close, place_of};
+use crate::process::{guard, has_begun, is_tracked};
+use crate::raw;
+use crate::transfers::{read, write};
+
+/// What a stream gathers before it writes: whole units, so that no unit is encrypted twice.
+const BUFFER_BYTES: usize = 16 * ciphertoll_tde::UNIT_BYTES;
+/// What a file that a stream makes may be, before the process's mask.
+const MODE: libc::mode_t = 0o666;
+const INVALID: Errno = Errno(libc::EINVAL);
+
+/// `fopencookie`'s table of functions.
+#[repr(C)]
+struct Functions {
+    read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
+    write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
+    seek: unsafe extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int,
+    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+unsafe extern "C" {
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+}
+
+type OpenPath = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut FILE;
+type OpenDescriptor = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
+
+/// What a stream is on. It is allocated, as every stream is.
+struct Cookie {
+    descriptor: c_int,
+    buffer: Vec<u8>,
+}
+
+/// # Safety
+/// The cookie must be one that [`stream`] made and that was not closed.
+unsafe fn descriptor_of(cookie: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise; streams are locked by the C library, and so nobody else looks at it.
+    unsafe { (*cookie.cast::<Cookie>()).descriptor }
+}
+
+unsafe extern "C" fn read_stream(cookie: *mut c_void, bytes: *mut c_char, count: size_t) -> ssize_t {
+    // SAFETY: the C library passes the stream's cookie, and a buffer of its own.
+    unsafe { read(descriptor_of(cookie), bytes.cast(), count) }
+}
+
+unsafe extern "C" fn write_stream(cookie: *mut c_void, bytes: *const c_char, count: size_t) -> ssize_t {
+    // SAFETY: as above.
+    let written = unsafe { write(descriptor_of(cookie), bytes.cast(), count) };
+    // Unlike `write`, it may not answer with what is below 0.
+    written.max(0)
+}
+
+unsafe extern "C" fn seek_stream(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
+    // SAFETY: as above; the offset is the C library's own variable.
+    let position = unsafe { raw::lseek(descriptor_of(cookie), *offset, whence) };
+    if position < 0 {
+        return -1;
+    }
+    // SAFETY: as above.
+    unsafe { *offset = position };
+    0
+}
+
+unsafe extern "C" fn close_stream(cookie: *mut c_void) -> c_int {
+    // SAFETY: made by `stream` from a box, and closed once, by the C library.
+    let cookie = unsafe { Box::from_raw(cookie.cast::<Cookie>()) };
+    close(cookie.descriptor)
+}
+
+/// A stream on an encrypted file. Where there can be none, the descriptor stays open.
+///
+/// # Safety
+/// `mode` must be a string of C.
+unsafe fn stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
+    let mut cookie = Box::new(Cookie { descriptor, buffer: vec![0; BUFFER_BYTES] });
+    let buffer = cookie.buffer.as_mut_ptr().cast();
+    let cookie = Box::into_raw(cookie);
+    let functions =
+        Functions { read: read_stream, write: write_stream, seek: seek_stream, close: close_stream };
+    // SAFETY: the caller's mode, and functions that know this cookie.
+    let stream = unsafe { fopencookie(cookie.cast(), mode, functions) };
+    if stream.is_null() {
+        // SAFETY: made above, and no stream has it.
+        drop(unsafe { Box::from_raw(cookie) });
+        return stream;
+    }
+    // SAFETY: the stream is new, and the buffer lives until it is closed, when nothing is left in it.
+    unsafe { libc::setvbuf(stream, buffer, libc::_IOFBF, BUFFER_BYTES) };
+    stream
+}
+
+/// What `open` is asked for by a stream's mode.
+fn asked_by(mode: &CStr) -> Option<c_int> {
+    let (first, rest) = mode.to_bytes().split_first()?;
+    let both = rest.contains(&b'+');
+    let kind = match first {
+        b'r' => 0,
+        b'w' => libc::O_CREAT | libc::O_TRUNC,
+        b'a' => libc::O_CREAT | libc::O_APPEND,
+        _ => return None,
+    };
+    let access = match first {
+        _ if both => libc::O_RDWR,
+        b'r' => libc::O_RDONLY,
+        _ => libc::O_WRONLY,
+    };
+    let exclusive = if rest.contains(&b'x') { libc::O_EXCL } else { 0 };
+    let kept = if rest.contains(&b'e') { libc::O_CLOEXEC } else { 0 };
+    Some(kind | access | exclusive | kept)
+}
+
+/// The C library's own function of that name.
+fn beyond(name: &CStr) -> *mut c_void {
+    // SAFETY: a string of C; the loader answers with an address or with none.
+    let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if address.is_null() {
+        crate::process::die(b"the C library has no streams");
+    }
+    address
+}
+
+/// A stream on an encrypted file, or the path is none's and the C library opens it.
+///
+/// # Safety
+/// Both must be null or strings of C.
+unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
+    if !has_begun() || path.is_null() || mode.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and the caller's promise.
+    let flags = asked_by(unsafe { CStr::from_ptr(mode) })?;
+    // SAFETY: the caller's promise.
+    let place = guard(|| unsafe { place_of(libc::AT_FDCWD, path, Intent::of(flags)) });
+    if !place.is_encrypted() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let descriptor = unsafe { ciphertoll_tde_openat(libc::AT_FDCWD, path, flags, MODE) };
+    if descriptor < 0 {
+        return Some(std::ptr::null_mut());
+    }
+    // SAFETY: the caller's promise.
+    let stream = unsafe { stream(descriptor, mode) };
+    if stream.is_null() {
+        close(descriptor);
+    }
+    Some(stream)
+}
+
+/// Defines the names by which streams are opened.
+macro_rules! opens {
+    ($($name:ident = $text:literal;)+) => {$(
+        // SAFETY: the name is the C library's, which this library is made to stand in for.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
+            // SAFETY: the caller's arguments.
+            if let Some(stream) = unsafe { open_stream(path, mode) } {
+                return stream;
+            }
+            // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
+            unsafe { std::mem::transmute::<*mut c_void, OpenPath>(beyond($text))(path, mode) }
+        }
+    )+};
+}
+
+opens! {
+    fopen = c"fopen";
+    fopen64 = c"fopen64";
+}
+
+// SAFETY: the name is the C library's, which this library is made to stand in for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
+    if is_tracked(descriptor) {
+        if mode.is_null() {
+            raw::fail(INVALID);
+            return std::ptr::null_mut();
+        }
+        // SAFETY: not null, and a string of C by the C library's contract.
+        return unsafe { stream(descriptor, mode) };
+    }
+    // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
+    unsafe { std::mem::transmute::<*mut c_void, OpenDescriptor>(beyond(c"fdopen"))(descriptor, mode) }
+}

@@ -1,0 +1,78 @@
+//! Which PostgreSQL there are on this machine.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+/// Other PostgreSQL's directories of programs, with colons between them: these and no others.
+const BIN: &str = "CIPHERTOLL_TDE_POSTGRES_BIN";
+
+/// One PostgreSQL.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    /// What it says it is.
+    pub(crate) name: String,
+    pub(crate) major: u32,
+    /// Its programs.
+    pub(crate) bin: PathBuf,
+}
+
+impl Version {
+    fn at(bin: PathBuf) -> Option<Self> {
+        let mut asked = Command::new(bin.join("postgres"));
+        let said = asked.arg("--version").stdin(Stdio::null()).output().ok()?;
+        let name = String::from_utf8(said.stdout).ok()?.trim().to_owned();
+        let number = name.strip_prefix("postgres (PostgreSQL) ")?;
+        let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;
+        Some(Self { major: digits.parse().ok()?, name, bin })
+    }
+
+    /// Whether it came with such a program.
+    pub(crate) fn has(&self, program: &str) -> bool {
+        self.bin.join(program).exists()
+    }
+}
+
+/// One of each major version, the one with the most programs: the distribution's, those that `scripts/build-postgres` built,
+/// those that `ciphertoll servers fetch` fetched.
+pub(crate) fn found() -> Vec<Version> {
+    if let Some(directories) = env::var_os(BIN) {
+        return env::split_paths(&directories).filter_map(Version::at).collect();
+    }
+    let mut places = below(Path::new("/usr/lib/postgresql"), "");
+    for cache in caches() {
+        places.extend(below(&cache.join("builds"), "postgres-"));
+        places.extend(below(&cache.join("servers"), "postgres-"));
+    }
+    let mut found: BTreeMap<u32, Version> = BTreeMap::new();
+    for version in places.into_iter().filter_map(|place| Version::at(place.join("bin"))) {
+        let fuller = found.get(&version.major).is_none_or(|old| !old.has("psql") && version.has("psql"));
+        if fuller {
+            found.insert(version.major, version);
+        }
+    }
+    found.into_values().collect()
+}
+
+/// A client of another version, where one has none: theirs is the same protocol.
+pub(crate) fn client(name: &str) -> Option<PathBuf> {
+    found().into_iter().rev().map(|version| version.bin.join(name)).find(|program| program.exists())
+}
+
+fn caches() -> Vec<PathBuf> {
+    let home = env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let own = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
+    let caches = [Some(PathBuf::from("/var/cache")), own];
+    caches.into_iter().flatten().map(|cache| cache.join("ciphertoll")).collect()
+}
+
+fn below(directory: &Path, prefix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let named = |name: OsString| name.to_str().is_some_and(|name| name.starts_with(prefix));
+    let mut found: Vec<PathBuf> =
+        entries.flatten().filter(|entry| named(entry.file_name())).map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
