@@ -47,13 +47,14 @@ test-full: test ## make test, the tests marked as long, those on Oracle's MySQL 
 	@$(STAGE) fuzz-long $(WITH) scripts/fuzz-smoke 60
 	@$(STAGE) deny scripts/deny
 
-bench: ## measure ciphertoll beside its peers: sysbench, libmariadb, the bare-loop floor; then bench-pools, bench-documents
+bench: ## measure ciphertoll beside its peers: sysbench, libmariadb, the bare-loop floor; then bench-pools, bench-documents, bench-tde
 	@scripts/setup bench
 	@scripts/build-peers $(TARGET)/peers
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-peers $(ARGS)
 	@$(MAKE) --no-print-directory bench-pools
 	@$(MAKE) --no-print-directory bench-documents
+	@$(MAKE) --no-print-directory bench-tde
 
 bench-links: ## measure long links: how exact, how fast, at what cost (ARGS='--by tun')
 	@scripts/setup bench

@@ -55,7 +55,7 @@ const EXCEPTIONS: [Exception; 26] = [
         why: "one after the other: a test of its own runs them",
     },
     Exception {
-        command: "ciphertoll run --server mariadb,postgres --path plain --at-rest none,native,gocryptfs --workload \
+        command: "ciphertoll run --server mariadb,postgres --path plain --at-rest none,native,tde,gocryptfs --workload \
                   oltp-read-write",
         how: How::Ends(&[0, 6]),
         why: "MariaDB's plugin for its keys is in a package that would start a service",
