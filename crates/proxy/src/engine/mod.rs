@@ -37,7 +37,7 @@ use commons::{Commons, SharedPool};
 use encrypt::FrontTls;
 use health::Upkeep;
 use orders::Ops;
-use post::{Haste, Letter, POST};
+use post::{Letter, POST};
 
 pub use crew::Crew;
 pub use orders::{Health, NoAnswer, Orders};
@@ -274,6 +274,8 @@ impl<D: Dialect> Proxy<D> {
         let mut ready = std::mem::take(&mut self.ready);
         ready.extend(self.reactor.wait(timeout)?.map(|ready| (ready.key, ready.readiness)));
         self.now = Instant::now();
+        // Before anything else: what another thread's clients leave behind is not for ours whose time is over.
+        self.cut_off();
         // Servers first: a connection that has ended must not be given to a client that came in the same moment.
         for servers in [true, false] {
             for (key, readiness) in &ready {
@@ -429,9 +431,9 @@ impl<D: Dialect> Proxy<D> {
         if signals == 0 && !matches!(received, Ok(Received::Closed)) {
             return;
         }
-        let (haste, wait) = match self.drain {
-            None if signals <= 1 => (Haste::Drain, self.limits.drain),
-            _ => (Haste::Now, Duration::ZERO),
+        let wait = match self.drain {
+            None if signals <= 1 => self.limits.drain,
+            _ => Duration::ZERO,
         };
         let clients = self.commons.clients();
         let open = self.pool.look(Pool::open);
@@ -440,7 +442,8 @@ impl<D: Dialect> Proxy<D> {
             [("clients", &clients), ("server_connections", &open), ("wait_s", &seconds)];
         self.log.event(Level::Info, "stopping", &fields);
         self.ops.notifier.stopping();
-        self.commons.tell(|| Letter::Stop(haste));
-        self.stop(haste);
+        let until = self.now + wait;
+        self.commons.tell(|| Letter::Stop(until));
+        self.stop(until);
     }
 }

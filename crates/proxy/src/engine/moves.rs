@@ -1,8 +1,10 @@
 //! Connections and clients that go from one thread to another, and what threads ask of one another.
 
+use std::time::Instant;
+
 use ciphertoll_net::{Channel, Peer};
 
-use super::post::{Haste, Letter};
+use super::post::Letter;
 use super::{
     Client, ClientStage, Drain, Duty, Flow, Introduction, Kind, Proxy, Server, ServerStage, Turn, key_of,
 };
@@ -28,7 +30,7 @@ impl<D: Dialect> Proxy<D> {
                     self.cancel_here(*requester, process_id, &key);
                 }
                 Letter::Learn(lore) => self.learn(lore),
-                Letter::Stop(haste) => self.stop(haste),
+                Letter::Stop(until) => self.stop(until),
             }
         }
     }
@@ -276,18 +278,15 @@ impl<D: Dialect> Proxy<D> {
         self.again.push(Turn::Accept);
     }
 
-    /// Stops taking clients, and lets those go that there are.
-    pub(super) fn stop(&mut self, haste: Haste) {
-        let wait = match haste {
-            Haste::Drain => self.limits.drain,
-            Haste::Now => std::time::Duration::ZERO,
-        };
+    /// Stops taking clients, and lets those go that there are, until it is time to end the others.
+    pub(super) fn stop(&mut self, until: Instant) {
         let cut_off = self.drain.as_ref().map_or(0, |drain| drain.cut_off);
-        self.drain = Some(Drain { until: self.now + wait, cut_off });
+        self.drain = Some(Drain { until, cut_off });
         self.listeners.clear();
         self.let_in_early();
         self.refuse_newcomers();
         self.tick();
+        self.cut_off();
         // Nobody may have been here, so that nobody's leaving tells others.
         if self.commons.clients() == 0 {
             self.commons.ring();

@@ -1,6 +1,7 @@
 //! What threads ask of one another, and the boxes that it is put into.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use ciphertoll_net::{Bell, Channel, Error, Peer, Reactor};
 
@@ -31,17 +32,8 @@ pub(super) enum Letter<D: Dialect> {
     Cancel { requester: Box<Channel>, process_id: u32, key: Vec<u8> },
     /// Knows what another thread has learnt.
     Learn(D::Lore),
-    /// Stops, as the signals say that have come so far.
-    Stop(Haste),
-}
-
-/// How a proxy stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Haste {
-    /// Clients have time to leave.
-    Drain,
-    /// They have none.
-    Now,
+    /// Stops; whoever has not left by then is cut off.
+    Stop(Instant),
 }
 
 /// The letters to one thread.
@@ -119,6 +111,10 @@ mod tests {
     use super::*;
     use crate::postgres::Postgres;
 
+    fn stop() -> Letter<Postgres> {
+        Letter::Stop(Instant::now())
+    }
+
     fn rings(reactor: &mut Reactor) -> usize {
         reactor.wait(Duration::ZERO).unwrap().count()
     }
@@ -129,11 +125,11 @@ mod tests {
         let post = Post::<Postgres>::of(&reactor).unwrap();
         for round in 1..=3 {
             for _ in 0..round {
-                assert!(post.send(Letter::Stop(Haste::Drain)).is_none());
+                assert!(post.send(stop()).is_none());
             }
             assert_eq!((rings(&mut reactor), rings(&mut reactor)), (1, 0));
             // Not before it is empty.
-            assert!(post.send(Letter::Stop(Haste::Now)).is_none());
+            assert!(post.send(stop()).is_none());
             assert_eq!((rings(&mut reactor), post.open().len()), (0, round + 1));
         }
     }
@@ -142,11 +138,11 @@ mod tests {
     fn who_has_ended_takes_no_letters_and_nobody_ends_with_some() {
         let reactor = Reactor::new().unwrap();
         let post = Post::<Postgres>::of(&reactor).unwrap();
-        assert!(post.send(Letter::Stop(Haste::Drain)).is_none());
+        assert!(post.send(stop()).is_none());
         assert!(!post.close());
         assert_eq!(post.open().len(), 1);
         assert!(post.close() && post.close());
-        assert!(matches!(post.send(Letter::Stop(Haste::Now)), Some(Letter::Stop(Haste::Now))));
+        assert!(matches!(post.send(stop()), Some(Letter::Stop(_))));
         assert!(post.open().is_empty());
     }
 }

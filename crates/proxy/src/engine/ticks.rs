@@ -45,7 +45,6 @@ impl<D: Dialect> Proxy<D> {
         if std::mem::take(&mut self.accept_again) {
             self.accept();
         }
-        self.cut_off();
     }
 
     fn tick_client(&mut self, id: Id) {
@@ -126,7 +125,7 @@ impl<D: Dialect> Proxy<D> {
     }
 
     /// Ends sessions that have had their time.
-    fn cut_off(&mut self) {
+    pub(super) fn cut_off(&mut self) {
         let Some(drain) = &self.drain else { return };
         if self.now < drain.until {
             return;

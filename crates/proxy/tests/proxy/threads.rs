@@ -180,8 +180,7 @@ fn end(site: &mut Site) {
         assert_eq!(Raw::error_state(&client.answer()).as_deref(), Some("57P01"));
     }
     assert_eq!(proxy.wait().code(), Some(6));
-    proxy.read_on();
-    let last = proxy.log.iter().find(|line| line.contains("event=stopped")).expect("it says so");
+    let last = proxy.await_line("event=stopped");
     assert!(last.contains(&format!("cut_off={LANES}")), "{last}");
     // Where nobody is, nobody waits for the time to be over.
     let mut proxy = site.proxy(&["--drain-time", "600"]);
