@@ -34,7 +34,7 @@ test: ## format, lints, all tests and a short fuzz run; each stage prints its se
 	@$(STAGE) fmt $(CARGO) fmt --all --check
 	@$(STAGE) clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(STAGE) peers scripts/build-peers $(TARGET)/peers
-	@$(STAGE) servers scripts/fetch-servers $(CARGO)
+	@$(STAGE) servers scripts/fetch-servers 'postgres-18 ferretdb' $(CARGO)
 	@$(STAGE) drivers scripts/fetch-drivers $(TARGET)/drivers
 	@$(STAGE) test $(CARGO) test --workspace --locked
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 4
@@ -88,8 +88,9 @@ bench-tde: ## measure page encryption: what a page pays on its way to the system
 	@echo "Rows written; goal: at most 1.03 times the CPU"
 	@$(TARGET)/release/ciphertoll $(BENCH_TDE) --workload tpcb-like --scale 100000
 
-tde-proof: ## prove page encryption on every PostgreSQL of this machine, and say on which
+tde-proof: ## prove page encryption on every PostgreSQL of this machine, and on 14, 16, 17 and 18 fetched (60 MB); say on which
 	@scripts/setup test
+	@scripts/fetch-servers 'postgres-14 postgres-16 postgres-17 postgres-18' $(CARGO)
 	@$(CARGO) test --locked -p ciphertoll-tde -p ciphertoll-tde-preload $(ARGS) -- --nocapture
 
 truth: ## check known answers: the null experiment and the injected delay (ARGS='--at-rest none,gocryptfs': encrypted files by two drivers)

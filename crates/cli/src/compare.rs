@@ -13,8 +13,9 @@ pub(crate) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure>
     let open = |asked: &str| Record::open(&ciphertoll_record::resolve(&arguments.run_dir, asked)?);
     let (base, new) = (open(&arguments.base)?, open(&arguments.new)?);
     let comparison = compare_runs(&run(&base), &run(&new));
-    let (base, new) = (base.name(), new.name());
-    let report = ComparisonReport { base: &base, new: &new, comparison: &comparison };
+    let names = (base.name(), new.name());
+    let plans = [&base.plan, &new.plan];
+    let report = ComparisonReport { base: &names.0, new: &names.1, plans, comparison: &comparison };
     let document = if arguments.json {
         ciphertoll_report::comparison_json(&report)
             .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))?

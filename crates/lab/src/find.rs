@@ -529,7 +529,7 @@ mod tests {
         for level in ["postgres-18", "postgres-18.6", "new:postgres-18"] {
             assert!(told(level, &[]).contains(&format!("(only 15.18); fetch it by {command}")), "{level}");
         }
-        for level in ["postgres-17", "postgres-18.6.1", "postgres-18=/opt", "mariadb-11.4"] {
+        for level in ["postgres-13", "postgres-18.6.1", "postgres-18=/opt", "mariadb-11.4"] {
             assert!(!told(level, &[]).contains("fetch"), "{level}");
         }
         #[cfg(target_arch = "x86_64")]

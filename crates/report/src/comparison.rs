@@ -1,6 +1,6 @@
 //! What two runs say of each other: a line of words, a table, and the same for machines.
 
-use ciphertoll_model::{CellId, Metric, SCHEMA_VERSION};
+use ciphertoll_model::{CellId, Metric, Plan, SCHEMA_VERSION};
 use ciphertoll_stats::{Change, ChangeVerdict, Comparison, Estimate};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,15 +16,21 @@ pub struct ComparisonReport<'a> {
     pub base: &'a str,
     /// Name of the run that is compared.
     pub new: &'a str,
+    /// What was asked of each, in the same order.
+    pub plans: [&'a Plan; 2],
     /// What they say.
     pub comparison: &'a Comparison,
 }
 
 /// The comparison for a person at a terminal of `width` columns; ends in a newline.
 pub fn comparison(report: &ComparisonReport<'_>, width: u16) -> String {
-    let ComparisonReport { base, new, comparison } = *report;
+    let ComparisonReport { base, new, plans, comparison } = *report;
     let mut lines = vec![format!("Tolls of {} against those of {}", clean(new), clean(base)), String::new()];
     lines.extend(terminal::wrap(&summary(comparison), usize::from(width)));
+    for Condition { name, base, new } in conditions(plans) {
+        let line = format!("Not under the same conditions: {name} {}, before {}.", clean(&new), clean(&base));
+        lines.extend(terminal::wrap(&line, usize::from(width)));
+    }
     let rows: Vec<[String; COLUMNS]> = comparison.changes.iter().map(row).collect();
     let mut last = None;
     for (change, row) in comparison.changes.iter().zip(&rows) {
@@ -38,6 +44,18 @@ pub fn comparison(report: &ComparisonReport<'_>, width: u16) -> String {
         lines.extend(cells.iter().map(|cell| format!("only in {}: {}", clean(run), clean(&cell.0))));
     }
     lines.join("\n") + "\n"
+}
+
+/// What was the same for all cells of a run, and is not the same in both.
+fn conditions(plans: [&Plan; 2]) -> Vec<Condition> {
+    let settings: fn(&Plan) -> String = |plan| match crate::plan::settings(plan) {
+        said if said.is_empty() => "as they come".to_owned(),
+        said => said,
+    };
+    let condition = |name, of: fn(&Plan) -> String| Condition { name, base: of(plans[0]), new: of(plans[1]) };
+    let conditions =
+        [condition("settings", settings), condition("storage", |plan| plan.storage.to_string())].into_iter();
+    conditions.filter(|condition| condition.base != condition.new).collect()
 }
 
 /// `1 of 6 tolls has become worse, 5 are the same within the margins.`
@@ -109,12 +127,25 @@ pub struct ComparisonDocument {
     pub base: String,
     /// Name of the run that is compared.
     pub new: String,
+    /// What was not the same for all of both: whatever has changed may have changed for that.
+    pub conditions: Vec<Condition>,
     /// Every headline toll that both have.
     pub changes: Vec<ChangeDocument>,
     /// Cells of the base run only.
     pub only_in_base: Vec<CellId>,
     /// Cells of the new run only.
     pub only_in_new: Vec<CellId>,
+}
+
+/// What was the same for all cells of a run, and is not the same in both.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Condition {
+    /// `settings` or `storage`.
+    pub name: &'static str,
+    /// What it was in the base run.
+    pub base: String,
+    /// What it is in the new run.
+    pub new: String,
 }
 
 /// One toll, then and now.
@@ -158,6 +189,7 @@ pub fn comparison_json(report: &ComparisonReport<'_>) -> Result<String, serde_js
         schema_version: SCHEMA_VERSION,
         base: report.base.to_owned(),
         new: report.new.to_owned(),
+        conditions: conditions(report.plans),
         changes: changes.iter().map(change).collect(),
         only_in_base: only_in_base.clone(),
         only_in_new: only_in_new.clone(),

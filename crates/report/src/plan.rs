@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ciphertoll_model::{Arm, Cell, Factor, Plan, ServerLevel, Stratum, Verdicts, Visit};
+use ciphertoll_model::{Arm, Cell, Factor, Plan, ServerLevel, Storage, Stratum, Verdicts, Visit};
 
 use crate::number::{duration, plural};
 use crate::view::{Column, Entry, Overflow, Part, Table, by_reason, unlike};
@@ -119,6 +119,7 @@ fn totals(plan: &Plan) -> String {
         ("trials", format!("{counted}, and {calibration} for calibration")),
         ("trial", format!("{} of warm-up, {} counted", plan.timing.warm_up, plan.timing.window)),
         ("settings", settings(plan)),
+        ("storage", storage(plan)),
         ("looks", format!("after block {}", listed(&looks))),
         ("server starts", format!("{} ({})", servers.len(), servers.join(", "))),
         (
@@ -128,6 +129,14 @@ fn totals(plan: &Plan) -> String {
     ];
     let said = rows.iter().filter(|(_, value)| !value.is_empty());
     said.fold(String::new(), |text, (name, value)| format!("{text}{name:<14} {value}\n"))
+}
+
+/// Where private servers have their files, if not where scratch is.
+fn storage(plan: &Plan) -> String {
+    match plan.storage {
+        Storage::Disk => String::new(),
+        Storage::Tmpfs => "tmpfs: in memory".to_owned(),
+    }
 }
 
 /// What private servers are started with beside what they need, and what it is called.

@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::support::{Answer, answer, ciphertoll, is_root, items, one_document, script, text};
 
-/// Probes are killed after 5 s; the rest is for a machine that does other things, too.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Probes are killed after 20 s; the rest is for a machine that does other things, too.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What `doctor --json` says with these variables.
 #[track_caller]
@@ -80,8 +80,9 @@ fn what_is_said_agrees_with_what_is_here() {
     assert_eq!((table.code, table.stderr.as_str()), (code, ""));
     for check in items(&document, "checks") {
         let name = check["name"].as_str().unwrap_or_default();
-        let row =
-            table.stdout.lines().find(|line| line.split_whitespace().any(|word| name.starts_with(word)));
+        // What took too long has its probe's name, "driver libpq", and may have had the time when it was asked again.
+        let last = name.split_whitespace().last().expect("a name");
+        let row = table.stdout.lines().find(|line| line.split_whitespace().any(|word| word == last));
         assert!(row.is_some(), "{name} is missing: {}", table.stdout);
     }
     assert_eq!(fs::read_dir(place.path()).expect("the directory").count(), 0, "nothing is left");

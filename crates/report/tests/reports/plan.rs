@@ -1,7 +1,8 @@
 //! What is said before anything is done.
 
-use ciphertoll_model::{Engine, Plan, ServerLevel, Size, Spec};
-use ciphertoll_report::{dry_run, plan_summary};
+use ciphertoll_model::{Engine, Plan, ServerLevel, Size, Spec, Storage};
+use ciphertoll_report::{ComparisonReport, comparison, dry_run, plan_summary};
+use ciphertoll_stats::Comparison;
 
 use crate::fixture::grid;
 
@@ -26,6 +27,30 @@ fn a_dry_run_says_what_servers_are_started_with() {
     );
     let said = "settings       mariadb.innodb_flush_log_at_trx_commit=2, mariadb.sql_mode=ANSI\n";
     assert!(dry_run(&plan).contains(said), "{}", dry_run(&plan));
+}
+
+#[test]
+fn a_dry_run_says_where_the_files_are() {
+    let mut spec = Spec::quick(&[ServerLevel::of(Engine::MariaDb)]);
+    let said = |spec: &Spec| dry_run(&Plan::new(spec, 1).unwrap());
+    assert!(!said(&spec).contains("storage"), "{}", said(&spec));
+    spec.storage = Storage::Tmpfs;
+    assert!(said(&spec).contains("storage        tmpfs: in memory\n"), "{}", said(&spec));
+}
+
+#[test]
+fn runs_under_different_conditions_are_said_to_be_so() {
+    let spec = Spec::quick(&[ServerLevel::of(Engine::MariaDb)]);
+    let mut other = spec.clone();
+    other.storage = Storage::Tmpfs;
+    other.settings.set("mariadb.sync_binlog=1".parse().unwrap());
+    let [base, new] = [&spec, &other].map(|spec| Plan::new(spec, 1).unwrap());
+    let nothing = Comparison { changes: Vec::new(), only_in_base: Vec::new(), only_in_new: Vec::new() };
+    let said = |plans: [&Plan; 2]| {
+        comparison(&ComparisonReport { base: "one", new: "two", plans, comparison: &nothing }, 100)
+    };
+    assert!(!said([&base, &base]).contains("conditions"), "{}", said([&base, &base]));
+    insta::assert_snapshot!("conditions", said([&base, &new]));
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn session(server: &Server<'_>) {
         let whole = ["BEGIN", "SET", "CREATE TEMP"].iter().any(|start| line.starts_with(start));
         let parts = if whole { vec![line] } else { line.split_inclusive(';').collect() };
         for part in parts {
-            server.ask(&part.replace("MARKER", MARKER));
+            server.ask(&server.version().statement(part).replace("MARKER", MARKER));
         }
     }
     if clones {

@@ -44,7 +44,7 @@ fn fill_and_crash(cluster: &Cluster<'_>, under: Under<'_>, archive: &str) -> Vec
     let server = cluster.start(under, &[archive]);
     succeeds(cluster.program("pgbench", Under::Nothing).args(["-i", "-q", "-s", "5"]));
     for line in TABLES.lines() {
-        let line = line.trim().replace("MARKER", MARKER);
+        let line = server.version().statement(line.trim()).replace("MARKER", MARKER);
         if !line.is_empty() {
             server.ask(&line);
         }

