@@ -75,7 +75,7 @@ bench-documents: ## measure loading and find-one on FerretDB beside pymongo and 
 	@PATH="$(abspath $(TARGET))/go-ycsb:$$PATH" $(TARGET)/release/ciphertoll-documents $(ARGS)
 
 # Each on a machine that does nothing else: what is compared are a few per cent.
-BENCH_TDE := run --server postgres --path plain --at-rest none,tde,tde+cipher=null,gocryptfs --clients 2 --blocks 30 --pin auto $(ARGS)
+BENCH_TDE := run --server postgres --path plain --at-rest none,tde,tde+cipher=null,gocryptfs --clients 2 --blocks 30 --trial-time 250ms --pin auto $(ARGS)
 
 bench-tde: ## measure page encryption: what a page pays on its way to the system, what a transaction pays in CPU
 	@scripts/setup bench
