@@ -96,7 +96,7 @@ struct ClusterArguments {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct KeyArguments {
-    /// The file with the key-encryption key, readable by its owner alone
+    /// The file with the key-encryption key, readable by its owner alone; or a pipe that is open, /dev/fd/3
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// A command of the shell that prints the key-encryption key

@@ -48,17 +48,23 @@ impl Place {
 
     /// `ciphertoll tde …`, its arguments one word each, those behind `--` with them.
     fn tde(&self, arguments: &str, stdin: &str) -> Output {
-        let mut command = Command::new(self.directory.path().join("ciphertoll"));
-        command.arg("tde").args(arguments.split_whitespace()).current_dir(self.work());
-        command.env_clear().env("PATH", &self.path).env("LC_ALL", "C.UTF-8");
-        if let Some(user) = &self.user {
-            command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
-        }
+        let mut command = self.command(&self.directory.path().join("ciphertoll"));
+        command.arg("tde").args(arguments.split_whitespace());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         // Whoever was refused reads nothing.
         let _ = child.stdin.take().expect("stdin is piped").write_all(stdin.as_bytes());
         child.wait_with_output().expect("it ends")
+    }
+
+    /// A program that the servers' user runs.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.work()).env_clear().env("PATH", &self.path).env("LC_ALL", "C.UTF-8");
+        if let Some(user) = &self.user {
+            command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+        }
+        command
     }
 
     #[track_caller]
@@ -116,6 +122,12 @@ fn keys_are_made_used_and_rotated() {
     assert!(place.done("status -D data", "").contains("rotation 1"));
     place.refused(&session("kek"));
     assert!(place.done(&session("kek-2"), QUESTION).contains("answer = \"42\""));
+
+    // A pipe that is open already is a file as well: here another program's output.
+    let piped = "cat kek-2 | ../ciphertoll tde exec -D data --key-file /dev/fd/0 -- pg_checksums -D data";
+    let output = place.command(Path::new("/bin/sh")).args(["-c", piped]).output().expect("a shell");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("Bad checksums:  0"), "{output:?}");
 
     let secret = fs::read_to_string(place.work().join("kek-2")).expect("the key");
     let keys = fs::read(place.work().join("data.tde")).expect("the key file");
