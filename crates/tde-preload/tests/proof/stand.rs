@@ -308,13 +308,24 @@ impl Server<'_> {
 }
 
 impl Drop for Server<'_> {
+    /// Its children see that it is gone, and end. Some write before they do so, as the statistics collector of PostgreSQL
+    /// 14: until none is left the data directory is theirs.
     fn drop(&mut self) {
-        // Its children see that it is gone.
         if self.postmaster.try_wait().is_ok_and(|status| status.is_none()) {
             drop(self.postmaster.kill());
             drop(self.postmaster.wait());
         }
+        let deadline = Instant::now() + PATIENCE;
+        while anybody_in(&self.cluster.data) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
+}
+
+/// Whether a process works in a data directory, as all of a server's do.
+fn anybody_in(data: &Path) -> bool {
+    let works_there = |process: fs::DirEntry| fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == data);
+    fs::read_dir("/proc").expect("processes").filter_map(Result::ok).any(works_there)
 }
 
 /// Runs a command that must succeed; what it prints.
