@@ -145,7 +145,7 @@ fn noise(stratum: &StratumView<'_>) -> Option<Statement> {
         return None;
     }
     let text = format!(
-        "{}: two copies of {} differ by up to {}; smaller differences are not claimed.",
+        "{}: two copies of {} differ by up to {} (the noise floor); smaller differences are not claimed.",
         stratum.name(),
         stratum.baseline_label(),
         floors.join(", "),
