@@ -19,6 +19,7 @@ use ciphertoll_model::{
     Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification,
     Workload,
 };
+use ciphertoll_skip::{missing, no_server};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -91,7 +92,7 @@ fn main() -> ExitCode {
     for engine in Engine::ALL {
         match Fixture::new(engine) {
             Ok(fixture) => test_engine(&fixture),
-            Err(reason) => println!("skipped: {reason}"),
+            Err(reason) => no_server(engine, &reason),
         }
     }
     ExitCode::SUCCESS
@@ -108,7 +109,7 @@ fn test_engine(fixture: &Fixture) {
         let ready = match driver.prepare(cache) {
             Ok(ready) => ready,
             Err(error) => {
-                println!("skipped: {error}");
+                missing(&error);
                 continue;
             }
         };

@@ -9,6 +9,7 @@ use ciphertoll_model::Engine;
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{is_mounted, sweep};
+use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql};
 use nix::sys::signal::{Signal, kill};
@@ -27,7 +28,6 @@ const FEW: [&str; 8] =
 
 /// A run that has its servers up, in the clear and with files encrypted by `level`; none where there is no such thing
 /// here.
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn begun(place: &Path, engine: Engine, level: &str, more: &[&str]) -> Option<Session> {
     if !real_server_of(engine) {
         return None;
@@ -39,7 +39,8 @@ fn begun(place: &Path, engine: Engine, level: &str, more: &[&str]) -> Option<Ses
     session.wait_for("calibration's end", |event| is(event, "block_finished") || is(event, "run_finished"));
     let skipped = session.events().iter().find(|event| is(event, "cell_skipped"));
     if let Some(skipped) = skipped {
-        eprintln!("skipped: {skipped}");
+        let told: fn(&Value) = if matches!(level, "native" | "fscrypt") { not_for_all } else { missing };
+        told(skipped);
         return None;
     }
     Some(session)

@@ -2,7 +2,7 @@
 
 use std::process::{Output, Stdio};
 
-use crate::support::{beside_others, ciphertoll, in_ci, real_server, until};
+use crate::support::{beside_others, ciphertoll, real_server, until};
 
 /// A round trip, and what a plain connect to MariaDB and a query take of them.
 const RTT_MS: u64 = 50;
@@ -43,8 +43,7 @@ fn a_command_is_at_the_clients_end_of_the_link() {
     let link = format!("{RTT_MS}ms");
     let output = lab(&["--link", &link, "--", "sh", "-c", script]);
     if said(&output).contains("no long link can be made here") {
-        assert!(!in_ci(), "in CI nothing is skipped: {}", said(&output));
-        return;
+        return ciphertoll_skip::missing(&said(&output));
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (answer, took_ms) = text.trim().split_once('\n').unwrap_or_else(|| panic!("{text}{}", said(&output)));

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ciphertoll_record::ProcessIdentity;
+use ciphertoll_skip::missing;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -26,12 +27,6 @@ const ROUND_TRIPS: [(&str, f64); 7] = [
 const ASKED: [&str; 10] =
     ["--server", "mariadb", "--link", "50ms", "--workload", "connect", "--trial-time", "1s", "--blocks", "3"];
 
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
-fn skipped(reason: &str) {
-    assert!(!crate::support::in_ci(), "in CI nothing is skipped: {reason}");
-    eprintln!("skipped: {reason}");
-}
-
 #[test]
 fn every_round_trip_takes_its_time() {
     if !crate::support::real_server() {
@@ -47,7 +42,7 @@ fn every_round_trip_takes_its_time() {
         .expect("the program starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if said.contains("no long link can be made here") {
-        return skipped(&said);
+        return missing(&said);
     }
     let document = one_document(&String::from_utf8_lossy(&output.stdout));
     for (path, round_trips) in ROUND_TRIPS {
@@ -72,7 +67,7 @@ fn a_link_that_is_killed_or_stopped_is_made_afresh_and_nothing_stays() {
     let begun = session.wait_for("a trial, or why not", |event| {
         is(event, "trial_started") && event["block"] == 1 || is(event, "finished")
     });
-    let Some(link) = links_of(&mut session).pop() else { return skipped("no link was made here") };
+    let Some(link) = links_of(&mut session).pop() else { return missing("no link was made here") };
     assert!(is(&begun, "trial_started"));
     session.load();
     interrupt(&mut session, &link, Signal::SIGKILL);

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::support::{
-    Finished, Session, assert_gone, beside_others, in_ci, is, items, one_document, real_server_of, until,
+    Finished, Session, assert_gone, beside_others, is, items, one_document, real_server_of, until,
 };
 
 /// Paths, and what their processes are called in the ledger.
@@ -32,7 +32,9 @@ fn here(session: &Session) -> Vec<(&'static str, &'static str)> {
     let works =
         |path: &str| session.events().iter().any(|event| is(event, "proxy_tried") && event["path"] == path);
     let here: Vec<_> = PROXIES.into_iter().filter(|(path, _)| works(path)).collect();
-    assert!(!in_ci() || here.len() == PROXIES.len(), "in CI nothing is skipped: {:?}", session.events());
+    if here.len() < PROXIES.len() {
+        ciphertoll_skip::missing(&format!("a proxy: {:?}", session.events()));
+    }
     here
 }
 

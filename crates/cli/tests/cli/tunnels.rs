@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::support::{Session, assert_gone, beside_others, in_ci, is, real_link, real_server, until};
+use crate::support::{Session, assert_gone, beside_others, is, real_link, real_server, until};
 
 /// A path, and what one of its ends is called in the ledger: first the one that is killed, then the one that is stopped.
 const ATTACKS: [(&str, [&str; 2]); 4] = [
@@ -58,7 +58,9 @@ fn an_end_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
         session.events().iter().any(|event| is(event, "tunnel_tried") && event["path"] == path)
     };
     let here: Vec<_> = ATTACKS.into_iter().filter(|(path, _)| works(&session, path)).collect();
-    assert!(!in_ci() || here.len() == ATTACKS.len(), "in CI nothing is skipped: {:?}", session.events());
+    if here.len() < ATTACKS.len() {
+        ciphertoll_skip::missing(&format!("a tunnel: {:?}", session.events()));
+    }
     let attacks: Vec<Attack> = (0..2 * here.len()).map(|_| attack(&mut session, &here)).collect();
     session.wait_for("the end", |event| is(event, "looked"));
     let (processes, scratch) = (session.identities(), session.scratch().to_owned());

@@ -8,6 +8,7 @@ use ciphertoll_lab::{Lab, Server, Start, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Strength};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
+use ciphertoll_skip::{no_server, not_for_all};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
 use serde_json::Value;
@@ -128,21 +129,12 @@ pub(crate) fn engines_here() -> impl Iterator<Item = Engine> {
 
 /// Whether a server of `engine` is here. In CI one must be, but for MySQL, which is too large to be fetched there;
 /// elsewhere a test says why it is skipped.
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
 pub(crate) fn real_server(engine: Engine) -> bool {
-    match find(&level_here(engine)) {
-        Ok(_) => true,
-        Err(_) if engine == Engine::MySql => {
-            eprintln!("SKIPPED: needs MySQL 8.0: make test-full, or {EXTRA_SERVERS}=mysql=DIR");
-            false
-        }
-        Err(missing) => {
-            let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-            assert!(!in_ci, "in CI nothing is skipped: {missing}");
-            eprintln!("SKIPPED: {missing}");
-            false
-        }
+    let found = find(&level_here(engine));
+    if engine == Engine::MySql && found.is_err() {
+        not_for_all(&format!("needs MySQL 8.0: make test-full, or {EXTRA_SERVERS}=mysql=DIR"));
     }
+    found.inspect_err(|error| no_server(engine, error)).is_ok()
 }
 
 fn answer_of(mut command: Command) -> Answer {

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use ciphertoll_lab::{Account, Authority, Error, Server, Tables};
 use ciphertoll_model::{Auth, ClientIdentity, Endpoint, Engine, ExitCode};
 
-use crate::stand::{Stand, Way, connect, connect_as, skipped};
+use ciphertoll_skip::{missing, not_for_all};
+
+use crate::stand::{Stand, Way, connect, connect_as};
 
 /// Who is logged in, or what else is wrong.
 fn user(server: &Server, auth: Auth, way: Way) -> String {
@@ -31,7 +33,7 @@ fn mariadbs_plugins_log_in_or_the_error_says_what_is_missing() {
                     let too_old = format!("MariaDB {version} has no parsec: it came with 11.6");
                     assert!(reason == too_old || reason.contains("package mariadb-server"), "{reason}");
                     assert!(auth == Auth::Parsec || reason != too_old, "{reason}");
-                    skipped(&reason);
+                    not_for_all(&reason);
                 }
             }
         }
@@ -102,7 +104,7 @@ fn only_clients_with_a_certificate_are_asked_for_one() {
             server.prepare_auth(auth).unwrap();
             let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
             let Some(asked) = asks_for_a_certificate(address) else {
-                return skipped("openssl is not on the PATH");
+                return missing("openssl is not on the PATH");
             };
             assert_eq!(asked, expected, "{auth}");
         }

@@ -7,7 +7,9 @@ use ciphertoll_lab::{Error, Server, Tables};
 use ciphertoll_model::{Auth, Endpoint, Engine};
 use ciphertoll_net::blocking::Client;
 
-use crate::stand::{Stand, Way, connect, scale, skipped};
+use ciphertoll_skip::missing;
+
+use crate::stand::{Stand, Way, connect, scale};
 
 const ROWS: u32 = 1_500;
 
@@ -86,7 +88,7 @@ fn a_load_that_nobody_wants_any_more_ends_and_leaves_no_template() {
 #[test]
 fn pgbench_itself_runs_on_ours() {
     if Command::new("pgbench").arg("--version").output().is_err() {
-        return skipped("pgbench is not on the PATH");
+        return missing("pgbench is not on the PATH");
     }
     for stand in Stand::all(Engine::Postgres) {
         let server = stand.start(&both(), None).unwrap();

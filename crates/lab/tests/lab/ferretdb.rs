@@ -9,7 +9,9 @@ use ciphertoll_model::{Auth, Endpoint, Engine, Path, ServerKey, ServerLevel, Str
 use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{Ended, ProcessIdentity};
 
-use crate::stand::{Stand, Way, absent, connect, connect_as, scale};
+use ciphertoll_skip::missing;
+
+use crate::stand::{Stand, Way, connect, connect_as, scale};
 use crate::visitor::Visitor;
 
 const DOCUMENTS: u32 = 1_700;
@@ -21,7 +23,7 @@ fn stand() -> Option<Stand> {
     match ciphertoll_lab::find(&level) {
         Ok(_) => Stand::of(&level),
         Err(error) => {
-            absent(&error.to_string());
+            missing(&error);
             None
         }
     }

@@ -12,6 +12,7 @@ use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerL
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_skip::missing;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{self, Encryption};
 use ciphertoll_wire::session::Login;
@@ -69,9 +70,8 @@ impl Fixture {
 }
 
 /// The MariaDB of this machine, or a printed reason to skip.
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn installed() -> Option<Build> {
-    find(&ServerLevel::of(Engine::MariaDb)).inspect_err(|error| eprintln!("skipped: {error}")).ok()
+    find(&ServerLevel::of(Engine::MariaDb)).inspect_err(missing).ok()
 }
 
 fn tables() -> Tables {

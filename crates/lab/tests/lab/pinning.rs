@@ -5,7 +5,9 @@ use ciphertoll_model::{Auth, Engine};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-use crate::stand::{Stand, Way, connect, skipped};
+use ciphertoll_skip::not_for_all;
+
+use crate::stand::{Stand, Way, connect};
 
 fn processors_of(pid: i32) -> Vec<u16> {
     let set = sched_getaffinity(Pid::from_raw(pid)).expect("a process of ours");
@@ -15,7 +17,7 @@ fn processors_of(pid: i32) -> Vec<u16> {
 
 #[test]
 fn a_pinned_server_and_all_its_processes_keep_to_their_processors() {
-    let Some(apart) = processors_apart() else { return skipped("there is one processor only") };
+    let Some(apart) = processors_apart() else { return not_for_all("there is one processor only") };
     for stand in Engine::OF_ROWS.into_iter().flat_map(Stand::all) {
         let server = stand.start(&Tables::default(), Some(apart.server.clone())).unwrap();
         assert_eq!(processors_of(server.pid()), apart.server);

@@ -10,6 +10,7 @@ use ciphertoll_model::{
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_skip::missing;
 use ciphertoll_wire::postgres::{self, Encryption};
 use ciphertoll_wire::{Secret, session::Login};
 
@@ -66,9 +67,8 @@ impl Fixture {
 }
 
 /// The `PostgreSQL` of this machine, or a printed reason to skip.
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn installed(level: &ServerLevel) -> Option<Build> {
-    find(level).inspect_err(|error| eprintln!("skipped: {error}")).ok()
+    find(level).inspect_err(missing).ok()
 }
 
 fn auth(text: &str) -> Auth {

@@ -19,7 +19,9 @@ use ciphertoll_wire::{Secret, postgres};
 
 use crate::capture::{Capture, MARKER};
 use crate::common;
-use crate::stand::{Stand, Way, absent, connect};
+use ciphertoll_skip::missing;
+
+use crate::stand::{Stand, Way, connect};
 
 const RTT: Link = Link::Made(LinkShape::of_rtt_us(2_000));
 /// Each of them comes, asks and leaves.
@@ -39,7 +41,7 @@ impl Site {
         let mut link = match LinkProcess::start_by(&common::helper(), LinkKind::Ring) {
             Ok(link) => link,
             Err(error) => {
-                absent(&error.to_string());
+                missing(&error);
                 return None;
             }
         };
@@ -131,7 +133,7 @@ fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option<RunningPro
     match started {
         Ok(running) => Some(running),
         Err(error) if error.exit_code() == ExitCode::NothingRan => {
-            absent(&error.to_string());
+            missing(&error);
             None
         }
         Err(error) => panic!("{proxy}: {error}"),

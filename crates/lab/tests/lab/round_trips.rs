@@ -12,7 +12,9 @@ use ciphertoll_wire::mysql;
 use ciphertoll_wire::session::Login;
 
 use crate::line::Line;
-use crate::stand::{Stand, skipped};
+use ciphertoll_skip::not_for_all;
+
+use crate::stand::Stand;
 use crate::visitor::Visitor;
 
 /// What is done before the goodbye.
@@ -80,7 +82,7 @@ fn expect(level: &ServerLevel, strength: Strength, kinds: &[(&str, &str)]) {
 fn to_mariadb() {
     let level = ServerLevel::of(Engine::MariaDb);
     if Stand::of(&level).is_some_and(|stand| !stand.build.version.starts_with("10.11.")) {
-        return skipped("the MariaDB here is another than 10.11");
+        return not_for_all("the MariaDB here is another than 10.11");
     }
     expect(
         &level,
@@ -136,7 +138,7 @@ fn to_mysql_8_0() {
 fn to_postgres_that_takes_one_group() {
     let level = ServerLevel::of(Engine::Postgres);
     if Stand::of(&level).is_some_and(|stand| !stand.build.version.starts_with("15.")) {
-        return skipped("the PostgreSQL here is another than 15");
+        return not_for_all("the PostgreSQL here is another than 15");
     }
     expect(
         &level,
@@ -207,7 +209,7 @@ fn by_mariadbs_plugins() {
         {
             let visitor = Visitor::new(path, auth.parse::<Auth>().unwrap());
             if let Err(error) = visitor.prepare(&mut server) {
-                skipped(&error.to_string());
+                not_for_all(&error);
                 continue;
             }
             let Counted { round_trips, hello_retry } = counted(&server, &visitor, Then::Nothing);

@@ -8,6 +8,7 @@ use ciphertoll_lab::{Account, Build, Error, Lab, Server, Start, Tables, Template
 use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
+use ciphertoll_skip::{missing, no_server, not_for_all};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
@@ -44,14 +45,14 @@ impl Stand {
             .chain(levels.map(|level| Self::of(&level).expect(EXTRA_SERVERS)))
             .collect();
         if engine == Engine::MySql && all.is_empty() {
-            skipped(&format!("needs MySQL 8.0: make test-full, or {EXTRA_SERVERS}=mysql=DIR"));
+            not_for_all(&format!("needs MySQL 8.0: make test-full, or {EXTRA_SERVERS}=mysql=DIR"));
         }
         all
     }
 
     /// The build that `level` asks for, or a printed reason to skip.
     pub(crate) fn of(level: &ServerLevel) -> Option<Self> {
-        let build = find(level).inspect_err(|error| skipped(&error.to_string())).ok()?;
+        let build = find(level).inspect_err(|error| no_server(level.engine, error)).ok()?;
         let place = common::place();
         // Templates are shared by all tests and kept between runs, as users' are.
         let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
@@ -86,7 +87,9 @@ impl Stand {
                 | Error::StorageUnavailable(_)
                 | Error::ProgramMissing { .. }),
             ) => {
-                skipped(&error.to_string());
+                let told: fn(&Error) =
+                    if matches!(at_rest, AtRest::Native | AtRest::Fscrypt) { not_for_all } else { missing };
+                told(&error);
                 None
             }
             started => Some(started.expect("a server")),
@@ -117,18 +120,6 @@ impl Stand {
     pub(crate) fn log(&self) -> PathBuf {
         self.place.path().join("server.log")
     }
-}
-
-/// Says why a test, or a part of one, did not run.
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
-pub(crate) fn skipped(reason: &str) {
-    eprintln!("skipped: {reason}");
-}
-
-/// What CI has.
-pub(crate) fn absent(reason: &str) {
-    assert!(std::env::var_os("CI").is_none(), "in CI nothing is skipped: {reason}");
-    skipped(reason);
 }
 
 pub(crate) fn scale(rows: u32) -> Scale {

@@ -13,7 +13,9 @@ use ciphertoll_model::{
 
 use crate::capture::{Capture, MARKER};
 use crate::common;
-use crate::stand::{Stand, absent};
+use ciphertoll_skip::missing;
+
+use crate::stand::Stand;
 
 const RTT_US: u32 = 2_000;
 
@@ -31,7 +33,7 @@ impl Site {
         let mut link = match LinkProcess::start_by(&common::helper(), LinkKind::Ring) {
             Ok(link) => link,
             Err(error) => {
-                absent(&error.to_string());
+                missing(&error);
                 return None;
             }
         };
@@ -107,7 +109,7 @@ fn tunnels() -> [Tunnel; 6] {
 fn unavailable(error: &Error) -> bool {
     let is_missing = error.exit_code() == ExitCode::NothingRan;
     if is_missing {
-        absent(&error.to_string());
+        missing(&error);
     }
     is_missing
 }

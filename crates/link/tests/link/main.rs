@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_link::{Error, LinkProcess, SERVER};
 use ciphertoll_model::{LinkKind, LinkShape, Namespace};
+use ciphertoll_skip::{missing, not_for_all};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -25,7 +26,6 @@ fn link() -> Option<LinkProcess> {
 }
 
 /// A link, or a printed reason to skip.
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn link_by(kind: LinkKind) -> Option<LinkProcess> {
     match LinkProcess::start_by(&helper(), kind) {
         Ok(link) => {
@@ -33,7 +33,8 @@ fn link_by(kind: LinkKind) -> Option<LinkProcess> {
             Some(link)
         }
         Err(Error::Failed(reason)) => {
-            eprintln!("skipped: {reason}");
+            let told = if kind == LinkKind::Netem { not_for_all } else { missing };
+            told(&reason);
             None
         }
         Err(error) => panic!("{error}"),

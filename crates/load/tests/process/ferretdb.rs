@@ -15,11 +15,12 @@ use ciphertoll_load::work;
 use ciphertoll_model::round_trips::{Peer, of_session};
 use ciphertoll_model::ycsb::{COLLECTION, FIELD_BYTES, FIELDS, key};
 use ciphertoll_model::{
-    Auth, Clients, Endpoint, Engine, Path as ModelPath, Phase, Scale, TlsSpec, TlsVersion, TrialPace,
-    TrialResult, TrialSpec, Work, Workload, YcsbMix,
+    Auth, Clients, Endpoint, Engine, Path as ModelPath, Phase, Scale, ServerLevel, TlsSpec, TlsVersion,
+    TrialPace, TrialResult, TrialSpec, Work, Workload, YcsbMix,
 };
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
+use ciphertoll_skip::missing;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::Login;
 use ciphertoll_wire::session;
@@ -49,7 +50,7 @@ struct FerretDb {
 fn server() -> Option<FerretDb> {
     let server = FerretDb::start();
     if server.is_none() {
-        println!("no ferretdb, or no openssl, on this machine: skipped");
+        missing("no FerretDB, or no openssl");
     }
     server
 }
@@ -57,7 +58,7 @@ fn server() -> Option<FerretDb> {
 impl FerretDb {
     /// `None` where this machine has none, or nothing that makes a certificate for it.
     fn start() -> Option<Self> {
-        let (program, openssl) = (find("ferretdb")?, find("openssl")?);
+        let (program, openssl) = (ferretdb()?, find("openssl")?);
         let directory = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").unwrap();
         let place = directory.path();
         fs::create_dir(place.join("data")).unwrap();
@@ -160,6 +161,10 @@ impl Drop for FerretDb {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn ferretdb() -> Option<PathBuf> {
+    ciphertoll_lab::find(&ServerLevel::of(Engine::FerretDb)).ok().map(|build| build.server_program)
 }
 
 fn socket(directory: &Path) -> PathBuf {

@@ -9,6 +9,7 @@ use ciphertoll_model::{
     Clients, Draw, Engine, LoadMessage, Phase, Script, Statement, StatementProtocol, Step, TrialPace,
     TrialResult, TrialSpec, Work, Workload,
 };
+use ciphertoll_skip::missing;
 use nix::sys::signal::Signal;
 
 use crate::mariadb::{MAX_PACKET_BYTES, MariaDb};
@@ -21,7 +22,7 @@ const STALL: Duration = Duration::from_millis(200);
 fn server() -> Option<MariaDb> {
     let server = MariaDb::start();
     if server.is_none() {
-        println!("no mariadbd on this machine: skipped");
+        missing("no mariadbd");
     }
     server
 }

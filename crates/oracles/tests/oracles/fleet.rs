@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_lab::{Build, Lab, Start, Tables, find};
 use ciphertoll_model::{Engine, QueryLanguage, Scale, ServerKey, ServerLevel, Strength};
+use ciphertoll_skip::no_server;
 use tempfile::TempDir;
 
-use crate::say;
 use crate::site::Site;
 
 /// Servers to look at beside those that are found, such as `mariadb=/opt/mariadb,postgres-18`.
@@ -76,7 +76,7 @@ fn builds() -> Vec<Build> {
     for engine in Engine::ALL {
         match find(&ServerLevel::of(engine)) {
             Ok(build) => add(build),
-            Err(error) => say(&format!("skipped: {error}")),
+            Err(error) => no_server(engine, &error),
         }
         let series = series(engine)
             .iter()

@@ -3,10 +3,11 @@
 use ciphertoll_lab::Error;
 use ciphertoll_model::{Auth, ChannelBinding, Engine, Iterations, Path, ServerKey, TlsVersion};
 use ciphertoll_net::tls;
+use ciphertoll_skip::not_for_all;
 
 use crate::answer::{Refusal, assert_same};
 use crate::site::{Site, TlsVisit, Visit};
-use crate::{oracle, ours, say};
+use crate::{oracle, ours};
 
 const PATHS: [Path; 4] = [
     Path::Plain,
@@ -24,7 +25,7 @@ pub(crate) fn every_auth_over_every_path(site: &mut Site) {
         match site.server.prepare_auth(auth) {
             Ok(()) => {}
             Err(error @ Error::AuthUnavailable { .. }) => {
-                say(&format!("skipped: {error}"));
+                not_for_all(&error);
                 continue;
             }
             Err(error) => panic!("{auth}: {error}"),
@@ -37,7 +38,7 @@ pub(crate) fn every_auth_over_every_path(site: &mut Site) {
                     }
                     visits += 1;
                 }
-                Some(reason) => say(&format!("skipped: {auth} over {path}: {reason}")),
+                Some(reason) => not_for_all(&format!("{auth} over {path}: {reason}")),
             }
         }
     }

@@ -15,6 +15,7 @@ use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Strength};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
+use ciphertoll_skip::missing;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
 use nix::sys::signal::{Signal, kill};
@@ -89,10 +90,10 @@ impl Site {
     /// `None`, with a line that says so, where there is no PostgreSQL or no client of its.
     pub(crate) fn open() -> Option<Self> {
         let build = find(&ServerLevel::of(Engine::Postgres));
-        let build = build.inspect_err(|error| say(&format!("skipped: {error}"))).ok()?;
+        let build = build.inspect_err(missing).ok()?;
         for tool in ["psql", "pgbench"] {
             if Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_err() {
-                say(&format!("skipped: {tool} is not here"));
+                missing(&format!("{tool} is not here"));
                 return None;
             }
         }

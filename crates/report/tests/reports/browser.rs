@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ciphertoll_report::html;
+use ciphertoll_skip::missing;
 use serde_json::Value;
 
 use crate::fixture::{Run, hostile, keys, one_block};
@@ -107,10 +108,7 @@ fn seen(run: &Run) -> Option<Seen> {
 
 fn seen_page(markup: &str) -> Option<Seen> {
     let Some(browser) = browser() else {
-        #[expect(clippy::print_stderr, reason = "a test that is skipped says why")]
-        {
-            eprintln!("skipped: no chromium on the PATH, and {BROWSER} names none");
-        }
+        missing(&format!("no chromium on the PATH, and {BROWSER} names none"));
         return None;
     };
     let directory = tempfile::tempdir().expect("a scratch directory can be made");

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ciphertoll_skip::missing;
 use ciphertoll_tde::Place;
 
 use crate::stand::{Cluster, Server, Stand, Under, succeeds};
@@ -62,11 +63,9 @@ const SESSION: &str = "
     SELECT pg_switch_wal(); CHECKPOINT;";
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn no_call_on_an_encrypted_file_gets_past_the_library() {
     if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
-        eprintln!("skipped: no strace found; install it (Debian and Ubuntu: strace)");
-        return;
+        return missing("no strace found; install it (Debian and Ubuntu: strace)");
     }
     for stand in Stand::all(&[]) {
         traced(&stand);

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_tde::{Kek, KeyFile, Replace, Strength};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
@@ -52,13 +53,13 @@ pub(crate) struct Server<'a> {
 impl Stand {
     /// One for each PostgreSQL of this machine; where there is none, a printed reason to skip. A program that a version
     /// came without is another such reason.
-    #[expect(clippy::print_stderr, reason = "what runs says on which version, and a skipped test says why")]
+    #[expect(clippy::print_stderr, reason = "what runs says on which version")]
     pub(crate) fn all(needed: &[&str]) -> Vec<Self> {
         let versions = versions::found();
         if versions.is_empty() {
-            eprintln!(
-                "skipped: no PostgreSQL found; install one (Debian and Ubuntu: postgresql), or name programs' directories: \
-                 CIPHERTOLL_TDE_POSTGRES_BIN=DIR:DIR"
+            missing(
+                "no PostgreSQL found; install one (Debian and Ubuntu: postgresql), or name programs' directories: \
+                 CIPHERTOLL_TDE_POSTGRES_BIN=DIR:DIR",
             );
         }
         let mut stands = Vec::new();
@@ -68,7 +69,7 @@ impl Stand {
                     && versions::newest_with(program).is_none_or(|other| other.major < version.major)
             };
             if let Some(program) = needed.iter().find(|program| lacks(program)) {
-                eprintln!("skipped on {}: it came without {program}, and no newer one is here", version.name);
+                not_for_all(&format!("{} came without {program}, and no newer one is here", version.name));
             } else {
                 eprintln!("on {} in {}", version.name, version.bin.display());
                 stands.push(Self::new(version));
@@ -324,7 +325,8 @@ impl Drop for Server<'_> {
 
 /// Whether a process works in a data directory, as all of a server's do.
 fn anybody_in(data: &Path) -> bool {
-    let works_there = |process: fs::DirEntry| fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == data);
+    let works_there =
+        |process: fs::DirEntry| fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == data);
     fs::read_dir("/proc").expect("processes").filter_map(Result::ok).any(works_there)
 }
 

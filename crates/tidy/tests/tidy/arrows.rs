@@ -9,7 +9,7 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// A room and the rooms it may use. A new crate needs a row here, and in the design.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("model", &[]),
     ("presets", &["model"]),
     ("record", &["model"]),
@@ -28,6 +28,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("tde-preload", &["tde"]),
     ("bench", &["model", "record", "stats", "link", "lab", "load", "experiment"]),
     ("oracles", &["model", "wire", "net", "lab", "load"]),
+    ("skip", &["model"]),
     ("tidy", &[]),
 ];
 

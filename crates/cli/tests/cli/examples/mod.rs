@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use ciphertoll_model::ServerLevel;
+use ciphertoll_skip::not_for_all;
 use serde_json::Value;
 
-use crate::support::{Answer, alone, in_ci, is, real_server, text};
+use crate::support::{Answer, alone, is, real_server, text};
 use found::{Example, every_example};
 
 /// An example that is not simply run and held to end with 0.
@@ -260,16 +261,15 @@ impl Reader {
         match exception.map(|exception| (&exception.how, exception.why)) {
             Some((How::Ends(codes), _)) => ends = codes,
             Some((How::Planned, why)) => {
-                skipped(example, why);
+                not_for_all(&reason(example, why));
                 planned = true;
             }
             Some((How::Needs(here), why)) if !here() => {
-                assert!(!in_ci(), "in CI nothing is skipped: {}: {why}", example.command);
-                skipped(example, why);
+                ciphertoll_skip::missing(&reason(example, why));
                 planned = true;
             }
             Some((How::MayNeed(here), why)) if !here() => {
-                skipped(example, why);
+                not_for_all(&reason(example, why));
                 planned = true;
             }
             Some((How::Needs(_) | How::MayNeed(_), _)) | None => {}
@@ -279,8 +279,7 @@ impl Reader {
         }
         let missing = if planned { None } else { missing(&example.command) };
         if let Some(missing) = missing {
-            assert!(!in_ci(), "in CI nothing is skipped: {}: {missing}", example.command);
-            return skipped(example, &format!("{missing} is not here"));
+            return ciphertoll_skip::missing(&reason(example, &format!("{missing} is not here")));
         }
         let command = shortened(&example.command, planned);
         let answer = self.types(&command);
@@ -347,9 +346,9 @@ impl Drop for Reader {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped example says why")]
-fn skipped(example: &Example, why: &str) {
-    eprintln!("SKIPPED: {} ({}): {why}", example.command, example.place);
+/// Why an example is not run, or not as it is written.
+fn reason(example: &Example, why: &str) -> String {
+    format!("{} ({}): {why}", example.command, example.place)
 }
 
 fn words(command: &str) -> Vec<&str> {

@@ -6,8 +6,10 @@ use std::process::Command;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use ciphertoll_lab::find;
 use ciphertoll_model::{Engine, ServerLevel};
 use ciphertoll_record::ProcessIdentity;
+use ciphertoll_skip::{missing, no_server};
 
 /// Longer than anything takes that is not stuck, template and all.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
@@ -44,20 +46,11 @@ pub(crate) fn real_server() -> bool {
 }
 
 /// The same of an engine.
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
 pub(crate) fn real_server_of(engine: Engine) -> bool {
-    match ciphertoll_lab::find(&ServerLevel::of(engine)) {
-        Ok(_) => true,
-        Err(missing) => {
-            assert!(!in_ci(), "in CI nothing is skipped: {missing}");
-            eprintln!("SKIPPED: {missing}");
-            false
-        }
-    }
+    find(&ServerLevel::of(engine)).inspect_err(|error| no_server(engine, error)).is_ok()
 }
 
 /// Whether a long link can be made here. In CI one must be; elsewhere a test says why it is skipped.
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
 pub(crate) fn real_link() -> bool {
     let made =
         super::ciphertoll(&["lab", "--server", "mariadb", "--link", "0ms", "-q", "--", "true"]).output();
@@ -65,15 +58,8 @@ pub(crate) fn real_link() -> bool {
     if made.status.success() {
         return true;
     }
-    let reason = String::from_utf8_lossy(&made.stderr).into_owned();
-    assert!(!in_ci(), "in CI nothing is skipped: {reason}");
-    eprintln!("SKIPPED: {reason}");
+    missing(&String::from_utf8_lossy(&made.stderr));
     false
-}
-
-/// Whether this is CI, where a skipped test is a failed one.
-pub(crate) fn in_ci() -> bool {
-    std::env::var("CI").is_ok_and(|ci| ci == "true")
 }
 
 /// Whether we may mount.

@@ -8,8 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 pub(crate) use host::{
-    MOMENT, alone, assert_gone, beside_others, in_ci, is_root, real_link, real_server, real_server_of,
-    script, until,
+    MOMENT, alone, assert_gone, beside_others, is_root, real_link, real_server, real_server_of, script, until,
 };
 pub(crate) use session::{Finished, Session};
 pub(crate) use tmpfs::Tmpfs;

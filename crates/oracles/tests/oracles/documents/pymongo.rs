@@ -10,6 +10,7 @@ use bson::{Bson, Document};
 use ciphertoll_load::driver::{Task, find};
 use ciphertoll_model::{Auth, Workload};
 use ciphertoll_net::Address;
+use ciphertoll_skip::missing;
 use openssl::base64::{decode_block, encode_block};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
@@ -17,7 +18,6 @@ use tempfile::NamedTempFile;
 use super::convert;
 use super::oracle::{Failure, Find, Outcome};
 use crate::answer::{Answer, Refusal};
-use crate::say;
 use crate::site::Visit;
 
 const DRIVER: &str = "pymongo";
@@ -52,8 +52,7 @@ impl Environment {
                 Some(Self { python })
             }
             Err(error) => {
-                assert!(std::env::var_os("CI").is_none(), "in CI nothing is skipped: {error}");
-                say(&format!("skipped: {error}"));
+                missing(&error);
                 None
             }
         }

@@ -10,6 +10,7 @@ use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Setting, Settings, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
+use ciphertoll_skip::{missing, no_server};
 use ciphertoll_wire::mysql::{self, Capabilities};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql::Plugin};
@@ -18,7 +19,6 @@ use tempfile::TempDir;
 use super::process::Process;
 use super::raw::{Raw, USUAL, UTF8MB4};
 use crate::operations::write_secret;
-use crate::say;
 use crate::site::{Mode, helper, usual_threads};
 
 /// Packets of many megabytes, and a limit that only interactive sessions have.
@@ -56,7 +56,7 @@ pub(crate) struct Proxy {
 impl Site {
     /// `None`, with a line that says so, where there is no such server.
     pub(crate) fn open(level: &ServerLevel) -> Option<Self> {
-        let build = find(level).inspect_err(|error| say(&format!("skipped: {error}"))).ok()?;
+        let build = find(level).inspect_err(|error| no_server(level.engine, error)).ok()?;
         let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
         set_permissions(place.path(), Permissions::from_mode(0o711)).expect("ours to change");
         let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
@@ -275,7 +275,7 @@ impl Proxy {
     pub(crate) fn cli(&self, arguments: &[&str]) -> Option<Command> {
         let found = Command::new("mariadb").arg("--version").stdout(Stdio::null()).status().is_ok();
         if !found {
-            say("mariadb is not here: a half of the case is skipped");
+            missing("mariadb is not here: a half of the case");
             return None;
         }
         let mut command = Command::new("mariadb");

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use ciphertoll_skip::missing;
+
 use super::Case;
 use super::site::{Proxy, Site, one};
 
@@ -14,7 +16,7 @@ pub(crate) const CASES: [Case; 2] = [
 fn is_here(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
-        crate::say(&format!("{program} is not here: nothing is tested"));
+        missing(&format!("{program} is not here"));
     }
     found
 }
