@@ -46,6 +46,7 @@ mod tables;
 pub mod template;
 mod tls_support;
 pub mod tunnel;
+mod unused;
 pub mod user;
 
 pub use accounting::{CpuClock, CpuMeter, MemoryPeak, Sample, SampleDifference};

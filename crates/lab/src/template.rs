@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ciphertoll_model::{AtRest, Engine, ServerLevel, Strength, TdeCipher};
 use ciphertoll_net::blocking::Client;
@@ -24,7 +24,7 @@ use crate::control::{self, Control};
 use crate::documents;
 use crate::error::{Context, Error};
 use crate::exec::Provisions;
-use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
+use crate::files::{self, PRIVATE_DIRECTORY};
 use crate::find::Build;
 use crate::hex::hex;
 use crate::loading::{Watcher, load_mysql_family, load_postgres};
@@ -34,6 +34,7 @@ use crate::process::{ServerProcess, Surroundings};
 use crate::rows;
 use crate::spawn::{Child, Launch};
 use crate::tables::Tables;
+use crate::unused::{KEYS, LOCK, lock_file, mark_used, remove_unused};
 use crate::user::RunAs;
 
 /// Bumped when a template made by an older version would not do any more.
@@ -90,13 +91,17 @@ pub(crate) fn prepare(
     let means = means(surroundings.helper, build, at_rest)?;
     make_cache(cache)?;
     let path = place(cache, build, content)?;
-    let keys = means.as_ref().map(|_| beside(&path, ".keys"));
+    let keys = means.as_ref().map(|_| beside(&path, KEYS));
     let template = Template { path, tables, at_rest, keys };
+    mark_used(&template.path)?;
     if template.path.is_dir() {
         return Ok(template);
     }
-    let _lock = lock(&beside(&template.path, ".lock"), watcher.progress)?;
+    let _lock = lock(&beside(&template.path, LOCK), watcher.progress)?;
     if !template.path.is_dir() {
+        if remove_unused(cache, SystemTime::now()) > 0 {
+            (watcher.progress)("removed data that were not used for 30 days");
+        }
         let made = construct(surroundings, build, &tables, means.as_ref(), watcher)?;
         // The data come last: where they are, the template is whole.
         if let Some((from, to)) = made.keys.as_ref().zip(template.keys.as_ref()) {
@@ -167,16 +172,7 @@ fn key(build: &Build, content: Content) -> Result<String, Error> {
 
 /// One build at a time; a second run waits and then finds the template made.
 pub(crate) fn lock(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Flock<File>, Error> {
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        // Whoever can open it could hold it for ever.
-        .mode(PRIVATE_FILE)
-        .open(path)
-        .context("open", path)?;
-    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+    let file = match Flock::lock(lock_file(path)?, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => return Ok(lock),
         Err((file, _)) => file,
     };
