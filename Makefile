@@ -39,8 +39,9 @@ test: ## format, lints, all tests and a short fuzz run; each stage prints its se
 	@$(STAGE) test $(CARGO) test --workspace --locked
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 4
 
-test-full: test ## make test, the tests marked as long, those on Oracle's MySQL (fetches 554 MB), PostgreSQL's own suite under page encryption, a longer fuzz run, make deny
+test-full: test ## make test, the documentation, the tests marked as long, those on Oracle's MySQL (fetches 554 MB), PostgreSQL's own suite under page encryption, a longer fuzz run, make deny
 	@$(STAGE) setup-full scripts/setup full
+	@RUSTDOCFLAGS="-D warnings" $(STAGE) doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
 	@$(STAGE) test-tde scripts/test-tde $(TARGET) $(CARGO)
 	@$(STAGE) test-long $(CARGO) test --workspace --locked -- --ignored

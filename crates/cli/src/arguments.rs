@@ -1,5 +1,7 @@
 //! The command line as clap sees it. Nothing beyond [`crate::request`] reads these types.
 
+#![expect(rustdoc::broken_intra_doc_links, reason = "the comments are what --help says, brackets and all")]
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 

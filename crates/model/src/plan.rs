@@ -95,7 +95,7 @@ pub struct Plan {
     /// What these settings are called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
-    /// The statement of [`Workload::Query`].
+    /// The statement of [`Workload::Query`](crate::Workload::Query).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
     /// Most operations a second that clients of a server at a URL begin; see [`Plan::rate_limit_per_s`].

@@ -1,7 +1,7 @@
 //! Estimates, intervals and verdicts. Pure: a plan and the events of a run in, an [`Analysis`] out.
 //!
 //! The way through: [`assemble`] turns events into paired blocks, `contrast` turns the pairs of a
-//! stratum into tolls ([`interval`], [`holm`], [`verdict`]), [`analyse`] puts them in their places.
+//! stratum into tolls ([`interval`], [`mod@holm`], [`verdict`]), [`analyse`] puts them in their places.
 //! [`simulate`] draws runs with a known truth and sends them through the same contrast.
 
 mod analysis;

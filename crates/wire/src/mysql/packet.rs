@@ -133,7 +133,7 @@ pub(super) fn write(
     write_within(MAX_MESSAGE_BYTES, out, sequence, payload).map(drop)
 }
 
-/// As [`write`]; returns the number that the next packet has.
+/// As [`write()`]; returns the number that the next packet has.
 pub(super) fn write_numbered(
     out: &mut Vec<u8>,
     sequence: u8,
