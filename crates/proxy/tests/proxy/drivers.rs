@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use ciphertoll_lab::Server;
+use ciphertoll_skip::missing;
 
 use crate::Case;
 use crate::site::Site;
@@ -52,7 +53,7 @@ pub(crate) fn compiles_with(driver: &str) -> bool {
 
 fn python(site: &mut Site, driver: &str) {
     if !imports(driver) {
-        return missing(&format!("{driver} is not here (the package python3-{driver})"), Required::Always);
+        return missing(&format!("{driver} is not here (the package python3-{driver})"));
     }
     same(site, || {
         let mut command = Command::new(PYTHON);
@@ -64,7 +65,7 @@ fn python(site: &mut Site, driver: &str) {
 fn jdbc(site: &mut Site) {
     if !compiles_with(JDBC) {
         let what = "JDBC is not here (the packages default-jdk-headless and libpostgresql-jdbc-java)";
-        return missing(what, Required::Always);
+        return missing(what);
     }
     same(site, || {
         let mut command = Command::new("java");
@@ -76,7 +77,7 @@ fn jdbc(site: &mut Site) {
 fn node(site: &mut Site) {
     let modules = fetched().join("node_modules");
     if !modules.join("pg").is_dir() {
-        return missing("node-postgres is not here (scripts/fetch-drivers, npm)", Required::WhereFetched);
+        return missing("node-postgres is not here (scripts/fetch-drivers, npm)");
     }
     same(site, || {
         let mut command = Command::new("node");
@@ -88,25 +89,9 @@ fn node(site: &mut Site) {
 fn pgx(site: &mut Site) {
     let program = fetched().join("pgx");
     if !program.is_file() {
-        return missing("pgx is not here (scripts/fetch-drivers, go)", Required::WhereFetched);
+        return missing("pgx is not here (scripts/fetch-drivers, go)");
     }
     same(site, || Command::new(&program));
-}
-
-/// Whether CI has it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Required {
-    /// Our set-up installs it.
-    Always,
-    /// Only where its language is.
-    WhereFetched,
-}
-
-pub(crate) fn missing(what: &str, required: Required) {
-    match required {
-        Required::Always => ciphertoll_skip::missing(what),
-        Required::WhereFetched => ciphertoll_skip::not_for_all(what),
-    }
 }
 
 /// Runs the program without a proxy and with one; it must print the same, and something.
@@ -162,7 +147,7 @@ pub(crate) fn example(name: &str) -> Option<PathBuf> {
     let program = profile.join("examples").join(name);
     if !program.is_file() {
         let what = format!("{name} is not here (cargo build -p ciphertoll-oracles --examples)");
-        missing(&what, Required::Always);
+        missing(&what);
         return None;
     }
     Some(program)

@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use ciphertoll_skip::missing;
+
 use super::Case;
 use super::fake::Fake;
 use super::site::Site;
-use crate::drivers::{PYTHON, Required, compiles_with, example, fetched, imports, missing, said_by, sources};
+use crate::drivers::{PYTHON, compiles_with, example, fetched, imports, said_by, sources};
 use crate::fronts::Papers;
 
 pub(crate) const CASES: [Case; 7] = [
@@ -41,7 +43,7 @@ fn python_program(module: &str) -> Command {
 
 fn python(site: &mut Site, (module, package): (&str, &str)) {
     if !imports(module) {
-        return missing(&format!("{module} is not here (the package {package})"), Required::Always);
+        return missing(&format!("{module} is not here (the package {package})"));
     }
     same(site, Places::Both, || python_program(module));
 }
@@ -54,7 +56,7 @@ fn mysql_async(site: &mut Site) {
 fn jdbc(site: &mut Site) {
     if !compiles_with(JDBC) {
         let what = "Connector/J is not here (the packages default-jdk-headless and libmariadb-java)";
-        return missing(what, Required::Always);
+        return missing(what);
     }
     same(site, Places::Tcp, || {
         let mut command = Command::new("java");
@@ -72,7 +74,7 @@ fn go(site: &mut Site) {
 fn go_program() -> Option<PathBuf> {
     let program = fetched().join("go-mysql");
     if !program.is_file() {
-        missing("go-sql-driver is not here (scripts/fetch-drivers, go)", Required::WhereFetched);
+        missing("go-sql-driver is not here (scripts/fetch-drivers, go)");
         return None;
     }
     Some(program)
@@ -81,7 +83,7 @@ fn go_program() -> Option<PathBuf> {
 fn node(site: &mut Site) {
     let modules = fetched().join("node_modules");
     if !modules.join("mysql2").is_dir() {
-        return missing("mysql2 is not here (scripts/fetch-drivers, npm)", Required::WhereFetched);
+        return missing("mysql2 is not here (scripts/fetch-drivers, npm)");
     }
     same(site, Places::Both, || {
         let mut command = Command::new("node");
@@ -151,7 +153,7 @@ fn files(site: &mut Site) {
         if imports(module) {
             same_files(site, || python_program(module));
         } else {
-            missing(&format!("{module} is not here (the package {package})"), Required::Always);
+            missing(&format!("{module} is not here (the package {package})"));
         }
     }
     if let Some(program) = go_program() {

@@ -23,7 +23,7 @@ use openssl::sha::{sha1, sha256};
 use super::Case;
 use super::raw::{Raw, USUAL, UTF8MB4};
 use super::site::{Proxy, SECOND, SECONDS_PASSWORD, Site, client_at, code, one};
-use crate::drivers::{PYTHON, Required, imports, missing};
+use crate::drivers::{PYTHON, imports};
 use crate::fronts::Papers;
 use crate::operations::{await_that, get, place_of_admin, samples, settings, write_secret};
 use crate::site::LONG;
@@ -297,7 +297,7 @@ fn reloaded(site: &mut Site) {
 /// A driver that is asked for nothing agrees on what is opened ahead.
 fn unasked_for(proxy: &Proxy) {
     if !imports("pymysql") {
-        return missing("pymysql is not here (the package python3-pymysql)", Required::Always);
+        return ciphertoll_skip::missing("pymysql is not here (the package python3-pymysql)");
     }
     let program = "import pymysql, sys\n\
                    client = pymysql.connect(unix_socket=sys.argv[1], user=sys.argv[2], database=sys.argv[3])\n\
