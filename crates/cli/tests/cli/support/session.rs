@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use ciphertoll_record::{ProcessIdentity, scratch_root};
 use nix::sys::signal::{Signal, kill};
@@ -30,7 +29,6 @@ pub(crate) struct Session {
     scratch: Option<PathBuf>,
     /// The ledger as it was last read: it goes with the run's end, which may come before the test looks.
     noted: Vec<Noted>,
-    deadline: Instant,
 }
 
 /// A run that is over.
@@ -69,7 +67,6 @@ impl Session {
         let identity = ProcessIdentity::of(child.id().cast_signed()).expect("a child not yet reaped");
         let stdout = read_all(child.stdout.take().expect("stdout is piped"));
         let lines = read_lines(child.stderr.take().expect("stderr is piped"));
-        let deadline = Instant::now() + PATIENCE;
         Self {
             child,
             identity,
@@ -79,7 +76,6 @@ impl Session {
             events: vec![],
             scratch: None,
             noted: Vec::new(),
-            deadline,
         }
     }
 
@@ -97,7 +93,7 @@ impl Session {
                 return event;
             }
         }
-        panic!("the run ended before {what}: {}", self.stderr.join("\n"));
+        panic!("the run ended before {what}: {}", self.story());
     }
 
     /// Goes on until a trial of `block` has begun and its load process runs.
@@ -205,13 +201,23 @@ impl Session {
         event
     }
 
+    /// What it said so far, short enough to be read where a test has failed: of a trial that has ended, only that.
+    fn story(&self) -> String {
+        let events = self.events.iter().map(|event| match event["event"].as_str() {
+            Some("trial_finished") => format!("trial_finished {} {}", event["block"], event["cell"]),
+            _ => event.to_string(),
+        });
+        let rest = self.stderr.iter().filter(|line| !line.starts_with('{')).cloned();
+        events.chain(rest).collect::<Vec<String>>().join("\n")
+    }
+
     #[track_caller]
     fn next_line(&self) -> Option<String> {
-        match self.lines.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
+        match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
-                panic!("nothing more within {PATIENCE:?} after: {}", self.stderr.join("\n"))
+                panic!("nothing more within {PATIENCE:?} after: {}", self.story())
             }
         }
     }

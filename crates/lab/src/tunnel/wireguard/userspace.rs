@@ -2,11 +2,14 @@
 //! userspace interface, `wireguard.com/xplatform`).
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 
 use super::super::end::{on_a_free_port, wait_until};
 use super::super::{Cpu, End, Side, Traffic, TunnelStart, Up, VPN, Wiring};
@@ -29,7 +32,7 @@ pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>) -> Result<
     let mut client_end = wiring.spawn(start, end(Side::Client, "wireguard-client", &program))?;
     let mut server_end = wiring.spawn(start, end(Side::Server, "wireguard-server", &program))?;
     for end in [&mut client_end, &mut server_end] {
-        wait_until(end, "it did not listen for orders", |end| Ok(control_socket(end).exists()))?;
+        wait_until(end, "it did not listen for orders", |end| Ok(reach(end)?.is_some()))?;
     }
     let [client_key, server_key] = &keys;
     let far = on_a_free_port("wireguard-go", IpAddr::from(start.far()), |far| {
@@ -96,10 +99,31 @@ fn set(own: &Key, port: Option<u16>, peer: &Peer<'_>) -> Result<String, Error> {
     Ok(text)
 }
 
+/// A connection for orders; none while nobody takes them.
+fn reach(end: &Child) -> Result<Option<UnixStream>, Error> {
+    let path = control_socket(end);
+    connect_to(&path, end.pid()).context("connect to", &path)
+}
+
+/// Connects where this process listens. A socket is in the file system before somebody listens on it; who is becoming
+/// another user lets nobody look; and until the process has a `/run` of its own, what is there is the machine's, where
+/// somebody else's `WireGuard` may be.
+fn connect_to(path: &Path, listener: i32) -> io::Result<Option<UnixStream>> {
+    const NOT_YET: [ErrorKind; 3] =
+        [ErrorKind::NotFound, ErrorKind::ConnectionRefused, ErrorKind::PermissionDenied];
+    let stream = match UnixStream::connect(path) {
+        Err(error) if NOT_YET.contains(&error.kind()) => return Ok(None),
+        connected => connected?,
+    };
+    let peer = getsockopt(&stream, PeerCredentials)?;
+    Ok((peer.pid() == listener).then_some(stream))
+}
+
 /// Sends an order and returns what it is answered: lines up to an empty one, with `errno` last.
 fn tell(end: &Child, order: &str) -> Result<String, Error> {
-    let path = control_socket(end);
-    let answer = ask(&path, order).context("speak with wireguard-go by", &path)?;
+    let stream =
+        reach(end)?.ok_or_else(|| unavailable("wireguard-go takes no orders any more".to_owned()))?;
+    let answer = ask(stream, order).context("speak with wireguard-go by", &control_socket(end))?;
     if answer.lines().any(|line| line == "errno=0") {
         return Ok(answer);
     }
@@ -107,8 +131,7 @@ fn tell(end: &Child, order: &str) -> Result<String, Error> {
     Err(unavailable(format!("wireguard-go refuses its settings ({reason})")))
 }
 
-fn ask(path: &Path, order: &str) -> std::io::Result<String> {
-    let mut stream = UnixStream::connect(path)?;
+fn ask(mut stream: UnixStream, order: &str) -> io::Result<String> {
     stream.write_all(order.as_bytes())?;
     let mut answer = String::new();
     for line in BufReader::new(stream).lines().take(MOST_LINES) {
@@ -130,7 +153,26 @@ fn has_shaken_hands(answer: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+
     use super::*;
+
+    #[test]
+    fn orders_are_for_the_process_that_was_started_once_it_listens() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("wg0.sock");
+        let ourselves = std::process::id().cast_signed();
+        let reached = |listener| connect_to(&path, listener).unwrap().is_some();
+        assert!(!reached(ourselves), "there is nothing yet");
+        let own = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(own.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        assert!(!reached(ourselves), "nobody listens yet");
+        listen(&own, Backlog::new(4).unwrap()).unwrap();
+        assert!(reached(ourselves));
+        assert!(!reached(nix::unistd::getppid().as_raw()), "somebody else's");
+    }
 
     #[test]
     fn a_handshake_is_seen_by_its_time() {
