@@ -3,15 +3,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+
+use ciphertoll_record::{Effect, Scratch, remove_control_group};
 
 use crate::error::{Context, Error};
 
 const NS_PER_US: u64 = 1_000;
-/// A group can be removed when its last process is reaped.
-const REMOVE_LIMIT: Duration = Duration::from_secs(2);
-const RETRY_AFTER: Duration = Duration::from_millis(3);
 
 /// A group below our own. Its processes are killed, and it is removed, when dropped.
 #[derive(Debug)]
@@ -20,11 +17,27 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// A new group with the process `pid` in it; none where we may not make one.
-    pub(crate) fn around(pid: i32) -> Option<Self> {
+    /// A new group with the process `pid` in it, in the ledger before it is made; none where we may not make one.
+    pub(crate) fn around(pid: i32, scratch: &Scratch) -> Result<Option<Self>, Error> {
+        // The scratch directory's name is nobody else's.
+        let run = scratch.path().file_name().unwrap_or_default().display();
+        let Some(path) = Self::place(&format!("{run}-{pid}")) else { return Ok(None) };
+        scratch.ledger().note(&Effect::ControlGroup { path: path.clone() })?;
+        Ok(Self::make(path, pid))
+    }
+
+    /// The same for who has no ledger, as it is to be gone at once.
+    pub(crate) fn for_a_moment(pid: i32) -> Option<Self> {
+        Self::make(Self::place(&format!("{}-{pid}", std::process::id()))?, pid)
+    }
+
+    fn place(name: &str) -> Option<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let path = own_directory(&mounts, &own)?.join(format!("ciphertoll-{}-{pid}", std::process::id()));
+        Some(own_directory(&mounts, &own)?.join(format!("ciphertoll-{name}")))
+    }
+
+    fn make(path: PathBuf, pid: i32) -> Option<Self> {
         fs::create_dir(&path).ok()?;
         let cgroup = Self { path };
         fs::write(cgroup.path.join("cgroup.procs"), pid.to_string()).ok()?;
@@ -38,12 +51,8 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Since Linux 5.14; before, the server's processes end by themselves when their first one has.
-        let _ = fs::write(self.path.join("cgroup.kill"), "1");
-        let deadline = Instant::now() + REMOVE_LIMIT;
-        while fs::remove_dir(&self.path).is_err() && self.path.exists() && Instant::now() < deadline {
-            thread::sleep(RETRY_AFTER);
-        }
+        // The next run's sweep finds what could not be removed.
+        let _ = remove_control_group(&self.path);
     }
 }
 

@@ -8,7 +8,7 @@ use ciphertoll_model::cache::default_buffers;
 use ciphertoll_model::{Clients, Engine, Strength};
 
 use crate::at_rest::{self, Native, Preload};
-use crate::exec::Provisions;
+use crate::exec::{Provisions, SharedMemory};
 use crate::find::Build;
 use crate::lab::Lab;
 use crate::postgres::{certificate_request_file, identity_map};
@@ -150,7 +150,8 @@ impl Config<'_> {
     pub(crate) fn provisions(&self) -> Provisions {
         match self.build.engine {
             Engine::FerretDb => ferretdb::provisions(self),
-            Engine::MariaDb | Engine::MySql | Engine::Postgres | Engine::MongoDb => Provisions::default(),
+            Engine::Postgres => Provisions { shared_memory: SharedMemory::Own, ..Provisions::default() },
+            Engine::MariaDb | Engine::MySql | Engine::MongoDb => Provisions::default(),
         }
     }
 

@@ -68,6 +68,8 @@ pub struct Provisions {
     pub rights: Rights,
     /// A `/run` of its own, empty but for these directories; the machine's, where absent.
     pub run: Option<Vec<String>>,
+    /// In whose shared memory it makes its segments.
+    pub shared_memory: SharedMemory,
     /// Variables whose values are what these files hold: secrets, which are not among arguments. Read before root is
     /// given up.
     pub secrets: BTreeMap<String, PathBuf>,
@@ -84,6 +86,18 @@ pub enum Stdin {
     Held,
     /// The one connection that is made to this address, which it writes to, too.
     Connection(SocketAddr),
+}
+
+/// In whose shared memory, System V's and POSIX's, a process makes its segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SharedMemory {
+    /// The machine's: of a process that was killed they stay.
+    #[default]
+    Machines,
+    /// Its own, and its children's: they go with the last of them, however it ends. The machine's all the same where we
+    /// may not have any other.
+    Own,
 }
 
 /// What a process may do although it is not root.
@@ -120,6 +134,12 @@ pub fn run_exec_helper(argument: &str) -> Error {
         && let Err(error) = have_own_run(directories)
     {
         return failed("have a /run of its own", error);
+    }
+    if request.provisions.shared_memory == SharedMemory::Own
+        && let Err(error) = have_own_shared_memory()
+        && error.kind() != io::ErrorKind::PermissionDenied
+    {
+        return failed("have shared memory of its own", error);
     }
     if let Some(processors) = &request.processors
         && let Err(errno) = keep_to(processors)
@@ -183,12 +203,24 @@ fn become_user(user: ServerUser) -> nix::Result<()> {
 /// with them.
 fn have_own_run(directories: &[String]) -> io::Result<()> {
     const RUN: &str = "/run";
-    const NONE: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNS)?;
+    have_own_mount(RUN, "mode=0755")?;
+    directories.iter().try_for_each(|name| fs::create_dir(Path::new(RUN).join(name)))
+}
+
+/// Segments of System V's kind are in a namespace, those of POSIX's are files.
+fn have_own_shared_memory() -> io::Result<()> {
+    const POSIX: &str = "/dev/shm";
+    unshare(CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWNS)?;
+    if Path::new(POSIX).is_dir() { have_own_mount(POSIX, "mode=1777") } else { Ok(()) }
+}
+
+/// An empty file system in memory that nobody sees who is not in our mounts.
+fn have_own_mount(directory: &str, mode: &str) -> io::Result<()> {
+    const NONE: Option<&str> = None;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("tmpfs"), RUN, Some("tmpfs"), flags, Some("mode=0755"))?;
-    directories.iter().try_for_each(|name| fs::create_dir(Path::new(RUN).join(name)))
+    Ok(mount(Some("tmpfs"), directory, Some("tmpfs"), flags, Some(mode))?)
 }
 
 /// What it may do now, whom it turns into may do, too.

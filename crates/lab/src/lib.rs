@@ -55,7 +55,7 @@ pub use certificates::{Authority, Certificate};
 pub use credentials::{Credentials, ServerCertificate};
 pub use documents::Loaded;
 pub use error::Error;
-pub use exec::{EXEC_COMMAND, ExecRequest, Provisions, Rights, Stdin, run_exec_helper};
+pub use exec::{EXEC_COMMAND, ExecRequest, Provisions, Rights, SharedMemory, Stdin, run_exec_helper};
 pub use fetch::{FETCHABLE, Fetchable};
 pub use find::{Build, Origin, find, installed};
 pub use lab::Lab;

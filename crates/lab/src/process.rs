@@ -78,7 +78,7 @@ impl ServerProcess {
         let cgroup = match engine {
             Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb => None,
             // Before it forks: children stay where they were born.
-            Engine::Postgres => Cgroup::around(child.pid()),
+            Engine::Postgres => Cgroup::around(child.pid(), surroundings.scratch)?,
         };
         let mut process = Self { child, engine, cgroup };
         control.wait_until_ready(&mut process.child, START_LIMIT)?;

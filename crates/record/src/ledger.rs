@@ -41,6 +41,11 @@ pub enum Effect {
         /// Where.
         path: PathBuf,
     },
+    /// A control group is about to be made; it goes with all its processes.
+    ControlGroup {
+        /// Its directory.
+        path: PathBuf,
+    },
     /// A directory is about to be made; it goes with all its contents.
     Directory {
         /// Where.

@@ -1,6 +1,7 @@
 //! What outlives a process: the run directory with its events, and the ledger of effects by which a
 //! later run cleans up after one that was killed.
 
+mod control_group;
 mod disk;
 pub mod error;
 pub mod ledger;
@@ -10,6 +11,7 @@ pub mod read;
 pub mod run_dir;
 pub mod scratch;
 
+pub use control_group::remove_control_group;
 pub use error::Error;
 pub use ledger::{Effect, Ledger};
 pub use mount::{is_mounted, unmount};

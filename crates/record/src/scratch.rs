@@ -14,6 +14,7 @@ use std::time::Duration;
 use nix::fcntl::Flock;
 use nix::unistd::geteuid;
 
+use crate::control_group::remove_control_group;
 use crate::disk;
 use crate::error::{Context, Error};
 use crate::ledger::{Boot, Contents, Effect, Ledger};
@@ -167,7 +168,9 @@ fn clear(path: &Path, report: &mut SweepReport) -> Result<(), Error> {
             Effect::Process { identity, .. } if contents.boot == Boot::This => {
                 report.processes_killed += usize::from(end(*identity)? != Ended::AlreadyGone);
             }
-            Effect::Process { .. } | Effect::ProcessIntended { .. } => {}
+            Effect::ControlGroup { path } if contents.boot == Boot::This => remove_control_group(path)?,
+            // They are gone with the boot that they were of.
+            Effect::Process { .. } | Effect::ControlGroup { .. } | Effect::ProcessIntended { .. } => {}
             // Its process is among those that were ended before: it was started later.
             Effect::Mount { path } => mount::unmount(path)?,
             Effect::Directory { path } => remove(path)?,

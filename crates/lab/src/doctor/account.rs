@@ -28,7 +28,7 @@ pub(super) fn cpu_accounting() -> Finding {
 /// Makes a group around a process that does nothing, reads its time, and removes it.
 fn group() -> Result<(), &'static str> {
     let idle = Idle::start().ok_or("no process to put into it")?;
-    let cgroup = Cgroup::around(idle.0.id().cast_signed()).ok_or("none can be made")?;
+    let cgroup = Cgroup::for_a_moment(idle.0.id().cast_signed()).ok_or("none can be made")?;
     read_cpu_ns(cgroup.path()).map(drop).map_err(|_| "its time cannot be read")
 }
 

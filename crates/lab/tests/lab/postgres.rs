@@ -10,9 +10,11 @@ use ciphertoll_model::{
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
-use ciphertoll_skip::missing;
+use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_wire::postgres::{self, Encryption};
 use ciphertoll_wire::{Secret, session::Login};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::common;
 
@@ -240,6 +242,31 @@ fn rows_that_were_read_before_are_cached() {
     client.execute("SELECT sum(length(pad)) FROM sbtest1").unwrap();
     client.close().unwrap();
     assert_eq!(server.buffer_misses().unwrap().unwrap(), misses);
+}
+
+#[test]
+fn of_a_killed_servers_shared_memory_nothing_stays() {
+    let Some(fixture) = Fixture::new() else { return };
+    let server = fixture.start(None);
+    let pid = server.pid();
+    let ipc_of = |process: &str| fs::read_link(format!("/proc/{process}/ns/ipc")).unwrap();
+    if ipc_of(&pid.to_string()) == ipc_of("self") {
+        not_for_all("shared memory of one's own is for root");
+        return;
+    }
+    let files = |directory: &str| -> Vec<_> {
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    let own = files(&format!("/proc/{pid}/root/dev/shm"));
+    assert!(!own.is_empty(), "it has some");
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    drop(server);
+    let left = files("/dev/shm");
+    assert!(!left.iter().any(|name| own.contains(name)), "{own:?} of {left:?}");
+    // The fifth column is who has made it.
+    let table = fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    let makers = table.lines().filter_map(|line| line.split_ascii_whitespace().nth(4));
+    assert!(!makers.into_iter().any(|maker| maker == pid.to_string()), "{table}");
 }
 
 #[test]

@@ -93,6 +93,21 @@ pub(crate) fn assert_gone(processes: &[ProcessIdentity], scratch: &Path) {
     assert!(!sockets.contains(&scratch), "a socket is left below {scratch}");
     let mounts = fs::read_to_string("/proc/mounts").expect("/proc/mounts");
     assert!(!mounts.contains(&scratch), "a mount is left below {scratch}");
+    let run = Path::new(&scratch).file_name().expect("a name").display().to_string();
+    let groups = control_groups(Path::new("/sys/fs/cgroup"));
+    assert!(!groups.iter().any(|group| group.contains(&run)), "a control group is left: {run} in {groups:?}");
+}
+
+/// The names of the control groups that runs made, below this one.
+fn control_groups(above: &Path) -> Vec<String> {
+    let inside = fs::read_dir(above).into_iter().flatten().flatten();
+    let directories = inside.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories
+        .flat_map(|entry| match entry.file_name().to_string_lossy().into_owned() {
+            name if name.starts_with("ciphertoll-") => vec![name],
+            _ => control_groups(&entry.path()),
+        })
+        .collect()
 }
 
 /// Runs a command of the system and returns what it complained of, if it failed.

@@ -1,0 +1,27 @@
+//! Control groups (cgroup v2) that were made for a run, and how they go.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{Context, Error};
+
+/// A group can be removed when its last process is reaped.
+const REMOVE_LIMIT: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_millis(3);
+
+/// Ends every process in the group at `path` and removes it. One that is gone already is fine.
+pub fn remove_control_group(path: &Path) -> Result<(), Error> {
+    // Since Linux 5.14; before, a server's processes end by themselves when their first one has.
+    let _ = fs::write(path.join("cgroup.kill"), "1");
+    let deadline = Instant::now() + REMOVE_LIMIT;
+    loop {
+        match fs::remove_dir(path) {
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(_) if Instant::now() < deadline => thread::sleep(RETRY_AFTER),
+            removed => return removed.context("remove", path),
+        }
+    }
+}
