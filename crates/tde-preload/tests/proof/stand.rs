@@ -309,14 +309,20 @@ impl Server<'_> {
 }
 
 impl Drop for Server<'_> {
-    /// Its children see that it is gone, and end. Some write before they do so, as the statistics collector of PostgreSQL
-    /// 14: until none is left the data directory is theirs.
+    /// By an immediate shutdown: of a postmaster that is killed the shared memory stays. Where it was, its children see that
+    /// it is gone, and end. Some write before they do so, as the statistics collector of PostgreSQL 14: until none is left
+    /// the data directory is theirs.
     fn drop(&mut self) {
-        if self.postmaster.try_wait().is_ok_and(|status| status.is_none()) {
-            drop(self.postmaster.kill());
-            drop(self.postmaster.wait());
-        }
         let deadline = Instant::now() + PATIENCE;
+        if self.postmaster.try_wait().is_ok_and(|status| status.is_none()) {
+            // Not reaped yet, so that the number is certainly its own.
+            let _ = kill(Pid::from_raw(self.postmaster.id() as i32), Signal::SIGQUIT);
+        }
+        while self.postmaster.try_wait().is_ok_and(|status| status.is_none()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(self.postmaster.kill());
+        drop(self.postmaster.wait());
         while anybody_in(&self.cluster.data) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
