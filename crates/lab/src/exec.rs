@@ -215,10 +215,11 @@ fn have_own_shared_memory() -> io::Result<()> {
     if Path::new(POSIX).is_dir() { have_own_mount(POSIX, "mode=1777") } else { Ok(()) }
 }
 
-/// An empty file system in memory that nobody sees who is not in our mounts.
+/// An empty file system in memory that nobody sees who is not in our mounts. What others unmount, such as another run its
+/// servers' file systems, goes from here, too.
 fn have_own_mount(directory: &str, mode: &str) -> io::Result<()> {
     const NONE: Option<&str> = None;
-    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_SLAVE, NONE)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     Ok(mount(Some("tmpfs"), directory, Some("tmpfs"), flags, Some(mode))?)
 }
