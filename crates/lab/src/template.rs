@@ -23,7 +23,7 @@ use crate::config::{Config, Network};
 use crate::control::{self, Control};
 use crate::documents;
 use crate::error::{Context, Error};
-use crate::exec::Provisions;
+use crate::exec::{Provisions, SharedMemory};
 use crate::files::{self, PRIVATE_DIRECTORY};
 use crate::find::Build;
 use crate::hex::hex;
@@ -338,7 +338,8 @@ fn install(
         run_as: surroundings.run_as,
         processors: None,
         namespace: None,
-        provisions: Provisions::default(),
+        // Some start a server of their own.
+        provisions: Provisions { shared_memory: SharedMemory::Own, ..Provisions::default() },
         log,
     };
     let mut child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;
