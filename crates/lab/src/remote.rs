@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
     AddressFamily, Endpoint, Engine, QueryLanguage, Refusal, Refused, ServerUrl, TlsDemand, TlsVersion,
@@ -28,6 +30,10 @@ mod documents;
 
 /// The database that tables are made in, and documents loaded into.
 pub const DATABASE: &str = "ciphertoll";
+
+/// How long a server may count a connection that is closed.
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// What a server at a URL lets in: without TLS, or with a version of it.
 type Way = Option<TlsVersion>;
@@ -180,13 +186,22 @@ struct Visitor<'a> {
 }
 
 impl Visitor<'_> {
+    /// Where there is no room, again for a while: a server may still count a connection that we have just closed.
     fn connect(
         self,
         way: Way,
         database: Option<&str>,
         family: Family,
     ) -> Result<Client, ciphertoll_net::Error> {
-        self.connect_as(way, family, self.login(way, database))
+        let deadline = Instant::now() + ROOM_PATIENCE;
+        loop {
+            match self.connect_as(way, family, self.login(way, database)) {
+                Err(error) if error.is_too_many_connections() && Instant::now() < deadline => {
+                    thread::sleep(ASK_AGAIN_AFTER);
+                }
+                connected => return connected,
+            }
+        }
     }
 
     fn connect_as(self, way: Way, family: Family, login: Login) -> Result<Client, ciphertoll_net::Error> {
