@@ -1,6 +1,7 @@
 //! Clients that share connections, each as if it had one of its own.
 
 use std::thread;
+use std::time::Instant;
 
 use ciphertoll_model::Engine;
 use ciphertoll_net::blocking::Client;
@@ -11,6 +12,7 @@ use super::Case;
 use super::cases::{execute, prepare};
 use super::raw::{Raw, USUAL};
 use super::site::{Proxy, Site, code, one};
+use crate::site::LONG;
 
 pub(crate) const CASES: [Case; 13] = [
     ("two clients share a connection", shared),
@@ -378,8 +380,12 @@ fn pins(site: &mut Site) {
             assert_ne!(one(&mut second, NUMBER), number, "{sql}");
             assert_eq!(one(&mut first, NUMBER), number, "{sql}");
         }
-        // When it leaves, the connection is anybody's again, and clean.
+        // When it leaves, the connection is anybody's again, and clean once the server has reset it.
         drop(first);
+        let left = Instant::now();
+        while one(&mut second, "SELECT IS_FREE_LOCK('mine')") != "1" {
+            assert!(left.elapsed() < LONG, "the lock is not given back");
+        }
         let mut third = proxy.client();
         let state = "SELECT CONCAT_WS('|', @mine, IS_FREE_LOCK('mine'), NOW() > '2001-01-01', @@character_set_client)";
         for client in [&mut second, &mut third] {
