@@ -36,7 +36,7 @@ test: ## format, lints, all tests and a short fuzz run; each stage prints its se
 	@$(STAGE) peers scripts/build-peers $(TARGET)/peers
 	@$(STAGE) servers scripts/fetch-servers 'postgres-18 ferretdb' $(CARGO)
 	@$(STAGE) drivers scripts/fetch-drivers $(TARGET)/drivers
-	@$(STAGE) test $(CARGO) test --workspace --locked
+	@$(STAGE) test $(CARGO) test --workspace --locked --no-fail-fast
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 4
 
 test-full: test ## make test, the documentation, the tests marked as long, those on Oracle's MySQL (fetches 554 MB), PostgreSQL's own suite under page encryption, a longer fuzz run, make deny

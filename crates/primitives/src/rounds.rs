@@ -14,11 +14,19 @@ const ALL_ROUNDS: Duration = Duration::from_millis(20);
 /// CPU time of one `operation`, ns. `interrupted` is asked before each round.
 pub(crate) fn operation_ns(
     interrupted: &dyn Fn() -> bool,
+    operation: impl FnMut() -> Result<(), Error>,
+) -> Result<u64, Error> {
+    operation_ns_by(thread_cpu, interrupted, operation)
+}
+
+fn operation_ns_by(
+    clock: impl Fn() -> Result<Duration, Error>,
+    interrupted: &dyn Fn() -> bool,
     mut operation: impl FnMut() -> Result<(), Error>,
 ) -> Result<u64, Error> {
     // The first one also fetches algorithms and fills tables, which a server does once and not on each connect.
     operation()?;
-    let once_ns = round_ns(1, &mut operation)?;
+    let once_ns = round_ns(&clock, 1, &mut operation)?;
     let fitting = ALL_ROUNDS.as_nanos() as u64 / ROUNDS as u64 / once_ns.max(1);
     let operations = fitting.max(1);
     let mut rounds = [0; ROUNDS];
@@ -26,17 +34,21 @@ pub(crate) fn operation_ns(
         if interrupted() {
             return Err(Error::Interrupted);
         }
-        *round = round_ns(operations, &mut operation)? / operations;
+        *round = round_ns(&clock, operations, &mut operation)? / operations;
     }
     Ok(median(rounds))
 }
 
-fn round_ns(operations: u64, operation: &mut impl FnMut() -> Result<(), Error>) -> Result<u64, Error> {
-    let began = thread_cpu()?;
+fn round_ns(
+    clock: &impl Fn() -> Result<Duration, Error>,
+    operations: u64,
+    operation: &mut impl FnMut() -> Result<(), Error>,
+) -> Result<u64, Error> {
+    let began = clock()?;
     for _ in 0..operations {
         operation()?;
     }
-    Ok(thread_cpu()?.saturating_sub(began).as_nanos() as u64)
+    Ok(clock()?.saturating_sub(began).as_nanos() as u64)
 }
 
 /// Time in which the thread did not run is no part of it.
@@ -55,35 +67,50 @@ mod tests {
 
     use super::*;
 
-    /// Burns CPU; the clock says when it is enough.
-    fn spin(time: Duration) -> Result<(), Error> {
-        let began = thread_cpu()?;
-        while thread_cpu()?.saturating_sub(began) < time {}
-        Ok(())
+    const NEVER: &dyn Fn() -> bool = &|| false;
+
+    /// Operations that take what `time_of` says of each, counted from 0, on a clock of their own: the time that was found
+    /// and how many there were.
+    fn found(time_of: impl Fn(u64) -> Duration) -> (Duration, u64) {
+        let (now, count) = (Cell::new(Duration::ZERO), Cell::new(0));
+        let ns = operation_ns_by(
+            || Ok(now.get()),
+            NEVER,
+            || {
+                now.set(now.get() + time_of(count.get()));
+                count.set(count.get() + 1);
+                Ok(())
+            },
+        );
+        (Duration::from_nanos(ns.unwrap()), count.get())
     }
 
     #[test]
     fn the_time_is_that_of_one_operation() {
-        let (time, count) = (Duration::from_micros(200), Cell::new(0_u32));
-        let found = operation_ns(&|| false, || {
-            count.set(count.get() + 1);
-            spin(time)
-        });
-        let found = Duration::from_nanos(found.unwrap());
-        assert!(found >= time && found < time * 2, "{found:?}");
-        assert!(count.get() >= 2 + ROUNDS as u32);
-        assert!(time * count.get() < ALL_ROUNDS * 2, "{} operations take too long", count.get());
+        let time = Duration::from_micros(200);
+        // 7 rounds of 14 fit into 20 ms.
+        assert_eq!(found(|_| time), (time, 2 + 7 * 14));
+    }
+
+    #[test]
+    fn neither_the_first_operation_nor_a_round_that_was_disturbed_is_in_it() {
+        let (time, long) = (Duration::from_micros(200), Duration::from_secs(1));
+        let disturbed = [0, 5, 20, 40];
+        assert_eq!(found(|at| if disturbed.contains(&at) { long } else { time }).0, time);
     }
 
     #[test]
     fn what_takes_longer_than_all_rounds_is_done_once_in_each() {
-        let count = Cell::new(0);
-        let time = operation_ns(&|| false, || {
-            count.set(count.get() + 1);
-            spin(ALL_ROUNDS)
-        });
-        assert!(time.unwrap() >= ALL_ROUNDS.as_nanos() as u64);
-        assert_eq!(count.get(), 2 + ROUNDS);
+        assert_eq!(found(|_| ALL_ROUNDS), (ALL_ROUNDS, 2 + ROUNDS as u64));
+    }
+
+    #[test]
+    fn the_clock_is_that_of_the_thread_that_computes() {
+        let time = Duration::from_millis(20);
+        let spin = move || while thread_cpu().unwrap() < time {};
+        let began = thread_cpu().unwrap();
+        std::thread::spawn(spin).join().unwrap();
+        assert!(thread_cpu().unwrap().saturating_sub(began) < time, "it counts what another thread computed");
     }
 
     #[test]
