@@ -134,7 +134,7 @@ fn browser() -> Option<PathBuf> {
 
 /// `timeout` ends a browser that hangs; nothing can be resolved, so nothing can be fetched either.
 fn dump_dom(browser: &Path, scratch: &Path, page: &Path, net_log: &Path) -> Output {
-    const SECONDS: &str = "60";
+    const SECONDS: &str = "300";
     let with = |flag: &str, path: &Path| format!("{flag}={}", path.display());
     Command::new("timeout")
         .arg(SECONDS)

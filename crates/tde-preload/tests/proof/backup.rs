@@ -12,7 +12,7 @@ use crate::stand::{Cluster, Server, Stand, Under, succeeds};
 use crate::{MARKER, end, until};
 
 /// Settings that make archives and standbys follow at once, and leave a standby its log.
-const SETTINGS: [&str; 3] = ["wal_keep_size=256MB", "archive_timeout=0", "checkpoint_timeout=1h"];
+const SETTINGS: [&str; 3] = ["wal_keep_size=4GB", "archive_timeout=0", "checkpoint_timeout=1h"];
 
 /// What must be the same in a copy: sums over every table that matters.
 const SUMS: &str = "SELECT (SELECT count(*) || ' ' || sum(hashtext(a::text)) FROM pgbench_accounts a),
@@ -59,6 +59,10 @@ fn copies(stand: &Stand) {
     primary.plain_ones_are_plain(&server);
     primary.refusals(&new_file);
     end(load);
+    // A server goes on with what a client that is gone has asked for.
+    until("an end of the load", || {
+        server.ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'") == "0"
+    });
 
     follows(&server, &standby, under);
     primary.recovers(&server, &restored, under);
@@ -210,7 +214,7 @@ impl<'a> Primary<'a> {
         server.ask("SELECT pg_create_restore_point('the-point')");
         server.ask(&format!("INSERT INTO steps VALUES ('{MARKER} after'); DELETE FROM secrets"));
         let last = server.ask("SELECT pg_walfile_name(pg_switch_wal())");
-        until("the last segment in the archive", || self.archive.join(&last).exists());
+        until("the last segment in the archive", || server.has_archived(&last));
         assert_eq!(holding(&self.archive, MARKER), Vec::<PathBuf>::new());
 
         let signal = restored.data.join("recovery.signal");

@@ -18,8 +18,8 @@ use stand::{Cluster, Server, Stand, Under, succeeds};
 
 /// In rows, names, messages: wherever the server keeps it.
 const MARKER: &str = "marker-of-the-proof-7b1f";
-/// Seconds of load before the crash.
-const LOAD_S: &str = "60";
+/// Seconds of a load that ends by the crash; more than it can take until then.
+const LOAD_S: &str = "600";
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Rows, an index, TOAST, a catalog's names, a prepared transaction, a sequence, an unlogged table. A slot
@@ -35,8 +35,7 @@ const TABLES: &str = "
     CHECKPOINT;
     SELECT pg_create_logical_replication_slot('slot', 'test_decoding');
     BEGIN; INSERT INTO secrets (text) VALUES ('MARKER prepared'); PREPARE TRANSACTION 'MARKER-two';
-    CHECKPOINT;
-    SELECT pg_switch_wal();";
+    CHECKPOINT;";
 
 /// Everything that can hold the marker, and then a load that is cut short by SIGKILL while a sort is on disk.
 /// Says where in the cluster the marker was just before: servers that see their postmaster gone remove what they sorted.
@@ -49,12 +48,13 @@ fn fill_and_crash(cluster: &Cluster<'_>, under: Under<'_>, archive: &str) -> Vec
             server.ask(&line);
         }
     }
+    let segment = server.ask("SELECT pg_walfile_name(pg_switch_wal())");
     let mut load = cluster.program("pgbench", Under::Nothing);
     load.args(["-c", "8", "-j", "2", "-T", LOAD_S]).stdout(Stdio::null()).stderr(Stdio::null());
     let load = load.spawn().expect("pgbench runs");
     let sort = server.spawn(&format!(
         "BEGIN; DECLARE c CURSOR FOR SELECT a.text || '{MARKER}' FROM secrets a, generate_series(1, 5) ORDER BY md5(a.text); \
-         FETCH 1 FROM c; SELECT pg_sleep(60)"
+         FETCH 1 FROM c; SELECT pg_sleep({LOAD_S})"
     ));
     until("a load and a sort on disk", || {
         let sorted = fs::read_dir(cluster.data.join("base/pgsql_tmp")).is_ok_and(|files| {
@@ -62,6 +62,7 @@ fn fill_and_crash(cluster: &Cluster<'_>, under: Under<'_>, archive: &str) -> Vec
         });
         sorted && server.ask("SELECT count(*) >= 1000 FROM pgbench_history") == "t"
     });
+    until("a segment in the archive", || server.has_archived(&segment));
     let found = holding(&cluster.data, MARKER);
     server.crash();
     for client in [load, sort] {

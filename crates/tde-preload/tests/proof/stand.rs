@@ -161,7 +161,7 @@ impl<'a> Cluster<'a> {
         let mut command = self.stand.command(program);
         command.env("PGHOST", &self.sockets).env("PGUSER", "proof").env("PGDATABASE", "postgres");
         // Nothing waits forever.
-        command.env("PGOPTIONS", "-c statement_timeout=60s");
+        command.env("PGOPTIONS", "-c statement_timeout=600s");
         self.set(&mut command, under);
         command
     }
@@ -273,6 +273,12 @@ impl Server<'_> {
     /// What a statement answers; it must succeed.
     pub(crate) fn ask(&self, sql: &str) -> String {
         succeeds(&mut self.client(sql))
+    }
+
+    /// Whether its archive has all of a segment of its log.
+    pub(crate) fn has_archived(&self, segment: &str) -> bool {
+        let last = "SELECT last_archived_wal COLLATE \"C\" >= ";
+        self.ask(&format!("{last} '{segment}' FROM pg_stat_archiver")) == "t"
     }
 
     /// Where a standby finds it.

@@ -78,7 +78,10 @@ fn caches() -> Vec<PathBuf> {
 
 fn below(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    let named = |name: OsString| name.to_str().is_some_and(|name| name.starts_with(prefix));
+    // What is still on its way there is none.
+    let named = |name: OsString| {
+        name.to_str().is_some_and(|name| name.starts_with(prefix) && !name.ends_with(".partial"))
+    };
     let mut found: Vec<PathBuf> =
         entries.flatten().filter(|entry| named(entry.file_name())).map(|entry| entry.path()).collect();
     found.sort();
