@@ -124,6 +124,11 @@ fn visits_every_cell_and_the_second_baseline_once_a_block() {
     assert_eq!(repeats, 12);
 }
 
+/// No noise: it would be the same a little later.
+fn refused() -> VoidReason {
+    VoidReason::OperationErrors { count: 1, message: "refused".to_owned() }
+}
+
 #[test]
 fn a_voided_trial_is_repeated_once_at_the_end_of_its_block() {
     let plan = Plan::new(&spec(6), 5).unwrap();
@@ -132,7 +137,7 @@ fn a_voided_trial_is_repeated_once_at_the_end_of_its_block() {
     bench.fault = Box::new(move |request| {
         let now = request.cell.treatment.path == TLS13 && failures > 0 && request.seed != 0;
         failures -= i32::from(now);
-        now.then_some(VoidReason::NoOperations)
+        now.then_some(refused())
     });
     let events = carry_out(&plan, &mut bench);
     let voided: Vec<_> =
@@ -159,7 +164,11 @@ fn what_the_machine_had_no_time_for_is_tried_more_often() {
                 && request.cell.workload == Workload::Connect
                 && left > 0;
             left -= u32::from(now);
-            now.then_some(VoidReason::Steal { percent: 9.0 })
+            now.then_some(if left.is_multiple_of(2) {
+                VoidReason::Steal { percent: 9.0 }
+            } else {
+                VoidReason::NoOperations
+            })
         });
         let events = carry_out(&plan, &mut bench);
         let skipped = events.iter().find_map(|stamped| match &stamped.event {
@@ -183,8 +192,7 @@ fn what_the_machine_had_no_time_for_is_tried_more_often() {
 fn a_cell_that_fails_calibration_twice_is_skipped_and_the_rest_goes_on() {
     let plan = Plan::new(&spec(6), 5).unwrap();
     let mut bench = MockBench::new(5, truth);
-    bench.fault =
-        Box::new(|request| (request.cell.treatment.path == Path::Unix).then_some(VoidReason::NoOperations));
+    bench.fault = Box::new(|request| (request.cell.treatment.path == Path::Unix).then_some(refused()));
     let events = carry_out(&plan, &mut bench);
     let skipped = events.iter().filter(|s| matches!(s.event, Event::CellSkipped { .. })).count();
     assert_eq!(skipped, 2, "unix in both strata");
@@ -197,7 +205,7 @@ fn a_cell_that_fails_calibration_twice_is_skipped_and_the_rest_goes_on() {
 fn nothing_measurable_is_an_error_with_its_code() {
     let plan = Plan::new(&spec(6), 5).unwrap();
     let mut bench = MockBench::new(5, truth);
-    bench.fault = Box::new(|_| Some(VoidReason::NoOperations));
+    bench.fault = Box::new(|_| Some(refused()));
     let interrupt = Interrupt::default();
     let error =
         Run::new(&plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap_err();
@@ -327,7 +335,7 @@ fn a_baseline_without_capacity_takes_its_stratum_with_it() {
     let mut bench = MockBench::new(7, truth);
     bench.fault = Box::new(|request| {
         let calibrates = request.pace == TrialPace::Closed && request.cell.workload == Workload::Connect;
-        calibrates.then_some(VoidReason::NoOperations)
+        calibrates.then_some(refused())
     });
     let events = carry_out(&plan, &mut bench);
     let skipped = events.iter().filter(|stamped| matches!(stamped.event, Event::CellSkipped { .. })).count();

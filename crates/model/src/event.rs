@@ -353,9 +353,10 @@ pub enum VoidReason {
 }
 
 impl VoidReason {
-    /// Whether the machine had no time for the trial: the same trial a little later may well be sound.
+    /// Whether the machine had no time for the trial: the same trial a little later may well be sound. So with a window in
+    /// which nothing completed: where something is wrong, operations fail.
     pub fn is_noise(&self) -> bool {
-        matches!(self, Self::Steal { .. } | Self::ScheduleLag { .. } | Self::Link { .. })
+        matches!(self, Self::Steal { .. } | Self::ScheduleLag { .. } | Self::Link { .. } | Self::NoOperations)
     }
 }
 
