@@ -18,9 +18,12 @@ use crate::process::{Answer, CarriedAnswer, End, Interface, Order, ReadyAnswer, 
 use crate::{BY_ARGUMENT, Error, LINK_COMMAND};
 
 /// Of making networks.
-const START_LIMIT: Duration = Duration::from_secs(10);
-/// Of what takes it no time. A machine with too much to do answers late, too.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+const START_LIMIT: Duration = Duration::from_mins(1);
+/// Of what takes it no time. A machine with too much to do answers late, too; a process that ended or was stopped is noticed
+/// before.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// Of calibrating, beside what round trips take.
+const SET_LIMIT: Duration = Duration::from_secs(16);
 /// How often a wait for an answer looks whether it still can be given.
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -257,7 +260,7 @@ fn limit_of_setting(shape: LinkShape) -> Duration {
     const LOST: Duration = Duration::from_mins(2);
     let round_trips = Duration::from_nanos(shape.rtt_ns() + 2 * shape.jitter_ns()) * ROUND_TRIPS;
     let lost = if shape.loss() > 0.0 { LOST } else { Duration::ZERO };
-    ANSWER_LIMIT * 8 + round_trips + lost
+    SET_LIMIT + round_trips + lost
 }
 
 /// Whether a process is there and not stopped, traced or dead: `proc_pid_stat(5)`. One that ends in this moment runs:

@@ -202,9 +202,10 @@ mod tests {
         let login = Login::MySql(Arc::new(mysql::Login::new("toll", Secret::new(Vec::new()))));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let there = listener.local_addr().unwrap();
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let nobody = free.local_addr().unwrap();
-        drop(free);
+        // A port that is taken, and nobody listens at: else somebody might meanwhile.
+        let taken = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        taken.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        let nobody = taken.local_addr().unwrap().as_socket().unwrap();
         let nobody_in_v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, nobody.port()));
         let dialer =
             Dialer { address: Address::Tcp(nobody), login, tls: None, transport: Transport::Blocking };

@@ -1,18 +1,18 @@
 //! The other end of a connect: a socket that others come to, and who they are.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 
 use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
 use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::stat::{Mode, umask};
-use socket2::SockRef;
+use nix::sys::stat::{Mode, fchmod};
+use socket2::{Domain, SockAddr, SockRef, Type};
 
 use crate::socket::Socket;
 use crate::{Channel, Error};
@@ -47,11 +47,7 @@ impl Listener {
     /// and no other.
     pub fn unix(path: &Path, mode: u32) -> Result<Self, Error> {
         remove_dead(path)?;
-        // The file must never have been open to others, not even for a moment.
-        let before = umask(Mode::from_bits_truncate(!mode & 0o777));
-        let bound = UnixListener::bind(path);
-        umask(before);
-        let listener = bound.map_err(Error::socket("cannot listen on the unix socket"))?;
+        let listener = bind_unix(path, mode).map_err(Error::socket("cannot listen on the unix socket"))?;
         Ok(Self { inner: Inner::Unix(listener), file: Some(path.to_owned()) })
     }
 
@@ -166,10 +162,23 @@ fn remove_dead(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// A file never is open to others, not even for a moment: it is made with the permissions of its socket (unix(7)), less
+/// what the process's umask forbids. That is not changed for it, since it is every thread's.
+fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    // More than the system allows is what it allows.
+    const BACKLOG: i32 = 4096;
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    fchmod(&socket, Mode::from_bits_truncate(mode))?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(UnixListener::from_std(socket.into()))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -177,8 +186,12 @@ mod tests {
     fn a_unix_listener_knows_who_has_come() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        let open = Listener::unix(&path, 0o666).unwrap();
+        assert_eq!(mode(), 0o666);
+        drop(open);
         let mut listener = Listener::unix(&path, 0o600).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(mode(), 0o600);
         assert!(listener.accept().unwrap().is_none());
         let mut client = StdUnixStream::connect(&path).unwrap();
         client.write_all(b"hello").unwrap();

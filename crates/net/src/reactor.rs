@@ -250,9 +250,11 @@ mod tests {
         }
         let address = listeners[0].address().unwrap();
         let _client = std::net::TcpStream::connect(address).unwrap();
-        let told =
-            reactors.iter_mut().map(|reactor| reactor.wait(Duration::ZERO).unwrap().count()).sum::<usize>();
-        assert!(told >= 1);
+        // Which of the two is told is the kernel's to say, and when.
+        let until = Instant::now() + LONG;
+        while reactors.iter_mut().all(|reactor| reactor.wait(Duration::ZERO).unwrap().count() == 0) {
+            assert!(Instant::now() < until, "nobody is told");
+        }
         let accepted = listeners.iter_mut().filter_map(|listener| listener.accept().unwrap()).count();
         assert_eq!(accepted, 1);
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ciphertoll_link::{Error, LinkProcess, SERVER};
+use ciphertoll_link::{Error, LinkProcess, Made, SERVER};
 use ciphertoll_model::{LinkKind, LinkShape, Namespace};
 use ciphertoll_skip::{missing, not_for_all};
 use nix::sys::signal::{Signal, kill};
@@ -91,20 +91,25 @@ fn shape(level: &str) -> LinkShape {
     level.parse().expect("a link")
 }
 
-/// No timing test: only what a broken line would never keep, on however busy a machine.
-fn assert_long(times: &[u64], expected_ns: u64, level: &str) {
-    assert!(times[times.len() / 2] >= expected_ns / 10 * 9, "{level}: {times:?}");
-    assert!(times[0] < expected_ns * 3, "{level}: {times:?}");
+/// No timing test: only what a broken line would never keep, on however busy a machine. The line's own part, which was taken
+/// off, was that of another moment.
+fn assert_long(times: &[u64], round_trips: u64, shape: LinkShape, made: Made) {
+    const GRAIN_NS: u64 = 50_000;
+    const MOMENT_NS: u64 = 20_000_000;
+    let rtt_ns = shape.rtt_ns();
+    let least_ns = round_trips * rtt_ns.saturating_sub(made.overhead_ns);
+    assert!(times[0] + GRAIN_NS >= least_ns, "{shape} {made:?}: {times:?}");
+    assert!(times[0] < round_trips * rtt_ns * 3 + MOMENT_NS, "{shape} {made:?}: {times:?}");
 }
 
 fn a_connect_takes_the_round_trip_by(kind: LinkKind) {
     let Some(mut link) = link_by(kind) else { return };
     let server = Server::at(&link, SERVER[0]);
     assert_eq!(link.address_of(server.address.port()).expect("it tells"), server.address);
-    for (level, rtt_ns) in [("10ms", 10_000_000), ("45ms", 45_000_000), ("1ms", 1_000_000)] {
+    for level in ["10ms", "45ms", "1ms"] {
         let made = link.set(shape(level)).expect("it obeys");
-        assert!(made.round_trip_ns_p50 >= rtt_ns / 10 * 9, "{level}: {made:?}");
-        assert_long(&server.connects(link.clients(), 9), rtt_ns, level);
+        assert_long(&[made.round_trip_ns_p50], 1, shape(level), made);
+        assert_long(&server.connects(link.clients(), 9), 1, shape(level), made);
         let carried = link.carried().expect("it tells");
         assert!(carried.packets >= 9 * 3 && carried.dropped == 0 && carried.lost == 0, "{carried:?}");
         assert!(kind == LinkKind::Netem || carried.cpu_ns > 0, "{level}: {carried:?}");
@@ -134,12 +139,17 @@ fn a_first_word_takes_two_round_trips_by_a_relay() {
     let relay = link.address_of(server.address.port()).expect("it listens");
     assert_ne!(relay, server.address);
     assert_eq!(link.address_of(server.address.port()).expect("it still listens"), relay);
-    for (level, rtt_ns) in [("10ms", 10_000_000), ("45ms", 45_000_000)] {
+    for level in ["10ms", "45ms"] {
         let made = link.set(shape(level)).expect("it obeys");
-        assert!(made.round_trip_ns_p50 >= rtt_ns / 10 * 9, "{level}: {made:?}");
-        assert_long(&times(role("talk", None, relay), 9), 2 * rtt_ns, level);
-        let carried = link.carried().expect("it tells");
-        assert!(carried.packets == 9 * 2 && carried.dropped == 0 && carried.cpu_ns > 0, "{carried:?}");
+        assert_long(&times(role("talk", None, relay), 9), 2, shape(level), made);
+        let mut packets = 0;
+        // What was said may be heard before it is counted: the last word here, and calibration's before it.
+        while packets < 9 * 2 {
+            let carried = link.carried().expect("it tells");
+            assert!(carried.dropped == 0 && carried.cpu_ns > 0, "{carried:?}");
+            packets += carried.packets;
+        }
+        assert!(packets <= 9 * 2 + 1, "{level}: {packets}");
     }
     assert!(link.lacks(shape("1ms+loss=1%")).is_some_and(|lacks| lacks.contains("relay")));
     assert_eq!(link.lacks(shape("1ms")), None);

@@ -6,7 +6,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Error, Family, Fault, Phase, SourceAddresses};
 
 use crate::drivers::{Driver, LoopClient, dialer, login};
-use crate::server::{Goodbye, Listener, Server};
+use crate::server::{Goodbye, Listener, Server, nobody};
 
 fn host(name: &str, port: u16, family: Family) -> Address {
     Address::Host { name: name.to_owned(), port, family }
@@ -90,12 +90,10 @@ fn a_blocking_client_knows_the_family_of_an_address() {
 
 #[test]
 fn nobody_listens_at_a_name() {
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let (_taken, address) = nobody();
     for driver in Driver::ALL {
         for family in [Family::Any, Family::V4] {
-            let error = driver.refusal(&host("localhost", port, family), None);
+            let error = driver.refusal(&host("localhost", address.port(), family), None);
             assert!(matches!(error, Error::Socket { doing: "cannot connect", .. }), "{driver:?}: {error:?}");
         }
     }

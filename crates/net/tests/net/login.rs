@@ -1,6 +1,5 @@
 //! Logins that succeed, and logins that the server refuses in its own words.
 
-use std::net::{Ipv4Addr, TcpListener};
 
 use ciphertoll_net::{Address, Error, Fault};
 use ciphertoll_wire::{mysql, session};
@@ -8,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::certificates::{Authority, Offer, ServerTls};
 use crate::drivers::Driver;
-use crate::server::{Goodbye, Listener, Server, err};
+use crate::server::{Goodbye, Listener, Server, err, nobody};
 
 fn row(text: &str) -> mysql::Row {
     vec![Some(text.as_bytes().to_vec()), None]
@@ -153,9 +152,8 @@ fn a_refused_statement_leaves_the_connection_usable() {
 
 #[test]
 fn nobody_listens() {
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let tcp = Address::Tcp(free.local_addr().unwrap());
-    drop(free);
+    let (_taken, address) = nobody();
+    let tcp = Address::Tcp(address);
     let directory = TempDir::new().unwrap();
     let unix = Address::Unix(directory.path().join("nobody.sock"));
     for driver in Driver::ALL {

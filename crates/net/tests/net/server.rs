@@ -18,7 +18,7 @@ use ciphertoll_wire::mysql::{
     server::{self, ClientMessage, StoredPassword},
 };
 use openssl::ssl::{SslAcceptor, SslRef, SslStream};
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Type};
 use tempfile::TempDir;
 
 use crate::drivers::{DATABASE, PASSWORD, PATIENCE, USER};
@@ -470,4 +470,12 @@ fn encode_row(row: &Row) -> Vec<u8> {
         out.extend_from_slice(cell.as_deref().unwrap_or_default());
     }
     out
+}
+
+/// An address at which nobody listens for as long as the socket is held: a port that were free might be somebody's by then.
+pub(crate) fn nobody() -> (socket2::Socket, SocketAddr) {
+    let taken = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    taken.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = taken.local_addr().unwrap().as_socket().unwrap();
+    (taken, address)
 }
