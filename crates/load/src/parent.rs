@@ -28,7 +28,7 @@ const LINES: usize = 4;
 const MAX_COMPLAINT_BYTES: u64 = 400;
 
 /// A process that has ended has said all: its pipe need only be read to the end.
-const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
+const COMPLAINT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A running load process. Killed when dropped.
 pub struct LoadProcess {

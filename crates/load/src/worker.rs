@@ -338,17 +338,21 @@ mod tests {
     fn a_limit_is_kept_and_does_not_spin() {
         let server = Server::with_room_for(usize::MAX);
         let spec = spec(LENGTH, Work::Connect, TrialPace::Closed);
-        let unlimited = server.run(&spec, 8, None).unwrap();
         // All of the clients, and the quarter that has a quarter of the limit.
         for (clients, allowed) in [(8, 51), (2, 13)] {
-            let before = cpu();
-            let limited = server.run(&spec, clients, Some(100.0)).unwrap();
-            assert!((1..=allowed).contains(&limited.operations), "{} of {allowed}", limited.operations);
-            assert!(limited.operations < unlimited.operations, "{} were possible", unlimited.operations);
-            assert!(cpu().saturating_sub(before) < LENGTH / 2, "it waits busily");
-            assert_eq!(limited.errors, []);
-            // Eight that wait for their turn of 10 ms each wait 80 ms; that is not the server's.
-            assert!(limited.latency.p50_ns < 40_000_000, "{:?}", limited.latency);
+            let attempt = || {
+                let unlimited = server.run(&spec, clients, None).unwrap();
+                let before = cpu();
+                let limited = server.run(&spec, clients, Some(100.0)).unwrap();
+                let spent = cpu().saturating_sub(before);
+                assert!(limited.operations <= allowed, "{} of {allowed}", limited.operations);
+                assert_eq!(limited.errors, []);
+                // Eight that wait for their turn of 10 ms each wait 80 ms; that is not the server's.
+                let is_quiet = spent < LENGTH / 2 && limited.latency.p50_ns < 40_000_000;
+                is_quiet && (1..unlimited.operations).contains(&limited.operations)
+            };
+            // One that spins does so each time; a machine that was busy with others is not so each time.
+            assert!((0..5).any(|_| attempt()), "{clients} clients never waited quietly for what they may");
         }
     }
 

@@ -165,6 +165,7 @@ fn a_program_that_is_not_there() {
 fn drive(script: &str) -> LoadProcess {
     let mut shell = Command::new("sh");
     shell.args(["-c", script]);
+    let _alone = ONE_AT_A_TIME.lock().unwrap();
     LoadProcess::start_command(shell, &spec(), Duration::from_secs(1)).unwrap()
 }
 

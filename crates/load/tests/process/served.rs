@@ -113,9 +113,9 @@ pub(crate) fn an_open_loop_keeps_its_rate() {
     let (work, pace) = (work_of(Workload::PointSelect), TrialPace::Open { per_s: 1_000.0 });
     let spec = TrialSpec { work, pace, clients, threads: 2, window_ns: 1_000_000_000, ..server.spec() };
     let result = outcome(&spec).expect("a result");
-    let operations = transactions(&result);
-    // Poisson's standard deviation is 32.
-    assert!((800..1_200).contains(&operations), "{operations}");
+    transactions(&result);
+    // What was due in the window, whenever it was done. Poisson's standard deviation is 32.
+    assert!((800..1_200).contains(&result.latency.count), "{}", result.latency.count);
     assert_eq!(result.unfinished, 0);
     let (service, lag) = (result.service.expect("open"), result.schedule_lag.expect("open"));
     assert_eq!((service.count, lag.count), (result.latency.count, result.latency.count));
@@ -129,7 +129,8 @@ fn stalled(server: &MariaDb, pace: TrialPace) -> TrialResult {
         work: work_of(Workload::PointSelect),
         pace,
         clients: Clients::ONE,
-        window_ns: 1_000_000_000,
+        // Who stops and wakes the server may be late, too.
+        window_ns: 4_000_000_000,
         ..server.spec()
     };
     let program = env::current_exe().expect("this program");
@@ -148,7 +149,7 @@ fn stalled(server: &MariaDb, pace: TrialPace) -> TrialResult {
     }
 }
 
-/// A fifth of the operations are due while nobody answers: half of them wait for 100 ms and more.
+/// A twentieth of the operations are due while nobody answers: half of them wait for 100 ms and more.
 pub(crate) fn an_open_loop_sees_a_stall() {
     let Some(server) = server() else { return };
     let result = stalled(&server, TrialPace::Open { per_s: 500.0 });
@@ -158,13 +159,11 @@ pub(crate) fn an_open_loop_sees_a_stall() {
     assert!(service.p50_ns < 20_000_000, "{service:?}");
 }
 
-/// The only client waits once, and nobody counts those that would have come.
+/// The only client waits once, and nobody counts those that would have come: not one in a hundred has waited.
 pub(crate) fn a_closed_loop_sees_it_once() {
     let Some(server) = server() else { return };
     let result = stalled(&server, TrialPace::Closed);
     transactions(&result);
     assert!(result.latency.max_ns >= 100_000_000, "{:?}", result.latency);
-    let histogram = ciphertoll_load::decode_histogram(&result.histogram_base64).expect("a histogram");
-    let long = histogram.count_between(150_000_000, 1_000_000_000);
-    assert!(long <= 1, "{long} operations of 150 ms and more");
+    assert!(result.latency.p99_ns < 100_000_000, "{:?}", result.latency);
 }

@@ -1,6 +1,5 @@
 //! Logins that succeed, and logins that the server refuses in its own words.
 
-
 use ciphertoll_net::{Address, Error, Fault};
 use ciphertoll_wire::{mysql, session};
 use tempfile::TempDir;
