@@ -40,7 +40,7 @@ const ACCESS_RULES: &str = "pg_hba.conf";
 pub(crate) const PORT_TAKEN: &[&str] = &["could not create any TCP/IP sockets", "could not bind"];
 
 /// A reload takes milliseconds; on a loaded machine, some more.
-const RELOAD_LIMIT: Duration = Duration::from_secs(10);
+const RELOAD_LIMIT: Duration = Duration::from_mins(1);
 /// How long connections that were closed may take to end and to hand over their counts.
 const ENDING_LIMIT: Duration = Duration::from_secs(1);
 

@@ -32,7 +32,7 @@ mod documents;
 pub const DATABASE: &str = "ciphertoll";
 
 /// How long a server may count a connection that is closed.
-const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// What a server at a URL lets in: without TLS, or with a version of it.

@@ -462,7 +462,7 @@ impl Server {
     /// As [`Self::check_alive`] where something else speaks of its death already: a killed server closes
     /// its sockets some milliseconds before it has ended.
     pub fn check_survived(&mut self) -> Result<(), Error> {
-        const DYING: std::time::Duration = std::time::Duration::from_millis(500);
+        const DYING: std::time::Duration = std::time::Duration::from_secs(2);
         match self.process.child.wait(DYING)? {
             Some(status) => Err(self.process.child.died(status)),
             None => self.check_layer(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_link::{LINK_COMMAND, join, run_link_process};
 use ciphertoll_model::Namespace;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

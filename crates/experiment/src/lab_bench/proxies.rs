@@ -216,7 +216,7 @@ impl Proxies {
     /// As [`Self::used`] where something else speaks of its end already: who is killed closes his connections some
     /// milliseconds before he has ended.
     pub(super) fn check_survived(&mut self) -> Result<(), TrialError> {
-        const DYING: Duration = Duration::from_millis(300);
+        const DYING: Duration = Duration::from_secs(2);
         const LOOK_AGAIN: Duration = Duration::from_millis(10);
         let Some(up) = &mut self.up else { return Ok(()) };
         let deadline = Instant::now() + DYING;

@@ -41,7 +41,7 @@ const KEY_BYTES: usize = 64;
 const IDENTIFIER_DIGITS: usize = 32;
 /// A file of this size has but few blocks until it is written to.
 const MAKE_LIMIT: Duration = Duration::from_mins(1);
-const MOUNT_LIMIT: Duration = Duration::from_secs(20);
+const MOUNT_LIMIT: Duration = Duration::from_mins(1);
 /// Where ext4 says what it can.
 const FEATURE: &str = "/sys/fs/ext4/features/encryption";
 const LOOP_CONTROL: &str = "/dev/loop-control";

@@ -35,8 +35,8 @@ const FUSE: &str = "/dev/fuse";
 const READY: &str = "mounted and ready";
 const PASSWORD_BYTES: usize = 32;
 /// Making the file system's configuration takes as long as its key derivation.
-const INIT_LIMIT: Duration = Duration::from_secs(20);
-const MOUNT_LIMIT: Duration = Duration::from_secs(20);
+const INIT_LIMIT: Duration = Duration::from_mins(1);
+const MOUNT_LIMIT: Duration = Duration::from_mins(1);
 /// Nobody uses it any more when it is told to go.
 const UNMOUNT_GRACE: Duration = Duration::from_secs(5);
 

@@ -116,13 +116,20 @@ fn remove(control: &Control, engine: Engine) -> Result<(), Error> {
     control::execute(&mut client, DOING, &drop_table())
 }
 
-/// Reads every file below `directory`. One that goes meanwhile was nobody's to keep.
-fn search(directory: &Path, marker: &[u8], proof: &mut Proof) -> Result<(), Error> {
-    let mut directories = vec![directory.to_owned()];
+/// Reads every file below `top`. What goes meanwhile was nobody's to keep.
+fn search(top: &Path, marker: &[u8], proof: &mut Proof) -> Result<(), Error> {
+    let mut directories = vec![top.to_owned()];
     while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(&directory).context("list", &directory)? {
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if is_gone(&error) && directory != top => continue,
+            entries => entries.context("list", &directory)?,
+        };
+        for entry in entries {
             let entry = entry.context("list", &directory)?;
-            let kind = entry.file_type().context("look at", &entry.path())?;
+            let kind = match entry.file_type() {
+                Err(error) if is_gone(&error) => continue,
+                kind => kind.context("look at", &entry.path())?,
+            };
             if kind.is_dir() {
                 directories.push(entry.path());
             } else if kind.is_file()
@@ -142,9 +149,13 @@ fn search(directory: &Path, marker: &[u8], proof: &mut Proof) -> Result<(), Erro
 fn open(path: &PathBuf) -> Result<Option<File>, Error> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if is_gone(&error) => Ok(None),
         opened => opened.context("read", path).map(Some),
     }
+}
+
+fn is_gone(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
 }
 
 /// How much there is in a file, and whether it has `marker` in it: what was never written, as most of a file that a file

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// One way. Far longer than client and server think, so that neither says the next before it has heard the last.
-const DELAY: Duration = Duration::from_millis(40);
+pub(crate) const DELAY: Duration = Duration::from_millis(40);
 
 /// Where a client stands in for the server, and what passed there.
 pub(crate) struct Line {
@@ -25,8 +25,8 @@ pub(crate) enum Direction {
 }
 
 impl Line {
-    /// A line for one connection to `server`.
-    pub(crate) fn to(server: SocketAddr) -> Self {
+    /// A line for one connection to `server`: `delay` is one way.
+    pub(crate) fn to(server: SocketAddr, delay: Duration) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
         let passed = Arc::new(Mutex::new(Vec::new()));
@@ -42,7 +42,7 @@ impl Line {
                 for (from, to, direction) in ends {
                     let (pieces, due) = mpsc::channel();
                     let log = &log;
-                    scope.spawn(move || read(from, &pieces, direction, log));
+                    scope.spawn(move || read(from, delay, &pieces, direction, log));
                     scope.spawn(move || write(to, due, direction, log));
                 }
             });
@@ -66,14 +66,20 @@ impl Line {
 
 type Piece = (Instant, Vec<u8>);
 
-fn read(mut from: &TcpStream, pieces: &Sender<Piece>, direction: Direction, log: &Mutex<Vec<Direction>>) {
+fn read(
+    mut from: &TcpStream,
+    delay: Duration,
+    pieces: &Sender<Piece>,
+    direction: Direction,
+    log: &Mutex<Vec<Direction>>,
+) {
     let mut buffer = vec![0; 1 << 16];
     // Either end may break off: then there is no more to carry.
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
         if direction == Direction::ToServer {
             log.lock().expect("whole").push(direction);
         }
-        if pieces.send((Instant::now() + DELAY, buffer[..bytes].to_vec())).is_err() {
+        if pieces.send((Instant::now() + delay, buffer[..bytes].to_vec())).is_err() {
             return;
         }
     }

@@ -236,7 +236,7 @@ fn secrets_are_private_and_in_no_argument_or_log() {
         let root = server.password_file().parent().unwrap().to_owned();
         let owner = fs::metadata(root.join("data")).unwrap().uid();
         for path in files_under(&root) {
-            let metadata = fs::symlink_metadata(&path).unwrap();
+            let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
             let private = metadata.permissions().mode() & 0o777 == 0o600;
             let contents = fs::read(&path).unwrap_or_default();
             let has_password = contents.windows(password.len()).any(|window| window == password.as_bytes());
@@ -258,7 +258,7 @@ fn a_killed_server_is_noticed_and_the_next_one_remembers_again() {
         let identity = ProcessIdentity::of(server.pid()).unwrap();
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.pid()), nix::sys::signal::Signal::SIGKILL)
             .unwrap();
-        assert!(identity.wait(Duration::from_secs(10)).unwrap());
+        assert!(identity.wait(Duration::from_mins(1)).unwrap());
         assert!(!server.is_alive());
         let error = server.check_alive().unwrap_err().to_string();
         assert!(error.contains("MySQL") && error.contains("signal: 9"), "{error}");

@@ -279,7 +279,7 @@ fn a_servers_cpu_time_covers_processes_that_ended() {
         connect(&server, Auth::default_of(Engine::Postgres), Way::Tls, None).unwrap().close().unwrap();
     }
     let difference = Sample::take(Some(&meter), &[]).unwrap().since(&before);
-    assert!(difference.server_cpu_ns > 20 * 500_000, "a login takes more than 0.5 ms: {difference:?}");
+    assert!(difference.server_cpu_ns > 20 * 100_000, "a login takes more than 0.1 ms: {difference:?}");
     assert!(server.memory_pid().is_none());
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
 use ciphertoll_lab::{Account, Child, Error, Launch, Provisions, RunAs, Server, Tables};
@@ -100,7 +100,7 @@ impl Site {
         };
         let mut client =
             Child::spawn(self.stand.lab.scratch(), &common::helper(), &launch).expect("a client");
-        let ended = client.wait(Duration::from_secs(30)).expect("its end");
+        let ended = client.wait(Duration::from_mins(2)).expect("its end");
         assert!(ended.is_some_and(|status| status.success()), "{}", client.said());
         client.said()
     }
@@ -169,7 +169,14 @@ fn what_a_proxy_keeps_is_encrypted_and_few() {
             assert_eq!(one.key.as_deref(), Some(proxy.key.label()), "{proxy}");
         }
         drop(running);
-        let came = site.server.arrivals().expect("counters").since(before);
+        // A backend of the pool hands its counts over when it ends, which a busy machine puts off.
+        let deadline = Instant::now() + Duration::from_mins(1);
+        let came = loop {
+            let came = site.server.arrivals().expect("counters").since(before);
+            if came.requests.is_none_or(|requests| requests >= VISITS) || Instant::now() >= deadline {
+                break came;
+            }
+        };
         // Before version 15 the server does not count them so.
         if let (Some(connections), Some(requests)) = (came.connections, came.requests) {
             assert!((1..=4).contains(&connections), "{proxy}: {connections} for {VISITS} clients");

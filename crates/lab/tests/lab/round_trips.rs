@@ -11,7 +11,7 @@ use ciphertoll_net::{Address, Dialer};
 use ciphertoll_wire::mysql;
 use ciphertoll_wire::session::Login;
 
-use crate::line::Line;
+use crate::line::{DELAY, Line};
 use ciphertoll_skip::not_for_all;
 
 use crate::stand::Stand;
@@ -37,7 +37,9 @@ fn counted(server: &Server, visitor: &Visitor, then: Then) -> Counted {
     if resumes {
         Client::dial(&dialer).and_then(Client::close).expect("a connection that brings a session");
     }
-    let line = Line::to(address);
+    // Where both ends begin to speak, the client's first word must be on its way before the server's has come.
+    let eager = visitor.path.to_string().contains("+eager");
+    let line = Line::to(address, if eager { DELAY * 5 } else { DELAY });
     dialer = Dialer { address: Address::Tcp(line.address), ..dialer };
     let mut client = Client::dial(&dialer).unwrap_or_else(|error| panic!("{}: {error}", visitor.path));
     let negotiated = client.negotiated();

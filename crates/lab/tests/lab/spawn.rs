@@ -13,7 +13,7 @@ use ciphertoll_record::{Ended, ProcessIdentity, Scratch, sweep};
 
 use crate::common;
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_mins(1);
 
 fn shell(place: &Path, script: &str) -> Launch {
     Launch {

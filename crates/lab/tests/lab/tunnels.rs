@@ -94,7 +94,7 @@ impl Site {
         };
         let mut client =
             Child::spawn(self.stand.lab.scratch(), &common::helper(), &launch).expect("a client");
-        let ended = client.wait(Duration::from_secs(30)).expect("its end");
+        let ended = client.wait(Duration::from_mins(2)).expect("its end");
         assert!(ended.is_some_and(|status| status.success()), "{}", client.said());
         client.said()
     }

@@ -17,7 +17,7 @@ use ciphertoll_wire::mysql::{self, Encryption, Row};
 use ciphertoll_wire::session::{Login, ServerInfo};
 
 /// No wait of any test is longer; what is still not there then has been lost.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) const USER: &str = "toll";
 pub(crate) const PASSWORD: &[u8] = b"hunter2";

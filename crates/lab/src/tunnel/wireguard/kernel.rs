@@ -20,7 +20,7 @@ use crate::user::RunAs;
 /// What the kernel calls it.
 const KIND: &str = "wireguard";
 /// `wg` asks the kernel, and that is all it does.
-const WG_LIMIT: Duration = Duration::from_secs(10);
+const WG_LIMIT: Duration = Duration::from_mins(1);
 
 /// Whether the kernel has it; then both ends are there.
 pub(super) fn make_interfaces(networks: &mut LinkProcess) -> bool {
