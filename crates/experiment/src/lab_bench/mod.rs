@@ -448,7 +448,11 @@ impl LabBench {
             Ok(_) | Err(_) => server.check_survived(),
         };
         match (measured, survived) {
-            (_, Err(died)) => Err(server_died(&died)),
+            (_, Err(died)) => {
+                // Who lost its files may have ended before what they lay on had.
+                check_files(&mut self.instance(request.cell)?.server)?;
+                Err(server_died(&died))
+            }
             (Err(error), Ok(())) => carried.and(between).and(Err(error)),
             (Ok(mut measured), Ok(())) => {
                 measured.link = carried?;

@@ -17,7 +17,7 @@ use crate::files::PRIVATE_DIRECTORY;
 
 /// Nothing that a probe does takes a second on an idle machine. On a busy one Java, and a compiler for each driver, all
 /// together have taken more than five.
-const LIMIT: Duration = Duration::from_mins(1);
+const LIMIT: Duration = Duration::from_secs(40);
 /// Findings are a few lines.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
