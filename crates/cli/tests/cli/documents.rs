@@ -1,11 +1,14 @@
 //! Servers of documents in a run: what is measured of them, what cannot be, and a server that is killed in mid-trial.
 
+use std::time::Duration;
+
 use ciphertoll_model::Engine;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::support::{Session, assert_gone, beside_others, ciphertoll, is, items, one_document, text};
+use crate::support::{
+    Attack, Session, assert_gone, beside_others, ciphertoll, is, items, one_document, text,
+};
 use crate::url::real_server;
 
 /// Its store looks through all of them for one.
@@ -123,15 +126,20 @@ fn a_killed_server_of_documents_is_started_afresh() {
     let place = tempfile::tempdir().expect("a directory");
     let asked = ["--server", "ferretdb", "--workload", "find-one", "--path", "plain", "--blocks", "5"];
     let more = ["--trial-time", "700ms"];
+    let trial = Duration::from_millis(950);
     let mut session = Session::start(place.path(), &[&asked[..], &more, &FEW_RECORDS].concat());
-    session.wait_for_load(1);
+    session.wait_for_load(0);
     let first = session.server();
-    kill(Pid::from_raw(first.pid), Signal::SIGKILL).expect("send SIGKILL");
+    let kill = |session: &mut Session| {
+        let (process, signal) = (session.server(), Signal::SIGKILL);
+        Attack { process, signal, gate: "server_died", trial }
+    };
+    let (voided, _) = session.attack_one(|_| true, kill);
     session.wait_for("the fresh server", |event| is(event, "server_ready"));
     assert_ne!(session.server(), first);
     let (processes, scratch) = (session.identities(), session.scratch().to_owned());
     let finished = session.finish();
     assert_eq!(finished.code, Some(0), "{:?}", finished.named("trial_voided"));
     assert_gone(&processes, &scratch);
-    assert_eq!(finished.only_void("server_died")["block"], 1);
+    assert_eq!(finished.only_void("server_died"), &voided);
 }

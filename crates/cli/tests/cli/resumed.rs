@@ -7,7 +7,9 @@ use ciphertoll_model::{Event, Stamped};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::support::{Session, answer, beside_others, is, items, one_document, real_server, text};
+use crate::support::{
+    Session, answer, assert_blocks_used, beside_others, is, one_document, real_server, text,
+};
 
 pub(crate) const ASKED: [&str; 12] = [
     "--path",
@@ -83,9 +85,7 @@ fn goes_on_to_the_end(runs: &Path, what: &str) {
     assert_eq!(resumed.code, Some(0), "{what}: {}", resumed.stderr);
     let document = one_document(&resumed.stdout);
     assert_eq!(document["complete"], true, "{what}");
-    for cell in items(&document, "cells") {
-        assert_eq!(cell["blocks_used"], BLOCKS, "{what}: {cell:#}");
-    }
+    assert_blocks_used(&document, BLOCKS, what);
 }
 
 /// Blocks that were whole are not measured again; the one that was cut short begins anew.

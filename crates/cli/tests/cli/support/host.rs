@@ -1,6 +1,6 @@
 //! The machine the tests stand on: who has it, what it can do, and what must not be left on it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_lab::find;
 use ciphertoll_model::{Engine, ServerLevel};
-use ciphertoll_record::ProcessIdentity;
+use ciphertoll_record::{ProcessIdentity, scratch_root};
 use ciphertoll_skip::{missing, no_server};
+use nix::fcntl::{Flock, FlockArg};
 
 /// Longer than anything takes that is not stuck, template and all.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 /// For what takes milliseconds on an idle machine.
-pub(crate) const MOMENT: Duration = Duration::from_secs(20);
+pub(crate) const MOMENT: Duration = Duration::from_mins(1);
 /// Between two looks at what the kernel gives no event for.
 const GLANCE: Duration = Duration::from_millis(2);
 
@@ -69,15 +70,28 @@ pub(crate) fn is_root() -> bool {
 
 /// Looks until `found` finds something; fails after [`MOMENT`], saying what was looked for.
 #[track_caller]
-pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + MOMENT;
+pub(crate) fn until<T>(what: &str, found: impl FnMut() -> Option<T>) -> T {
+    until_within(MOMENT, what, found)
+}
+
+/// The same after `limit`.
+#[track_caller]
+pub(crate) fn until_within<T>(limit: Duration, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + limit;
     loop {
         if let Some(found) = found() {
             return found;
         }
-        assert!(Instant::now() < deadline, "not within {MOMENT:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
         std::thread::sleep(GLANCE);
     }
+}
+
+/// Keeps every sweep waiting, and with it every run that begins, while it is held: for a look at what a killed run has
+/// left, which the run of another test would clear.
+pub(crate) fn unswept() -> Flock<File> {
+    let lock = File::open(scratch_root().join("lock")).expect("the lock of all scratch directories");
+    Flock::lock(lock, FlockArg::LockExclusive).expect("to lock it")
 }
 
 /// Fails unless every process has ended and nothing of the scratch directory is left: no file, no socket.

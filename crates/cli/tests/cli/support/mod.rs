@@ -4,15 +4,18 @@ mod host;
 mod session;
 mod tmpfs;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
 pub(crate) use host::{
-    MOMENT, alone, assert_gone, beside_others, is_root, real_link, real_server, real_server_of, script, until,
+    MOMENT, PATIENCE, alone, assert_gone, beside_others, is_root, real_link, real_server, real_server_of,
+    script, unswept, until, until_within,
 };
-pub(crate) use session::{Finished, Session};
+pub(crate) use session::{Attack, Finished, Session};
 pub(crate) use tmpfs::Tmpfs;
 
+use ciphertoll_model::VoidReason;
 use serde_json::Value;
 
 /// The name by which the ledger knows load processes.
@@ -71,6 +74,29 @@ pub(crate) fn one_document(stdout: &str) -> Value {
 /// The items of an array, or of nothing.
 pub(crate) fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Whether the event voids a trial for which the machine had no time.
+pub(crate) fn is_noise(event: &Value) -> bool {
+    let reason = serde_json::from_value::<VoidReason>(event["reason"].clone());
+    is(event, "trial_voided") && reason.is_ok_and(|reason| reason.is_noise())
+}
+
+/// Fails unless each of a run's cells has all its `blocks`, but for those in which it or its baseline was voided.
+#[track_caller]
+pub(crate) fn assert_blocks_used(document: &Value, blocks: u64, what: &str) {
+    let cells = items(document, "cells");
+    assert!(!cells.is_empty(), "{what}: no cell: {document:#}");
+    let voided = |cell: &Value| -> BTreeSet<u64> {
+        items(cell, "voided").iter().filter_map(|voided| voided["block"].as_u64()).collect()
+    };
+    let baselines = cells.iter().filter(|cell| cell["path"] == "plain");
+    let of_baselines: BTreeSet<u64> = baselines.flat_map(voided).collect();
+    for cell in cells {
+        let used = cell["blocks_used"].as_u64().expect("a number of blocks");
+        let lost = voided(cell).union(&of_baselines).filter(|block| **block > 0).count() as u64;
+        assert!(used > 0 && used <= blocks && used + lost >= blocks, "{what}: {cell:#}");
+    }
 }
 
 /// The event called `name`, if `event` is one.

@@ -1,11 +1,13 @@
 //! A run that is under way: its events as they come, its processes as its ledger has them.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ciphertoll_record::{ProcessIdentity, scratch_root};
 use nix::sys::signal::{Signal, kill};
@@ -13,7 +15,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::host::{PATIENCE, until};
-use super::{LOAD, ciphertoll, is, text};
+use super::{LOAD, ciphertoll, is, is_noise, text};
 
 /// The name of the file, below a run's scratch directory, that says what the run did to the machine.
 const LEDGER: &str = "ledger.jsonl";
@@ -24,6 +26,8 @@ pub(crate) struct Session {
     identity: ProcessIdentity,
     stdout: JoinHandle<String>,
     lines: Receiver<String>,
+    /// Lines that have come and were not gone on to yet.
+    ahead: VecDeque<String>,
     stderr: Vec<String>,
     events: Vec<Value>,
     scratch: Option<PathBuf>,
@@ -46,6 +50,16 @@ pub(crate) struct Finished {
 pub(crate) struct Noted {
     pub identity: ProcessIdentity,
     pub what: String,
+}
+
+/// What is done to a process of a run in mid-trial.
+pub(crate) struct Attack {
+    pub process: ProcessIdentity,
+    pub signal: Signal,
+    /// What is to void the trial.
+    pub gate: &'static str,
+    /// The least that a trial takes: its warm-up and its window.
+    pub trial: Duration,
 }
 
 impl Session {
@@ -72,6 +86,7 @@ impl Session {
             identity,
             stdout,
             lines,
+            ahead: VecDeque::new(),
             stderr: vec![],
             events: vec![],
             scratch: None,
@@ -99,8 +114,13 @@ impl Session {
     /// Goes on until a trial of `block` has begun and its load process runs.
     #[track_caller]
     pub(crate) fn wait_for_load(&mut self, block: u32) -> ProcessIdentity {
-        self.wait_for("a trial", |event| is(event, "trial_started") && event["block"] == block);
-        self.load().expect("the trial that has begun has its load process")
+        loop {
+            self.wait_for("a trial", |event| is(event, "trial_started") && event["block"] == block);
+            // A trial may be voided before it has any.
+            if let Some(load) = self.load() {
+                return load;
+            }
+        }
     }
 
     /// The events so far.
@@ -108,19 +128,89 @@ impl Session {
         &self.events
     }
 
-    /// The load process of the trial that began last: each start brings one, in this order.
+    /// The load process of the trial that began last. None where the trial was over without one, or the run was over
+    /// before the test looked.
     pub(crate) fn load(&mut self) -> Option<ProcessIdentity> {
-        let started = self.events.iter().filter(|event| is(event, "trial_started")).count();
+        let earlier = self.events.iter().filter(|event| ends_a_trial(event)).count();
         until("the load process in the ledger", || {
+            // In this order: what the trial had is in the ledger by its end.
+            let over = self.is_over();
             let noted = self.processes();
-            let mut loads = noted.iter().filter(|noted| noted.what == LOAD);
-            match loads.nth(started.checked_sub(1)?) {
-                Some(load) => Some(Some(load.identity)),
-                // The run was over before the test looked.
-                None if !self.scratch().join(LEDGER).exists() => Some(None),
-                None => None,
+            let loads: Vec<&Noted> = noted.iter().filter(|noted| noted.what == LOAD).collect();
+            match loads.last() {
+                // No earlier trial had more than one, and each was gone before the next began.
+                Some(load) if loads.len() > earlier || load.identity.is_alive() => Some(Some(load.identity)),
+                _ if over || !self.scratch().join(LEDGER).exists() => Some(None),
+                _ => None,
             }
         })
+    }
+
+    /// Whether noise left the run without this cell, which is here otherwise.
+    pub(crate) fn lost_to_noise(&self, skipped: &Value) -> bool {
+        let of_cell = |event: &&Value| is(event, "trial_voided") && event["cell"] == skipped["skipped"]["id"];
+        self.events.iter().rfind(of_cell).is_some_and(is_noise)
+    }
+
+    /// Whether noise left the run without a cell of this path.
+    pub(crate) fn lost_path_to_noise(&self, path: &str) -> bool {
+        let of_path = |id: &Value| id.as_str().is_some_and(|id| id.contains(&format!("/{path}/")));
+        let skipped = self.events.iter().filter(|event| is(event, "cell_skipped"));
+        skipped.filter(|event| of_path(&event["skipped"]["id"])).any(|event| self.lost_to_noise(event))
+    }
+
+    /// Whether the trial that began last has ended, or the run.
+    fn is_over(&mut self) -> bool {
+        self.ahead.extend(self.lines.try_iter());
+        let read = |line: &String| serde_json::from_str::<Value>(line).ok();
+        self.ahead.iter().filter_map(read).any(|event| ends_a_trial(&event) || is(&event, "finished"))
+    }
+
+    /// Goes on to the next trial that is `wanted`, after calibration and not tried before.
+    #[track_caller]
+    pub(crate) fn next_trial(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.wait_for("a trial to attack", |event| {
+            is(event, "trial_started") && event["block"] != 0 && event["attempt"] == 1 && wanted(event)
+        })
+    }
+
+    /// Attacks what `chosen` finds in the first trial that is `wanted` and not over before that: the event that voids the
+    /// trial for it, and how many trials were missed.
+    #[track_caller]
+    pub(crate) fn attack_one(
+        &mut self,
+        wanted: impl Fn(&Value) -> bool,
+        chosen: impl Fn(&mut Self) -> Attack,
+    ) -> (Value, usize) {
+        let mut missed = 0;
+        loop {
+            let begun = self.next_trial(&wanted);
+            match self.attack(&begun, &chosen) {
+                Some(voided) => return (voided, missed),
+                None => missed += 1,
+            }
+        }
+    }
+
+    /// Attacks what `chosen` finds while the trial that has `begun` is on its way, and goes on to the trial's end: the event
+    /// that voids it for that. None where the trial was over before, or noise voided it: then another must be attacked.
+    #[track_caller]
+    pub(crate) fn attack(&mut self, begun: &Value, chosen: impl Fn(&mut Self) -> Attack) -> Option<Value> {
+        self.load()?;
+        let Attack { process, signal, gate, trial } = chosen(self);
+        if self.is_over() || !process.is_alive() {
+            return None;
+        }
+        let sent = kill(Pid::from_raw(process.pid), signal).is_ok();
+        let began = Duration::from_millis(begun["at_unix_ms"].as_u64().expect("a time"));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
+        let in_time = sent && now < began + trial;
+        let end = self.wait_for("the trial's end", ends_a_trial);
+        if end["reason"]["gate"] == gate {
+            return Some(end);
+        }
+        assert!(!in_time || is_noise(&end), "{signal} in mid-trial is no reason for {gate}: {end}");
+        None
     }
 
     /// The server that was started last.
@@ -212,7 +302,10 @@ impl Session {
     }
 
     #[track_caller]
-    fn next_line(&self) -> Option<String> {
+    fn next_line(&mut self) -> Option<String> {
+        if let Some(line) = self.ahead.pop_front() {
+            return Some(line);
+        }
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
@@ -254,6 +347,10 @@ impl Finished {
         assert_eq!(voided["attempt"], 1, "{voided}");
         voided
     }
+}
+
+fn ends_a_trial(event: &Value) -> bool {
+    is(event, "trial_finished") || is(event, "trial_voided")
 }
 
 fn open_ledger(pid: i32) -> Option<PathBuf> {
