@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::support::{
-    Finished, Session, answer, assert_gone, beside_others, is, items, one_document, real_server, text,
+    Finished, Session, answer, assert_blocks_used, assert_gone, beside_others, is, items, one_document,
+    real_server, text,
 };
 
 const BLOCKS: u64 = 2;
@@ -40,6 +41,8 @@ fn a_run_measures_every_cell_and_its_report_comes_from_its_record() {
     let mut session = Session::start(place.path(), &ASKED);
     session.wait_for("a trial", |event| is(event, "trial_started"));
     let scratch = session.scratch().to_owned();
+    // They are known from here on, should the run be over before the test asks again.
+    session.identities();
     session.wait_for("the last look", |event| is(event, "looked"));
     let processes = session.identities();
     let finished = session.finish();
@@ -62,14 +65,13 @@ fn a_run_measures_every_cell_and_its_report_comes_from_its_record() {
 fn every_cell_is_filled(document: &Value) {
     let cells = items(document, "cells");
     assert_eq!(cells.len(), CELLS);
+    assert_blocks_used(document, BLOCKS, "each cell");
     let ids: BTreeSet<&str> = cells.iter().filter_map(|cell| cell["id"].as_str()).collect();
     assert_eq!(ids.len(), CELLS, "ids tell cells apart");
     for cell in cells {
         let id = &cell["id"];
         assert_eq!(cell["blocks_planned"], BLOCKS, "{id}");
-        // A trial that was voided twice is missing, and says why.
         let used = cell["blocks_used"].as_u64().expect("a number of blocks");
-        assert!(used == BLOCKS || !items(cell, "voided").is_empty(), "{cell:#}");
         for metric in
             ["rate_per_s", "latency_ns_mean", "latency_ns_p50", "rss_bytes_client", "rss_bytes_server"]
         {
@@ -151,11 +153,12 @@ fn phases_add_up(what: Option<&str>, metrics: &[(&str, f64)], tolerance: f64) {
 /// Within each trial, where nothing is averaged yet: phases add up exactly, and client and server together
 /// used no more CPU than there was.
 fn trials_are_plausible(record: &Path, cpus: f64) {
-    // Server and window are read a moment apart on a busy machine.
+    // Server, clients and window are read a moment apart: on a busy machine, more of one than of the other.
     const GRAIN: f64 = 1.05;
+    const MOST: f64 = 1.5;
     let events = fs::read_to_string(record.join("events.jsonl")).expect("events");
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
-    let mut trials = 0;
+    let mut shares = Vec::new();
     for event in events.filter(|event| is(event, "trial_finished")) {
         let observation = &event["observation"];
         let metrics = observation["metrics"].as_object().expect("metrics");
@@ -167,18 +170,18 @@ fn trials_are_plausible(record: &Path, cpus: f64) {
         phases_add_up(event["cell"].as_str(), &metrics, 1e-6);
         let roles = [of("cpu_us_per_op_client"), of("cpu_us_per_op_server")];
         if let (Some(total), [client, server]) = (of("cpu_us_per_op_total"), roles) {
-            trials += 1;
-            assert!(
-                total * operations <= cpus * window_us * GRAIN,
-                "{event}: more CPU than {cpus} processors"
-            );
+            let share = total * operations / (cpus * window_us);
+            assert!(share <= MOST, "{event}: more CPU than {cpus} processors");
+            shares.push(share);
             assert!(client.unwrap_or(0.0) + server.unwrap_or(0.0) <= total * 1.000_001, "{event}");
         }
         let rate = of("rate_per_s").expect("a rate");
         assert!((rate * window_us * 1e-6 / operations - 1.0).abs() < 1e-6, "{event}");
     }
     // On a busy machine most do not get as much of it as that takes.
-    assert!(trials > CELLS / 4, "trials burn enough CPU to tell: {trials}");
+    shares.sort_by(f64::total_cmp);
+    let median = shares.get(shares.len() / 2).expect("a trial that burns enough CPU to tell");
+    assert!(*median <= GRAIN, "{shares:?}: more CPU than {cpus} processors");
 }
 
 fn reports_are_the_same_bytes(runs: &Path, record: &Path, finished: &Finished) {

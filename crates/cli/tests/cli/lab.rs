@@ -2,7 +2,7 @@
 
 use std::process::{Output, Stdio};
 
-use crate::support::{beside_others, ciphertoll, real_server, until};
+use crate::support::{PATIENCE, beside_others, ciphertoll, real_server, until_within};
 
 /// A round trip, and what a plain connect to MariaDB and a query take of them.
 const RTT_MS: u64 = 50;
@@ -73,8 +73,10 @@ fn sigterm_is_handed_on_and_nothing_stays() {
         format!("trap 'exit 3' TERM; echo $MYSQL_HOME > {}; while :; do sleep 0.1; done", file.display());
     let mut command = ciphertoll(&["lab", "--server", "mariadb", "-q", "--", "sh", "-c", &script]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
-    let home =
-        until("the command", || std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n')));
+    // A server is started before it, and its template may be made.
+    let home = until_within(PATIENCE, "the command", || {
+        std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n'))
+    });
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
     assert_eq!(child.wait().expect("its end").code(), Some(3));

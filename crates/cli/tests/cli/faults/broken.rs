@@ -75,9 +75,14 @@ fn run_on(server: &str) -> Answer {
     answer(&arguments, place.path())
 }
 
-/// The lines that are not about single cells.
+/// The line that is not about single cells, nor about the killed runs of other tests.
 fn last_line(answer: &Answer) -> &str {
-    let lines: Vec<&str> = answer.stderr.lines().filter(|line| !line.starts_with("skipped: ")).collect();
+    let others = |line: &&str| {
+        ["skipped: ", "warning: cleared what killed runs left", "warning: a killed run's "]
+            .iter()
+            .any(|start| line.starts_with(start))
+    };
+    let lines: Vec<&str> = answer.stderr.lines().filter(|line| !others(line)).collect();
     let [line] = lines[..] else { panic!("one line: {answer:?}") };
     line
 }

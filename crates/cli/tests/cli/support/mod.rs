@@ -5,6 +5,7 @@ mod session;
 mod tmpfs;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -74,6 +75,32 @@ pub(crate) fn one_document(stdout: &str) -> Value {
 /// The items of an array, or of nothing.
 pub(crate) fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The events of the one run below `runs`.
+#[track_caller]
+pub(crate) fn recorded_events(runs: &Path) -> Vec<Value> {
+    let runs: Vec<_> = fs::read_dir(runs).expect("runs").flatten().map(|entry| entry.path()).collect();
+    let [only] = &runs[..] else { panic!("one run: {runs:?}") };
+    let events = fs::read_to_string(only.join("events.jsonl")).expect("events");
+    events.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
+}
+
+/// The median time of every trial, calibration left out, of the cells with this word in their ids.
+#[track_caller]
+pub(crate) fn medians_ns<'a>(events: impl IntoIterator<Item = &'a Value>, word: &str) -> Vec<f64> {
+    let of_cell =
+        |event: &&Value| event["cell"].as_str().is_some_and(|id| id.split('/').any(|part| part == word));
+    let trials = events.into_iter().filter(|event| is(event, "trial_finished") && event["block"] != 0);
+    let medians = trials.filter(of_cell).map(|event| &event["observation"]["metrics"]["latency_ns_p50"]);
+    let medians: Vec<f64> = medians.filter_map(Value::as_f64).collect();
+    assert!(!medians.is_empty(), "no trial of {word}");
+    medians
+}
+
+/// The shortest of these times: anything may have kept the machine busy in the others.
+pub(crate) fn best(times_ns: &[f64]) -> f64 {
+    times_ns.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 /// Whether the event voids a trial for which the machine had no time.
