@@ -236,6 +236,12 @@ mod tests {
         let rest = resumed.expected().saturating_sub(done);
         assert_eq!(resumed.left(), rest);
         resumed.event(&Event::BlockFinished { block: 3 });
-        assert!(resumed.done > done && resumed.left() < rest);
+        let by_now: Duration = resumed.blocks.iter().take(4).map(|block| block.block).sum();
+        assert_eq!(resumed.done, by_now);
+        // Twice as slow as planned, and whatever this test has taken: so is the rest.
+        let at = Instant::now() - (by_now - done) * 2;
+        resumed.began = Some(Began { at, done });
+        let rest = resumed.expected().saturating_sub(by_now);
+        assert!(!rest.is_zero() && resumed.left() >= rest.mul_f64(1.99), "{:?} of {rest:?}", resumed.left());
     }
 }

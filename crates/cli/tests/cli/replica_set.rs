@@ -13,7 +13,7 @@ use ciphertoll_wire::mongodb::message::{self, MAX_MESSAGE_BYTES, Message};
 
 pub(crate) const SET: &str = "rs0";
 /// What a far member's answers take longer.
-const FAR: Duration = Duration::from_millis(20);
+const FAR: Duration = Duration::from_millis(200);
 /// What is written to or read from the primary only, unless it says otherwise.
 const READS: [&[u8]; 2] = [b"find", b"count"];
 /// `NotPrimaryNoSecondaryOk`.

@@ -2,6 +2,7 @@
 
 mod found;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use ciphertoll_model::ServerLevel;
 use ciphertoll_skip::not_for_all;
 use serde_json::Value;
 
-use crate::support::{Answer, alone, is, real_server, text};
+use crate::support::{Answer, alone, is, is_noise, real_server, text};
 use found::{Example, every_example};
 
 /// An example that is not simply run and held to end with 0.
@@ -173,8 +174,8 @@ const LONG_TRIAL: &str = "1s";
 const SHORT: [(&str, &str); 3] = [("--size", "smoke"), ("--blocks", "1"), ("--trial-time", "200ms")];
 /// The run that an example names, and the one that it calls by its experiment.
 const NAMED_RUN: &str = "20261121T011500Z-quick-a3f1";
-/// Longer than any example takes that is not stuck.
-const PATIENCE: &str = "120s";
+/// Longer than any example takes that is not stuck, with others beside it on a machine that is busy.
+const PATIENCE: &str = "600s";
 
 fn postgres_18() -> bool {
     is_here("postgres-18")
@@ -283,7 +284,7 @@ impl Reader {
         }
         let command = shortened(&example.command, planned);
         let answer = self.types(&command);
-        let noise = matches!(answer.code, Some(5 | 6)) && only_noise(&answer.stderr);
+        let noise = matches!(answer.code, Some(5 | 6)) && only_noise(&self.events_of(&command, &answer));
         assert!(
             noise || answer.code.is_some_and(|code| ends.contains(&code)),
             "{} ({}), run as {command}, did not end with one of {ends:?}: {answer:#?}",
@@ -318,13 +319,28 @@ impl Reader {
         self.place.path().join("work")
     }
 
-    /// Runs by the names that examples give them: the oldest, the newest, and one that was cut short.
+    /// What happened in a run that was begun or gone on with, by its stderr or by its record.
+    fn events_of(&self, command: &str, answer: &Answer) -> Vec<Value> {
+        let words = words(command);
+        if words.get(1) != Some(&"resume") {
+            return answer.stderr.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        }
+        let runs = self.work().join("ciphertoll-runs");
+        let named = words.get(2).map(|name| runs.join(name));
+        events_in(&named.unwrap_or_else(|| runs_in(&runs).pop().expect("a run")))
+    }
+
+    /// Runs by the names that examples give them: the oldest, the newest, and one that was cut short. All of those that
+    /// noise took nothing of, where there are some.
     fn keep_runs(&self) {
         let runs = self.work().join("ciphertoll-runs");
-        let mut quick: Vec<PathBuf> =
-            fs::read_dir(&runs).expect("the runs").flatten().map(|entry| entry.path()).collect();
+        let mut quick = runs_in(&runs);
         quick.retain(|run| run.to_string_lossy().contains("-quick-"));
-        quick.sort();
+        let whole = quick.iter().filter(|run| lost_cells(&events_in(run)).is_empty());
+        let whole: Vec<PathBuf> = whole.cloned().collect();
+        if whole.len() > 1 {
+            quick = whole;
+        }
         let [oldest, .., newest] = &quick[..] else { panic!("two runs called quick: {quick:?}") };
         for (name, run) in [
             ("before", oldest),
@@ -400,13 +416,38 @@ fn redirected(command: &str) -> Option<&str> {
     command.split_once("> ").map(|(_, file)| file.trim()).filter(|file| !file.contains(['"', '~']))
 }
 
-/// What the machine's noise took is no fault of the example's: a trial for which there was no time.
-fn only_noise(stderr: &str) -> bool {
-    const NOISE: [&str; 5] = ["steal", "schedule_lag", "overload", "ports_exhausted", "no_operations"];
-    let events = stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let voided: Vec<Value> = events.filter(|event| is(event, "trial_voided")).collect();
-    let is_noise = |event: &Value| event["reason"]["gate"].as_str().is_some_and(|gate| NOISE.contains(&gate));
-    !voided.is_empty() && voided.iter().all(is_noise)
+/// Those below `runs`, the oldest first.
+fn runs_in(runs: &Path) -> Vec<PathBuf> {
+    let mut runs: Vec<PathBuf> =
+        fs::read_dir(runs).expect("the runs").flatten().map(|entry| entry.path()).collect();
+    runs.sort();
+    runs
+}
+
+fn events_in(run: &Path) -> Vec<Value> {
+    let events = fs::read_to_string(run.join("events.jsonl")).expect("the events");
+    events.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
+}
+
+/// What the machine's noise took is no fault of the example's: a cell for which there was no time.
+fn only_noise(events: &[Value]) -> bool {
+    const NOISE: [&str; 2] = ["overload", "ports_exhausted"];
+    let no_fault = |voided: &Value| {
+        is_noise(voided) || voided["reason"]["gate"].as_str().is_some_and(|gate| NOISE.contains(&gate))
+    };
+    let lost = lost_cells(events);
+    let voided = events.iter().filter(|event| is(event, "trial_voided"));
+    let mut of_lost = voided.filter(|event| event["cell"].as_str().is_some_and(|cell| lost.contains(cell)));
+    !lost.is_empty() && of_lost.all(no_fault)
+}
+
+/// The ids of the cells that have a voided trial, and none that counts.
+fn lost_cells(events: &[Value]) -> BTreeSet<&str> {
+    let of = |name: &'static str| events.iter().filter(move |event| is(event, name));
+    let counted = of("trial_finished").filter(|event| event["block"] != 0 && event["arm"] == "main");
+    let counted: BTreeSet<&str> = counted.filter_map(|event| event["cell"].as_str()).collect();
+    let voided: BTreeSet<&str> = of("trial_voided").filter_map(|event| event["cell"].as_str()).collect();
+    voided.difference(&counted).copied().collect()
 }
 
 /// Where templates are kept, so that they are not made anew for a home that is empty.
