@@ -239,7 +239,8 @@ mod tests {
         let by_now: Duration = resumed.blocks.iter().take(4).map(|block| block.block).sum();
         assert_eq!(resumed.done, by_now);
         // Twice as slow as planned, and whatever this test has taken: so is the rest.
-        let at = Instant::now() - (by_now - done) * 2;
+        let took = by_now.saturating_sub(done) * 2;
+        let at = Instant::now().checked_sub(took).unwrap();
         resumed.began = Some(Began { at, done });
         let rest = resumed.expected().saturating_sub(by_now);
         assert!(!rest.is_zero() && resumed.left() >= rest.mul_f64(1.99), "{:?} of {rest:?}", resumed.left());

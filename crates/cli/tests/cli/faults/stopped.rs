@@ -70,13 +70,14 @@ fn sigterm_ends_with_143_in_the_middle_of_a_long_trial() {
     assert_eq!(one_document(&finished.stdout)["complete"], false);
 }
 
+/// The server may be up before the test gets to its signal; then the moment was missed.
+const TRIES: u32 = 3;
+
 #[test]
 fn a_signal_before_the_first_trial_ends_the_run_too() {
     if !real_server() {
         return;
     }
-    // The server may be up before the test gets to its signal; then the moment was missed.
-    const TRIES: u32 = 3;
     let _machine = beside_others();
     for _ in 0..TRIES {
         let place = tempfile::tempdir().expect("a temporary directory");

@@ -202,9 +202,9 @@ impl Session {
             return None;
         }
         let sent = kill(Pid::from_raw(process.pid), signal).is_ok();
-        let began = Duration::from_millis(begun["at_unix_ms"].as_u64().expect("a time"));
+        let at = Duration::from_millis(begun["at_unix_ms"].as_u64().expect("a time"));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
-        let in_time = sent && now < began + trial;
+        let in_time = sent && now < at + trial;
         let end = self.wait_for("the trial's end", ends_a_trial);
         if end["reason"]["gate"] == gate {
             return Some(end);
