@@ -25,6 +25,8 @@ use crate::tde::built_library;
 const LAYER: &str = "gocryptfs";
 const FEW: [&str; 4] = ["--path", "plain", "--workload", "point-select"];
 const SHORT: [&str; 4] = ["--trial-time", "500ms", "--blocks", "2"];
+/// For a run that does not come to its end.
+const LONG: [&str; 4] = ["--trial-time", "500ms", "--blocks", "30"];
 /// More blocks than are needed, for trials that are over before the test gets to them.
 const ATTACKED: [&str; 4] = ["--trial-time", "500ms", "--blocks", "4"];
 /// What each of those trials takes, warm-up and all.
@@ -217,7 +219,7 @@ fn a_killed_run_leaves_mounts_to_the_sweep_and_to_nobody_else() {
     let _machine = alone();
     for (level, more) in [(LAYER, &[][..]), ("fscrypt", &[]), (LAYER, &["--storage", "tmpfs"])] {
         let place = tempfile::tempdir().expect("a directory");
-        let more = [&SHORT[..], more].concat();
+        let more = [&LONG[..], more].concat();
         let Some(mut session) = begun(place.path(), Engine::Postgres, level, &more) else { continue };
         let mount = mounted(session.scratch());
         let lock = unswept();
@@ -237,12 +239,13 @@ fn a_killed_run_leaves_mounts_to_the_sweep_and_to_nobody_else() {
 fn a_run_in_memory_says_so_and_leaves_none() {
     let _machine = beside_others();
     let place = tempfile::tempdir().expect("a directory");
-    let more = [&SHORT[..], &["--storage", "tmpfs"]].concat();
+    let more = [&LONG[..], &["--storage", "tmpfs"]].concat();
     let Some(mut session) = begun(place.path(), Engine::Postgres, "fscrypt", &more) else { return };
     let (processes, scratch) = (session.identities(), session.scratch().to_owned());
     let mounts = fs::read_to_string("/proc/mounts").expect("/proc/mounts");
     let of_memory = |line: &&str| line.contains(text(&scratch)) && line.starts_with("tmpfs ");
     assert_eq!(mounts.lines().filter(of_memory).count(), 2, "each server has its own: {mounts}");
+    session.signal(Signal::SIGINT);
     let finished = session.finish();
     assert_gone(&processes, &scratch);
     assert_eq!(one_document(&finished.stdout)["storage"], "tmpfs");

@@ -181,7 +181,7 @@ fn neither_a_killed_nor_an_interrupted_run_leaves_a_proxy() {
     let _machine = beside_others();
     for signal in [Signal::SIGKILL, Signal::SIGINT] {
         let place = tempfile::tempdir().expect("a directory");
-        let mut session = Session::start(place.path(), &[&ASKED[..], &FEW_BLOCKS].concat());
+        let mut session = Session::start(place.path(), &[&ASKED[..], &MORE_BLOCKS].concat());
         session.wait_for("calibration's end", |event| is(event, "block_finished"));
         let Some((path, program)) = here(&session).first().copied() else { return };
         session.wait_for("a trial through a proxy", |event| {
