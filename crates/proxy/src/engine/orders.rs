@@ -15,8 +15,11 @@ use crate::metrics::Metrics;
 use crate::notify::Notifier;
 use crate::status::{CertificateStatus, Clients, Counts, Most, PoolStatus, Status, ThreadStatus};
 
-/// A serving thread answers between two turns, which take less than a millisecond.
+/// A serving thread answers between two turns, which take less than a millisecond. Who asks how it stands wants to be
+/// told soon if it is stuck.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Settings that were handed over are taken over however late that is: nobody should hear sooner that they were not.
+const RENEWAL_PATIENCE: Duration = Duration::from_secs(15);
 
 /// The way to a proxy that runs, for other threads.
 pub struct Orders<D: Dialect> {
@@ -56,7 +59,7 @@ impl<D: Dialect> Clone for Orders<D> {
 impl<D: Dialect> Orders<D> {
     /// How it stands. Each thread says it of itself, one a moment after another.
     pub fn status(&self) -> Result<Status, NoAnswer> {
-        let parts = self.ask_all(Order::Status)?;
+        let parts = self.ask_all(PATIENCE, Order::Status)?;
         parts.into_iter().reduce(Status::and).ok_or(NoAnswer)
     }
 
@@ -64,12 +67,13 @@ impl<D: Dialect> Orders<D> {
     pub fn health(&self) -> Result<Health, NoAnswer> {
         // What the first thread knows of connections all know.
         let first = self.posts.first().ok_or(NoAnswer)?;
-        answer(&ask(first, Order::Health)?)
+        answer(&ask(first, Order::Health)?, Instant::now() + PATIENCE)
     }
 
     /// Has it go on with these settings: new clients and new server connections, that is.
     pub fn renew(&self, prepared: &Prepared<D>) -> Result<(), NoAnswer> {
-        self.ask_all(|done| Order::Renew(Box::new(prepared.clone()), done)).map(|_| ())
+        let renew = |done| Order::Renew(Box::new(prepared.clone()), done);
+        self.ask_all(RENEWAL_PATIENCE, renew).map(|_| ())
     }
 
     /// What it counts.
@@ -77,9 +81,15 @@ impl<D: Dialect> Orders<D> {
         &self.metrics
     }
 
-    fn ask_all<T>(&self, order: impl Fn(Sender<T>) -> Order<D>) -> Result<Vec<T>, NoAnswer> {
+    /// What each thread answers; they have so long for it together.
+    fn ask_all<T>(
+        &self,
+        patience: Duration,
+        order: impl Fn(Sender<T>) -> Order<D>,
+    ) -> Result<Vec<T>, NoAnswer> {
+        let until = Instant::now() + patience;
         let asked: Result<Vec<_>, _> = self.posts.iter().map(|post| ask(post, &order)).collect();
-        asked?.iter().map(answer).collect()
+        asked?.iter().map(|answered| answer(answered, until)).collect()
     }
 }
 
@@ -94,8 +104,9 @@ fn ask<D: Dialect, T>(
     }
 }
 
-fn answer<T>(answered: &Receiver<T>) -> Result<T, NoAnswer> {
-    answered.recv_timeout(PATIENCE).map_err(|_| NoAnswer)
+fn answer<T>(answered: &Receiver<T>, until: Instant) -> Result<T, NoAnswer> {
+    let left = until.saturating_duration_since(Instant::now());
+    answered.recv_timeout(left).map_err(|_| NoAnswer)
 }
 
 /// What a proxy needs for its upkeep, and for no session.

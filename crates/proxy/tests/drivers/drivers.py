@@ -16,10 +16,24 @@ def say(what, *values):
     print(what, *values, flush=True)
 
 
-def soon(cancel):
-    timer = threading.Timer(0.3, cancel)
-    timer.start()
-    return timer
+class Cancelling:
+    """Cancels what is done inside, again and again: before the server has begun with it there is nothing to cancel."""
+
+    def __init__(self, cancel):
+        self.cancel = cancel
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.over.wait(0.3):
+            self.cancel()
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
 
 
 def of_psycopg2():
@@ -56,12 +70,11 @@ def of_psycopg2():
     large.execute(LARGE)
     say("large", sum(len(text) for _, text in large))
     connection.commit()
-    timer = soon(connection.cancel)
     try:
-        cursor.execute(SLEEP)
+        with Cancelling(connection.cancel):
+            cursor.execute(SLEEP)
     except psycopg2.Error as error:
         say("cancelled", error.pgcode)
-    timer.join()
     connection.rollback()
     cursor.execute("DROP TABLE of_psycopg2")
     connection.commit()
@@ -106,12 +119,11 @@ def of_psycopg():
     with connection.cursor(name="large") as large:
         say("large", sum(len(text) for _, text in large.execute(LARGE)))
     connection.commit()
-    timer = soon(connection.cancel)
     try:
-        connection.execute(SLEEP)
+        with Cancelling(connection.cancel):
+            connection.execute(SLEEP)
     except psycopg.Error as error:
         say("cancelled", error.sqlstate)
-    timer.join()
     connection.rollback()
     connection.execute("DROP TABLE of_psycopg")
     connection.commit()

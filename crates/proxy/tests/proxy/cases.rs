@@ -4,11 +4,14 @@ use std::io::Write;
 use std::process::Stdio;
 use std::thread;
 
+use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::postgres::CancelKey;
 use ciphertoll_wire::postgres::command::{encode_cancel_request, encode_query, encode_sync};
+use nix::sys::signal::Signal;
 
 use crate::Case;
+use crate::operations::await_that;
 use crate::site::{Proxy, Raw, Site};
 
 pub(crate) const CASES: [Case; 12] = [
@@ -27,7 +30,8 @@ pub(crate) const CASES: [Case; 12] = [
 ];
 
 fn queries(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+    // One connection only: who comes before the one before has been tidied away waits.
+    let mut proxy = site.proxy(&["--pool-size", "1"]);
     assert_eq!(proxy.sql(&["SELECT 6 * 7"]), "42");
     let rolled_back = ["CREATE TEMP TABLE t (n int)", "BEGIN", "INSERT INTO t VALUES (1)", "ROLLBACK"];
     let counted = [&rolled_back[..], &["SELECT count(*) FROM t"]].concat();
@@ -35,10 +39,9 @@ fn queries(site: &mut Site) {
     assert_eq!(proxy.sql(&["PREPARE p(int) AS SELECT $1 + 1", "EXECUTE p(41)"]), "42");
     let output = proxy.psql(&["-c", "SELECT 1 / 0"]).output().expect("psql runs");
     assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), "ERROR:  division by zero");
-    // One server connection has done it all.
-    let mut proxy = proxy;
-    proxy.client();
-    proxy.await_line("event=server-connected");
+    // One server connection has done it all: nothing is said any more behind this.
+    proxy.signal(Signal::SIGTERM);
+    proxy.await_line("event=stopped");
     let more = proxy.log.iter().filter(|line| line.contains("event=server-connected"));
     assert_eq!(more.count(), 1);
 }
@@ -97,9 +100,13 @@ fn our_client(site: &mut Site) {
 
 /// The one value of a result.
 pub(crate) fn one(client: &mut Client, sql: &str) -> String {
-    let rows = client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
-    let value = rows.into_iter().flatten().next().flatten();
-    String::from_utf8(value.unwrap_or_default()).expect("text")
+    try_one(client, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+/// The same where there may be none.
+pub(crate) fn try_one(client: &mut Client, sql: &str) -> Result<String, Error> {
+    let value = client.query(sql)?.into_iter().flatten().next().flatten();
+    Ok(String::from_utf8(value.unwrap_or_default()).expect("text"))
 }
 
 fn settings(site: &mut Site) {
@@ -191,8 +198,7 @@ fn cancel(site: &mut Site) {
     let child = proxy.psql(&["-c", "SELECT pg_sleep(60)"]).stderr(Stdio::piped()).spawn();
     let child = child.expect("psql runs");
     await_active(&mut control, "SELECT pg_sleep(60)");
-    let interrupt = nix::sys::signal::Signal::SIGINT;
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), interrupt)
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), Signal::SIGINT)
         .expect("psql is there");
     let output = child.wait_with_output().expect("psql ends");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -203,9 +209,7 @@ fn cancel(site: &mut Site) {
 fn await_active(control: &mut Client, sql: &str) {
     let active =
         format!("SELECT count(*) FROM pg_stat_activity WHERE query = '{sql}' AND wait_event = 'PgSleep'");
-    while one(control, &active) != "1" {
-        thread::yield_now();
-    }
+    await_that("it has begun", || one(control, &active) == "1");
 }
 
 pub(crate) fn cancel_request(process_id: u32, key: &[u8]) -> Vec<u8> {

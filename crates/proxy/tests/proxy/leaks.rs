@@ -62,7 +62,7 @@ fn transactions(site: &mut Site) {
 fn half_done(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
     let leavings: [fn(&mut crate::site::Raw); 3] = [
-        |raw| raw.query("SELECT pg_sleep(0.2)"),
+        |raw| raw.query("SELECT pg_sleep(5)"),
         |raw| {
             raw.query("CREATE TEMP TABLE t (n int); COPY t FROM STDIN");
             while !matches!(raw.message(), Ok((b'G', _))) {}

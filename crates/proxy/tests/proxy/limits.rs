@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::Case;
 use crate::cases::one;
+use crate::operations::in_queue_time;
 use crate::site::{LONG, Raw, Site};
 
 pub(crate) const CASES: [Case; 8] = [
@@ -24,12 +25,14 @@ pub(crate) const CASES: [Case; 8] = [
 
 fn queue(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.5"]);
-    let mut first = proxy.client();
+    let mut first = in_queue_time(|| proxy.try_client());
     let Err(error) = proxy.try_client() else { panic!("there was a second connection") };
     assert!(error.is_too_many_connections(), "{error}");
     assert!(error.to_string().contains("no server connection became free within 0.5 s"), "{error}");
     assert_eq!(one(&mut first, "SELECT 1"), "1");
     // One that waits is served when the first one leaves.
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let first = proxy.client();
     let mut waiting = proxy.raw(&[]);
     drop(first);
     assert_eq!(waiting.answer().last().map(|(kind, _)| *kind), Some(b'Z'));

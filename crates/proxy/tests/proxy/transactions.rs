@@ -2,7 +2,9 @@
 
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
+use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::postgres::CancelKey;
 use ciphertoll_wire::postgres::Param;
@@ -14,8 +16,8 @@ use ciphertoll_wire::postgres::command::{
 use nix::sys::signal::Signal;
 
 use crate::Case;
-use crate::cases::one;
-use crate::operations::await_that;
+use crate::cases::{one, try_one};
+use crate::operations::{admin_of, await_that, in_queue_time, samples};
 use crate::site::{Proxy, Raw, Site};
 
 pub(crate) const CASES: [Case; 16] = [
@@ -38,13 +40,27 @@ pub(crate) const CASES: [Case; 16] = [
 ];
 
 const PID: &str = "SELECT pg_backend_pid()";
+const ASKED: [&str; 2] = ["--admin", "tcp:127.0.0.1:0"];
+/// So long a connection is kept as its client has left it.
+pub(crate) const KEPT: Duration = Duration::from_secs(1);
 
 /// Two clients on one connection, as which both of them see the same.
 fn two(proxy: &Proxy) -> (Client, Client, String) {
-    let (mut first, mut second) = (proxy.client(), proxy.client());
-    let process = one(&mut first, PID);
-    assert_eq!(one(&mut second, PID), process);
-    (first, second, process)
+    try_two(proxy).expect("both are served")
+}
+
+fn try_two(proxy: &Proxy) -> Result<(Client, Client, String), Error> {
+    let (mut first, mut second) = (proxy.try_client()?, proxy.try_client()?);
+    let process = try_one(&mut first, PID)?;
+    assert_eq!(try_one(&mut second, PID)?, process);
+    Ok((first, second, process))
+}
+
+/// Waits until so many clients are between transactions.
+fn await_parked(proxy: &Proxy, count: f64) {
+    await_that("so many are parked", || {
+        (samples(admin_of(proxy))["clients{state=\"parked\"}"] - count).abs() < 0.5
+    });
 }
 
 fn shared(site: &mut Site) {
@@ -61,21 +77,25 @@ fn shared(site: &mut Site) {
 
 fn transaction(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
-    let (mut first, mut second, _) = two(&proxy);
-    first.query("CREATE TABLE IF NOT EXISTS shared (n int); TRUNCATE shared").expect("a table");
-    let mut waiting = proxy.client();
-    first.query("BEGIN").expect("a transaction");
-    first.query("INSERT INTO shared VALUES (1)").expect("a row");
-    let error = waiting.query("SELECT count(*) FROM shared").expect_err("the connection is taken");
-    assert!(error.to_string().contains("no server connection became free"), "{error}");
-    first.query("COMMIT").expect("the end");
-    assert_eq!(one(&mut proxy.client(), "SELECT count(*) FROM shared"), "1");
-    // One that has failed, too.
-    first.query("BEGIN").expect("a transaction");
-    first.query("SELECT 1/0").expect_err("an error");
-    second.query("SELECT 1").expect_err("the connection is taken");
-    first.query("ROLLBACK").expect("the end");
-    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    in_queue_time(|| {
+        let (mut first, mut second, _) = try_two(&proxy)?;
+        first.query("CREATE TABLE IF NOT EXISTS shared (n int); TRUNCATE shared")?;
+        let mut waiting = proxy.try_client()?;
+        first.query("BEGIN")?;
+        first.query("INSERT INTO shared VALUES (1)").expect("it has its connection");
+        let error = waiting.query("SELECT count(*) FROM shared").expect_err("the connection is taken");
+        assert!(error.to_string().contains("no server connection became free"), "{error}");
+        first.query("COMMIT").expect("it has its connection");
+        assert_eq!(try_one(&mut proxy.try_client()?, "SELECT count(*) FROM shared")?, "1");
+        // One that has failed, too.
+        first.query("BEGIN")?;
+        first.query("SELECT 1/0").expect_err("an error");
+        let error = second.query("SELECT 1").expect_err("the connection is taken");
+        assert!(error.to_string().contains("no server connection became free"), "{error}");
+        first.query("ROLLBACK").expect("it has its connection");
+        assert_eq!(try_one(&mut proxy.try_client()?, "SELECT 1")?, "1");
+        Ok(())
+    });
 }
 
 fn settings(site: &mut Site) {
@@ -281,10 +301,12 @@ fn hidden(site: &mut Site) {
 }
 
 fn left_behind(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "5"]);
+    let proxy = site.proxy(&[&["--pool-size", "5"][..], &ASKED].concat());
     let lock = "CREATE OR REPLACE FUNCTION lock_it() RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
                 PERFORM set_config('work_mem', '7MB', false); PERFORM pg_advisory_lock(78); END $$";
     proxy.client().query(lock).expect("a function");
+    // Another thread may still have to hear of it: until then it is not there for others.
+    await_parked(&proxy, 0.0);
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 78";
     let mut control = site.control();
     let mut first = proxy.client();
@@ -292,6 +314,7 @@ fn left_behind(site: &mut Site) {
     first.query("SELECT lock_it()").expect("something out of sight");
     assert_eq!(one(&mut control, locks), "1");
     drop(first);
+    await_parked(&proxy, 0.0);
     // There could be another one, but this one is there, and as new.
     let mut second = proxy.client();
     let seen = format!("SELECT pg_backend_pid() || ' ' || current_setting('work_mem') || ' ' || ({locks})");
@@ -329,9 +352,16 @@ fn batches(site: &mut Site) {
 
 fn old(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1", "--max-age", "0"]);
-    let (mut first, mut second) = (proxy.client(), proxy.client());
-    let process = one(&mut first, PID);
-    assert_eq!(one(&mut first, PID), process, "its own it is still");
+    let (mut first, mut second, process) = loop {
+        let (mut first, second) = (proxy.client(), proxy.client());
+        let begun = Instant::now();
+        let (process, again) = (one(&mut first, PID), one(&mut first, PID));
+        // Behind a longer pause it is nobody's own any more.
+        if begun.elapsed() < KEPT {
+            assert_eq!(again, process, "its own it is still");
+            break (first, second, process);
+        }
+    };
     let others = one(&mut second, PID);
     assert_ne!(others, process);
     proxy.await_line("it is old");
@@ -341,19 +371,23 @@ fn old(site: &mut Site) {
 
 fn discards(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.3"]);
-    let (mut first, mut second, process) = two(&proxy);
-    first.query("SET statement_timeout = '5s'").expect("a setting");
-    first.query("LISTEN news").expect("a listener");
-    proxy.await_line("event=pinned");
-    second.query(PID).expect_err("it is pinned");
-    first.query("DISCARD ALL").expect("nothing is left");
-    let mut second = proxy.client();
-    assert_eq!(one(&mut second, PID), process);
-    assert_eq!(one(&mut first, "SHOW statement_timeout"), "0");
+    in_queue_time(|| {
+        let (mut first, mut second, process) = try_two(&proxy)?;
+        first.query("SET statement_timeout = '5s'")?;
+        first.query("LISTEN news")?;
+        proxy.await_line("event=pinned");
+        let error = second.query(PID).expect_err("it is pinned");
+        assert!(error.to_string().contains("no server connection became free"), "{error}");
+        first.query("DISCARD ALL").expect("it has its connection");
+        let mut second = proxy.try_client()?;
+        assert_eq!(try_one(&mut second, PID)?, process);
+        assert_eq!(try_one(&mut first, "SHOW statement_timeout")?, "0");
+        Ok(())
+    });
 }
 
 fn cancel_waiting(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let mut proxy = site.proxy(&[&["--pool-size", "1"][..], &ASKED].concat());
     let mut waiting = proxy.raw(&[]);
     waiting.answer();
     let mut first = proxy.client();
@@ -365,17 +399,10 @@ fn cancel_waiting(site: &mut Site) {
         waiting.process_id,
         &CancelKey::new(waiting.key.clone()).expect("a key"),
     );
-    // Until it waits there is nothing to cancel.
-    waiting.stream.set_read_timeout(Some(std::time::Duration::from_millis(20))).expect("a limit");
-    let answer = loop {
-        proxy.raw_silent().send(&request);
-        let answer = waiting.answer();
-        if !answer.is_empty() {
-            break answer;
-        }
-    };
-    assert_eq!(Raw::error_state(&answer).as_deref(), Some("57014"));
-    waiting.stream.set_read_timeout(Some(crate::site::LONG)).expect("a limit");
+    // Until it waits there is nothing to cancel. Once is enough, and a second time would hit what comes behind.
+    await_that("it waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
+    proxy.raw_silent().send(&request);
+    assert_eq!(Raw::error_state(&waiting.answer()).as_deref(), Some("57014"));
     waiting.query("SELECT 'later'");
     first.query("COMMIT").expect("the end");
     assert_eq!(told(&waiting.answer()).1, ["later"]);

@@ -85,12 +85,23 @@ func main() {
 	}
 	check(large.Err())
 	fmt.Println("large", bytes)
+	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
-		time.Sleep(300 * time.Millisecond)
-		// What an application with a deadline does; the connection stays.
-		_ = conn.PgConn().CancelRequest(ctx)
+		defer close(ended)
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(300 * time.Millisecond):
+				// What an application with a deadline does; the connection stays. Before the server has begun with the
+				// statement there is nothing to cancel.
+				_ = conn.PgConn().CancelRequest(ctx)
+			}
+		}
 	}()
 	_, err = conn.Exec(ctx, "SELECT pg_sleep(30)")
+	close(over)
+	<-ended
 	fmt.Println("cancelled", state(err))
 	_, err = conn.Exec(ctx, "DROP TABLE of_pgx")
 	check(err)

@@ -9,11 +9,13 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::prepare::Prepared;
 use ciphertoll_wire::mysql::{Capabilities, Param, command, packet, server};
+use nix::sys::signal::Signal;
 
 use super::Case;
 use super::fake::Fake;
 use super::raw::{Raw, USUAL, UTF8MB4};
 use super::site::{INTERACTIVE_TIMEOUT, Proxy, Site, one};
+use crate::operations::await_that;
 
 /// Those that want what clients that share connections are not offered.
 pub(crate) const OF_SESSIONS: [Case; 2] =
@@ -56,6 +58,9 @@ fn queries(site: &mut Site) {
         client.close().expect("a goodbye");
     }
     // One server connection has done it all, beside the one by which the server became known.
+    proxy.process.signal(Signal::SIGTERM);
+    // Nothing is said any more behind this.
+    proxy.process.await_line("event=stopped");
     assert_eq!(proxy.process.count("event=server-connected"), 2);
     assert_eq!(proxy.process.count("event=server-lost"), 0);
 }
@@ -424,10 +429,13 @@ fn kill(site: &mut Site) {
     assert_ne!(number, sleeper.connection_id.to_string(), "it was greeted before it had a connection");
     let mut control = proxy.client();
     // By the number of its greeting, as drivers do it, and by the server's.
-    for statement in [format!("KILL QUERY {}", sleeper.connection_id), format!("KILL QUERY {number}")] {
+    let greeted = sleeper.connection_id.to_string();
+    for is_the_servers in [false, true] {
         sleeper.query("SELECT SLEEP(60)");
         other.query("SELECT SLEEP(0.5)");
-        await_running(&mut control, &number);
+        // It may have another connection than before.
+        let number = await_asleep(&mut control);
+        let statement = format!("KILL QUERY {}", if is_the_servers { &number } else { &greeted });
         killer.query(&statement);
         assert_eq!(killer.word()[0], 0, "{statement}");
         // It was interrupted: with an error, or with a row that says so.
@@ -450,19 +458,23 @@ fn kill(site: &mut Site) {
     let child = cli.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     let sleeps = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%by hand%' \
                   AND id <> CONNECTION_ID()";
-    while one(&mut control, sleeps) != "1" {}
+    await_that("it has begun", || one(&mut control, sleeps) == "1");
     let process = nix::unistd::Pid::from_raw(child.id().cast_signed());
-    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGINT).expect("it is there");
+    nix::sys::signal::kill(process, Signal::SIGINT).expect("it is there");
     child.wait_with_output().expect("it ends");
-    while one(&mut control, sleeps) != "0" {}
+    await_that("it has ended", || one(&mut control, sleeps) == "0");
 }
 
-/// Until the server has begun with the connection's statement: before that there is nothing to end.
-pub(crate) fn await_running(control: &mut Client, number: &str) {
-    let sql = format!(
-        "SELECT COUNT(*) FROM information_schema.processlist WHERE id = {number} AND info LIKE '%SLEEP%'"
-    );
-    while one(control, &sql) != "1" {}
+/// Until the server has begun with the statement that sleeps: before that there is nothing to end. The number of the
+/// connection that has it.
+fn await_asleep(control: &mut Client) -> String {
+    let sql = "SELECT MAX(id) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(60)%'";
+    let mut number = String::new();
+    await_that("it sleeps", || {
+        number = one(control, sql);
+        !number.is_empty()
+    });
+    number
 }
 
 fn nonces(site: &mut Site) {

@@ -12,6 +12,7 @@ use super::Case;
 use super::fake::Fake;
 use super::raw::{Raw, USUAL, UTF8MB4};
 use super::site::{Site, code, one};
+use crate::operations::await_that;
 use crate::site::LONG;
 
 pub(crate) const CASES: [Case; 7] = [
@@ -90,7 +91,7 @@ fn killed(site: &mut Site) {
     let sleeps = format!(
         "SELECT COUNT(*) FROM information_schema.processlist WHERE id = {number} AND info IS NOT NULL"
     );
-    while one(&mut other, &sleeps) != "1" {}
+    await_that("it has begun", || one(&mut other, &sleeps) == "1");
     other.execute(&format!("KILL {number}")).expect("it is ours to kill");
     // In the server's own words or in the proxy's, and then the end.
     let payloads = raw.results();
@@ -101,6 +102,7 @@ fn killed(site: &mut Site) {
         let told = raw.packet();
         assert!(told.is_err() || matches!(&told, Ok((_, last)) if last[0] == 0xff), "{told:?}");
     }
+    proxy.process.await_line("event=server-lost");
     // One that is idle is replaced without anybody's noticing.
     let idle = one(&mut proxy.client(), "SELECT CONNECTION_ID()");
     other.execute(&format!("KILL {idle}")).expect("it is ours to kill");

@@ -106,7 +106,7 @@ fn transactions(site: &mut Site) {
 fn half_done(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
     let leavings: [fn(&mut Raw); 4] = [
-        |raw| raw.query("SELECT SLEEP(0.2)"),
+        |raw| raw.query("SELECT SLEEP(5)"),
         |raw| raw.send(b"\x20\0\0\0\x03SELECT"),
         |raw| {
             // In the middle of the rows.

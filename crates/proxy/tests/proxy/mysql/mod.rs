@@ -7,9 +7,11 @@ mod faults;
 mod fronts;
 mod leaks;
 mod limits;
+mod models;
 mod parked;
 mod process;
 mod raw;
+mod reloads;
 mod site;
 mod threads;
 mod tools;
@@ -43,7 +45,7 @@ pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
     };
     let doubled =
         [on_two_threads(&sessions), on_two_threads(&[&transactions::CASES[..], &leaks::CASES[..]].concat())];
-    let logins = [&drivers::CASES[..], &fronts::CASES[..]].concat();
+    let logins = [&drivers::CASES[..], &fronts::CASES[..], &reloads::CASES[..]].concat();
     let sessions = [&sessions[..], &logins[..]].concat();
     let transactions = [&transactions[..], &logins[..]].concat();
     let one = usual_threads();

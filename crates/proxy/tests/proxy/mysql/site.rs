@@ -316,9 +316,13 @@ pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Cli
 
 /// The one value of a result.
 pub(crate) fn one(client: &mut Client, sql: &str) -> String {
-    let rows = client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
-    let value = rows.into_iter().flatten().next().flatten();
-    String::from_utf8(value.unwrap_or_default()).expect("text")
+    try_one(client, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+/// The same where there may be none.
+pub(crate) fn try_one(client: &mut Client, sql: &str) -> Result<String, ciphertoll_net::Error> {
+    let value = client.query(sql)?.into_iter().flatten().next().flatten();
+    Ok(String::from_utf8(value.unwrap_or_default()).expect("text"))
 }
 
 /// The server's number of a refusal.

@@ -4,14 +4,16 @@ use std::thread;
 use std::time::Instant;
 
 use ciphertoll_model::Engine;
+use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::{Capabilities, Param, command};
 
 use super::Case;
 use super::cases::{execute, prepare};
+use super::models::anything;
 use super::raw::{Raw, USUAL};
-use super::site::{Proxy, Site, code, one};
+use super::site::{Proxy, Site, code, one, try_one};
+use crate::operations::in_queue_time;
 use crate::site::LONG;
 
 pub(crate) const CASES: [Case; 13] = [
@@ -40,6 +42,18 @@ fn two(proxy: &Proxy) -> (Client, Client, String) {
     (first, second, number)
 }
 
+/// No connection became free for it.
+fn assert_not_served(client: &mut Client, sql: &str, why: &str) {
+    let error = client.query(sql).expect_err(why);
+    assert_eq!(code(&error), Some(1040), "{why}: {error}");
+    assert!(error.to_string().contains("no server connection became free"), "{why}: {error}");
+}
+
+/// A client of its own asks this, and is served.
+fn ask(proxy: &Proxy, sql: &str) -> Result<String, Error> {
+    try_one(&mut proxy.try_client()?, sql)
+}
+
 fn shared(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "1"]);
     let (mut first, mut second, number) = two(&proxy);
@@ -54,40 +68,49 @@ fn shared(site: &mut Site) {
 }
 
 fn transaction(site: &mut Site) {
+    let maker = site.proxy(&[]);
+    let mut maker = maker.client();
+    for sql in [
+        "DROP TABLE IF EXISTS shared",
+        "CREATE TABLE shared (n INT) ENGINE=InnoDB",
+        "DROP PROCEDURE IF EXISTS begins",
+        "CREATE PROCEDURE begins() BEGIN START TRANSACTION; SELECT * FROM nowhere; END",
+    ] {
+        maker.execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
     let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
-    let (mut first, _, _) = two(&proxy);
-    first.execute("DROP TABLE IF EXISTS shared").expect("no table");
-    first.execute("CREATE TABLE shared (n INT) ENGINE=InnoDB").expect("a table");
     for (begin, end) in
         [("BEGIN", "COMMIT"), ("START TRANSACTION READ ONLY", "ROLLBACK"), ("SET autocommit = 0", "COMMIT")]
     {
-        let mut waiting = proxy.client();
-        first.execute(begin).expect("a transaction");
-        one(&mut first, "SELECT COUNT(*) FROM shared");
-        let error = waiting.query("SELECT 1").expect_err("the connection is taken");
-        assert_eq!(code(&error), Some(1040), "{begin}: {error}");
-        assert!(error.to_string().contains("no server connection became free"), "{error}");
-        // An error does not end it.
-        first.query("SELECT nonsense").expect_err("an error");
-        let mut waiting = proxy.client();
-        waiting.query("SELECT 1").expect_err("the connection is taken");
-        first.execute(end).expect("the end");
-        assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1", "{begin}");
+        in_queue_time(|| {
+            let (mut first, mut waiting) = (proxy.try_client()?, proxy.try_client()?);
+            let mut later = proxy.try_client()?;
+            first.execute(begin)?;
+            // A setting alone begins nothing.
+            try_one(&mut first, "SELECT COUNT(*) FROM shared")?;
+            assert_not_served(&mut waiting, "SELECT 1", begin);
+            // An error does not end it.
+            first.query("SELECT nonsense").expect_err("an error");
+            assert_not_served(&mut later, "SELECT 1", begin);
+            first.execute(end).expect("it has its connection");
+            assert_eq!(ask(&proxy, "SELECT 1")?, "1", "{begin}");
+            Ok(())
+        });
     }
     // One that a routine has begun before it failed: the error does not say so.
-    let mut first = proxy.client();
-    first.execute("DROP PROCEDURE IF EXISTS begins").expect("no procedure");
-    first
-        .execute("CREATE PROCEDURE begins() BEGIN START TRANSACTION; SELECT * FROM nowhere; END")
-        .expect("one");
-    drop(first);
-    let mut first = proxy.client();
-    first.query("CALL begins()").expect_err("there is no such table");
-    proxy.client().query("SELECT 1").expect_err("the connection is taken");
-    first.execute("ROLLBACK").expect("the end");
-    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
-    for drop in ["DROP TABLE shared", "DROP PROCEDURE begins"] {
-        first.execute(drop).expect("no more");
+    in_queue_time(|| {
+        let (mut first, mut waiting) = (proxy.try_client()?, proxy.try_client()?);
+        let error = first.query("CALL begins()").expect_err("there is no such table");
+        if code(&error) != Some(1146) {
+            return Err(error);
+        }
+        assert_not_served(&mut waiting, "SELECT 1", "CALL");
+        first.execute("ROLLBACK").expect("it has its connection");
+        assert_eq!(ask(&proxy, "SELECT 1")?, "1");
+        Ok(())
+    });
+    for sql in ["DROP TABLE shared", "DROP PROCEDURE begins"] {
+        maker.execute(sql).expect("no more");
     }
 }
 
@@ -199,7 +222,7 @@ fn last_key(site: &mut Site) {
 }
 
 /// The text of the one value that an execute returns.
-fn run(raw: &mut Raw, statement_id: u32, params: &[Param<'_>]) -> Result<String, u16> {
+pub(super) fn run(raw: &mut Raw, statement_id: u32, params: &[Param<'_>]) -> Result<String, u16> {
     execute(raw, statement_id, params, false);
     let payloads = raw.results();
     match Raw::error(&payloads) {
@@ -209,7 +232,7 @@ fn run(raw: &mut Raw, statement_id: u32, params: &[Param<'_>]) -> Result<String,
     }
 }
 
-fn close(raw: &mut Raw, statement_id: u32) {
+pub(super) fn close(raw: &mut Raw, statement_id: u32) {
     let mut bytes = Vec::new();
     command::encode_statement_close(&mut bytes, statement_id);
     raw.send(&bytes);
@@ -318,17 +341,17 @@ fn types(site: &mut Site) {
 }
 
 fn open(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.3"]);
+    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "3"]);
     let mut first = proxy.raw();
     let many = prepare(&mut first, "SELECT 1 UNION SELECT 2 UNION SELECT 3").statement_id;
     let long = prepare(&mut first, "SELECT CONCAT(?, '!')").statement_id;
     // It is elsewhere when it begins.
-    proxy.client().query("SELECT 1").expect("a row");
+    in_queue_time(|| ask(&proxy, "SELECT 1"));
     execute(&mut first, many, &[], true);
     let mut payloads = Vec::new();
     (0..2).for_each(|_| payloads.push(first.word()));
     first.rows(&mut payloads);
-    proxy.client().query("SELECT 1").expect_err("a cursor is open");
+    assert_not_served(&mut proxy.client(), "SELECT 1", "a cursor is open");
     let mut fetch = vec![0x1c];
     fetch.extend(many.to_le_bytes());
     fetch.extend(100_u32.to_le_bytes());
@@ -336,16 +359,18 @@ fn open(site: &mut Site) {
     payloads.clear();
     first.rows(&mut payloads);
     assert_eq!(payloads.len(), 4, "{payloads:?}");
-    proxy.client().query("SELECT 1").expect("the cursor has no more");
+    // The cursor has no more.
+    in_queue_time(|| ask(&proxy, "SELECT 1"));
     // Data ahead of its statement, with another command between.
     let mut data = vec![0x18];
     data.extend(long.to_le_bytes());
     data.extend(*b"\0\0in parts");
     first.command(&data);
     assert_eq!(first.value("SELECT 1"), "1");
-    proxy.client().query("SELECT 1").expect_err("there is data ahead");
+    assert_not_served(&mut proxy.client(), "SELECT 1", "there is data ahead");
     assert_eq!(run(&mut first, long, &[Param::Bytes(b"")]).as_deref(), Ok("in parts!"));
-    proxy.client().query("SELECT 1").expect("it was used");
+    // It was used.
+    in_queue_time(|| ask(&proxy, "SELECT 1"));
 }
 
 fn pins(site: &mut Site) {
@@ -435,7 +460,7 @@ fn hidden(site: &mut Site) {
 }
 
 fn resets(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.3"]);
+    let mut proxy = site.proxy(&["--pool-size", "1", "--queue-time", "3"]);
     let mut first = proxy.raw();
     let statement = prepare(&mut first, "SELECT 1").statement_id;
     first.query("SET time_zone = '+09:00'");
@@ -448,7 +473,7 @@ fn resets(site: &mut Site) {
     assert_eq!(Raw::error(&[waiting.word()]), Some(1040), "it is pinned");
     first.command(b"\x1f");
     assert_eq!(first.word()[0], 0);
-    assert_eq!(proxy.raw().value("SELECT @mine IS NULL"), "1");
+    assert_eq!(in_queue_time(|| ask(&proxy, "SELECT @mine IS NULL")), "1");
     assert_ne!(first.value("SELECT @@time_zone"), "+09:00");
     assert_eq!(run(&mut first, statement, &[]), Err(1243));
     assert_eq!(first.value("SELECT DATABASE()"), proxy.database);
@@ -484,116 +509,4 @@ fn many(site: &mut Site) {
             });
         }
     });
-}
-
-/// What one client has made, and must find.
-struct Model {
-    lane: u64,
-    random: u64,
-    time_zone: Option<String>,
-    timeout: Option<u64>,
-    last_key: u64,
-    statements: Vec<(u32, u64)>,
-}
-
-impl Model {
-    fn draw(&mut self, below: u64) -> u64 {
-        self.random =
-            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.random >> 33) % below
-    }
-
-    fn step(&mut self, raw: &mut Raw) {
-        match self.draw(11) {
-            0 => {
-                let zone = format!("+0{}:{}", self.draw(10), 10 + self.draw(50));
-                self.does(raw, &format!("SET time_zone = '{zone}'"));
-                self.time_zone = Some(zone);
-            }
-            1 => {
-                let timeout = 100 + self.draw(1000);
-                self.does(raw, &format!("SET @@session.net_write_timeout = {timeout}"));
-                self.timeout = Some(timeout);
-            }
-            2 => {
-                let mark = self.draw(1000);
-                let sql = format!("SELECT CONCAT('{}-{mark}-', ?)", self.lane);
-                self.statements.push((prepare(raw, &sql).statement_id, mark));
-            }
-            3 if !self.statements.is_empty() => {
-                let at = self.draw(self.statements.len() as u64) as usize;
-                close(raw, self.statements.swap_remove(at).0);
-            }
-            4 => {
-                raw.query(&format!("INSERT INTO anything (lane) VALUES ({})", self.lane));
-                let ok = OkPacket::parse(&raw.word()).expect("a row");
-                self.last_key = ok.last_insert_id;
-            }
-            5 => {
-                self.does(raw, "BEGIN");
-                let number = raw.value(NUMBER);
-                self.find(raw);
-                assert_eq!(raw.value(NUMBER), number);
-                self.does(raw, "ROLLBACK");
-            }
-            6 => {
-                raw.query("SELECT nonsense");
-                assert_eq!(Raw::error(&raw.results()), Some(1054));
-            }
-            7 if self.draw(4) == 0 => {
-                raw.command(b"\x1f");
-                assert_eq!(raw.word()[0], 0);
-                (self.time_zone, self.timeout, self.last_key) = (None, None, 0);
-                self.statements.clear();
-            }
-            8 if self.draw(6) == 0 => self.does(raw, &format!("SET @own = {}", self.lane)),
-            _ => self.find(raw),
-        }
-    }
-
-    fn does(&self, raw: &mut Raw, sql: &str) {
-        raw.query(sql);
-        assert_eq!(Raw::error(&raw.results()), None, "{}: {sql}", self.lane);
-    }
-
-    fn find(&mut self, raw: &mut Raw) {
-        let zone = self.time_zone.as_deref().unwrap_or("SYSTEM");
-        assert_eq!(raw.value("SELECT @@time_zone"), zone, "{}", self.lane);
-        let timeout = self.timeout.unwrap_or(60).to_string();
-        assert_eq!(raw.value("SELECT @@net_write_timeout"), timeout, "{}", self.lane);
-        assert_eq!(raw.value("SELECT LAST_INSERT_ID()"), self.last_key.to_string(), "{}", self.lane);
-        if let Some((statement, mark)) = self.statements.last() {
-            let answer = run(raw, *statement, &[Param::Bytes(b"x")]);
-            assert_eq!(answer, Ok(format!("{}-{mark}-x", self.lane)));
-        }
-    }
-}
-
-fn anything(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "3"]);
-    let mut maker = proxy.raw();
-    for sql in [
-        "DROP TABLE IF EXISTS anything",
-        "CREATE TABLE anything (id INT AUTO_INCREMENT PRIMARY KEY, lane INT)",
-    ] {
-        maker.query(sql);
-        assert_eq!(Raw::error(&maker.results()), None, "{sql}");
-    }
-    thread::scope(|scope| {
-        for lane in 1..=8 {
-            let proxy: &Proxy = &proxy;
-            scope.spawn(move || {
-                for session in 0..4 {
-                    let mut raw = proxy.raw();
-                    let (random, statements) = (lane * 1000 + session, Vec::new());
-                    let mut model =
-                        Model { lane, random, time_zone: None, timeout: None, last_key: 0, statements };
-                    (0..40).for_each(|_| model.step(&mut raw));
-                    model.find(&mut raw);
-                }
-            });
-        }
-    });
-    maker.query("DROP TABLE anything");
-    maker.results();
 }

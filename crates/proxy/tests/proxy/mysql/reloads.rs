@@ -1,0 +1,82 @@
+//! SIGHUP while clients, checks and kills go on.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use ciphertoll_net::blocking::Client;
+use nix::sys::signal::Signal;
+
+use super::Case;
+use super::site::{Proxy, Site, client_at};
+use crate::operations::{await_that, settings};
+
+pub(crate) const CASES: [Case; 1] =
+    [("reloads, checks, warm-up and kills at once lose count of nothing", at_once)];
+
+/// Whatever happens to connections at the same time: answers are right, and there are as many connections as there may be.
+fn at_once(site: &mut Site) {
+    const LANES: usize = 5;
+    let (directory, file) = settings("warm-up = 2\nhealth-time = \"10ms\"\n[limits]\npool-size = 3\n");
+    let ca = directory.path().join("ca.pem");
+    let pem = fs::read(site.server().ca_file()).expect("the authority");
+    fs::write(&ca, &pem).expect("ours to write");
+    let url = site.url().replace(&site.server().ca_file().display().to_string(), &ca.display().to_string());
+    let mut proxy = site.proxy_to(&url, site.password(), &["--config", &file]);
+    let (stop, served) = (AtomicBool::new(false), AtomicU32::new(0));
+    let (socket, user, database) = (proxy.socket.clone(), proxy.user.clone(), proxy.database.clone());
+    let lane = || {
+        while !stop.load(Ordering::Relaxed) {
+            let round = served.load(Ordering::Relaxed);
+            let answer = client_at(&socket, &user, &database).and_then(|mut client| {
+                // It may be one that is not to be served on, and is told so.
+                client.query(&format!("SELECT {round}"))
+            });
+            if let Ok(rows) = answer {
+                assert_eq!(rows, [[Some(round.to_string().into_bytes())]]);
+                served.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        for round in 0..20 {
+            // Another byte is another authority's file: all connections are of the past.
+            fs::write(&ca, [&pem[..], &b"\n".repeat(round % 3)].concat()).expect("ours to write");
+            proxy.process.signal(Signal::SIGHUP);
+            proxy.process.await_line("event=reloaded");
+            kill_others(&socket, &user, &database);
+            let before = served.load(Ordering::Relaxed);
+            await_that("clients are served", || served.load(Ordering::Relaxed) > before + 20);
+        }
+        stop.store(true, Ordering::Relaxed);
+        for lane in lanes {
+            lane.join().expect("no wrong answer");
+        }
+    });
+    // None is counted that is not there, or three clients at once would never be served. Those that were killed last may
+    // still be about to end.
+    await_that("three at once are served", || {
+        let Some(mut clients) = three(&proxy) else { return false };
+        clients.iter_mut().all(|client| {
+            client.execute("BEGIN").is_ok()
+                && client.query("SELECT 1").is_ok_and(|rows| rows == [[Some(b"1".to_vec())]])
+        })
+    });
+}
+
+fn three(proxy: &Proxy) -> Option<[Client; 3]> {
+    Some([proxy.try_client().ok()?, proxy.try_client().ok()?, proxy.try_client().ok()?])
+}
+
+/// Ends connections of this user's, as far as one is not ended itself.
+fn kill_others(socket: &Path, user: &str, database: &str) {
+    let Ok(mut client) = client_at(socket, user, database) else { return };
+    let others = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND RAND() < 0.5";
+    let Ok(rows) = client.query(others) else { return };
+    for number in rows.into_iter().flatten().flatten() {
+        // It may have ended by now.
+        let _ = client.execute(&format!("KILL {}", String::from_utf8_lossy(&number)));
+    }
+}
