@@ -109,10 +109,10 @@ impl Pace {
                 self.done = self.blocks.iter().take(*block as usize).map(|block| block.block).sum();
                 self.began.get_or_insert(Began { at: Instant::now(), done: self.done });
             }
-            Event::TrialFinished { block, .. } | Event::TrialVoided { block, attempt: 2, .. } => {
+            Event::TrialFinished { block, .. } => {
                 self.done += self.blocks.get(*block as usize).map_or(Duration::ZERO, |block| block.trial);
             }
-            // Trials of skipped cells are done with, too.
+            // Trials that were lost, or are of skipped cells, are done with, too.
             Event::BlockFinished { block } => {
                 self.done = self.blocks.iter().take(*block as usize + 1).map(|block| block.block).sum();
             }

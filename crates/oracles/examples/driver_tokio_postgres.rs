@@ -132,14 +132,14 @@ async fn large(client: &mut Client) -> Done {
 
 async fn cancelled(client: &Client) -> Done {
     let token = client.cancel_token();
-    let cancel = async {
-        // Far longer than a statement takes to begin, and far shorter than this one takes to end.
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        token.cancel_query(connector()?).await?;
-        Done::Ok(())
+    let mut statement = pin!(client.batch_execute("SELECT pg_sleep(30)"));
+    let slept = loop {
+        match tokio::time::timeout(Duration::from_millis(300), &mut statement).await {
+            Ok(slept) => break slept,
+            // Before the server has begun with it, there is nothing to cancel: then once more.
+            Err(_) => token.cancel_query(connector()?).await?,
+        }
     };
-    let (slept, cancelled) = join(client.batch_execute("SELECT pg_sleep(30)"), cancel).await;
-    cancelled?;
     say(&format!("cancelled {}", state(slept)));
     Ok(())
 }
