@@ -4,20 +4,18 @@
 use std::time::Duration;
 
 use ciphertoll_model::Engine;
-use ciphertoll_record::ProcessIdentity;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Attack, Session, assert_gone, beside_others, best, is, items, medians_ns, one_document, real_server_of,
-    until,
+    Between, Interruption, Session, assert_gone, beside_others, best, is, items, medians_ns, one_document,
+    real_server_of, until,
 };
 
 /// Paths, and what their processes are called in the ledger.
 const PROXIES: [(&str, &str); 2] = [("proxy", "ciphertoll-proxy"), ("pgbouncer", "PgBouncer")];
 
-/// What a trial takes, warm-up and all.
-const TRIAL: Duration = Duration::from_millis(750);
+const BETWEEN: Between = Between { what: "proxy", tried: "proxy_tried", trial: Duration::from_millis(750) };
 
 const ASKED: [&str; 8] = [
     "--server",
@@ -33,20 +31,6 @@ const FEW_BLOCKS: [&str; 2] = ["--blocks", "2"];
 /// More than are needed, for trials that are over before the test gets to them.
 const MORE_BLOCKS: [&str; 2] = ["--blocks", "6"];
 
-/// Those that work here; in CI, all but those for whose calibration there was no time.
-fn here(session: &Session) -> Vec<(&'static str, &'static str)> {
-    let works =
-        |path: &str| session.events().iter().any(|event| is(event, "proxy_tried") && event["path"] == path);
-    let mut here: Vec<_> = PROXIES.into_iter().filter(|(path, _)| works(path)).collect();
-    if here.len() < PROXIES.len() {
-        ciphertoll_skip::missing(&format!("a proxy: {:?}", session.events()));
-    }
-    let none = here.is_empty();
-    here.retain(|(path, _)| !session.lost_path_to_noise(path));
-    assert!(none || !here.is_empty(), "no time for any: {:?}", session.events());
-    here
-}
-
 #[test]
 fn a_run_tells_what_a_proxy_makes_of_connects() {
     if !real_server_of(Engine::Postgres) {
@@ -56,7 +40,7 @@ fn a_run_tells_what_a_proxy_makes_of_connects() {
     let place = tempfile::tempdir().expect("a directory");
     let mut session = Session::start(place.path(), &[&ASKED[..], &FEW_BLOCKS].concat());
     session.wait_for("calibration's end", |event| is(event, "block_finished"));
-    let here = here(&session);
+    let here = BETWEEN.here(&session, &PROXIES);
     // They are known from here on, should the run be over before the test asks again.
     session.identities();
     session.wait_for("the end", |event| is(event, "looked"));
@@ -101,15 +85,6 @@ fn is_cured(document: &Value, cell: &Value, program: &str) {
     assert!(items(document, "cells").iter().any(|cell| cell["path"] == "tls1.3-p256"));
 }
 
-/// What is done to a proxy, and what is then said of it.
-#[derive(Clone, Copy)]
-struct Interruption {
-    path: &'static str,
-    program: &'static str,
-    signal: Signal,
-    happened: &'static str,
-}
-
 #[test]
 fn a_proxy_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
     if !real_server_of(Engine::Postgres) {
@@ -119,58 +94,11 @@ fn a_proxy_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
     let place = tempfile::tempdir().expect("a directory");
     let mut session = Session::start(place.path(), &[&ASKED[..], &MORE_BLOCKS].concat());
     session.wait_for("calibration's end", |event| is(event, "block_finished"));
-    let mut ahead = interruptions(&session);
-    let mut done = Vec::new();
-    while !ahead.is_empty() {
-        done.push(interrupt(&mut session, &mut ahead));
-    }
-    if !done.is_empty() {
-        session.wait_for("the end of its block", |event| is(event, "block_finished"));
-    }
-    let (processes, scratch) = (session.identities(), session.scratch().to_owned());
-    session.signal(Signal::SIGINT);
-    let finished = session.finish();
-    assert_gone(&processes, &scratch);
-    for (voided, Interruption { program, happened, .. }) in done {
-        let reason = voided["reason"].to_string();
-        let says_so = ["proxy", program, happened].iter().all(|word| reason.contains(word));
-        assert!(says_so, "{program} {happened}: {reason}");
-        let same = |event: &&Value| ["cell", "block", "arm"].iter().all(|key| event[*key] == voided[*key]);
-        let again = finished.named("trial_finished").into_iter().any(|event| same(&event));
-        assert!(again, "{program}: not tried again");
-    }
-}
-
-/// What is to be done to the proxies that are here.
-fn interruptions(session: &Session) -> Vec<Interruption> {
-    let of =
-        |(path, program): (&'static str, &'static str)| {
-            [(Signal::SIGKILL, "ended"), (Signal::SIGSTOP, "stopped")]
-                .map(|(signal, happened)| Interruption { path, program, signal, happened })
-        };
-    here(session).into_iter().flat_map(of).collect()
-}
-
-/// Waits for the next trial through a proxy to which something is still to be done, and does it: how it was voided.
-fn interrupt(session: &mut Session, ahead: &mut Vec<Interruption>) -> (Value, Interruption) {
-    loop {
-        let of_path = |event: &Value| {
-            let cell = event["cell"].as_str().unwrap_or_default();
-            ahead.iter().position(|next| cell.contains(&format!("/{}/", next.path)))
-        };
-        let begun = session.next_trial(|event| of_path(event).is_some());
-        let at = of_path(&begun).expect("it was asked for");
-        let next = ahead[at];
-        let chosen = |session: &mut Session| {
-            let noted = session.processes();
-            let process: ProcessIdentity =
-                noted.iter().rfind(|noted| noted.what == next.program).expect("it is in the ledger").identity;
-            Attack { process, signal: next.signal, gate: "proxy", trial: TRIAL }
-        };
-        if let Some(voided) = session.attack(&begun, chosen) {
-            return (voided, ahead.remove(at));
-        }
-    }
+    let of = |(path, process): (&'static str, &'static str)| {
+        [Signal::SIGKILL, Signal::SIGSTOP].map(|signal| Interruption { path, process, signal })
+    };
+    let ahead = BETWEEN.here(&session, &PROXIES).into_iter().flat_map(of).collect();
+    BETWEEN.each_voids_its_trial(session, ahead);
 }
 
 #[test]
@@ -183,7 +111,7 @@ fn neither_a_killed_nor_an_interrupted_run_leaves_a_proxy() {
         let place = tempfile::tempdir().expect("a directory");
         let mut session = Session::start(place.path(), &[&ASKED[..], &MORE_BLOCKS].concat());
         session.wait_for("calibration's end", |event| is(event, "block_finished"));
-        let Some((path, program)) = here(&session).first().copied() else { return };
+        let Some((path, program)) = BETWEEN.here(&session, &PROXIES).first().copied() else { return };
         session.wait_for("a trial through a proxy", |event| {
             is(event, "trial_started")
                 && event["cell"].as_str().is_some_and(|cell| cell.contains(&format!("/{path}/")))

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use ciphertoll_record::ProcessIdentity;
 use nix::sys::signal::Signal;
-use serde_json::Value;
 
-use crate::support::{Attack, Session, assert_gone, beside_others, is, real_link, real_server, until};
+use crate::support::{
+    Between, Interruption, Session, assert_gone, beside_others, is, real_link, real_server, until,
+};
 
 /// A path, and what one of its ends is called in the ledger: first the one that is killed, then the one that is stopped.
 const ATTACKS: [(&str, [&str; 2]); 4] = [
@@ -20,8 +21,7 @@ const ATTACKS: [(&str, [&str; 2]); 4] = [
     ("stunnel", ["stunnel-client", "stunnel-server"]),
 ];
 
-/// What a trial takes, warm-up and all.
-const TRIAL: Duration = Duration::from_millis(950);
+const TUNNELS: Between = Between { what: "tunnel", tried: "tunnel_tried", trial: Duration::from_millis(950) };
 
 const ASKED: [&str; 12] = [
     "--server",
@@ -39,15 +39,6 @@ const ASKED: [&str; 12] = [
     "6",
 ];
 
-/// What is done to an end of a tunnel, and what is then said of it.
-#[derive(Clone, Copy)]
-struct Interruption {
-    path: &'static str,
-    end: &'static str,
-    signal: Signal,
-    happened: &'static str,
-}
-
 #[test]
 fn an_end_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
     if !real_server() {
@@ -60,69 +51,14 @@ fn an_end_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
     let place = tempfile::tempdir().expect("a directory");
     let mut session = Session::start(place.path(), &ASKED);
     session.wait_for("calibration's end", |event| is(event, "block_finished"));
-    let mut ahead = interruptions(&session);
-    let mut done = Vec::new();
-    while !ahead.is_empty() {
-        let (voided, interruption) = interrupt(&mut session, &mut ahead);
-        done.push((voided, interruption));
-    }
-    if !done.is_empty() {
-        session.wait_for("the end of its block", |event| is(event, "block_finished"));
-    }
-    let (processes, scratch) = (session.identities(), session.scratch().to_owned());
-    session.signal(Signal::SIGINT);
-    let finished = session.finish();
-    assert_gone(&processes, &scratch);
-    for (voided, Interruption { end, happened, .. }) in done {
-        let reason = voided["reason"].to_string();
-        let says_so = ["tunnel", end, happened].iter().all(|word| reason.contains(word));
-        assert!(says_so, "{end} {happened}: {reason}");
-        let same = |event: &&Value| ["cell", "block", "arm"].iter().all(|key| event[*key] == voided[*key]);
-        let again = finished.named("trial_finished").into_iter().any(|event| same(&event));
-        assert!(again, "{end}: not tried again");
-    }
-}
-
-/// What is to be done to the tunnels that work here; in CI, to all but those for whose calibration there was no time.
-fn interruptions(session: &Session) -> Vec<Interruption> {
-    let named = |event: &Value, path: &str| is(event, "tunnel_tried") && event["path"] == path;
-    let works = |path: &str| session.events().iter().any(|event| named(event, path));
-    let mut here: Vec<_> = ATTACKS.into_iter().filter(|(path, _)| works(path)).collect();
-    if here.len() < ATTACKS.len() {
-        ciphertoll_skip::missing(&format!("a tunnel: {:?}", session.events()));
-    }
-    let none = here.is_empty();
-    here.retain(|(path, _)| !session.lost_path_to_noise(path));
-    assert!(none || !here.is_empty(), "no time for any: {:?}", session.events());
     let of = |(path, [killed, stopped]): (&'static str, [&'static str; 2])| {
         [
-            Interruption { path, end: killed, signal: Signal::SIGKILL, happened: "ended" },
-            Interruption { path, end: stopped, signal: Signal::SIGSTOP, happened: "stopped" },
+            Interruption { path, process: killed, signal: Signal::SIGKILL },
+            Interruption { path, process: stopped, signal: Signal::SIGSTOP },
         ]
     };
-    here.into_iter().flat_map(of).collect()
-}
-
-/// Waits for the next trial through a tunnel to which something is still to be done, and does it: how it was voided.
-fn interrupt(session: &mut Session, ahead: &mut Vec<Interruption>) -> (Value, Interruption) {
-    loop {
-        let of_path = |event: &Value| {
-            let cell = event["cell"].as_str().unwrap_or_default();
-            ahead.iter().position(|next| cell.contains(&format!("/{}/", next.path)))
-        };
-        let begun = session.next_trial(|event| of_path(event).is_some());
-        let at = of_path(&begun).expect("it was asked for");
-        let next = ahead[at];
-        let chosen = |session: &mut Session| {
-            let noted = session.processes();
-            let process =
-                noted.iter().rfind(|noted| noted.what == next.end).expect("it is in the ledger").identity;
-            Attack { process, signal: next.signal, gate: "tunnel", trial: TRIAL }
-        };
-        if let Some(voided) = session.attack(&begun, chosen) {
-            return (voided, ahead.remove(at));
-        }
-    }
+    let ahead = TUNNELS.here(&session, &ATTACKS).into_iter().flat_map(of).collect();
+    TUNNELS.each_voids_its_trial(session, ahead);
 }
 
 /// Networks that some process is in that was there before `started`, as far as we may look. Later ones may have networks

@@ -1,5 +1,6 @@
 //! What the tests share: the program, places to run it in, and a session that can be waited for.
 
+mod between;
 mod host;
 mod session;
 mod tmpfs;
@@ -9,6 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+pub(crate) use between::{Between, Interruption};
 pub(crate) use host::{
     MOMENT, PATIENCE, alone, assert_gone, beside_others, is_root, real_link, real_server, real_server_of,
     script, unswept, until, until_within,
