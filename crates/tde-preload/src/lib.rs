@@ -16,6 +16,7 @@ compile_error!("page encryption is for Linux on x86-64 and aarch64");
 
 mod backup;
 mod descriptors;
+mod handshake;
 mod memory;
 mod names;
 mod paths;
@@ -23,6 +24,7 @@ mod process;
 mod program;
 mod raw;
 mod refused;
+mod server;
 mod start;
 mod streams;
 mod transfers;

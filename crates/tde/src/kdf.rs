@@ -26,8 +26,9 @@ fn expand(prk: &[u8; 32], info: &[u8]) -> Derived {
     derived
 }
 
+/// HMAC-SHA-256 of the parts, one after another.
 #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
-fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes any key");
     for part in parts {
         mac.update(part);
