@@ -9,8 +9,7 @@ use libc::{c_char, c_int, c_long, c_uint, mode_t};
 
 use crate::backup;
 use crate::process::{
-    File, STATUS_OF_A_REFUSAL, copy, guard, has_begun, is_tracked, most_descriptors, set,
-    with_state,
+    File, STATUS_OF_A_REFUSAL, copy, guard, has_begun, is_tracked, most_descriptors, set, with_state,
 };
 use crate::program::Program;
 use crate::raw::{self, arguments};
@@ -131,7 +130,10 @@ pub(crate) unsafe extern "C" fn ciphertoll_tde_openat(
             Place::Clear
         };
         // SAFETY: as above; what is no string of C has no place.
-        if is_file && !path.is_null() && let Some(why) = unsafe { denial(place, path, flags) } {
+        if is_file
+            && !path.is_null()
+            && let Some(why) = unsafe { denial(place, path, flags) }
+        {
             raw::say(&[b"ciphertoll-tde: refused: ", why, b"\n"]);
             return raw::fail(NOT_PERMITTED);
         }

@@ -49,7 +49,9 @@ impl Program {
         match name {
             b"postgres" | b"postmaster" => Self::Server,
             b"initdb" | b"pg_ctl" => Self::Launcher,
-            b"pg_checksums" | b"pg_controldata" | b"pg_waldump" | b"pg_resetwal" | b"pg_verifybackup" => Self::Tool,
+            b"pg_checksums" | b"pg_controldata" | b"pg_waldump" | b"pg_resetwal" | b"pg_verifybackup" => {
+                Self::Tool
+            }
             b"pg_basebackup" => Self::Backup,
             _ => Self::Other,
         }

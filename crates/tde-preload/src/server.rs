@@ -30,13 +30,16 @@ fn has_archive_library() -> bool {
 /// A setting with which this server may not start.
 pub(crate) fn refused_setting() -> Option<&'static [u8]> {
     if has_archive_library() {
-        return Some(b"archive_library would write a plaintext archive: use archive_command, which copies ciphertext");
+        return Some(
+            b"archive_library would write a plaintext archive: use archive_command, which copies ciphertext",
+        );
     }
     let shared_memory = exported(c"dynamic_shared_memory_type")?;
     // SAFETY: an `int` in every version that has the name; see above for threads.
     let shared_memory = unsafe { *shared_memory.cast::<c_int>() };
     (shared_memory == DYNAMIC_SHARED_MEMORY_BY_FILES).then_some(
-        b"dynamic_shared_memory_type=mmap would write rows in plaintext to pg_dynshmem: use posix or sysv".as_slice(),
+        b"dynamic_shared_memory_type=mmap would write rows in plaintext to pg_dynshmem: use posix or sysv"
+            .as_slice(),
     )
 }
 

@@ -166,9 +166,11 @@ mod tests {
             changed[bit / 8] ^= 1 << (bit % 8);
             assert_ne!(control_seal(&key, &changed), Seal::Sealed, "bit {bit}");
         }
-        assert!(!sealed.windows(8).any(|window| control()[..CONTENT_BYTES].windows(8).any(|other| {
-            window == other && window.iter().any(|&byte| byte != 0)
-        })));
+        assert!(!sealed.windows(8).any(|window| {
+            control()[..CONTENT_BYTES]
+                .windows(8)
+                .any(|other| window == other && window.iter().any(|&byte| byte != 0))
+        }));
     }
 
     #[test]

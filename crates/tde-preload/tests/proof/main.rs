@@ -6,6 +6,7 @@ mod damage;
 mod files;
 mod refusals;
 mod stand;
+mod stock;
 mod versions;
 
 use std::path::PathBuf;
