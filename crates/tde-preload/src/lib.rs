@@ -14,6 +14,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
 compile_error!("page encryption is for Linux on x86-64 and aarch64");
 
+mod archive;
 mod backup;
 mod descriptors;
 mod memory;
@@ -23,6 +24,7 @@ mod process;
 mod program;
 mod raw;
 mod refused;
+mod secrecy;
 mod start;
 mod streams;
 mod transfers;

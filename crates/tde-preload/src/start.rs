@@ -19,6 +19,7 @@ use crate::paths::Cluster;
 use crate::process;
 use crate::program::{self, Program};
 use crate::raw::{self, Descriptor};
+use crate::secrecy;
 
 /// The data directory.
 const DATA: &str = "CIPHERTOLL_TDE_DATA";
@@ -80,6 +81,7 @@ fn prepare(program: Program) -> Result<(), String> {
         ));
     }
     let source = kek_source()?;
+    secrecy::protect_memory();
     let kek = source.read().map_err(|error| error.to_string())?;
     let mut engine =
         Engine::new(keys.unwrap(&kek).map_err(|error| format!("{}: {error}", key_file.display()))?)
@@ -98,11 +100,11 @@ fn prepare(program: Program) -> Result<(), String> {
     Ok(())
 }
 
-/// A directory that may not be there yet.
+/// A directory that may not be there yet, nor its parents: `pg_basebackup` makes them.
 fn to_be_made(path: &Path) -> io::Result<PathBuf> {
     match (fs::canonicalize(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(fs::canonicalize(parent)?.join(name))
+            Ok(to_be_made(parent)?.join(name))
         }
         (found, _, _) => found,
     }
@@ -172,9 +174,7 @@ fn leave_nothing_to_children(source: &KekSource) {
         } else {
             std::env::set_var(PRELOAD, OsStr::from_bytes(&others));
         }
-        for name in [DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND, NULL] {
-            std::env::remove_var(name);
-        }
+        secrecy::forget_variables(&[DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND, NULL]);
     }
     if let KekSource::Descriptor(descriptor) = source {
         raw::close(*descriptor);

@@ -14,6 +14,7 @@ mod kdf;
 mod kek;
 mod key_file;
 mod place;
+mod secret;
 mod storage;
 mod unit;
 mod xts;
@@ -24,7 +25,9 @@ pub use error::{CipherFailed, Errno, KeyError};
 pub use kek::{Kek, KekSource};
 pub use key_file::{DataKeys, KEY_FILE_BYTES, KeyFile, Replace};
 pub use place::{Fork, Place, Rename, SlruDirectory};
+pub use secret::lock_memory;
 pub use storage::Storage;
+pub use unit::{SEGMENT_START_BYTES, is_plain_segment};
 
 /// The file of the library that `tde-preload` is.
 pub const PRELOAD_LIBRARY: &str = "libciphertoll_tde_preload.so";
