@@ -3,9 +3,9 @@
 mod exec;
 
 use std::ffi::OsString;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::ExitCode;
@@ -14,9 +14,13 @@ use ciphertoll_tde::{
     Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, Seal, Strength, looks_sealed, version_seal,
 };
 use clap::{Args, Subcommand, ValueEnum};
+use nix::sys::prctl::set_dumpable;
 
 use crate::failure::Failure;
 use crate::print_document;
+
+/// Readable by its owner only.
+const KEY_FILE_MODE: u32 = 0o600;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,9 +67,8 @@ enum TdeCommand {
         cluster: ClusterArguments,
         #[command(flatten)]
         key: KeyArguments,
-        /// The file with the new key-encryption key
-        #[arg(long, value_name = "FILE")]
-        new_key_file: PathBuf,
+        #[command(flatten)]
+        new_key: NewKeyArguments,
     },
     /// Run a program of PostgreSQL on an encrypted cluster
     Exec {
@@ -97,12 +100,24 @@ struct ClusterArguments {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct KeyArguments {
-    /// The file with the key-encryption key, readable by its owner alone; or a pipe that is open, /dev/fd/3
+    /// The file with the key-encryption key, readable by its owner or its group only; or an open pipe, /dev/fd/3
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// A command of the shell that prints the key-encryption key
     #[arg(long, value_name = "COMMAND")]
     key_command: Option<OsString>,
+}
+
+/// Where the key-encryption key comes from that replaces the current one.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct NewKeyArguments {
+    /// The file with the new key-encryption key; the same files as in --key-file
+    #[arg(long, value_name = "FILE")]
+    new_key_file: Option<PathBuf>,
+    /// A shell command that prints the new key-encryption key
+    #[arg(long, value_name = "COMMAND")]
+    new_key_command: Option<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -115,11 +130,15 @@ enum CipherArgument {
 
 /// The exit code: one of ours, or that of the program that was run.
 pub(crate) fn tde(arguments: &TdeArguments) -> Result<u8, Failure> {
+    // No core dump, and no debugger of the same user, while a key is in memory. A program that is executed is dumpable.
+    set_dumpable(false).map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot make this process not dumpable: {error}"))
+    })?;
     let code = match &arguments.command {
         TdeCommand::Keygen { file } => keygen(file),
         TdeCommand::Init { cluster, key, cipher } => init(cluster, key, *cipher),
         TdeCommand::Status { cluster } => status(cluster),
-        TdeCommand::Rotate { cluster, key, new_key_file } => rotate(cluster, key, new_key_file),
+        TdeCommand::Rotate { cluster, key, new_key } => rotate(cluster, key, new_key),
         TdeCommand::Exec { cluster, key, library, command } => {
             return exec::exec(cluster, key, library.as_deref(), command);
         }
@@ -142,13 +161,23 @@ impl ClusterArguments {
 
 impl KeyArguments {
     fn read(&self) -> Result<Kek, Failure> {
-        let source = match (&self.key_file, &self.key_command) {
-            (Some(path), _) => KekSource::File(path.clone()),
-            (None, Some(command)) => KekSource::Command(command.clone()),
-            (None, None) => return Err(Failure::usage("no key-encryption key: --key-file or --key-command")),
-        };
-        source.read().map_err(|error| refused(&error))
+        read_key(self.key_file.as_ref(), self.key_command.as_ref())
     }
+}
+
+impl NewKeyArguments {
+    fn read(&self) -> Result<Kek, Failure> {
+        read_key(self.new_key_file.as_ref(), self.new_key_command.as_ref())
+    }
+}
+
+fn read_key(file: Option<&PathBuf>, command: Option<&OsString>) -> Result<Kek, Failure> {
+    let source = match (file, command) {
+        (Some(path), _) => KekSource::File(path.clone()),
+        (None, Some(command)) => KekSource::Command(command.clone()),
+        (None, None) => return Err(Failure::usage("no key-encryption key: give a file or a command")),
+    };
+    source.read().map_err(|error| refused(&error))
 }
 
 fn host(path: &Path, error: &std::io::Error) -> Failure {
@@ -166,10 +195,12 @@ fn refused(error: &KeyError) -> Failure {
 
 fn keygen(path: &Path) -> Result<ExitCode, Failure> {
     let kek = Kek::generate().map_err(|error| refused(&error))?;
-    // One that is there may be the only way to somebody's data.
-    let mut file = File::create_new(path).map_err(|error| host(path, &error))?;
+    // An existing key may be the only one for somebody's data. The mode is given when the file is created: it is private
+    // from the first moment, and afterwards it no longer depends on the umask either.
+    let created = OpenOptions::new().write(true).create_new(true).mode(KEY_FILE_MODE).open(path);
+    let mut file = created.map_err(|error| host(path, &error))?;
     let written = file
-        .set_permissions(Permissions::from_mode(0o600))
+        .set_permissions(Permissions::from_mode(KEY_FILE_MODE))
         .and_then(|()| file.write_all(kek.text().as_bytes()))
         .and_then(|()| file.sync_all());
     written.map_err(|error| host(path, &error))?;
@@ -234,17 +265,19 @@ fn has_seals(data: &Path) -> bool {
     looks_sealed(&beginning(CONTROL_PATH)) && version_seal(&beginning(VERSION_PATH)) == Seal::Sealed
 }
 
-fn rotate(cluster: &ClusterArguments, key: &KeyArguments, new: &Path) -> Result<ExitCode, Failure> {
+fn rotate(
+    cluster: &ClusterArguments,
+    key: &KeyArguments,
+    new: &NewKeyArguments,
+) -> Result<ExitCode, Failure> {
     let path = cluster.keys()?;
     let file = KeyFile::load(&path).map_err(|error| refused(&error))?;
     let old = key.read()?;
-    let new_key = KekSource::File(new.to_owned()).read().map_err(|error| refused(&error))?;
-    let rotated = file.rotated(&old, &new_key).map_err(|error| refused(&error))?;
+    let rotated = file.rotated(&old, &new.read()?).map_err(|error| refused(&error))?;
     rotated.store(&path, Replace::Atomically).map_err(|error| refused(&error))?;
     print_document(&format!(
-        "{} is wrapped by the key in {}, and by no other; rotation {}",
+        "{} is wrapped by the new key only; rotation {}",
         path.display(),
-        new.display(),
         rotated.generation()
     ))
 }

@@ -7,13 +7,13 @@ use std::ffi::CStr;
 use ciphertoll_tde::{Errno, Opened, Place};
 use libc::{c_char, c_int, c_long, c_uint, mode_t};
 
-use crate::backup;
 use crate::process::{
     File, STATUS_OF_A_REFUSAL, copy, guard, has_begun, is_tracked, most_descriptors, set, with_state,
 };
 use crate::program::Program;
 use crate::raw::{self, arguments};
 use crate::server;
+use crate::{archive, backup};
 
 /// The first file that a server writes, by this relative path, once it has entered its data directory.
 const LOCK_FILE: &[u8] = b"postmaster.pid";
@@ -129,11 +129,13 @@ pub(crate) unsafe extern "C" fn ciphertoll_tde_openat(
         } else {
             Place::Clear
         };
-        // SAFETY: as above; what is no string of C has no place.
-        if is_file
-            && !path.is_null()
-            && let Some(why) = unsafe { denial(place, path, flags) }
-        {
+        let denied = if is_file && !path.is_null() {
+            // SAFETY: not null, and a string of C by the caller's promise.
+            unsafe { denial(place, path, flags) }
+        } else {
+            None
+        };
+        if let Some(why) = denied {
             raw::say(&[b"ciphertoll-tde: refused: ", why, b"\n"]);
             return raw::fail(NOT_PERMITTED);
         }
@@ -150,6 +152,12 @@ pub(crate) unsafe extern "C" fn ciphertoll_tde_openat(
         if descriptor < 0 {
             return descriptor;
         }
+        let place = if is_file && !place.is_encrypted() && flags & libc::O_ACCMODE == libc::O_RDONLY {
+            // SAFETY: a C string by the caller's promise, which the kernel has just followed.
+            archive::place(unsafe { CStr::from_ptr(path) }, descriptor)
+        } else {
+            place
+        };
         let appends = flags & libc::O_APPEND != 0;
         let file = place.is_encrypted().then(|| File { opened: Opened::new(place), appends });
         if set(descriptor, file) {

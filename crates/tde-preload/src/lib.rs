@@ -14,6 +14,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
 compile_error!("page encryption is for Linux on x86-64 and aarch64");
 
+mod archive;
 mod backup;
 mod descriptors;
 mod handshake;
@@ -24,6 +25,7 @@ mod process;
 mod program;
 mod raw;
 mod refused;
+mod secrecy;
 mod server;
 mod start;
 mod streams;

@@ -22,6 +22,7 @@ use crate::paths::Cluster;
 use crate::process;
 use crate::program::{self, Program};
 use crate::raw;
+use crate::secrecy;
 
 /// The data directory.
 const DATA: &str = "CIPHERTOLL_TDE_DATA";
@@ -86,6 +87,7 @@ fn prepare(program: Program, handshake: Handshake) -> Result<(), String> {
         ));
     }
     let source = kek_source()?;
+    secrecy::protect_memory();
     let kek = source.read().map_err(|error| error.to_string())?;
     let mut engine =
         Engine::new(keys.unwrap(&kek).map_err(|error| format!("{}: {error}", key_file.display()))?)
@@ -110,11 +112,11 @@ fn prepare(program: Program, handshake: Handshake) -> Result<(), String> {
     Ok(())
 }
 
-/// A directory that may not be there yet.
+/// A directory that may not be there yet, nor its parents: `pg_basebackup` makes them.
 fn to_be_made(path: &Path) -> io::Result<PathBuf> {
     match (fs::canonicalize(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(fs::canonicalize(parent)?.join(name))
+            Ok(to_be_made(parent)?.join(name))
         }
         (found, _, _) => found,
     }
@@ -156,9 +158,7 @@ fn leave_nothing_to_children(source: &KekSource) {
         } else {
             std::env::set_var(PRELOAD, OsStr::from_bytes(&others));
         }
-        for name in [DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND, NULL, HANDSHAKE_FD] {
-            std::env::remove_var(name);
-        }
+        secrecy::forget_variables(&[DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND, NULL, HANDSHAKE_FD]);
     }
     if let KekSource::Descriptor(descriptor) = source {
         raw::close(*descriptor);

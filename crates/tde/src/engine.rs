@@ -10,6 +10,7 @@ use crate::error::{Errno, KeyError};
 use crate::kdf::derive;
 use crate::key_file::DataKeys;
 use crate::seal::{self, CONTROL_BYTES, SECTOR_BYTES, Seal, Sector, VersionText};
+use crate::secret::wipe_stack;
 use crate::storage::Storage;
 use crate::unit::{Direction, transform};
 use crate::{Place, Strength, UNIT_BYTES};
@@ -325,9 +326,13 @@ impl Ciphers {
         let set = file.set;
         let beds = self.beds.get_mut(set * WAYS..(set + 1) * WAYS).ok_or(Errno::IO)?;
         if beds.get(file.way).is_none_or(|bed| bed.subject != Some(file.subject)) {
-            file.way = match beds.iter().position(|bed| bed.subject == Some(file.subject)) {
-                Some(way) => way,
-                None => replace(beds, &mut self.next[set], keys, file)?,
+            let kept = beds.iter().position(|bed| bed.subject == Some(file.subject));
+            file.way = if let Some(way) = kept {
+                way
+            } else {
+                let way = replace(beds, &mut self.next[set], keys, file);
+                wipe_stack();
+                way?
             };
         }
         Ok(&mut beds[file.way].cipher)
@@ -335,6 +340,7 @@ impl Ciphers {
 }
 
 /// Gives a bed of the set to a file, and says which.
+#[inline(never)]
 fn replace(beds: &mut [Bed], next: &mut usize, keys: &DataKeys, file: &Opened) -> Result<usize, Errno> {
     let way = *next;
     *next = (way + 1) % WAYS;

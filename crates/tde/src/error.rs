@@ -58,12 +58,28 @@ pub enum KeyError {
     /// The key-encryption key is another one.
     #[error("the key-encryption key is not the one that this key file was made with")]
     WrongKey,
+    /// The system does not say which groups this process is in.
+    #[error("cannot read the groups of this process: {0}")]
+    Groups(io::Error),
     /// The key-encryption key is not 64 hexadecimal digits.
     #[error("the key-encryption key must be 64 hexadecimal digits, and nothing after them but a newline")]
     Malformed,
-    /// Others can read the file that holds the key-encryption key.
-    #[error("others than its owner may read or write {0}: chmod 600")]
-    Exposed(PathBuf),
+    /// Users other than the owner can read or write the file that holds the key-encryption key.
+    #[error(
+        "{path} is not private: mode {mode:04o}, user {owner}, group {group}; a file with a key-encryption key must have \
+         mode 0400, 0600, 0440 or 0640; if its group can read it, its user must be root or the current one, and its group \
+         root or one of the current ones: chmod 600"
+    )]
+    Exposed {
+        /// Which file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+        /// Its user ID.
+        owner: u32,
+        /// Its group ID.
+        group: u32,
+    },
     /// The command that tells the key-encryption key failed.
     #[error("the command for the key-encryption key {0}")]
     Command(String),
@@ -83,6 +99,9 @@ pub enum KeyError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// The system gives no memory for keys.
+    #[error("cannot allocate memory for keys: {0}")]
+    Memory(io::Error),
     /// OpenSSL refuses.
     #[error("OpenSSL: {0}")]
     OpenSsl(#[from] ErrorStack),

@@ -1,28 +1,30 @@
 //! The key-encryption key, and where it is told.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use nix::unistd::{Gid, getegid, geteuid, getgroups};
 use openssl::rand::rand_bytes;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::KeyError;
+use crate::secret::{SecretBytes, wipe_stack};
 
 /// The digits of a key.
 const DIGITS: usize = 64;
 
 /// A key-encryption key: wraps data keys, encrypts no data. Wiped when dropped; not printable.
-pub struct Kek(Zeroizing<[u8; 32]>);
+pub struct Kek(SecretBytes<32>);
 
 /// Where a key-encryption key is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KekSource {
-    /// In a file that its owner alone can read.
+    /// In a file that only its owner can read, or also a group that it is meant for ([`is_private`]).
     File(PathBuf),
     /// On the standard output of a command of the shell.
     Command(OsString),
@@ -33,7 +35,7 @@ pub enum KekSource {
 impl Kek {
     /// A new one.
     pub fn generate() -> Result<Self, KeyError> {
-        let mut bytes = Zeroizing::new([0; 32]);
+        let mut bytes = SecretBytes::new().map_err(KeyError::Memory)?;
         rand_bytes(&mut *bytes)?;
         Ok(Self(bytes))
     }
@@ -44,7 +46,7 @@ impl Kek {
         if digits.len() != DIGITS {
             return Err(KeyError::Malformed);
         }
-        let mut bytes = Zeroizing::new([0; 32]);
+        let mut bytes = SecretBytes::new().map_err(KeyError::Memory)?;
         for (byte, pair) in bytes.iter_mut().zip(digits.as_chunks::<2>().0) {
             *byte = digit(pair[0])? << 4 | digit(pair[1])?;
         }
@@ -71,6 +73,13 @@ impl Kek {
 impl KekSource {
     /// Asks for the key.
     pub fn read(&self) -> Result<Kek, KeyError> {
+        let kek = self.ask();
+        wipe_stack();
+        kek
+    }
+
+    #[inline(never)]
+    fn ask(&self) -> Result<Kek, KeyError> {
         match self {
             Self::File(path) => from_file(path),
             Self::Command(command) => from_command(command),
@@ -92,10 +101,28 @@ fn from_file(path: &Path) -> Result<Kek, KeyError> {
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     // Of what was opened, not of what the path may mean by now.
     let metadata = file.metadata().map_err(|error| unreadable(path, error))?;
-    if metadata.mode() & 0o077 != 0 {
-        return Err(KeyError::Exposed(path.to_owned()));
+    if !is_private(&metadata)? {
+        return Err(KeyError::Exposed {
+            path: path.to_owned(),
+            mode: metadata.mode() & 0o7777,
+            owner: metadata.uid(),
+            group: metadata.gid(),
+        });
     }
     from_reader(file, path)
+}
+
+/// Whether only its owner can access a file, or a group can read it that root or this process's user has given it to:
+/// so are the files of a Kubernetes volume with `fsGroup`, and credentials of systemd.
+fn is_private(file: &Metadata) -> Result<bool, KeyError> {
+    let shared = file.mode() & 0o077;
+    if shared != 0o040 {
+        return Ok(shared == 0);
+    }
+    let own_groups = getgroups().map_err(|error| KeyError::Groups(error.into()))?;
+    let group = Gid::from_raw(file.gid());
+    let by_owner = [0, geteuid().as_raw()].contains(&file.uid());
+    Ok(by_owner && (group.as_raw() == 0 || group == getegid() || own_groups.contains(&group)))
 }
 
 fn from_command(command: &OsString) -> Result<Kek, KeyError> {

@@ -25,6 +25,7 @@ use crate::Strength;
 use crate::error::KeyError;
 use crate::kdf::derive;
 use crate::kek::Kek;
+use crate::secret::{SecretBytes, wipe_stack};
 
 /// The bytes of a key file.
 pub const KEY_FILE_BYTES: usize = 160;
@@ -35,15 +36,13 @@ const NONCE_BYTES: usize = 12;
 const KEY_BYTES: usize = 32;
 const WRAPPED_BYTES: usize = NONCE_BYTES + KEY_BYTES + 16;
 
-type Key = Zeroizing<[u8; KEY_BYTES]>;
+type Key = [u8; KEY_BYTES];
 
 /// The keys that files' keys are derived from. Wiped when dropped; not printable.
 pub struct DataKeys {
     strength: Strength,
-    relations: Key,
-    wal: Key,
-    /// Of files that no later server reads: never stored.
-    temporary: Key,
+    /// Of relations and all else; of WAL; of files that no later server reads, which is never stored.
+    keys: SecretBytes<{ 3 * KEY_BYTES }>,
 }
 
 /// What a key file says about its cluster.
@@ -96,7 +95,13 @@ pub enum Replace {
 impl DataKeys {
     /// New ones, of no cluster yet.
     pub fn generate(strength: Strength) -> Result<Self, KeyError> {
-        Ok(Self { strength, relations: random_key()?, wal: random_key()?, temporary: random_key()? })
+        let mut keys = Self::empty(strength)?;
+        rand_bytes(&mut *keys.keys)?;
+        Ok(keys)
+    }
+
+    fn empty(strength: Strength) -> Result<Self, KeyError> {
+        Ok(Self { strength, keys: SecretBytes::new().map_err(KeyError::Memory)? })
     }
 
     /// How long the keys of files are.
@@ -104,16 +109,21 @@ impl DataKeys {
         self.strength
     }
 
-    pub(crate) fn relations(&self) -> &[u8; KEY_BYTES] {
-        &self.relations
+    pub(crate) fn relations(&self) -> &Key {
+        self.each()[0]
     }
 
-    pub(crate) fn wal(&self) -> &[u8; KEY_BYTES] {
-        &self.wal
+    pub(crate) fn wal(&self) -> &Key {
+        self.each()[1]
     }
 
-    pub(crate) fn temporary(&self) -> &[u8; KEY_BYTES] {
-        &self.temporary
+    pub(crate) fn temporary(&self) -> &Key {
+        self.each()[2]
+    }
+
+    fn each(&self) -> [&Key; 3] {
+        let (keys, _) = self.keys.as_chunks();
+        [&keys[0], &keys[1], &keys[2]]
     }
 }
 
@@ -132,12 +142,23 @@ impl KeyFile {
 
     /// Its data keys.
     pub fn unwrap(&self, kek: &Kek) -> Result<DataKeys, KeyError> {
+        let keys = self.unwrap_keys(kek);
+        wipe_stack();
+        keys
+    }
+
+    #[inline(never)]
+    fn unwrap_keys(&self, kek: &Kek) -> Result<DataKeys, KeyError> {
         if !memcmp::eq(&self.check, &check_value(kek, &self.cluster)) {
             return Err(KeyError::WrongKey);
         }
-        let relations = unwrap_key(kek, &self.associated(b"relations"), &self.relations)?;
-        let wal = unwrap_key(kek, &self.associated(b"wal"), &self.wal)?;
-        Ok(DataKeys { strength: self.strength, relations, wal, temporary: random_key()? })
+        let mut keys = DataKeys::empty(self.strength)?;
+        let (relations, others) = keys.keys.split_at_mut(KEY_BYTES);
+        let (wal, temporary) = others.split_at_mut(KEY_BYTES);
+        unwrap_key(kek, &self.associated(b"relations"), &self.relations, relations)?;
+        unwrap_key(kek, &self.associated(b"wal"), &self.wal, wal)?;
+        rand_bytes(temporary)?;
+        Ok(keys)
     }
 
     /// The same data keys under another key-encryption key. No file of the cluster changes.
@@ -174,8 +195,8 @@ impl KeyFile {
 
     fn wrap(mut self, keys: &DataKeys, kek: &Kek) -> Result<Self, KeyError> {
         self.check = check_value(kek, &self.cluster);
-        self.relations = wrap_key(kek, &self.associated(b"relations"), &keys.relations)?;
-        self.wal = wrap_key(kek, &self.associated(b"wal"), &keys.wal)?;
+        self.relations = wrap_key(kek, &self.associated(b"relations"), keys.relations())?;
+        self.wal = wrap_key(kek, &self.associated(b"wal"), keys.wal())?;
         Ok(self)
     }
 
@@ -287,12 +308,6 @@ impl KeyFile {
     }
 }
 
-fn random_key() -> Result<Key, KeyError> {
-    let mut key = Zeroizing::new([0; KEY_BYTES]);
-    rand_bytes(&mut *key)?;
-    Ok(key)
-}
-
 /// Tells one key from another, and nothing about either.
 fn check_value(kek: &Kek, cluster: &[u8; 16]) -> [u8; 8] {
     let derived = derive(kek.bytes(), b"ciphertoll tde check value", cluster);
@@ -302,7 +317,7 @@ fn check_value(kek: &Kek, cluster: &[u8; 16]) -> [u8; 8] {
 }
 
 /// A key of its own for wrapping: what the key-encryption key is used for elsewhere says nothing about it.
-fn wrapping_key(kek: &Kek) -> Key {
+fn wrapping_key(kek: &Kek) -> Zeroizing<Key> {
     let derived = derive(kek.bytes(), b"ciphertoll tde wrapping", b"");
     let mut key = Zeroizing::new([0; KEY_BYTES]);
     key.copy_from_slice(&derived[..KEY_BYTES]);
@@ -315,17 +330,21 @@ fn wrap_key(kek: &Kek, associated: &[u8], key: &Key) -> Result<[u8; WRAPPED_BYTE
     let (sealed, tag) = rest.split_at_mut(KEY_BYTES);
     rand_bytes(nonce)?;
     let cipher = Cipher::aes_256_gcm();
-    sealed.copy_from_slice(&encrypt_aead(cipher, &*wrapping_key(kek), Some(nonce), associated, &**key, tag)?);
+    sealed.copy_from_slice(&encrypt_aead(cipher, &*wrapping_key(kek), Some(nonce), associated, key, tag)?);
     Ok(wrapped)
 }
 
-fn unwrap_key(kek: &Kek, associated: &[u8], wrapped: &[u8; WRAPPED_BYTES]) -> Result<Key, KeyError> {
+fn unwrap_key(
+    kek: &Kek,
+    associated: &[u8],
+    wrapped: &[u8; WRAPPED_BYTES],
+    key: &mut [u8],
+) -> Result<(), KeyError> {
     let (nonce, rest) = wrapped.split_at(NONCE_BYTES);
     let (sealed, tag) = rest.split_at(KEY_BYTES);
     let opened =
         decrypt_aead(Cipher::aes_256_gcm(), &*wrapping_key(kek), Some(nonce), associated, sealed, tag);
     let opened = Zeroizing::new(opened.map_err(|_| KeyError::Damaged("it was changed after it was made"))?);
-    let mut key = Zeroizing::new([0; KEY_BYTES]);
     key.copy_from_slice(&opened);
-    Ok(key)
+    Ok(())
 }

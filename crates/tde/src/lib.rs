@@ -18,6 +18,7 @@ mod kek;
 mod key_file;
 mod place;
 mod seal;
+mod secret;
 mod storage;
 mod unit;
 mod xts;
@@ -29,7 +30,9 @@ pub use kek::{Kek, KekSource};
 pub use key_file::{DataKeys, Format, KEY_FILE_BYTES, KeyFile, Replace};
 pub use place::{Fork, Place, Rename, SlruDirectory};
 pub use seal::{CONTROL_BYTES, Seal, VersionText, looks_sealed, version_seal};
+pub use secret::lock_memory;
 pub use storage::Storage;
+pub use unit::{SEGMENT_START_BYTES, is_plain_segment};
 
 /// The file of the library that `tde-preload` is.
 pub const PRELOAD_LIBRARY: &str = "libciphertoll_tde_preload.so";

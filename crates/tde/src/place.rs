@@ -170,6 +170,13 @@ impl Place {
         version.starts_with(b"PG_").then(|| of_database(tablespace, database, name))
     }
 
+    /// A WAL segment in any directory, by its file name. `None` for every other path.
+    pub fn of_wal_elsewhere(path: &[u8]) -> Option<Self> {
+        let name = path.rsplit(|&byte| byte == b'/').next()?;
+        let is_segment = name.first().is_some_and(u8::is_ascii_hexdigit) && wal(name) == Self::Wal;
+        is_segment.then_some(Self::Wal)
+    }
+
     fn deep(path: &[u8]) -> Self {
         let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
         let below = match parts.next() {
@@ -390,6 +397,22 @@ mod tests {
         let Place::Relation { fork, segment, backend, .. } = of("base/5/t3_16384_vm.2") else { panic!() };
         assert_eq!((fork, segment, backend), (Fork::Visibility, 2, Some(3)));
         assert_eq!(of("base/5/16384.3").first_page(), 3 * SEGMENT_PAGES);
+    }
+
+    #[test]
+    fn wal_outside_the_data_directory() {
+        for name in ["000000010000000000000001", "/archive/0000000200000000000000FF.partial"] {
+            assert_eq!(Place::of_wal_elsewhere(name.as_bytes()), Some(Place::Wal), "{name}");
+        }
+        for name in [
+            "/archive/RECOVERYXLOG",
+            "xlogtemp.7",
+            "/a/00000001.history",
+            "/a/000000010000000000000001.gz",
+            "",
+        ] {
+            assert_eq!(Place::of_wal_elsewhere(name.as_bytes()), None, "{name}");
+        }
     }
 
     #[test]

@@ -4,14 +4,21 @@
 //! same on both sides. Where less than a block is left there is no room for that: a key stream is added to such a rest,
 //! and zeros of it are written like anything else.
 
-use crate::Place;
+use std::ops::RangeInclusive;
+
 use crate::cipher::{BLOCK_BYTES, PageCipher, Tweak};
 use crate::error::Errno;
+use crate::{Place, UNIT_BYTES};
 
 /// What a page of the write-ahead log begins with, in clear: magic, flags, timeline, address.
 const WAL_HEADER_BYTES: usize = 16;
 /// The higher byte of a log page's magic: 0xD1 of every version since 14, 0xD0 before.
 const WAL_MAGICS: [u8; 2] = [0xD0, 0xD1];
+
+/// The bytes at the start of a segment by which [`is_plain_segment`] decides.
+pub const SEGMENT_START_BYTES: usize = 40;
+/// What `initdb --wal-segsize` permits.
+const SEGMENT_BYTES: RangeInclusive<u32> = 1 << 20..=1 << 30;
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +84,15 @@ fn transform_bytes(
         Direction::Decrypt => cipher.decrypt(&tweak, bytes)?,
     }
     Ok(())
+}
+
+/// Whether a WAL segment that begins with these bytes is not encrypted: its long header says how large segments and pages
+/// are, after the bytes that are clear in every segment.
+pub fn is_plain_segment(start: &[u8; SEGMENT_START_BYTES]) -> bool {
+    let number = |at: usize| u32::from_le_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]);
+    let (segment_bytes, page_bytes) = (number(32), number(36));
+    let is_size = segment_bytes.is_power_of_two() && SEGMENT_BYTES.contains(&segment_bytes);
+    WAL_MAGICS.contains(&start[1]) && is_size && page_bytes as usize == UNIT_BYTES
 }
 
 /// Whether all bytes are zero. Almost every page shows in its first word that they are not.

@@ -15,6 +15,7 @@ use aws_lc_sys::{
 
 use crate::UNIT_BYTES;
 use crate::error::CipherFailed;
+use crate::secret::serve_aws_lc;
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,7 @@ unsafe impl Send for Xts {}
 impl Xts {
     /// Awaits its key.
     pub(crate) fn new(way: Way) -> Result<Self, CipherFailed> {
+        serve_aws_lc()?;
         // SAFETY: takes nothing; answers null or a context that nobody else has.
         let context = NonNull::new(unsafe { EVP_CIPHER_CTX_new() }).ok_or(CipherFailed)?;
         let xts = Self { context };

@@ -67,6 +67,11 @@ impl Place {
         command
     }
 
+    /// A command line of the shell.
+    fn shell(&self, line: &str) -> Output {
+        self.command(Path::new("/bin/sh")).args(["-c", line]).output().expect("a shell")
+    }
+
     #[track_caller]
     fn done(&self, arguments: &str, stdin: &str) -> String {
         let output = self.tde(arguments, stdin);
@@ -118,14 +123,16 @@ fn keys_are_made_used_and_rotated() {
     assert!(place.done(&session("kek"), QUESTION).contains("answer = \"42\""));
 
     place.refused(&session("kek-2"));
-    place.done("rotate -D data --key-file kek --new-key-file kek-2", "");
+    let rotated =
+        place.shell("../ciphertoll tde rotate -D data --key-file kek --new-key-command 'cat kek-2'");
+    assert!(rotated.status.success(), "{rotated:?}");
     assert!(place.done("status -D data", "").contains("rotation 1"));
     place.refused(&session("kek"));
     assert!(place.done(&session("kek-2"), QUESTION).contains("answer = \"42\""));
 
     // A pipe that is open already is a file as well: here another program's output.
     let piped = "cat kek-2 | ../ciphertoll tde exec -D data --key-file /dev/fd/0 -- pg_checksums -D data";
-    let output = place.command(Path::new("/bin/sh")).args(["-c", piped]).output().expect("a shell");
+    let output = place.shell(piped);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("Bad checksums:  0"), "{output:?}");
 
@@ -133,6 +140,28 @@ fn keys_are_made_used_and_rotated() {
     let keys = fs::read(place.work().join("data.tde")).expect("the key file");
     let bare = secret.trim().as_bytes();
     assert!(!keys.windows(bare.len()).any(|window| window == bare), "no key is in its key file");
+}
+
+/// A key file must be private before its mode is set, and a process with a key in memory must not be dumpable.
+#[test]
+fn a_key_is_private_from_the_first_moment() {
+    if !real_server_of(Engine::Postgres) {
+        return;
+    }
+    let place = Place::new();
+    let traced = place.shell("umask 0; strace -f -e trace=openat -o calls ../ciphertoll tde keygen kek");
+    assert!(traced.status.success(), "{traced:?}");
+    let calls = fs::read_to_string(place.work().join("calls")).expect("a trace");
+    // strace cannot read the path: the memory of a process that is not dumpable is root's.
+    let created = calls.lines().find(|call| call.contains("O_EXCL")).expect("a call that creates the file");
+    assert!(created.contains(", 0600)"), "{created}");
+
+    // The command that prints the key is a child of the program: a process that is not dumpable belongs to root in /proc.
+    let asks =
+        "../ciphertoll tde init -D data --key-command 'stat -c %u /proc/$PPID/environ >owner; cat kek'";
+    let asked = place.shell(asks);
+    assert!(asked.status.success(), "{asked:?}");
+    assert_eq!(fs::read_to_string(place.work().join("owner")).expect("a user"), "0\n");
 }
 
 /// Only the lab makes such a file, and only to measure by.

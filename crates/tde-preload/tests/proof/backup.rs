@@ -9,7 +9,7 @@ use ciphertoll_tde::{Kek, KeyFile, Replace};
 
 use crate::files::{contents, holding};
 use crate::stand::{Cluster, Server, Stand, Under, succeeds};
-use crate::{MARKER, end, until};
+use crate::{MARKER, end, is_segment, until};
 
 /// Settings that make archives and standbys follow at once, and leave a standby its log.
 const SETTINGS: [&str; 3] = ["wal_keep_size=4GB", "archive_timeout=0", "checkpoint_timeout=1h"];
@@ -57,6 +57,7 @@ fn copies(stand: &Stand) {
     let restored = primary.backup(&server, "restored", under, &[]);
     let rekeyed = primary.rekeyed(&server, &new);
     primary.plain_ones_are_plain(&server);
+    primary.makes_parents(&server, under);
     primary.refusals(&new_file);
     end(load);
     // A server goes on with what a client that is gone has asked for.
@@ -132,17 +133,23 @@ impl<'a> Primary<'a> {
             assert!(!contents(directory).is_empty(), "nothing in {}", directory.display());
             assert_eq!(holding(directory, MARKER), Vec::<PathBuf>::new());
         }
-        let verified = |under| {
+        // The same WAL in a directory elsewhere.
+        let wal = self.cluster.stand.directory(&format!("{name}.wal"));
+        succeeds(Command::new("cp").arg("-a").arg(target.data.join("pg_wal/.")).arg(&wal));
+        let verified = |under, wal: Option<&Path>| {
             let mut verify = target.program("pg_verifybackup", Under::Nothing);
             target.set(&mut verify, under);
             // Another version's would be asked to read the log.
             if !target.stand.version.has("pg_waldump") {
                 verify.arg("--no-parse-wal");
+            } else if let Some(wal) = wal {
+                verify.arg("--wal-directory").arg(wal);
             }
             verify.arg(&target.data).output().expect("it runs").status.success()
         };
-        assert!(verified(under), "the backup's manifest");
-        assert!(!verified(Under::Nothing), "the manifest of ciphertext");
+        assert!(verified(under, None), "the backup's manifest");
+        assert!(verified(under, Some(&wal)), "the backup's manifest and WAL in another directory");
+        assert!(!verified(Under::Nothing, None), "the manifest of ciphertext");
         target
     }
 
@@ -167,6 +174,30 @@ impl<'a> Primary<'a> {
         for directory in [&target.data, &space] {
             assert!(!holding(directory, MARKER).is_empty(), "nothing found in {}", directory.display());
         }
+        self.plain_wal_is_read_as_it_is(&target.data.join("pg_wal"));
+    }
+
+    /// Segments that are not encrypted, as `pg_receivewal` writes them.
+    fn plain_wal_is_read_as_it_is(&self, wal: &Path) {
+        if !self.cluster.stand.version.has("pg_waldump") {
+            return;
+        }
+        let segment = contents(wal).into_keys().find(|path| is_segment(path)).expect("a segment");
+        let kek_file = self.cluster.data.with_file_name("new-kek");
+        let mut dump = self.cluster.program("pg_waldump", Under::Library(&kek_file));
+        succeeds(dump.arg("-n1").arg("--path").arg(wal).arg(segment.file_name().expect("a name")));
+    }
+
+    /// Parents of the target that are not there yet, as without the library.
+    fn makes_parents(&self, server: &Server<'_>, under: Under<'_>) {
+        let data = self.cluster.stand.directory("parents").join("a/b/data");
+        let mut command = self.cluster.program("pg_basebackup", under);
+        command.env("CIPHERTOLL_TDE_DATA", &data);
+        command.env("CIPHERTOLL_TDE_KEYS", KeyFile::path_beside(&self.cluster.data));
+        let (_, mapped) = self.mapping(server, "parents");
+        command.args(["-Fp", "-Xstream", "-cfast", "--no-sync", &mapped, "-D"]).arg(&data);
+        succeeds(&mut command);
+        assert_eq!(holding(&data, MARKER), Vec::<PathBuf>::new());
     }
 
     /// What would be plaintext.

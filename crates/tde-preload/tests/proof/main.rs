@@ -5,11 +5,12 @@ mod conformance;
 mod damage;
 mod files;
 mod refusals;
+mod secrets;
 mod stand;
 mod stock;
 mod versions;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -159,6 +160,7 @@ fn survives_and_shows_nothing(stand: &Stand) {
     assert_eq!(holding(&cluster.data, MARKER), nowhere);
 
     tools_read_it(&cluster, under);
+    waldump_reads_the_archive(&cluster, under, &archive);
 
     refusals::of_encrypted(&cluster, &kek, &kek_file);
 
@@ -194,6 +196,27 @@ fn tools_read_it(cluster: &Cluster<'_>, under: Under<'_>) {
         assert!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
         assert!(!dump(Under::Nothing).status.success(), "a dump of ciphertext");
     }
+}
+
+/// Whether a file has the name of a WAL segment.
+fn is_segment(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.len() == 24)
+}
+
+/// Segments in a directory that is not the cluster's.
+fn waldump_reads_the_archive(cluster: &Cluster<'_>, under: Under<'_>, archive: &Path) {
+    if !cluster.stand.version.has("pg_waldump") {
+        return;
+    }
+    let segment = contents(archive).into_keys().find(|path| is_segment(path)).expect("an archived segment");
+    let dump = |under| {
+        let mut dump = cluster.program("pg_waldump", under);
+        let name = segment.file_name().expect("a name");
+        dump.arg("-n1").arg("--path").arg(archive).arg(name).output().expect("it runs")
+    };
+    let dumped = dump(under);
+    assert!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
+    assert!(!dump(Under::Nothing).status.success(), "a dump of ciphertext");
 }
 
 #[test]

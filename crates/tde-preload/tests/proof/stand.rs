@@ -137,7 +137,7 @@ impl Stand {
         Cluster { stand: self, data, sockets, log: self.place.path().join(format!("{name}.log")) }
     }
 
-    fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         if let Some(user) = &self.user {
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw());

@@ -81,10 +81,8 @@ fn where_a_key_is_told() {
     let kek = kek();
     fs::write(&path, kek.text().as_bytes()).expect("written");
     let file = KeyFile::create(Strength::Aes256, &kek).expect("a key file");
-    let from_file = KekSource::File(path.clone());
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("a mode");
-    assert!(matches!(from_file.read().err(), Some(KeyError::Exposed(_))));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let from_file = KekSource::File(path.clone());
     let open = fs::File::open(&path).expect("opened");
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(&open);
     let command = |text: String| KekSource::Command(text.into());
@@ -94,6 +92,55 @@ fn where_a_key_is_told() {
     }
     for bad in ["exit 3", "true", "yes"] {
         assert!(command(bad.to_owned()).read().is_err(), "{bad}");
+    }
+}
+
+/// A Kubernetes volume with `fsGroup` and a systemd credential are readable by a group.
+#[test]
+fn a_group_may_read_a_key_file_and_nothing_else() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("kek");
+    fs::write(&path, kek().text().as_bytes()).expect("written");
+    let source = KekSource::File(path.clone());
+    for mode in [0o400, 0o600, 0o440, 0o640] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
+        assert!(source.read().is_ok(), "{mode:o}");
+    }
+    for mode in [0o660, 0o620, 0o604, 0o644, 0o602, 0o601, 0o610] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
+        let error = source.read().err().expect("refused");
+        assert!(matches!(error, KeyError::Exposed { .. }), "{mode:o}");
+        let said = error.to_string();
+        assert!(
+            said.contains(&format!("mode {mode:04o}")) && said.contains("0400, 0600, 0440 or 0640"),
+            "{said}"
+        );
+    }
+}
+
+/// A user and a group that no process of the test has.
+const OTHER: u32 = 54_321;
+
+/// Only root can give files away.
+#[test]
+fn a_group_readable_key_file_of_another_user_or_group_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return ciphertoll_skip::missing("not root: key files of other users cannot be made");
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("kek");
+    fs::write(&path, kek().text().as_bytes()).expect("written");
+    let source = KekSource::File(path.clone());
+    for (owner, group, mode, accepted) in [
+        (0, 0, 0o440, true),
+        (OTHER, 0, 0o440, false),
+        (0, OTHER, 0o440, false),
+        (OTHER, OTHER, 0o640, false),
+        (OTHER, OTHER, 0o600, true),
+    ] {
+        std::os::unix::fs::chown(&path, Some(owner), Some(group)).expect("given away");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
+        assert_eq!(source.read().is_ok(), accepted, "{owner}:{group} {mode:o}");
     }
 }
 
