@@ -190,13 +190,12 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     fn block(&mut self, block: &Block) -> Result<(), Stop> {
         self.record(&Event::BlockStarted { block: block.number })?;
         self.with_bench(|bench, emit| bench.begin_block(emit))?;
-        let timing = self.plan.timing_of(block.number);
         let mut due: Vec<Visit> = block.visits.clone();
         due.retain(|visit| !self.dropped.contains(&visit.cell));
         for attempt in 1.. {
             let mut again = Vec::new();
             for visit in due {
-                let Outcome::Voided(reason) = self.visit(block.number, visit, timing, attempt)? else {
+                let Outcome::Voided(reason) = self.visit(block.number, visit, attempt)? else {
                     continue;
                 };
                 if attempt < attempts(&reason) {
@@ -216,12 +215,13 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.record(&Event::BlockFinished { block: block.number })
     }
 
-    fn visit(&mut self, block: u32, visit: Visit, timing: Timing, attempt: u32) -> Result<Outcome, Stop> {
+    fn visit(&mut self, block: u32, visit: Visit, attempt: u32) -> Result<Outcome, Stop> {
         self.check_interrupt()?;
         let Visit { cell: index, arm } = visit;
         let cell = &self.plan.cells[index];
         self.record(&Event::TrialStarted { block, cell: cell.id(), arm, attempt })?;
         let seed = trial_seed(self.plan.seed, block, index, arm);
+        let timing = self.plan.timing_of(block, cell);
         let request = self.request(index, arm, self.trial_pace(index), timing, seed);
         match self.up_and_measure(&request) {
             Ok((observation, histogram)) => {
@@ -314,7 +314,8 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.check_interrupt()?;
         let (arm, cell) = (Arm::Main, &self.plan.cells[index]);
         self.record(&Event::TrialStarted { block: 0, cell: cell.id(), arm, attempt })?;
-        let (pace, timing) = (TrialPace::Closed, self.plan.timing);
+        // As long as a trial that counts.
+        let (pace, timing) = (TrialPace::Closed, self.plan.timing_of(1, cell));
         let seed = trial_seed(self.plan.seed, 0, index, Arm::Repeat);
         match self.up_and_measure(&self.request(index, arm, pace, timing, seed)) {
             Ok((observation, _)) => match observation.metrics.get(&Metric::RatePerS) {
@@ -388,9 +389,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
         let decision = if last {
             LookDecision::StopPlanned
-        } else if planned_look
-            && ciphertoll_stats::precise_enough(&ciphertoll_stats::analyse(self.plan, &self.events))
-        {
+        } else if planned_look && ciphertoll_stats::precise_enough(&ciphertoll_stats::analyse(self.plan, &self.events)) {
             LookDecision::StopPrecise
         } else if over_budget {
             LookDecision::StopBudget

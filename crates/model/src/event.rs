@@ -348,7 +348,7 @@ pub enum VoidReason {
         server_percent: f64,
     },
     /// Nothing completed in the window.
-    #[error("no operation completed in the window")]
+    #[error("no operation completed in the window; give it more time by --trial-time")]
     NoOperations,
 }
 

@@ -37,8 +37,8 @@ pub use factor::{
 pub use metric::{Direction, Metric, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use plan::{
-    Baseline, Block, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S, Stratum, Timing,
-    Unlike, Verdicts, Visit,
+    Baseline, Block, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S,
+    Stratum, Timing, Unlike, Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use round_trips::RoundTrips;

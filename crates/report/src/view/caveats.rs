@@ -59,7 +59,8 @@ pub(crate) fn footer(report: &RunReport<'_>) -> String {
         report.analysis.blocks_completed,
         plural(u64::from(plan.counted_blocks()), "block")
     );
-    let trials = format!("trials of {} after {} of warm-up", plan.timing.window, plan.timing.warm_up);
+    let longer = if plan.longer.is_empty() { "" } else { " (longer over long links)" };
+    let trials = format!("trials of {} after {} of warm-up{longer}", plan.timing.window, plan.timing.warm_up);
     let machine = report.environment().map(machine);
     let tool = format!("ciphertoll {}", report.tool_version);
     let settings = (!plan.settings.is_empty()).then(|| format!("settings: {}", crate::plan::settings(plan)));
