@@ -389,7 +389,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
         let decision = if last {
             LookDecision::StopPlanned
-        } else if planned_look && ciphertoll_stats::precise_enough(&ciphertoll_stats::analyse(self.plan, &self.events)) {
+        } else if planned_look && ciphertoll_stats::precise_enough(self.plan, &self.events) {
             LookDecision::StopPrecise
         } else if over_budget {
             LookDecision::StopBudget
