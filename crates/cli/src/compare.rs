@@ -18,7 +18,9 @@ pub(crate) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure>
         && base == new
     {
         let (base, new) = (&arguments.base, &arguments.new);
-        return Err(Failure::usage(format!("cannot compare: {new} is the same run as {base}; name two runs")));
+        return Err(Failure::usage(format!(
+            "cannot compare: {new} is the same run as {base}; name two runs"
+        )));
     }
     let (base, new) = (Record::open(&paths[0])?, Record::open(&paths[1])?);
     let comparison = compare_runs(&run(&base), &run(&new));

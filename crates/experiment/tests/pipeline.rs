@@ -84,7 +84,7 @@ fn finds_the_planted_effects_and_nothing_else() {
         };
         if cell.cell.treatment.path == TLS13 {
             assert_eq!(toll.verdict, Some(Verdict::Differs), "{}", cell.id);
-            assert!(toll.ratio.ci_low < expected && expected < toll.ratio.ci_high, "{toll:?}");
+            assert!(toll.ratio.low() < expected && expected < toll.ratio.high(), "{toll:?}");
         } else {
             assert!(!matches!(toll.verdict, Some(Verdict::Differs)), "{}: {toll:?}", cell.id);
         }

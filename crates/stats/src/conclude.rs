@@ -114,12 +114,8 @@ impl Place {
 /// have arithmetic ones, so that the phases still add up, and so have counts, which may be 0.
 fn levels(pairs: &Pairs<'_>) -> BTreeMap<Metric, Estimate> {
     let level = |(metric, values): (Metric, Vec<f64>)| {
-        if metric == Metric::LatencyNsMean || metric.is_phase() {
+        if metric == Metric::LatencyNsMean || metric.is_phase() || metric.may_be_zero() {
             return Some((metric, Summary::of(&values)?.arithmetic_estimate()));
-        }
-        if metric.may_be_zero() {
-            let Estimate { value, ci_low, ci_high } = Summary::of(&values)?.arithmetic_estimate();
-            return Some((metric, Estimate { value, ci_low: ci_low.max(0.0), ci_high }));
         }
         let logs: Vec<f64> = values.into_iter().map(f64::ln).collect();
         Some((metric, Summary::of(&logs)?.estimate()))

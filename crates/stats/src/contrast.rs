@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Margins, Metric, Verdicts};
 
 use crate::analysis::Toll;
@@ -34,7 +35,7 @@ pub(crate) struct Rules {
 pub(crate) struct Judged {
     /// The baseline's second copy ÷ the baseline.
     pub(crate) repeat: BTreeMap<Metric, Toll>,
-    /// Upper 95 % limit of |A/A|, as a share.
+    /// Upper 95 % limit of |A/A|, as a share; absent below six blocks.
     pub(crate) noise_floor: BTreeMap<Metric, f64>,
     /// In the order in which they were given.
     pub(crate) treatments: Vec<BTreeMap<Metric, Toll>>,
@@ -69,6 +70,7 @@ pub(crate) fn judge(repeat: &Contrast, treatments: &[Contrast], rules: &Rules) -
         repeat: tolls.next().unwrap_or_default(),
         noise_floor: repeat_summaries
             .iter()
+            .filter(|(_, summary)| summary.count() >= MIN_BLOCKS_FOR_VERDICTS)
             .map(|(&metric, summary)| (metric, noise_floor(summary).exp_m1()))
             .collect(),
         treatments: tolls.collect(),

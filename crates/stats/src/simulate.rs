@@ -244,7 +244,7 @@ impl Counts {
     fn add(&mut self, judged: &[Judged], blocks: u32, true_ratio: f64) {
         let tolls: Vec<_> =
             judged.iter().flat_map(|stratum| &stratum.treatments).flat_map(BTreeMap::values).collect();
-        let holds_truth = |ratio: &crate::Estimate| (ratio.ci_low..=ratio.ci_high).contains(&true_ratio);
+        let holds_truth = |ratio: &crate::Estimate| (ratio.low()..=ratio.high()).contains(&true_ratio);
         self.runs += 1;
         self.blocks += blocks;
         self.intervals += tolls.len() as u32;

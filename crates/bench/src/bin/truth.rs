@@ -79,9 +79,8 @@ fn files(levels: &[AtRest], max_steal: StealLimit, seed: u64) -> Result<bool> {
     say("| workload | at rest | native | pgbench | agree |")?;
     say("| --- | --- | --- | --- | --- |")?;
     let views = two_views(&real, levels, max_steal, seed)?;
-    let told = |estimate: &Estimate| {
-        format!("{:.3} ({:.3}–{:.3})", estimate.value, estimate.ci_low, estimate.ci_high)
-    };
+    let told =
+        |estimate: &Estimate| format!("{:.3} ({:.3}–{:.3})", estimate.value, estimate.low(), estimate.high());
     for view in &views {
         let TwoViews { workload, level, native, pgbench } = view;
         let agree = match (view.tell(), view.agree()) {
@@ -161,12 +160,9 @@ fn injected_delays(arguments: &Arguments, runs: &NullRun<'_>, mean_ns: f64) -> R
             let toll = result.time().context("no toll on the mean time")?;
             // The truth of this run: the same delay on what its own baseline took.
             let truth = 1.0 + delay.as_nanos() as f64 / result.baseline_mean_ns;
-            held += u32::from((toll.ratio.ci_low..=toll.ratio.ci_high).contains(&truth));
+            held += u32::from((toll.ratio.low()..=toll.ratio.high()).contains(&truth));
             claimed += u32::from(result.claims_difference());
-            found.push(format!(
-                "{:.3} ({:.3}–{:.3})",
-                toll.ratio.value, toll.ratio.ci_low, toll.ratio.ci_high
-            ));
+            found.push(format!("{:.3} ({:.3}–{:.3})", toll.ratio.value, toll.ratio.low(), toll.ratio.high()));
         }
         missed += arguments.delay_runs - held;
         say(&format!(

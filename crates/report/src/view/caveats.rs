@@ -174,7 +174,7 @@ fn robust(strata: &[StratumView<'_>]) -> Vec<Statement> {
 fn judged(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Option<Statement>> {
     let entry = |metric: &Metric| {
         let toll = cell.tolls.get(metric).filter(|toll| toll.verdict.is_some() && is_certain(&toll.ratio))?;
-        let agrees = (toll.ratio.ci_low..=toll.ratio.ci_high).contains(&toll.hodges_lehmann);
+        let agrees = (toll.ratio.low()..=toll.ratio.high()).contains(&toll.hodges_lehmann);
         Some((!agrees).then(|| {
             let text = format!(
                 "{}: the Hodges–Lehmann estimate of the {} ({} ×) lies outside the interval: single blocks \

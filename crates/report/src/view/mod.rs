@@ -15,7 +15,7 @@ pub(crate) mod round_trips;
 pub(crate) mod verdicts;
 
 use ciphertoll_model::{Cell, Factor, Plan, ServerLevel, Skipped, Stratum, Unlike};
-use ciphertoll_stats::{CellAnalysis, Role, StratumAnalysis};
+use ciphertoll_stats::{CellAnalysis, Estimate, Role, StratumAnalysis};
 
 use crate::number::plural;
 use crate::{RunReport, names};
@@ -218,6 +218,16 @@ impl<'a> StratumView<'a> {
 
     pub(crate) fn cell(&self) -> &'a Cell {
         &self.baseline.cell
+    }
+
+    /// Whether any cell has enough blocks for an interval. Where none has, headings say so for all of them.
+    pub(crate) fn has_intervals(&self) -> bool {
+        self.cells().any(|cell| cell.metrics.values().any(|estimate| estimate.interval().is_some()))
+    }
+
+    /// Whether its interval, or that it has none, stands beside a value in a table.
+    pub(crate) fn tells_interval(&self, estimate: &Estimate) -> bool {
+        estimate.interval().is_some() || self.has_intervals()
     }
 
     /// What a cell is here: a treatment among the paths may be the baseline among the authentications.

@@ -50,6 +50,27 @@ fn tolls_are_absent_on_the_baseline_and_verdicts_where_none_is_given() {
     assert!(verdicts.into_iter().all(|toll| toll.verdict.is_none()));
 }
 
+/// Two blocks have a mean, and an interval over many orders of magnitude, which says nothing.
+#[test]
+fn below_six_blocks_numbers_have_no_interval() {
+    let document: Value = serde_json::from_str(&json(&smoke().report()).unwrap()).unwrap();
+    let cells = document["cells"].as_array().unwrap();
+    let of = |cell: &Value, key: &str| {
+        cell[key]
+            .as_object()
+            .into_iter()
+            .flat_map(|numbers| numbers.values().cloned().collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    let numbers: Vec<Value> =
+        cells.iter().flat_map(|cell| [of(cell, "metrics"), of(cell, "toll")].concat()).collect();
+    assert!(!numbers.is_empty());
+    for number in numbers {
+        assert!(number["value"].is_number(), "{number}");
+        assert!(number.get("ci_low").is_none() && number.get("ci_high").is_none(), "{number}");
+    }
+}
+
 #[test]
 fn a_cell_skipped_in_the_run_is_listed_once_and_has_no_numbers() {
     let mut run = troubled();
