@@ -10,6 +10,7 @@ use ciphertoll_model::{
 };
 
 use crate::bench::{Bench, BenchError, Emit, TrialError, TrialRequest};
+use crate::elapsed;
 use crate::gates::judge;
 use crate::interrupt::Interrupt;
 
@@ -39,6 +40,8 @@ pub struct Run<'a, B, S> {
     /// Operations a second of the baselines whose paces are shares of it.
     capacities: BTreeMap<usize, f64>,
     began: Instant,
+    /// What measuring took before a resumed run ended early: the budget counts it.
+    used_before: Duration,
 }
 
 /// Why a run does not go on.
@@ -65,6 +68,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
             dropped: BTreeSet::new(),
             capacities: BTreeMap::new(),
             began: Instant::now(),
+            used_before: Duration::ZERO,
         }
     }
 
@@ -77,7 +81,8 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         interrupt: &'a Interrupt,
         events: Vec<Stamped>,
     ) -> Self {
-        let mut run = Self { events, ..Self::new(plan, bench, sink, interrupt) };
+        let used_before = elapsed::measuring(&events);
+        let mut run = Self { events, used_before, ..Self::new(plan, bench, sink, interrupt) };
         run.note_dropped();
         for stamped in &run.events {
             if let Event::CapacityFound { cell, per_s } = &stamped.event
@@ -381,8 +386,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     /// budget, never on significance.
     fn look(&mut self, blocks: u32) -> Result<LookDecision, Stop> {
         let last = blocks >= self.plan.counted_blocks();
-        let over_budget =
-            self.plan.budget.is_some_and(|budget| self.projected_end(blocks) > budget.duration());
+        let over_budget = self.plan.budget.is_some_and(|budget| self.projected_end() > budget.duration());
         let planned_look = self.plan.looks.contains(&blocks);
         if !(last || over_budget || planned_look) {
             return Ok(LookDecision::GoOn);
@@ -400,17 +404,16 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         Ok(decision)
     }
 
-    /// When the next block would end, if it takes as long as those so far.
-    fn projected_end(&self, blocks_done: u32) -> Duration {
-        let elapsed = self.began.elapsed();
-        elapsed + elapsed / blocks_done.max(1)
+    /// When the next block would end, if it takes as long as those so far did on average.
+    fn projected_end(&self) -> Duration {
+        self.used_before + self.began.elapsed() + elapsed::mean_block(&self.events).unwrap_or_default()
     }
 
     fn drop_cell(&mut self, index: usize, attempts: u32, reason: &VoidReason) -> Result<(), Stop> {
         self.dropped.insert(index);
-        let id = self.plan.cells[index].to_string();
         let times = if attempts == ATTEMPTS { "twice".to_owned() } else { format!("{attempts} times") };
-        let skipped = Skipped { id, reason: format!("failed {times} in calibration: {reason}") };
+        let reason = format!("failed {times} in calibration: {reason}");
+        let skipped = Skipped::cell(&self.plan.cells[index], reason);
         self.record(&Event::CellSkipped { skipped })
     }
 

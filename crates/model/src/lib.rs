@@ -2,6 +2,7 @@
 //! ([`Spec`]), what will be done ([`Plan`]), what happened ([`Event`]), and what the process may
 //! answer ([`ExitCode`]). Pure data; nothing here does I/O.
 
+mod absence;
 pub mod cache;
 pub mod cell;
 pub mod duration;
@@ -21,6 +22,7 @@ pub mod storage;
 pub mod trial;
 pub mod ycsb;
 
+pub use absence::Absence;
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
 pub use environment::{CryptoInstruction, Environment};
 pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, Stamped, VoidReason};

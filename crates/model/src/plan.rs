@@ -231,7 +231,7 @@ impl Plan {
     ) -> Result<Self, SpecError> {
         spec.validate()?;
         let (cells, skipped) = cells_of(spec, refusals);
-        if let (true, Some(Skipped { id, reason })) = (cells.is_empty(), skipped.first()) {
+        if let (true, Some(Skipped { id, reason, .. })) = (cells.is_empty(), skipped.first()) {
             return Err(SpecError::NothingPossible { id: id.clone(), reason: reason.clone() });
         }
         let baseline = baseline_of(spec, &cells)?;
@@ -445,13 +445,13 @@ fn cells_of(spec: &Spec, refusals: &[Refusal]) -> (Vec<Cell>, Vec<Skipped>) {
                 .or_else(|| unprepared(&cell, spec.prepare))
                 .or_else(|| refused(&cell, refusals))
                 .or_else(redundancy);
-            let id = cell.to_string();
+            let unmeasured = Skipped::cell(&cell, String::new());
             let scaled = reason.map_or_else(|| cell.scaled(&spec.settings, spec.memory_bytes), Err);
             match scaled.map(Cell::normalised) {
                 Ok(cell) if !cells.contains(&cell) => cells.push(cell),
                 Ok(_) => {}
                 Err(reason) => {
-                    let skip = Skipped { id, reason };
+                    let skip = Skipped { reason, ..unmeasured };
                     if !skipped.contains(&skip) {
                         skipped.push(skip);
                     }

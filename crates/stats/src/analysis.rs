@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Cell, CellId, Flag, LegCount, Metric, VoidReason};
+use ciphertoll_model::{Absence, Cell, CellId, Flag, LegCount, Metric, VoidReason};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -47,6 +47,8 @@ pub struct CellAnalysis {
     pub legs: Vec<LegCount>,
     /// Its level: geometric mean over blocks.
     pub metrics: BTreeMap<Metric, Estimate>,
+    /// Why levels that apply are absent, as in the trial that was farthest from having them.
+    pub absent: BTreeMap<Metric, Absence>,
     /// Its ratio to the baseline, paired in blocks; empty on the baseline.
     pub tolls: BTreeMap<Metric, Toll>,
 }

@@ -71,6 +71,9 @@ fn analyse_cell(
 ) -> CellAnalysis {
     // The baseline is paired with itself, so that one rule says which blocks count.
     let pairs = trials.pairs(main(cell), main(place.baseline));
+    let metrics = levels(&pairs);
+    let mut absent = pairs.absences();
+    absent.retain(|metric, _| !metrics.contains_key(metric));
     CellAnalysis {
         id: plan.cells[cell].id(),
         cell: plan.cells[cell].clone(),
@@ -81,7 +84,8 @@ fn analyse_cell(
         voided: trials.voided(cell),
         flags: pairs.flags(),
         legs: pairs.legs(),
-        metrics: levels(&pairs),
+        metrics,
+        absent,
         checkpoints: pairs.checkpoints,
         tolls: place.tolls(judged),
     }

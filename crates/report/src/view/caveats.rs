@@ -219,9 +219,8 @@ fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Statement> {
             Flag::Unsteady { second_half_ratio: ratio } => {
                 format!("unsteady (as in one whose second half ran at {ratio:.2} × the rate of its first)")
             }
-            Flag::CpuElsewhere { share } if *share < 0.0 => {
-                format!("with CPU time that two roles claim (as {} of the machine's)", percent(share.abs()))
-            }
+            Flag::CpuElsewhere { share } if *share < 0.0 => overlap(*share),
+            Flag::CpuOverlap { share } => overlap(*share),
             Flag::CpuElsewhere { share } => {
                 format!(
                     "on a machine that was busy with something else too (as for {} of its CPU time)",
@@ -233,6 +232,14 @@ fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Statement> {
         Statement::new(Tone::Caution, format!("{}: {trials} {what}.", stratum.cell_name(cell)))
     };
     cell.flags.iter().map(line).collect()
+}
+
+/// Negative shares of [`Flag::CpuElsewhere`] are of records from before there was a flag of its own.
+fn overlap(share: f64) -> String {
+    format!(
+        "with overlapping CPU attribution (client, server and link claim {} more than the machine was busy)",
+        percent(share.abs())
+    )
 }
 
 fn warnings(report: &RunReport<'_>) -> Vec<Statement> {

@@ -191,7 +191,7 @@ pub(crate) fn troubled() -> Run {
         (cell.metrics, cell.tolls, cell.legs) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     }
     let reason = "this build of MariaDB refuses TLS 1.2".to_owned();
-    run.push(Event::CellSkipped { skipped: Skipped { id: id.0, reason } });
+    run.push(Event::CellSkipped { skipped: Skipped { id: id.0, server: None, reason } });
     let negotiated = VoidReason::Negotiated { planned: "tls1.2".to_owned(), observed: "tls1.3".to_owned() };
     run.cell(Workload::PointSelect, TLS12).voided = voided(&[1, 2, 3, 4, 5, 6], &negotiated);
     let select = run.cell(Workload::PointSelect, TLS13);
@@ -282,6 +282,7 @@ pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
                 if cell.workload == Workload::PointSelect { 48 } else { 9_120 },
             )],
             metrics: levels(cell.treatment.path, cell.workload),
+            absent: BTreeMap::new(),
             tolls: BTreeMap::new(),
             checkpoints: UnevenCheckpoints::default(),
         }

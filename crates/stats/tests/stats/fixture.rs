@@ -91,7 +91,8 @@ pub(crate) fn stamped(event: Event) -> Stamped {
 }
 
 pub(crate) fn observation(metrics: Metrics) -> Observation {
-    Observation { metrics, operations: 1_000, window_ns: 2_000_000_000, legs: vec![], flags: vec![] }
+    let (operations, window_ns, absent) = (1_000, 2_000_000_000, BTreeMap::new());
+    Observation { metrics, operations, window_ns, legs: vec![], flags: vec![], absent }
 }
 
 pub(crate) fn finished(plan: &Plan, trial: Trial, observation: Observation) -> Stamped {
