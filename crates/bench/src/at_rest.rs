@@ -32,12 +32,12 @@ pub struct TwoViews {
 impl TwoViews {
     /// Whether both are narrow enough to tell anything.
     pub fn tell(&self) -> bool {
-        [&self.native, &self.pgbench].iter().all(|estimate| estimate.ci_high / estimate.ci_low <= TOO_WIDE)
+        [&self.native, &self.pgbench].iter().all(|estimate| estimate.high() / estimate.low() <= TOO_WIDE)
     }
 
     /// Whether they differ by no more than both intervals together explain.
     pub fn agree(&self) -> bool {
-        let half = |estimate: &Estimate| (estimate.ci_high / estimate.ci_low).ln() / 2.0;
+        let half = |estimate: &Estimate| (estimate.high() / estimate.low()).ln() / 2.0;
         let apart = (self.native.value / self.pgbench.value).ln().abs();
         apart <= half(&self.native).hypot(half(&self.pgbench))
     }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn estimate(value: f64, ci_low: f64, ci_high: f64) -> Estimate {
-        Estimate { value, ci_low, ci_high }
+        Estimate { value, ci_low: Some(ci_low), ci_high: Some(ci_high), blocks: 8 }
     }
 
     #[test]

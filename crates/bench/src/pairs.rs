@@ -164,7 +164,7 @@ mod tests {
     /// A comparison with these verdicts on time and CPU.
     fn verdicts(time: ChangeVerdict, cpu: ChangeVerdict) -> Comparison {
         let id = Plan::new(&spec(), 1).unwrap().cells[1].id();
-        let estimate = Estimate { value: 1.0, ci_low: 0.9, ci_high: 1.1 };
+        let estimate = Estimate { value: 1.0, ci_low: Some(0.9), ci_high: Some(1.1), blocks: 8 };
         let change = |(metric, verdict)| Change {
             id: id.clone(),
             metric,

@@ -1,5 +1,7 @@
 //! `compare`: two records, and whether a toll has changed.
 
+use std::fs;
+
 use ciphertoll_model::ExitCode;
 use ciphertoll_record::Record;
 use ciphertoll_report::ComparisonReport;
@@ -10,10 +12,22 @@ use crate::failure::Failure;
 use crate::{print_document, report};
 
 pub(crate) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
-    let open = |asked: &str| Record::open(&ciphertoll_record::resolve(&arguments.run_dir, asked)?);
-    let (base, new) = (open(&arguments.base)?, open(&arguments.new)?);
+    let resolve = |asked: &str| ciphertoll_record::resolve(&arguments.run_dir, asked);
+    let paths = [resolve(&arguments.base)?, resolve(&arguments.new)?];
+    if let [Ok(base), Ok(new)] = paths.each_ref().map(fs::canonicalize)
+        && base == new
+    {
+        let (base, new) = (&arguments.base, &arguments.new);
+        return Err(Failure::usage(format!(
+            "cannot compare: {new} is the same run as {base}; name two runs"
+        )));
+    }
+    let (base, new) = (Record::open(&paths[0])?, Record::open(&paths[1])?);
     let comparison = compare_runs(&run(&base), &run(&new));
     let names = (base.name(), new.name());
+    if comparison.changes.is_empty() {
+        return Err(nothing_in_common(&names.0, &names.1, &comparison));
+    }
     let plans = [&base.plan, &new.plan];
     let report = ComparisonReport { base: &names.0, new: &names.1, plans, comparison: &comparison };
     let document = if arguments.json {
@@ -30,13 +44,24 @@ fn run(record: &Record) -> Run<'_> {
     Run { plan: &record.plan, events: &record.events }
 }
 
-/// A regression wins over doubt. Runs without a toll in common leave everything open.
+/// A gate that compares nothing must not pass, whatever doubt it allows.
+fn nothing_in_common(base: &str, new: &str, comparison: &Comparison) -> Failure {
+    let Comparison { only_in_base, only_in_new, .. } = comparison;
+    let example = match (only_in_base.first(), only_in_new.first()) {
+        (Some(base), Some(new)) => format!("one measured {base}, the other {new}"),
+        (None, None) => "neither has a ratio that counts".to_owned(),
+        (None, Some(_)) => format!("{base} has no ratio that counts"),
+        (Some(_), None) => format!("{new} has no ratio that counts"),
+    };
+    Failure::usage(format!("cannot compare: {base} and {new} have no comparison in common: {example}"))
+}
+
+/// A regression wins over doubt.
 fn exit_code(comparison: &Comparison, allow_inconclusive: bool) -> ExitCode {
     let any = |is: fn(ChangeVerdict) -> bool| comparison.changes.iter().any(|change| is(change.verdict));
     if any(|verdict| verdict == ChangeVerdict::Regression) {
         return ExitCode::Regression;
     }
-    let open =
-        comparison.changes.is_empty() || any(|verdict| matches!(verdict, ChangeVerdict::Inconclusive { .. }));
+    let open = any(|verdict| matches!(verdict, ChangeVerdict::Inconclusive { .. }));
     if open && !allow_inconclusive { ExitCode::Inconclusive } else { ExitCode::Done }
 }

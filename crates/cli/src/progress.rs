@@ -39,10 +39,10 @@ struct Began {
     done: Duration,
 }
 
-#[derive(Clone, Copy)]
 struct Expected {
     block: Duration,
-    trial: Duration,
+    /// By the cell's id.
+    trials: BTreeMap<CellId, Duration>,
 }
 
 impl Progress {
@@ -91,8 +91,8 @@ impl Progress {
 impl Pace {
     fn new(plan: &Plan) -> Self {
         let expected = |block: &ciphertoll_model::Block| {
-            let trial = plan.expected_trial(block.number);
-            Expected { block: trial * block.visits.len() as u32, trial }
+            let trial = |cell: &Cell| (cell.id(), plan.expected_trial(block.number, cell));
+            Expected { block: plan.expected_block(block), trials: plan.cells.iter().map(trial).collect() }
         };
         Self {
             trials: plan.blocks.iter().map(|block| block.visits.len() as u64).sum(),
@@ -109,8 +109,9 @@ impl Pace {
                 self.done = self.blocks.iter().take(*block as usize).map(|block| block.block).sum();
                 self.began.get_or_insert(Began { at: Instant::now(), done: self.done });
             }
-            Event::TrialFinished { block, .. } => {
-                self.done += self.blocks.get(*block as usize).map_or(Duration::ZERO, |block| block.trial);
+            Event::TrialFinished { block, cell, .. } => {
+                let expected = self.blocks.get(*block as usize).and_then(|block| block.trials.get(cell));
+                self.done += expected.copied().unwrap_or_default();
             }
             // Trials that were lost, or are of skipped cells, are done with, too.
             Event::BlockFinished { block } => {

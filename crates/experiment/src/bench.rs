@@ -3,7 +3,8 @@
 
 use ciphertoll_lab::{Counters, SyncTimes};
 use ciphertoll_model::{
-    Arm, Cell, Environment, Event, ExitCode, Leg, LegCount, Plan, Timing, TrialPace, TrialResult, VoidReason,
+    Arm, Cell, Environment, Event, ExitCode, Leg, LegCount, LinkKind, Plan, Timing, TrialPace, TrialResult,
+    VoidReason,
 };
 
 /// Brings a treatment up, runs one trial, takes it down.
@@ -123,6 +124,8 @@ pub enum TunnelCpu {
 pub struct LinkUse {
     /// The round trip that it was made for.
     pub rtt_ns: u64,
+    /// How it was made: not every kind delays TCP's handshake.
+    pub by: LinkKind,
     /// Packets.
     pub packets: u64,
     /// Those that it dropped for want of room; what gets lost by its nature is not among them.

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     Auth, Cell, Compressor, ConnectionUse, Driver, Engine, Flag, Group, Iterations, LatencySummary,
-    LatenessLimit, Leg, LegCount, Link, Metric, NoiseLimits, Observation, Proxy, ProxyFront, Resumption,
-    ServerKey, Settings, StealLimit, Suite, TlsLibrary, TlsPath, TlsVersion, Treatment, TrialResult,
-    VoidReason, Workload,
+    LatenessLimit, Leg, LegCount, Link, LinkKind, LinkShape, Metric, NoiseLimits, Observation, Path, Proxy,
+    ProxyFront, Resumption, ServerKey, Settings, StealLimit, Suite, TlsLibrary, TlsPath, TlsVersion,
+    Treatment, TrialResult, VoidReason, Workload,
 };
 
-use crate::bench::{LinkUse, Measured, ProxyUse, ServerUse, TunnelCpu, TunnelUse};
+use crate::absent::{MIN_CPU_NS, MIN_SAMPLES_P95, MIN_SAMPLES_P99, absences, knows_middle, roles};
+use crate::bench::{LinkUse, Measured, ProxyUse, ServerUse, TunnelUse};
 
 /// Steal is counted in ticks of 10 ms: less than this is the clock's grain, which in a short window
 /// is more than the share that a plan allows.
@@ -47,17 +48,16 @@ const WITH_TIME_TO_SPARE: f64 = 0.60;
 /// Packets may be late by the share of the round trip that the plan allows, on average, or by this, which is how late a
 /// shared machine wakes a thread.
 const MAX_LATE_NS: u64 = 500_000;
+/// The median TCP connect may be off the round trip by so many times the share that packets may be late by on average …
+const CONNECTS_PER_PACKETS: f64 = 10.0;
+/// … or by this: on a shared machine, both ends have to be woken.
+const MAX_CONNECT_OFF_NS: u64 = 1_000_000;
+/// On shorter links this machine's own part of a connect is too large a share.
+const SHORTEST_RTT_NS: u64 = 5_000_000;
 /// New server connections beyond this share of the clients' own void a trial through a proxy: it does not pool …
 const MAX_UNPOOLED: f64 = 0.10;
 /// … unless they are no more than its pool holds, and these few that replace what broke.
 const FEW_CONNECTIONS: u64 = 8;
-/// Fewer samples than this do not carry a 95th percentile.
-const MIN_SAMPLES_P95: u64 = 200;
-/// Fewer samples than this do not carry a 99th percentile.
-const MIN_SAMPLES_P99: u64 = 1_000;
-/// Less CPU than this is too close to the clock's grain and to other processes' crumbs.
-const MIN_CPU_NS: u64 = 200_000_000;
-
 /// The observation that a trial yields, or why it is void.
 pub fn judge(
     cell: &Cell,
@@ -67,9 +67,12 @@ pub fn judge(
 ) -> Result<Observation, VoidReason> {
     pass_gates(cell, measured, settings)?;
     is_as_long_as_it_should_be(measured, noise.lateness)?;
+    takes_a_round_trip_to_connect(cell, measured, noise.lateness)?;
     had_its_processors(measured, noise.steal)?;
+    let metrics = metrics(measured);
     Ok(Observation {
-        metrics: metrics(measured),
+        absent: absences(measured, &metrics),
+        metrics,
         operations: measured.load.operations,
         window_ns: measured.load.window_ns,
         legs: legs(measured),
@@ -244,6 +247,39 @@ fn is_as_long_as_it_should_be(measured: &Measured, max_lateness: LatenessLimit) 
     Err(VoidReason::Link { message })
 }
 
+/// TCP's handshake takes one round trip of the link, which is known: connects that took longer, or less, measured something
+/// else beside it. Not asked of links whose round trip is not one number, nor where the handshake goes no further than this
+/// machine.
+fn takes_a_round_trip_to_connect(
+    cell: &Cell,
+    measured: &Measured,
+    max_lateness: LatenessLimit,
+) -> Result<(), VoidReason> {
+    let (Some(used), Some(took_ns)) = (measured.link, measured.load.tcp_connect_ns_p50) else {
+        return Ok(());
+    };
+    let crosses = match cell.treatment.path {
+        Path::Plain | Path::Compressed(_) | Path::Tls(_) => used.by != LinkKind::Relay,
+        Path::Unix | Path::Tunnel(_) | Path::Proxy(_) => false,
+    };
+    let is_one_number =
+        cell.treatment.link.shape() == Some(LinkShape::of_rtt_us((used.rtt_ns / 1_000) as u32));
+    if !crosses || !is_one_number || used.rtt_ns < SHORTEST_RTT_NS {
+        return Ok(());
+    }
+    let share = (max_lateness.fraction() * CONNECTS_PER_PACKETS).min(1.0);
+    let tolerated_ns = ((used.rtt_ns as f64 * share) as u64).max(MAX_CONNECT_OFF_NS);
+    if took_ns.abs_diff(used.rtt_ns) <= tolerated_ns {
+        return Ok(());
+    }
+    let [took_ms, rtt_ms] = [took_ns, used.rtt_ns].map(|ns| ns as f64 * 1e-6);
+    Err(VoidReason::Link {
+        message: format!(
+            "the median TCP connect took {took_ms:.1} ms where its round trip is {rtt_ms:.1} ms"
+        ),
+    })
+}
+
 /// What the level says must have been agreed on by the tunnel's ends, and everything must have gone through it.
 fn went_through_the_tunnel(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     let Some(tunnel) = cell.treatment.path.as_tunnel() else { return Ok(()) };
@@ -391,12 +427,6 @@ fn legs(measured: &Measured) -> Vec<LegCount> {
     measured.load.legs.iter().cloned().chain(tunnel).chain(proxy).collect()
 }
 
-/// Whether the CPU time between client and server is known: a tunnel of the kernel's own takes it from nobody that can be
-/// asked.
-fn knows_middle(measured: &Measured) -> bool {
-    measured.tunnel.as_ref().is_none_or(|used| used.cpu == TunnelCpu::OfEnds)
-}
-
 fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
     let mut flags = Vec::new();
     flags.extend(unsteady(&measured.load));
@@ -408,7 +438,9 @@ fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
         let elsewhere_ns = busy as f64 - roles as f64;
         let elsewhere = elsewhere_ns / (busy as f64).max(1.0);
         if busy > 0 && elsewhere.abs() > MAX_CPU_ELSEWHERE && elsewhere_ns.abs() > MIN_CPU_ELSEWHERE_NS {
-            flags.push(Flag::CpuElsewhere { share: elsewhere });
+            let share = elsewhere.abs();
+            let is_elsewhere = elsewhere > 0.0;
+            flags.push(if is_elsewhere { Flag::CpuElsewhere { share } } else { Flag::CpuOverlap { share } });
         }
     }
     if cell.treatment.link == Link::Local && DELAYED_ACK_NS.contains(&measured.load.latency.p50_ns) {
@@ -444,17 +476,11 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
     if let Some(statements) = load.statements {
         metrics.insert(Metric::StatementsPerS, statements as f64 / (load.window_ns as f64 * 1e-9));
     }
-    let here = server.as_ref().map(|server| (Metric::CpuUsPerOpServer, server.cpu_ns));
-    let total = here.filter(|_| knows_middle(measured)).map(|(_, server_cpu_ns)| {
-        (Metric::CpuUsPerOpTotal, load.client_cpu_ns + measured.middle_cpu_ns + server_cpu_ns)
-    });
-    let client = (Metric::CpuUsPerOpClient, load.client_cpu_ns);
     let Measured { tunnel, proxy, .. } = measured;
     let set_up_ns = tunnel.as_ref().map(|used| used.set_up_ns).or(proxy.as_ref().map(|used| used.set_up_ns));
-    let middle = [(Metric::CpuUsPerOpMiddle, measured.middle_cpu_ns)];
     metrics.extend(set_up_ns.map(|set_up_ns| (Metric::SetUpNs, set_up_ns as f64)));
     metrics.extend(measured.middle_rss_peak_bytes.map(|bytes| (Metric::RssBytesMiddle, bytes as f64)));
-    for (metric, used_ns) in here.into_iter().chain(total).chain([client]).chain(middle) {
+    for (metric, used_ns) in roles(measured) {
         if used_ns >= MIN_CPU_NS {
             metrics.insert(metric, used_ns as f64 * 1e-3 / operations);
         }

@@ -1,7 +1,9 @@
 //! The experiment: carries a plan out on a [`Bench`], judges each trial by its gates, decides when
 //! to stop, and says everything that happens as events.
 
+mod absent;
 pub mod bench;
+mod elapsed;
 mod gates;
 mod interrupt;
 mod lab_bench;

@@ -94,6 +94,7 @@ impl<'a> MockBench<'a> {
                 legs: vec![LegCount { leg: leg(request.cell), connections: operations.max(1) }],
                 client_cpu_ns: (busy * CLIENT_CPU_SHARE) as u64,
                 client_rss_peak_bytes: 8 << 20,
+                tcp_connect_ns_p50: None,
                 usable_ports: Some(28_232 * 64),
             },
             server: Some(ServerUse {

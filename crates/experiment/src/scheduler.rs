@@ -10,6 +10,7 @@ use ciphertoll_model::{
 };
 
 use crate::bench::{Bench, BenchError, Emit, TrialError, TrialRequest};
+use crate::elapsed;
 use crate::gates::judge;
 use crate::interrupt::Interrupt;
 
@@ -39,6 +40,8 @@ pub struct Run<'a, B, S> {
     /// Operations a second of the baselines whose paces are shares of it.
     capacities: BTreeMap<usize, f64>,
     began: Instant,
+    /// What measuring took before a resumed run ended early: the budget counts it.
+    used_before: Duration,
 }
 
 /// Why a run does not go on.
@@ -65,6 +68,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
             dropped: BTreeSet::new(),
             capacities: BTreeMap::new(),
             began: Instant::now(),
+            used_before: Duration::ZERO,
         }
     }
 
@@ -77,7 +81,8 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         interrupt: &'a Interrupt,
         events: Vec<Stamped>,
     ) -> Self {
-        let mut run = Self { events, ..Self::new(plan, bench, sink, interrupt) };
+        let used_before = elapsed::measuring(&events);
+        let mut run = Self { events, used_before, ..Self::new(plan, bench, sink, interrupt) };
         run.note_dropped();
         for stamped in &run.events {
             if let Event::CapacityFound { cell, per_s } = &stamped.event
@@ -190,13 +195,12 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     fn block(&mut self, block: &Block) -> Result<(), Stop> {
         self.record(&Event::BlockStarted { block: block.number })?;
         self.with_bench(|bench, emit| bench.begin_block(emit))?;
-        let timing = self.plan.timing_of(block.number);
         let mut due: Vec<Visit> = block.visits.clone();
         due.retain(|visit| !self.dropped.contains(&visit.cell));
         for attempt in 1.. {
             let mut again = Vec::new();
             for visit in due {
-                let Outcome::Voided(reason) = self.visit(block.number, visit, timing, attempt)? else {
+                let Outcome::Voided(reason) = self.visit(block.number, visit, attempt)? else {
                     continue;
                 };
                 if attempt < attempts(&reason) {
@@ -216,12 +220,13 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.record(&Event::BlockFinished { block: block.number })
     }
 
-    fn visit(&mut self, block: u32, visit: Visit, timing: Timing, attempt: u32) -> Result<Outcome, Stop> {
+    fn visit(&mut self, block: u32, visit: Visit, attempt: u32) -> Result<Outcome, Stop> {
         self.check_interrupt()?;
         let Visit { cell: index, arm } = visit;
         let cell = &self.plan.cells[index];
         self.record(&Event::TrialStarted { block, cell: cell.id(), arm, attempt })?;
         let seed = trial_seed(self.plan.seed, block, index, arm);
+        let timing = self.plan.timing_of(block, cell);
         let request = self.request(index, arm, self.trial_pace(index), timing, seed);
         match self.up_and_measure(&request) {
             Ok((observation, histogram)) => {
@@ -314,7 +319,8 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.check_interrupt()?;
         let (arm, cell) = (Arm::Main, &self.plan.cells[index]);
         self.record(&Event::TrialStarted { block: 0, cell: cell.id(), arm, attempt })?;
-        let (pace, timing) = (TrialPace::Closed, self.plan.timing);
+        // As long as a trial that counts.
+        let (pace, timing) = (TrialPace::Closed, self.plan.timing_of(1, cell));
         let seed = trial_seed(self.plan.seed, 0, index, Arm::Repeat);
         match self.up_and_measure(&self.request(index, arm, pace, timing, seed)) {
             Ok((observation, _)) => match observation.metrics.get(&Metric::RatePerS) {
@@ -380,17 +386,14 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     /// budget, never on significance.
     fn look(&mut self, blocks: u32) -> Result<LookDecision, Stop> {
         let last = blocks >= self.plan.counted_blocks();
-        let over_budget =
-            self.plan.budget.is_some_and(|budget| self.projected_end(blocks) > budget.duration());
+        let over_budget = self.plan.budget.is_some_and(|budget| self.projected_end() > budget.duration());
         let planned_look = self.plan.looks.contains(&blocks);
         if !(last || over_budget || planned_look) {
             return Ok(LookDecision::GoOn);
         }
         let decision = if last {
             LookDecision::StopPlanned
-        } else if planned_look
-            && ciphertoll_stats::precise_enough(&ciphertoll_stats::analyse(self.plan, &self.events))
-        {
+        } else if planned_look && ciphertoll_stats::precise_enough(self.plan, &self.events) {
             LookDecision::StopPrecise
         } else if over_budget {
             LookDecision::StopBudget
@@ -401,17 +404,16 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         Ok(decision)
     }
 
-    /// When the next block would end, if it takes as long as those so far.
-    fn projected_end(&self, blocks_done: u32) -> Duration {
-        let elapsed = self.began.elapsed();
-        elapsed + elapsed / blocks_done.max(1)
+    /// When the next block would end, if it takes as long as those so far did on average.
+    fn projected_end(&self) -> Duration {
+        self.used_before + self.began.elapsed() + elapsed::mean_block(&self.events).unwrap_or_default()
     }
 
     fn drop_cell(&mut self, index: usize, attempts: u32, reason: &VoidReason) -> Result<(), Stop> {
         self.dropped.insert(index);
-        let id = self.plan.cells[index].to_string();
         let times = if attempts == ATTEMPTS { "twice".to_owned() } else { format!("{attempts} times") };
-        let skipped = Skipped { id, reason: format!("failed {times} in calibration: {reason}") };
+        let reason = format!("failed {times} in calibration: {reason}");
+        let skipped = Skipped::cell(&self.plan.cells[index], reason);
         self.record(&Event::CellSkipped { skipped })
     }
 

@@ -6,9 +6,9 @@ use ciphertoll_experiment::{
 };
 use ciphertoll_lab::{Counters, SyncTimes};
 use ciphertoll_model::{
-    Arm, Cell, Clients, Engine, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, Metric, NoiseLimits,
-    Observation, Path, Plan, ServerKey, ServerLevel, Setting, Settings, Size, Spec, TlsVersion, TrialPace,
-    VoidReason, Workload,
+    Absence, Arm, Cell, Clients, Engine, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, LinkKind, Metric,
+    NoiseLimits, Observation, Path, Plan, ServerKey, ServerLevel, Setting, Settings, Size, Spec, TlsVersion,
+    TrialPace, VoidReason, Workload,
 };
 
 const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -329,10 +329,71 @@ fn cpu_that_no_role_used_is_flagged() {
     assert!(matches!(flags[..], [Flag::CpuElsewhere { share }] if (0.3..0.4).contains(&share)));
 }
 
+fn link(rtt_ns: u64) -> LinkUse {
+    LinkUse { rtt_ns, by: LinkKind::Ring, packets: 1, dropped: 0, late_ns_mean: 0, cpu_ns: None }
+}
+
+/// A trial over a link whose median TCP connect took so long.
+fn connecting_in(level: &str, path: Path, took_ns: u64) -> (Cell, Measured) {
+    let (mut cell, mut measured) = sound(path, Workload::Connect);
+    cell.treatment.link = level.parse().expect("a link");
+    measured.link = cell.treatment.link.shape().map(|shape| link(shape.rtt_ns()));
+    measured.load.tcp_connect_ns_p50 = Some(took_ns);
+    (cell, measured)
+}
+
+/// Ten times the share that packets may be late by.
+#[test]
+fn connects_that_take_another_time_than_the_links_round_trip_are_void() {
+    let is_void = |level, path, took_ns| {
+        let (cell, measured) = connecting_in(level, path, took_ns);
+        match judged(&cell, &measured) {
+            Ok(_) => false,
+            Err(VoidReason::Link { message }) => message.contains("TCP connect"),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    for path in [Path::Plain, TLS13] {
+        assert!(!is_void("45ms", path, 44_870_000));
+        assert!(!is_void("45ms", path, 49_400_000) && !is_void("45ms", path, 40_600_000));
+        assert!(is_void("45ms", path, 68_000_000));
+        assert!(is_void("45ms", path, 40_400_000));
+        // A millisecond is how late a shared machine may be.
+        assert!(!is_void("5ms", path, 5_900_000));
+        assert!(is_void("5ms", path, 6_100_000));
+    }
+    // Shorter links, and those whose round trip is not one number.
+    for level in ["4ms", "45ms+jitter=5ms", "45ms+loss=1%", "45ms+rate=10mbit"] {
+        assert!(!is_void(level, Path::Plain, 68_000_000), "{level}");
+    }
+}
+
+#[test]
+fn more_lateness_lets_connects_be_farther_off() {
+    let (cell, measured) = connecting_in("45ms", Path::Plain, 68_000_000);
+    let noise =
+        |limit: &str| NoiseLimits { lateness: limit.parse().expect("a limit"), ..NoiseLimits::default() };
+    assert!(judge(&cell, &measured, noise("5%"), &Settings::default()).is_err());
+    assert!(judge(&cell, &measured, noise("6%"), &Settings::default()).is_ok());
+}
+
+#[test]
+fn connects_that_end_on_this_machine_say_nothing_of_the_link() {
+    let (mut cell, mut measured) = connecting_in("45ms", Path::Plain, 100_000);
+    assert!(judged(&cell, &measured).is_err());
+    measured.link = measured.link.map(|link| LinkUse { by: LinkKind::Relay, ..link });
+    assert!(judged(&cell, &measured).is_ok(), "a relay delays no handshake");
+    measured.link = measured.link.map(|link| LinkUse { by: LinkKind::Ring, ..link });
+    let (of_tunnel, through) = sound("ssh-aes256-gcm".parse().expect("a path"), Workload::Connect);
+    cell.treatment.path = of_tunnel.treatment.path;
+    measured.tunnel = through.tunnel;
+    assert!(judged(&cell, &measured).is_ok(), "a tunnel's end is on this machine");
+}
+
 #[test]
 fn packets_that_are_late_by_more_than_the_plan_allows_are_void() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
-    let link = LinkUse { rtt_ns: 100_000_000, packets: 1, dropped: 0, late_ns_mean: 0, cpu_ns: None };
+    let link = link(100_000_000);
     let mut late_by = |late_ns_mean: u64, limit: &str| {
         measured.link = Some(LinkUse { late_ns_mean, ..link });
         let noise = NoiseLimits { lateness: limit.parse().expect("a limit"), ..NoiseLimits::default() };
@@ -349,7 +410,7 @@ fn a_made_links_cpu_is_accounted_for() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
     let cpu_ns = measured.machine.busy_ns / 2;
     measured.machine.busy_ns += cpu_ns;
-    let link = LinkUse { rtt_ns: 45_000_000, packets: 1, dropped: 0, late_ns_mean: 1, cpu_ns: Some(cpu_ns) };
+    let link = link(45_000_000);
     for (used_ns, expected) in [(Some(cpu_ns), 0), (Some(0), 1), (None, 0)] {
         measured.link = Some(LinkUse { cpu_ns: used_ns, ..link });
         let flags = judged(&cell, &measured).expect("only flagged").flags;
@@ -362,6 +423,36 @@ fn a_median_at_forty_milliseconds_on_a_local_path_is_flagged() {
     let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
     measured.load.latency.p50_ns = 40_100_000;
     assert_eq!(judged(&cell, &measured).expect("only flagged").flags, [Flag::DelayedAck]);
+}
+
+/// The roles' clocks are exact, the machine's counts ticks: what is too much is no negative rest.
+#[test]
+fn cpu_that_the_machine_did_not_use_is_flagged_as_overlapping() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
+    measured.machine.busy_ns = measured.machine.busy_ns / 10 * 9;
+    let flags = judged(&cell, &measured).expect("only flagged").flags;
+    assert!(matches!(flags[..], [Flag::CpuOverlap { share }] if (0.10..0.12).contains(&share)), "{flags:?}");
+}
+
+#[test]
+fn what_a_trial_has_too_little_for_says_why_it_is_absent() {
+    let (cell, mut measured) = sound(Path::Plain, Workload::Connect);
+    assert_eq!(judged(&cell, &measured).expect("passes").absent, [].into());
+    let window_ns = measured.load.window_ns;
+    measured.load.latency.count = 145;
+    measured.load.client_cpu_ns = 37_000_000;
+    let absent = judged(&cell, &measured).expect("passes").absent;
+    let few = |needed| Absence::TooFewSamples { samples: 145, needed, window_ns };
+    let little = Absence::TooLittleCpu { cpu_ns: 37_000_000, needed_ns: 200_000_000, window_ns };
+    assert_eq!(absent[&Metric::LatencyNsP95], few(200));
+    assert_eq!(absent[&Metric::LatencyNsP99], few(1_000));
+    assert_eq!(absent[&Metric::CpuUsPerOpClient], little);
+    // What does not apply is not missing: there is no proxy, and no open loop.
+    assert_eq!(absent.len(), 3, "{absent:?}");
+    measured.server = None;
+    let absent = judged(&cell, &measured).expect("passes").absent;
+    assert_eq!(absent[&Metric::CpuUsPerOpServer], Absence::ServerElsewhere);
+    assert_eq!(absent[&Metric::CpuUsPerOpTotal], Absence::ServerElsewhere);
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn finds_the_planted_effects_and_nothing_else() {
         };
         if cell.cell.treatment.path == TLS13 {
             assert_eq!(toll.verdict, Some(Verdict::Differs), "{}", cell.id);
-            assert!(toll.ratio.ci_low < expected && expected < toll.ratio.ci_high, "{toll:?}");
+            assert!(toll.ratio.low() < expected && expected < toll.ratio.high(), "{toll:?}");
         } else {
             assert!(!matches!(toll.verdict, Some(Verdict::Differs)), "{}: {toll:?}", cell.id);
         }
@@ -251,6 +251,41 @@ fn primitives_are_timed_once_in_a_run_before_its_first_block() {
     let resumed = Run::resuming(&plan, &mut again, &mut sink, &goes_on, events).carry_out("0.0.0").unwrap();
     assert!(matches!(resumed.last().unwrap().event, Event::Finished { ending: Ending::Complete }));
     assert_eq!(timed(&again), 0, "the record has them");
+}
+
+/// What was used before counts: two blocks of 18 events each, a minute apart, and what calibration took.
+#[test]
+fn a_resumed_run_has_the_budget_that_is_left() {
+    let interrupted = |plan: &Plan| {
+        let interrupt = Interrupt::default();
+        let flag = interrupt.flag();
+        let trials = RefCell::new(0);
+        let mut bench = MockBench::new(5, truth);
+        bench.before = Box::new(|_| {
+            *trials.borrow_mut() += 1;
+            // Calibration's six, twice eight, and two.
+            if *trials.borrow() == 24 {
+                flag.store(2, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        let events =
+            Run::new(plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
+        let minutes = |stamped: Stamped| Stamped { at_unix_ms: stamped.at_unix_ms * 60_000, ..stamped };
+        events.into_iter().map(minutes).collect::<Vec<_>>()
+    };
+    let resumed = |budget: &str| {
+        let plan = Plan::new(&Spec { budget: Some(budget.parse().unwrap()), ..spec(6) }, 5).unwrap();
+        let mut bench = MockBench::new(5, truth);
+        let (mut sink, goes_on) = (Memory::default(), Interrupt::default());
+        let events = interrupted(&plan);
+        let events =
+            Run::resuming(&plan, &mut bench, &mut sink, &goes_on, events).carry_out("0.0.0").unwrap();
+        (decisions(&events), bench.log.iter().any(|line| line.starts_with("trial")))
+    };
+    assert_eq!(resumed("60m"), (vec![(2, LookDecision::StopBudget)], false));
+    // 15 min of calibration, 36 of two blocks, 4 of one that was cut short, and 18 of the next.
+    assert_eq!(resumed("70m"), (vec![(2, LookDecision::StopBudget)], false));
+    assert_eq!(resumed("600m"), (vec![(6, LookDecision::StopPlanned)], true));
 }
 
 #[test]

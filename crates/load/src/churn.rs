@@ -15,6 +15,7 @@ use crate::injection::spin;
 use crate::legs::Legs;
 use crate::recorder::{Operation, Recorder};
 use crate::script::{Place, Program};
+use crate::usage::thread_cpu;
 
 /// A client that opens a connection for each operation.
 pub(crate) struct ChurnClient {
@@ -93,11 +94,11 @@ impl ChurnClient {
 
     fn connected(
         &mut self,
-        connected: Connected,
+        mut connected: Connected,
         churn: &mut Churn<'_>,
         recorder: &mut Recorder,
     ) -> Result<Turn, Error> {
-        churn.legs.count(&connected);
+        inspect(&mut connected, &mut churn.legs, recorder);
         match &mut churn.purpose {
             Purpose::Connect => close(connected, churn.injected_delay, 0, recorder),
             Purpose::ConnectQuery(query) => {
@@ -190,6 +191,19 @@ impl Client for ChurnClient {
             State::Querying(querying) => self.query_ready(querying, readiness, churn, recorder),
         }
     }
+}
+
+/// Counts what a connection has negotiated. No client looks at that: its time belongs to no phase, and its CPU time is taken
+/// off the client's. Without TLS there is next to nothing to look at, less than reading the clock would take.
+fn inspect(connected: &mut Connected, legs: &mut Legs, recorder: &mut Recorder) {
+    if connected.channel.has_tls() {
+        let began = thread_cpu();
+        legs.count(connected);
+        recorder.inspected(Instant::now(), thread_cpu().saturating_sub(began));
+    } else {
+        legs.count(connected);
+    }
+    connected.stopwatch.skip();
 }
 
 /// Ends the operation: goodbye is said, nothing is waited for.

@@ -82,7 +82,7 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
         let result = recorder.result();
         Ok(TrialResult {
             statements: result.statements.filter(|_| has_many_statements(&spec.work)),
-            client_cpu_ns: used.cpu.as_nanos() as u64,
+            client_cpu_ns: used.cpu.saturating_sub(recorder.inspection()).as_nanos() as u64,
             client_rss_peak_bytes: rss_peak_bytes(),
             usable_ports: setup::usable_ports(&spec),
             ..result

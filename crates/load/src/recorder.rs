@@ -39,6 +39,10 @@ pub(crate) struct Recorder {
     retries: u64,
     unfinished: u64,
     phase_sums: [Duration; ciphertoll_net::Phase::ALL.len()],
+    /// How long connects took to cross the network, which a link's round trip is compared with.
+    tcp_connects: Times,
+    /// CPU time of looking at what connections have negotiated, in the window: ciphertoll's, and not a client's.
+    inspection: Duration,
     legs: Legs,
     failed_operations: u64,
     errors: BTreeMap<String, Errors>,
@@ -75,6 +79,8 @@ impl Recorder {
             retries: 0,
             unfinished: 0,
             phase_sums: Default::default(),
+            tcp_connects: Times::new(),
+            inspection: Duration::ZERO,
             legs: Legs::default(),
             failed_operations: 0,
             errors: BTreeMap::new(),
@@ -123,7 +129,23 @@ impl Recorder {
             for (sum, phase) in self.phase_sums.iter_mut().zip(ciphertoll_net::Phase::ALL) {
                 *sum += phases.of(phase);
             }
+            let tcp_connect = phases.of(ciphertoll_net::Phase::TcpConnect);
+            if !tcp_connect.is_zero() {
+                self.tcp_connects.record(nanos(tcp_connect));
+            }
         }
+    }
+
+    /// CPU time of an inspection, which counts if it was in the window.
+    pub(crate) fn inspected(&mut self, at: Instant, cpu: Duration) {
+        if self.window.contains(at) {
+            self.inspection += cpu;
+        }
+    }
+
+    /// What the process used in the window without being a client.
+    pub(crate) fn inspection(&self) -> Duration {
+        self.inspection
     }
 
     /// Operations that were due and are not done.
@@ -174,6 +196,8 @@ impl Recorder {
         for (mine, theirs) in self.phase_sums.iter_mut().zip(other.phase_sums) {
             *mine += theirs;
         }
+        self.tcp_connects.merge(&other.tcp_connects);
+        self.inspection += other.inspection;
         self.legs(other.legs);
         self.failed_operations += other.failed_operations;
         for (message, errors) in other.errors {
@@ -205,6 +229,9 @@ impl Recorder {
             legs: self.legs.counts(),
             client_cpu_ns: 0,
             client_rss_peak_bytes: 0,
+            tcp_connect_ns_p50: Some(self.tcp_connects.summary())
+                .filter(|all| all.count > 0)
+                .map(|all| all.p50_ns),
             usable_ports: None,
         }
     }
@@ -253,6 +280,20 @@ mod tests {
     /// An operation of two statements, one of its attempts in vain.
     fn operation(ended: Instant, took: Duration) -> Operation {
         Operation { began: ended.checked_sub(took).unwrap(), ended, statements: 2, retries: 1 }
+    }
+
+    /// What a connection has negotiated is looked at by ciphertoll: no client does that.
+    #[test]
+    fn inspections_in_the_window_are_no_clients_cpu() {
+        let window = window();
+        let (mut one, mut other) =
+            (Recorder::new(window, TrialPace::Closed), Recorder::new(window, TrialPace::Closed));
+        one.inspected(window.starts, MICRO);
+        one.inspected(window.opens, 2 * MICRO);
+        other.inspected(window.middle, 3 * MICRO);
+        other.inspected(window.closes, 4 * MICRO);
+        one.merge(other);
+        assert_eq!(one.inspection(), 5 * MICRO);
     }
 
     #[test]

@@ -9,6 +9,11 @@ pub(crate) fn process_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
+/// User and system CPU of this thread.
+pub(crate) fn thread_cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
 /// Peak resident memory in bytes. Not `getrusage`: its maximum still knows the process that forked
 /// this one.
 pub(crate) fn rss_peak_bytes() -> u64 {

@@ -72,8 +72,19 @@ pub enum Arm {
 pub struct Skipped {
     /// The cell's id, or a level where no cell could be formed.
     pub id: String,
+    /// The name of the cell's server; absent in records of before, and where it is no cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// Why, in one line.
     pub reason: String,
+}
+
+impl Skipped {
+    /// A cell that is left out.
+    pub fn cell(cell: &Cell, reason: impl Into<String>) -> Self {
+        let server = Some(cell.treatment.server.short_name());
+        Self { id: cell.to_string(), server, reason: reason.into() }
+    }
 }
 
 impl Treatment {

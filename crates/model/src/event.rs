@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::absence::Absence;
 use crate::cell::{Arm, CellId, Skipped};
 use crate::environment::Environment;
 use crate::factor::{AtRest, LinkShape, Path};
@@ -208,7 +209,7 @@ pub enum Event {
 /// What a trial yielded: one number per metric. Samples inside a trial are not independent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
-    /// The numbers; what does not apply or has too few samples is absent.
+    /// The numbers; what does not apply is absent, and so is what has too few samples or too little CPU time.
     pub metrics: BTreeMap<Metric, f64>,
     /// Operations in the window.
     pub operations: u64,
@@ -218,6 +219,9 @@ pub struct Observation {
     pub legs: Vec<LegCount>,
     /// What to know about the numbers without dropping them.
     pub flags: Vec<Flag>,
+    /// Why numbers that apply are absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub absent: BTreeMap<Metric, Absence>,
 }
 
 /// Something to know about a trial that does not void it.
@@ -231,7 +235,13 @@ pub enum Flag {
     },
     /// The roles' CPU does not add up to what the machine was busy for.
     CpuElsewhere {
-        /// Share of the machine's busy time that no role accounts for (negative: counted twice).
+        /// Share of the machine's busy time that no role accounts for. Negative in records of before there was
+        /// `cpu_overlap`.
+        share: f64,
+    },
+    /// The roles' CPU adds up to more than the machine was busy for: two clocks disagree, or count something twice.
+    CpuOverlap {
+        /// What is too much, as a share of the machine's busy time.
         share: f64,
     },
     /// The median lies at 38–46 ms on a local path: Nagle met a delayed ACK.
@@ -348,7 +358,7 @@ pub enum VoidReason {
         server_percent: f64,
     },
     /// Nothing completed in the window.
-    #[error("no operation completed in the window")]
+    #[error("no operation completed in the window; give it more time by --trial-time")]
     NoOperations,
 }
 

@@ -2,6 +2,7 @@
 //! ([`Spec`]), what will be done ([`Plan`]), what happened ([`Event`]), and what the process may
 //! answer ([`ExitCode`]). Pure data; nothing here does I/O.
 
+mod absence;
 pub mod cache;
 pub mod cell;
 pub mod duration;
@@ -21,6 +22,7 @@ pub mod storage;
 pub mod trial;
 pub mod ycsb;
 
+pub use absence::Absence;
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
 pub use environment::{CryptoInstruction, Environment};
 pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, Stamped, VoidReason};
@@ -37,8 +39,8 @@ pub use factor::{
 pub use metric::{Direction, Metric, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use plan::{
-    Baseline, Block, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S, Stratum, Timing,
-    Unlike, Verdicts, Visit,
+    Baseline, Block, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S,
+    Stratum, Timing, Unlike, Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use round_trips::RoundTrips;

@@ -3,6 +3,7 @@
 
 mod also;
 mod comparisons;
+mod longer;
 
 use std::fmt;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use crate::storage::Storage;
 
 pub use comparisons::Unlike;
 use comparisons::grouped;
+pub use longer::{LongerTrials, OPERATIONS_LEAST, OPERATIONS_WANTED};
 
 /// The most blocks a run may take; the last look.
 pub const MAX_BLOCKS: u32 = 30;
@@ -69,8 +71,11 @@ pub struct Plan {
     pub blocks: Vec<Block>,
     /// Numbers of blocks after which the data are looked at.
     pub looks: Vec<u32>,
-    /// Warm-up and window.
+    /// Warm-up and window; see [`Plan::timing_of`].
     pub timing: Timing,
+    /// Where operations over a long link need longer ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub longer: Vec<LongerTrials>,
     /// No further block begins after this long.
     pub budget: Option<Span>,
     /// Whether there will be verdicts.
@@ -226,7 +231,7 @@ impl Plan {
     ) -> Result<Self, SpecError> {
         spec.validate()?;
         let (cells, skipped) = cells_of(spec, refusals);
-        if let (true, Some(Skipped { id, reason })) = (cells.is_empty(), skipped.first()) {
+        if let (true, Some(Skipped { id, reason, .. })) = (cells.is_empty(), skipped.first()) {
             return Err(SpecError::NothingPossible { id: id.clone(), reason: reason.clone() });
         }
         let baseline = baseline_of(spec, &cells)?;
@@ -237,19 +242,21 @@ impl Plan {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut blocks = vec![calibration(cells.len())];
         blocks.extend((1..=count).map(|number| shuffled_block(number, &strata, &mut random)));
+        let timing = Timing::of(spec);
         Ok(Self {
             schema_version: crate::SCHEMA_VERSION,
             name: spec.name.clone(),
             seed,
             baseline,
             also,
+            longer: LongerTrials::of(spec, &cells, timing),
             cells,
             strata,
             skipped,
             unlike,
             blocks,
             looks: LOOKS.into_iter().filter(|look| *look < count).chain([count]).collect(),
-            timing: Timing::of(spec),
+            timing,
             budget: spec.budget,
             verdicts: if count < MIN_BLOCKS_FOR_VERDICTS { Verdicts::Withheld } else { Verdicts::Rendered },
             margins: Margins::of(spec.size),
@@ -276,20 +283,30 @@ impl Plan {
 
     /// How long all blocks take, without the servers' preparation.
     pub fn expected_duration(&self) -> Duration {
-        self.blocks.iter().map(|block| self.expected_trial(block.number) * block.visits.len() as u32).sum()
+        self.blocks.iter().map(|block| self.expected_block(block)).sum()
     }
 
-    /// How long a trial of a block takes.
-    pub fn expected_trial(&self, block: u32) -> Duration {
-        let Timing { warm_up, window } = self.timing_of(block);
+    /// How long the trials of a block take.
+    pub fn expected_block(&self, block: &Block) -> Duration {
+        block.visits.iter().map(|visit| self.expected_trial(block.number, &self.cells[visit.cell])).sum()
+    }
+
+    /// How long a trial of `cell` takes in a block.
+    pub fn expected_trial(&self, block: u32, cell: &Cell) -> Duration {
+        let Timing { warm_up, window } = self.timing_of(block, cell);
         warm_up.duration() + window.duration() + TRIAL_OVERHEAD
     }
 
-    /// Warm-up and window in a block. Calibration only finds out whether each cell works, and warms
+    /// Warm-up and window of `cell` in a block. Calibration only finds out whether each cell works, and warms
     /// what is cold.
-    pub fn timing_of(&self, block: u32) -> Timing {
-        let Timing { warm_up, window } = self.timing;
-        if block == 0 { Timing { warm_up, window: warm_up.min(window) } } else { Timing { warm_up, window } }
+    pub fn timing_of(&self, block: u32, cell: &Cell) -> Timing {
+        let longer = self.longer.iter().find(|longer| longer.is_for(cell));
+        match (block, longer) {
+            (0, Some(longer)) => longer.calibration,
+            (0, None) => self.timing.of_calibration(),
+            (_, Some(longer)) => longer.timing,
+            (_, None) => self.timing,
+        }
     }
 
     /// Most operations a second that the clients of `cell` begin in a closed loop, if there is a limit: a server
@@ -329,8 +346,16 @@ impl Plan {
 impl Timing {
     fn of(spec: &Spec) -> Self {
         let window = spec.trial_time.unwrap_or_else(|| spec.size.trial_time());
+        Self { warm_up: Self::warm_up_of(window), window }
+    }
+
+    fn warm_up_of(window: Span) -> Span {
         let warm_up = (window.duration() / 5).max(Duration::from_millis(250));
-        Self { warm_up: Span::from_millis(warm_up.as_millis() as u64), window }
+        Span::from_millis(warm_up.as_millis() as u64)
+    }
+
+    fn of_calibration(self) -> Self {
+        Self { warm_up: self.warm_up, window: self.warm_up.min(self.window) }
     }
 }
 
@@ -420,13 +445,13 @@ fn cells_of(spec: &Spec, refusals: &[Refusal]) -> (Vec<Cell>, Vec<Skipped>) {
                 .or_else(|| unprepared(&cell, spec.prepare))
                 .or_else(|| refused(&cell, refusals))
                 .or_else(redundancy);
-            let id = cell.to_string();
+            let unmeasured = Skipped::cell(&cell, String::new());
             let scaled = reason.map_or_else(|| cell.scaled(&spec.settings, spec.memory_bytes), Err);
             match scaled.map(Cell::normalised) {
                 Ok(cell) if !cells.contains(&cell) => cells.push(cell),
                 Ok(_) => {}
                 Err(reason) => {
-                    let skip = Skipped { id, reason };
+                    let skip = Skipped { reason, ..unmeasured };
                     if !skipped.contains(&skip) {
                         skipped.push(skip);
                     }

@@ -71,6 +71,42 @@ pub fn of_operation(peer: &Peer<'_>, cell: &Cell) -> Option<RoundTrips> {
     }
 }
 
+/// Those that one operation of `cell` takes at most, its connect included where it opens a connection, whatever of it is
+/// timed. What was not counted is estimated, and rather too high: how long a trial must be follows from it.
+pub fn of_operation_at_most(cell: &Cell) -> u32 {
+    /// Of a connect that was not counted. No connect that was takes more.
+    const CONNECT: u32 = 8;
+    /// Of a proxy on the client's side of the link, which keeps its connections: a reset and what it sets before a statement.
+    const PROXY: u32 = 2;
+    let treatment = &cell.treatment;
+    let peer = Peer { engine: treatment.server.engine, version: "", hello_retry: Some(true) };
+    let connect = || match treatment.path {
+        Path::Proxy(_) => PROXY,
+        path => of_session(&peer, path, treatment.auth).map_or(CONNECT, |session| of_tcp(path) + session),
+    };
+    match cell.workload {
+        Workload::Connect => connect(),
+        Workload::ConnectQuery | Workload::FirstQuery => connect() + 1,
+        Workload::PointSelect | Workload::SelectOnly | Workload::FindOne => 1,
+        // Prepared, then run; read, then updated.
+        Workload::Query | Workload::Ycsb(_) => 2,
+        // Five, fourteen and eighteen statements between `BEGIN` and `COMMIT`.
+        Workload::TpcbLike => 7,
+        Workload::OltpReadOnly => 16,
+        Workload::OltpReadWrite => 20,
+        Workload::BulkRead { bytes } => of_answer(bytes.number()),
+    }
+}
+
+/// Those that an answer of so many bytes takes by TCP's slow start: ten segments at once (RFC 6928), then twice as many each
+/// time.
+fn of_answer(bytes: u32) -> u32 {
+    const AT_ONCE: u32 = 14_600;
+    let windows = bytes.div_ceil(AT_ONCE) + 1;
+    // So many that 2ⁿ − 1 windows hold it.
+    windows.next_power_of_two().trailing_zeros()
+}
+
 /// Those of a connect, from connected to authenticated and ready; TCP's own is not among them.
 pub fn of_session(peer: &Peer<'_>, path: Path, auth: Auth) -> Option<u32> {
     let login = of_login(peer, auth)?;

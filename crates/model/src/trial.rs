@@ -283,6 +283,9 @@ pub struct TrialResult {
     pub client_cpu_ns: u64,
     /// Peak resident memory of the load process.
     pub client_rss_peak_bytes: u64,
+    /// Median of the TCP connects in the window; absent where none was timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_connect_ns_p50: Option<u64>,
     /// Local ports that could be used for connects to this endpoint.
     #[serde(default)]
     pub usable_ports: Option<u64>,

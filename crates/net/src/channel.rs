@@ -256,6 +256,11 @@ impl Channel {
         response.map_err(Into::into)
     }
 
+    /// Whether there is TLS.
+    pub fn has_tls(&self) -> bool {
+        self.session.is_some()
+    }
+
     /// What TLS agreed on, where there is TLS.
     pub fn negotiated(&self) -> Option<tls::Negotiated> {
         self.session.as_ref()?.negotiated()

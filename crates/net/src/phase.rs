@@ -61,7 +61,7 @@ impl PhaseTimes {
 }
 
 /// Charges the time since the last lap to the phase that just ended. Every moment belongs to
-/// exactly one phase, so that the phases add up to the whole.
+/// exactly one phase, so that the phases add up to the whole; or to none, where it is skipped.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     lap_began: Instant,
@@ -81,8 +81,34 @@ impl Stopwatch {
         self.lap_began = now;
     }
 
+    /// Charges the time since the last lap to no phase: it is not part of what is timed.
+    pub fn skip(&mut self) {
+        self.lap_began = Instant::now();
+    }
+
     /// The laps so far.
     pub fn times(&self) -> &PhaseTimes {
         &self.times
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_skipped_belongs_to_no_phase() {
+        let before = Instant::now();
+        let mut stopwatch = Stopwatch::start();
+        stopwatch.lap(Phase::Auth);
+        let skipped = Instant::now();
+        while skipped.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        stopwatch.skip();
+        stopwatch.lap(Phase::Close);
+        let charged = stopwatch.times().total();
+        assert_eq!(charged, stopwatch.times().of(Phase::Auth) + stopwatch.times().of(Phase::Close));
+        assert!(charged + Duration::from_millis(20) <= before.elapsed(), "{charged:?}");
     }
 }

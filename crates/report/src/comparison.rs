@@ -5,7 +5,7 @@ use ciphertoll_stats::{Change, ChangeVerdict, Comparison, Estimate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::number::{effect, percent, plural, ratio, ratio_interval};
+use crate::number::{effect, percent, plural, ratio_with_interval};
 use crate::view::{Tone, clean};
 use crate::{sentence, terminal};
 
@@ -87,8 +87,12 @@ fn summary(comparison: &Comparison) -> String {
 const COLUMNS: usize = 6;
 
 fn row(change: &Change) -> [String; COLUMNS] {
-    let toll = |estimate: &Estimate| format!("{} × ({})", ratio(estimate), ratio_interval(estimate));
-    let (word, tone) = verdict(change.verdict);
+    let toll = |estimate: &Estimate| ratio_with_interval(estimate);
+    let (word, tone) = match change.ratio.interval() {
+        Some(_) => verdict(change.verdict),
+        // What a t test of so few blocks would have seen says nothing.
+        None => (format!("can't tell ({})", plural(u64::from(change.ratio.blocks), "block")), Tone::Unsure),
+    };
     [
         tone.mark().to_owned(),
         sentence::noun(change.metric).to_owned(),

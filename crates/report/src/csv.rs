@@ -291,7 +291,8 @@ fn arm_label(arm: Arm) -> &'static str {
 
 fn estimate(estimate: Option<&Estimate>) -> [String; 3] {
     match estimate.filter(|estimate| is_certain(estimate)) {
-        Some(Estimate { value, ci_low, ci_high }) => [value, ci_low, ci_high].map(f64::to_string),
+        Some(Estimate { value, ci_low, ci_high, .. }) => [Some(*value), *ci_low, *ci_high]
+            .map(|number| number.map(|number| number.to_string()).unwrap_or_default()),
         None => Default::default(),
     }
 }

@@ -151,6 +151,9 @@ pub struct CellDocument {
     pub flags: Vec<FlagDocument>,
     /// The cell's level in each metric, with its interval.
     pub metrics: BTreeMap<Metric, Estimate>,
+    /// Why metrics that apply are absent: by the metric, in one line, with the flag that helps, where one does.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub absent: BTreeMap<Metric, String>,
     /// The cell ÷ its baseline in each metric; absent on a baseline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toll: Option<BTreeMap<Metric, TollDocument>>,
@@ -395,6 +398,7 @@ fn cell_document(report: &RunReport<'_>, costs: &[ServerCosts<'_>], analysed: &C
             .map(|(trials, flag)| FlagDocument { trials: *trials, flag: flag.clone() })
             .collect(),
         metrics: certain(&analysed.metrics),
+        absent: analysed.absent.iter().map(|(metric, absence)| (*metric, absence.to_string())).collect(),
         toll: (analysed.role == Role::Treatment).then(|| tolls(&analysed.tolls)),
         published: published(report, analysed),
         connect_cost_ns: connect_cost(costs, analysed),

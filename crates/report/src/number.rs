@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use ciphertoll_model::{Metric, Unit};
-use ciphertoll_stats::Estimate;
+use ciphertoll_stats::{Estimate, Interval};
 
 /// Above this the ± of a value is misleading (intervals of ratios lean upwards), so the limits are shown.
 const WIDEST_PLUS_MINUS: f64 = 0.3;
 
-/// Whether the estimate has an interval at all; one block has none.
+/// Whether the estimate can be printed: where it has limits, they are numbers.
 pub(crate) fn is_certain(estimate: &Estimate) -> bool {
-    [estimate.value, estimate.ci_low, estimate.ci_high].into_iter().all(f64::is_finite)
+    [estimate.value, estimate.low(), estimate.high()].into_iter().all(f64::is_finite)
 }
 
 /// `612 µs`, `36.4 k/s`.
@@ -27,12 +27,13 @@ pub(crate) fn uncertainty(metric: Metric, estimate: &Estimate) -> String {
 
 /// The same for a value that is printed ÷ `factor`.
 pub(crate) fn uncertainty_in(factor: f64, estimate: &Estimate) -> String {
-    let Estimate { value, ci_low, ci_high } = *estimate;
-    let half_width = (ci_high - value).max(value - ci_low) / value;
+    let value = estimate.value;
+    let Some(Interval { low, high }) = estimate.interval() else { return NO_INTERVAL.to_owned() };
+    let half_width = (high - value).max(value - low) / value;
     if half_width <= WIDEST_PLUS_MINUS {
         return format!("±{}", percent(half_width));
     }
-    format!("{}–{}", significant(ci_low / factor), significant(ci_high / factor))
+    format!("{}–{}", significant(low / factor), significant(high / factor))
 }
 
 /// `612 µs ±1.8 %`, or `256 µs (102–640)`: what stands alone carries its uncertainty.
@@ -46,9 +47,19 @@ pub(crate) fn measured_in((factor, unit): (f64, &str), estimate: &Estimate) -> S
     let uncertainty = uncertainty_in(factor, estimate);
     if uncertainty.starts_with('±') {
         format!("{value}{unit} {uncertainty}")
+    } else if estimate.interval().is_none() {
+        format!("{value}{unit}, {}", no_interval(estimate))
     } else {
         format!("{value}{unit} ({uncertainty})")
     }
+}
+
+/// What stands in a table in place of an interval.
+const NO_INTERVAL: &str = "no interval";
+
+/// `no interval (2 blocks)`.
+pub(crate) fn no_interval(estimate: &Estimate) -> String {
+    format!("{NO_INTERVAL} ({})", plural(u64::from(estimate.blocks), "block"))
 }
 
 /// `3.11`, with as many decimals as its interval can carry.
@@ -59,7 +70,18 @@ pub(crate) fn ratio(estimate: &Estimate) -> String {
 /// `2.93–3.30`.
 pub(crate) fn ratio_interval(estimate: &Estimate) -> String {
     let decimals = decimals(estimate);
-    format!("{}–{}", fixed(estimate.ci_low, decimals), fixed(estimate.ci_high, decimals))
+    match estimate.interval() {
+        Some(Interval { low, high }) => format!("{}–{}", fixed(low, decimals), fixed(high, decimals)),
+        None => NO_INTERVAL.to_owned(),
+    }
+}
+
+/// `3.11 × (2.93–3.30)`, or `3.11 ×, no interval (2 blocks)`.
+pub(crate) fn ratio_with_interval(estimate: &Estimate) -> String {
+    match estimate.interval() {
+        Some(_) => format!("{} × ({})", ratio(estimate), ratio_interval(estimate)),
+        None => format!("{} ×, {}", ratio(estimate), no_interval(estimate)),
+    }
 }
 
 /// `1.8 %`, from a share.
@@ -152,7 +174,7 @@ pub(crate) fn scale(metric: Metric, value: f64) -> (f64, &'static str) {
 /// Two decimals below 10, three where the interval is so narrow that its ends would look alike.
 fn decimals(estimate: &Estimate) -> usize {
     match estimate.value {
-        ..9.995 if estimate.ci_high - estimate.ci_low < 0.02 => 3,
+        ..9.995 if estimate.interval().is_some_and(|Interval { low, high }| high - low < 0.02) => 3,
         ..9.995 => 2,
         ..99.95 => 1,
         _ => 0,
@@ -164,7 +186,18 @@ mod tests {
     use super::*;
 
     fn estimate(value: f64, ci_low: f64, ci_high: f64) -> Estimate {
-        Estimate { value, ci_low, ci_high }
+        Estimate::new(value, Interval { low: ci_low, high: ci_high }, 6)
+    }
+
+    #[test]
+    fn without_an_interval_the_value_says_so() {
+        let few = Estimate::new(2.06, Interval { low: 0.0, high: 15_215_149.5 }, 2);
+        assert_eq!(ratio_with_interval(&few), "2.06 ×, no interval (2 blocks)");
+        assert_eq!(measured(Metric::LatencyNsMean, &few), "0.00206 µs, no interval (2 blocks)");
+        assert_eq!(
+            (ratio_interval(&few), uncertainty(Metric::LatencyNsMean, &few).as_str()),
+            ("no interval".to_owned(), "no interval")
+        );
     }
 
     #[test]

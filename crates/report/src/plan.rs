@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ciphertoll_model::{Arm, Cell, Factor, Plan, ServerLevel, Storage, Stratum, Verdicts, Visit};
+use ciphertoll_model::duration::Span;
+use ciphertoll_model::plan::OPERATIONS_WANTED;
+use ciphertoll_model::{
+    Arm, Cell, Factor, LongerTrials, Metric, Plan, ServerLevel, Storage, Stratum, Verdicts, Visit,
+};
 
-use crate::number::{duration, plural};
+use crate::number::{duration, plural, quantity};
 use crate::view::{Column, Entry, Overflow, Part, Table, by_reason, unlike};
 use crate::{Style, names, terminal};
 
@@ -25,15 +29,37 @@ pub fn plan_summary(plan: &Plan) -> String {
         plan.servers().into_iter().filter_map(|server| relative_scales(plan, server)).collect();
     format!(
         "{} in {}{verdicts}, about {}: {} over {} on {}.\n\
-         {scales}{}\n",
+         {}{scales}{}\n",
         plural(plan.cells.len() as u64, "cell"),
         plural(u64::from(plan.counted_blocks()), "block"),
         duration(plan.expected_duration()),
         levels(Factor::Workload),
         levels(Factor::Path),
         levels(Factor::Server),
+        longer_trials(plan).map(|line| line + "\n").collect::<String>(),
         what_is_touched(plan),
     )
+}
+
+/// `Trials of connect over 170ms have a window of 13.6 s: 2.00 s has no room for 10 operations of each client, …`
+fn longer_trials(plan: &Plan) -> impl Iterator<Item = String> {
+    // A longer warm-up or calibration alone is part of the expected time and not worth a line.
+    let longer = plan.longer.iter().filter(|longer| longer.timing.window != plan.timing.window);
+    longer.map(|longer| {
+        let LongerTrials { link, workload, operations, timing, .. } = longer;
+        let [window, own, each] = [timing.window, plan.timing.window, longer.operation].map(span);
+        // Ten are wanted where the window is ours to choose.
+        let flag = if *operations < OPERATIONS_WANTED { "--trial-time " } else { "" };
+        format!(
+            "Trials of {workload} over {link} have a window of {window}: {flag}{own} has no room for {operations} \
+             operations of each client, at up to {each} each."
+        )
+    })
+}
+
+/// `850 ms`, `1.36 s`.
+fn span(span: Span) -> String {
+    quantity(Metric::LatencyNsMean, span.duration().as_nanos() as f64)
 }
 
 /// `mariadb: 128 MiB of buffers; 0.5cache is 277883 rows (64 MiB); 0.3 GiB of disk with the templates.`; none where no scale
@@ -117,7 +143,10 @@ fn totals(plan: &Plan) -> String {
         ("seed", plan.seed.to_string()),
         ("baseline", plan.baseline.to_string()),
         ("trials", format!("{counted}, and {calibration} for calibration")),
-        ("trial", format!("{} of warm-up, {} counted", plan.timing.warm_up, plan.timing.window)),
+        (
+            "trial",
+            format!("{} of warm-up, {} counted{}", plan.timing.warm_up, plan.timing.window, longer(plan)),
+        ),
         ("settings", settings(plan)),
         ("storage", storage(plan)),
         ("looks", format!("after block {}", listed(&looks))),
@@ -129,6 +158,16 @@ fn totals(plan: &Plan) -> String {
     ];
     let said = rows.iter().filter(|(_, value)| !value.is_empty());
     said.fold(String::new(), |text, (name, value)| format!("{text}{name:<14} {value}\n"))
+}
+
+/// `; connect over 170ms: 13600ms after 2720ms`, where trials over long links are longer.
+pub(crate) fn longer(plan: &Plan) -> String {
+    let others = plan.longer.iter().filter(|longer| longer.timing != plan.timing);
+    let of = |longer: &LongerTrials| {
+        let LongerTrials { link, workload, timing, .. } = longer;
+        format!("; {workload} over {link}: {} after {}", timing.window, timing.warm_up)
+    };
+    others.map(of).collect()
 }
 
 /// Where private servers have their files, if not where scratch is.

@@ -6,7 +6,8 @@ use ciphertoll_stats::{CellAnalysis, Doubt, Toll, Verdict};
 
 use crate::names;
 use crate::number::{
-    FACTORS_FROM, effect, factor, is_certain, percent, plural, quantity, ratio, ratio_interval, uncertainty,
+    FACTORS_FROM, effect, factor, is_certain, no_interval, percent, plural, quantity, ratio, ratio_interval,
+    uncertainty,
 };
 use crate::subject::{object, subject};
 use crate::view::{Statement, StratumView, Tone};
@@ -182,12 +183,16 @@ impl Clause<'_> {
     fn numbers(&self, place: Place) -> String {
         let (value, interval) = (ratio(&self.toll.ratio), ratio_interval(&self.toll.ratio));
         let noun = noun(self.metric);
-        match place {
-            Place::First => {
+        match (place, self.toll.ratio.interval()) {
+            (Place::First, Some(_)) => {
                 let level = percent(self.stratum.report.analysis.confidence_level);
                 format!("{value} × the {noun} of {} ({interval}, {level})", self.baseline())
             }
-            Place::Later => format!("{value} × the {noun} ({interval})"),
+            (Place::First, None) => {
+                format!("{value} × the {noun} of {}, {}", self.baseline(), no_interval(&self.toll.ratio))
+            }
+            (Place::Later, Some(_)) => format!("{value} × the {noun} ({interval})"),
+            (Place::Later, None) => format!("{value} × the {noun}"),
         }
     }
 
@@ -195,9 +200,9 @@ impl Clause<'_> {
     fn levels(&self) -> String {
         let level = |cell: &CellAnalysis| {
             let estimate = cell.metrics.get(&self.metric).filter(|estimate| is_certain(estimate))?;
-            let (value, interval) =
-                (quantity(self.metric, estimate.value), uncertainty(self.metric, estimate));
-            Some(format!("{value} ({interval})"))
+            let value = quantity(self.metric, estimate.value);
+            let interval = estimate.interval().map(|_| format!(" ({})", uncertainty(self.metric, estimate)));
+            Some(format!("{value}{}", interval.unwrap_or_default()))
         };
         match (level(self.cell), level(self.stratum.baseline)) {
             (Some(own), Some(baseline)) => format!(": {own} against {baseline}"),

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Cell, CellId, Flag, LegCount, Metric, VoidReason};
+use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
+use ciphertoll_model::{Absence, Cell, CellId, Flag, LegCount, Metric, VoidReason};
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use crate::interval::Interval;
 
 /// What a run says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,6 +47,8 @@ pub struct CellAnalysis {
     pub legs: Vec<LegCount>,
     /// Its level: geometric mean over blocks.
     pub metrics: BTreeMap<Metric, Estimate>,
+    /// Why levels that apply are absent, as in the trial that was farthest from having them.
+    pub absent: BTreeMap<Metric, Absence>,
     /// Its ratio to the baseline, paired in blocks; empty on the baseline.
     pub tolls: BTreeMap<Metric, Toll>,
 }
@@ -92,10 +97,40 @@ pub enum UnevenPairs {
 pub struct Estimate {
     /// The point estimate.
     pub value: f64,
-    /// Lower limit of the 95 % interval.
-    pub ci_low: f64,
-    /// Upper limit of the 95 % interval.
-    pub ci_high: f64,
+    /// Lower limit of the 95 % interval; absent below six blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ci_low: Option<f64>,
+    /// Upper limit of the 95 % interval; absent below six blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ci_high: Option<f64>,
+    /// Blocks that it rests on.
+    #[serde(skip)]
+    pub blocks: u32,
+}
+
+impl Estimate {
+    /// A value from so many blocks. Below [`MIN_BLOCKS_FOR_VERDICTS`] the limits are dropped: Student's t would print some that
+    /// span many orders of magnitude and say nothing.
+    pub fn new(value: f64, interval: Interval, blocks: u32) -> Self {
+        let is_told = blocks >= MIN_BLOCKS_FOR_VERDICTS;
+        let limit = |limit: f64| is_told.then_some(limit);
+        Self { value, ci_low: limit(interval.low), ci_high: limit(interval.high), blocks }
+    }
+
+    /// The 95 % interval, where there is one.
+    pub fn interval(&self) -> Option<Interval> {
+        Some(Interval { low: self.ci_low?, high: self.ci_high? })
+    }
+
+    /// The lower limit; the value itself where there is no interval.
+    pub fn low(&self) -> f64 {
+        self.ci_low.unwrap_or(self.value)
+    }
+
+    /// The upper limit; the value itself where there is no interval.
+    pub fn high(&self) -> f64 {
+        self.ci_high.unwrap_or(self.value)
+    }
 }
 
 /// A cell ÷ its baseline.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, Stamped, VoidReason};
+use ciphertoll_model::{
+    Absence, Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, Stamped, VoidReason,
+};
 
 use crate::analysis::{UnevenCheckpoints, UnevenPairs, VoidedTrial};
 use crate::verdict::Losses;
@@ -213,6 +215,15 @@ impl<'a> Pairs<'a> {
             }
         }
         counts
+    }
+
+    /// Why numbers of the cell are absent, as in the trial that was farthest from having them.
+    pub fn absences(&self) -> BTreeMap<Metric, Absence> {
+        let mut all: BTreeMap<Metric, Absence> = BTreeMap::new();
+        for (metric, absence) in self.own().flat_map(|observation| &observation.absent) {
+            all.entry(*metric).and_modify(|known| *known = known.worse(*absence)).or_insert(*absence);
+        }
+        all
     }
 
     fn own(&self) -> impl Iterator<Item = &'a Observation> {

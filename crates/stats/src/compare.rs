@@ -7,7 +7,7 @@ use ciphertoll_model::{Arm, CellId, Direction, Margins, Metric, Plan, Stamped};
 use crate::analysis::Estimate;
 use crate::assemble::{Trials, Visited};
 use crate::holm::holm;
-use crate::interval::{CONFIDENCE, Summary, Welch};
+use crate::interval::{CONFIDENCE, Interval, Summary, Welch};
 use crate::verdict::{EQUIVALENCE_CONFIDENCE, SIGNIFICANCE, headline_metrics, margin};
 
 /// A run, as far as it is compared.
@@ -157,11 +157,11 @@ impl Candidate {
             metric: self.metric,
             base: self.base.estimate(),
             new: self.new.estimate(),
-            ratio: Estimate {
-                value: self.difference.mean().exp(),
-                ci_low: interval.low.exp(),
-                ci_high: interval.high.exp(),
-            },
+            ratio: Estimate::new(
+                self.difference.mean().exp(),
+                Interval { low: interval.low.exp(), high: interval.high.exp() },
+                self.base.count().min(self.new.count()),
+            ),
             p_adjusted,
             verdict,
         }

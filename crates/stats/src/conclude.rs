@@ -7,14 +7,14 @@ use ciphertoll_model::{Arm, Metric, Plan, Stamped, Stratum};
 use crate::analysis::{Analysis, CellAnalysis, Estimate, Role, StratumAnalysis, Toll};
 use crate::assemble::{Pairs, Trials, Visited};
 use crate::contrast::{Contrast, Judged, Rules, judge};
-use crate::interval::{CONFIDENCE, Summary, is_precise};
+use crate::interval::{CONFIDENCE, Summary};
+use crate::stopping::is_precise_enough;
 use crate::verdict::headline_metrics;
 
 /// Analyses a run, finished or not: the same plan and events give the same analysis.
 pub fn analyse(plan: &Plan, events: &[Stamped]) -> Analysis {
     let trials = Trials::of(plan, events);
-    let judged: Vec<Judged> =
-        plan.strata.iter().map(|stratum| judge_stratum(plan, stratum, &trials)).collect();
+    let judged = judge_strata(plan, &trials);
     let cells = (0..plan.cells.len())
         .map(|cell| analyse_cell(plan, cell, &Place::of(plan, cell), &trials, &judged))
         .collect();
@@ -41,23 +41,13 @@ pub fn analyse(plan: &Plan, events: &[Stamped]) -> Analysis {
     }
 }
 
-/// Whether the run may stop: the 95 % interval of every headline toll, and of the A/A arm beside it,
-/// is at most ±2 % wide. False where there is none. Looks at widths alone: stopping on significance
-/// would find differences where there are none. The A/A arm is asked too, because a single toll
-/// would now and then stop on a luckily small scatter (92–93 % coverage simulated without it,
-/// 94–96 % with it, see [`crate::simulate`]).
-pub fn precise_enough(analysis: &Analysis) -> bool {
-    let of_cells = analysis.cells.iter().flat_map(|cell| {
-        let headline = headline_metrics(&cell.cell);
-        let repeat = analysis.strata.get(cell.stratum).map(|stratum| &stratum.repeat);
-        let repeat = repeat.filter(|_| cell.role == Role::Baseline);
-        [Some(&cell.tolls), repeat]
-            .into_iter()
-            .flatten()
-            .flat_map(|tolls| headline.iter().filter_map(|metric| tolls.get(metric)))
-    });
-    let mut headline_tolls = of_cells.peekable();
-    headline_tolls.peek().is_some() && headline_tolls.all(|toll| is_precise(&toll.ratio))
+/// Whether the run may stop before its last block: every comparison that its report will show is precise.
+pub fn precise_enough(plan: &Plan, events: &[Stamped]) -> bool {
+    is_precise_enough(&judge_strata(plan, &Trials::of(plan, events)))
+}
+
+fn judge_strata(plan: &Plan, trials: &Trials<'_>) -> Vec<Judged> {
+    plan.strata.iter().map(|stratum| judge_stratum(plan, stratum, trials)).collect()
 }
 
 fn judge_stratum(plan: &Plan, stratum: &Stratum, trials: &Trials<'_>) -> Judged {
@@ -81,6 +71,9 @@ fn analyse_cell(
 ) -> CellAnalysis {
     // The baseline is paired with itself, so that one rule says which blocks count.
     let pairs = trials.pairs(main(cell), main(place.baseline));
+    let metrics = levels(&pairs);
+    let mut absent = pairs.absences();
+    absent.retain(|metric, _| !metrics.contains_key(metric));
     CellAnalysis {
         id: plan.cells[cell].id(),
         cell: plan.cells[cell].clone(),
@@ -91,7 +84,8 @@ fn analyse_cell(
         voided: trials.voided(cell),
         flags: pairs.flags(),
         legs: pairs.legs(),
-        metrics: levels(&pairs),
+        metrics,
+        absent,
         checkpoints: pairs.checkpoints,
         tolls: place.tolls(judged),
     }
@@ -124,12 +118,8 @@ impl Place {
 /// have arithmetic ones, so that the phases still add up, and so have counts, which may be 0.
 fn levels(pairs: &Pairs<'_>) -> BTreeMap<Metric, Estimate> {
     let level = |(metric, values): (Metric, Vec<f64>)| {
-        if metric == Metric::LatencyNsMean || metric.is_phase() {
+        if metric == Metric::LatencyNsMean || metric.is_phase() || metric.may_be_zero() {
             return Some((metric, Summary::of(&values)?.arithmetic_estimate()));
-        }
-        if metric.may_be_zero() {
-            let Estimate { value, ci_low, ci_high } = Summary::of(&values)?.arithmetic_estimate();
-            return Some((metric, Estimate { value, ci_low: ci_low.max(0.0), ci_high }));
         }
         let logs: Vec<f64> = values.into_iter().map(f64::ln).collect();
         Some((metric, Summary::of(&logs)?.estimate()))

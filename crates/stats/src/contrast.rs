@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Margins, Metric, Verdicts};
 
 use crate::analysis::Toll;
 use crate::holm::holm;
-use crate::interval::{Summary, hodges_lehmann, is_precise};
+use crate::interval::{Summary, hodges_lehmann};
 use crate::verdict::{Evidence, Losses, margin, noise_floor, verdict};
 
 /// One cell ÷ the stratum's baseline.
@@ -34,17 +35,19 @@ pub(crate) struct Rules {
 pub(crate) struct Judged {
     /// The baseline's second copy ÷ the baseline.
     pub(crate) repeat: BTreeMap<Metric, Toll>,
-    /// Upper 95 % limit of |A/A|, as a share.
+    /// Upper 95 % limit of |A/A|, as a share; absent below six blocks.
     pub(crate) noise_floor: BTreeMap<Metric, f64>,
     /// In the order in which they were given.
     pub(crate) treatments: Vec<BTreeMap<Metric, Toll>>,
+    /// What verdicts are given on.
+    pub(crate) headline: &'static [Metric],
 }
 
 impl Judged {
-    /// Whether every ratio, the A/A arm's too, is known within ±2 %.
-    pub(crate) fn is_precise(&self) -> bool {
-        let mut tolls = self.treatments.iter().chain([&self.repeat]).flat_map(BTreeMap::values);
-        tolls.all(|toll| is_precise(&toll.ratio))
+    /// The tolls that verdicts are given on: those of all treatments, and those of the A/A arm.
+    pub(crate) fn headline_tolls(&self) -> impl Iterator<Item = &Toll> {
+        let arms = self.treatments.iter().chain([&self.repeat]);
+        arms.flat_map(|tolls| self.headline.iter().filter_map(|metric| tolls.get(metric)))
     }
 }
 
@@ -67,9 +70,11 @@ pub(crate) fn judge(repeat: &Contrast, treatments: &[Contrast], rules: &Rules) -
         repeat: tolls.next().unwrap_or_default(),
         noise_floor: repeat_summaries
             .iter()
+            .filter(|(_, summary)| summary.count() >= MIN_BLOCKS_FOR_VERDICTS)
             .map(|(&metric, summary)| (metric, noise_floor(summary).exp_m1()))
             .collect(),
         treatments: tolls.collect(),
+        headline: rules.headline,
     }
 }
 

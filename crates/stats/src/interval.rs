@@ -77,14 +77,14 @@ impl Summary {
     /// The geometric mean with its 95 % interval, back on the scale of what was measured.
     pub fn estimate(&self) -> Estimate {
         let Interval { low, high } = self.interval(CONFIDENCE);
-        Estimate { value: self.mean.exp(), ci_low: low.exp(), ci_high: high.exp() }
+        Estimate::new(self.mean.exp(), Interval { low: low.exp(), high: high.exp() }, self.count)
     }
 
     /// The arithmetic mean with its 95 % interval, where plain values were summarised. No quantity is
     /// below 0, so the lower limit is not either.
     pub fn arithmetic_estimate(&self) -> Estimate {
         let Interval { low, high } = self.interval(CONFIDENCE);
-        Estimate { value: self.mean, ci_low: low.max(0.0), ci_high: high }
+        Estimate::new(self.mean, Interval { low: low.max(0.0), high }, self.count)
     }
 
     /// Two-sided p of the one-sample t test against a mean log of 0, that is a ratio of 1. Same
@@ -210,9 +210,10 @@ pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
     if means.len().is_multiple_of(2) { Some(f64::midpoint(means[middle - 1], *upper)) } else { Some(*upper) }
 }
 
-/// Whether a ratio is known within ±2 %, on the log scale.
+/// Whether a ratio is known within ±2 %, on the log scale. One without an interval is not.
 pub(crate) fn is_precise(ratio: &Estimate) -> bool {
-    (ratio.ci_high / ratio.ci_low).ln() / 2.0 <= PRECISE_HALF_WIDTH.ln_1p()
+    let interval = ratio.interval();
+    interval.is_some_and(|Interval { low, high }| (high / low).ln() / 2.0 <= PRECISE_HALF_WIDTH.ln_1p())
 }
 
 fn half_width(sd: f64, count: u32, confidence: f64) -> f64 {
@@ -283,10 +284,26 @@ mod tests {
 
     #[test]
     fn estimates_are_geometric_means() {
-        let estimate = Summary::of(&[2.0_f64.ln(), 8.0_f64.ln()]).unwrap().estimate();
+        let logs = [2.0_f64, 8.0].map(f64::ln);
+        let estimate = Summary::of(&logs.repeat(3)).unwrap().estimate();
         assert_near(estimate.value, 4.0, 1e-12);
-        // ln 4 ± 12.706 · ln 2, since two values lie ±ln 2 around their mean.
-        assert_near(estimate.ci_high.ln(), 4.0_f64.ln() + 12.706_205 * 2.0_f64.ln(), 1e-5);
+        // ln 4 ± 2.5706 · sd ÷ √6, where six values lie ±ln 2 around their mean.
+        let half_width = 2.570_582 * 2.0_f64.ln() * (6.0_f64 / 5.0).sqrt() / 6.0_f64.sqrt();
+        assert_near(estimate.ci_high.unwrap().ln(), 4.0_f64.ln() + half_width, 1e-5);
+    }
+
+    #[test]
+    fn below_six_blocks_there_is_a_value_and_no_interval() {
+        let logs = [2.0_f64, 8.0].map(f64::ln).repeat(3);
+        for blocks in 2..=6 {
+            let summary = Summary::of(&logs[..blocks]).unwrap();
+            for estimate in [summary.estimate(), summary.arithmetic_estimate()] {
+                assert_eq!((estimate.interval().is_some(), estimate.blocks), (blocks == 6, blocks as u32));
+                assert!(is_precise(&estimate) <= (blocks == 6));
+            }
+        }
+        // Not even blocks that agree to the last digit.
+        assert!(!is_precise(&Summary::of(&[0.0; 5]).unwrap().estimate()));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod contrast;
 pub mod holm;
 pub mod interval;
 pub mod simulate;
+mod stopping;
 pub mod verdict;
 
 pub use analysis::{

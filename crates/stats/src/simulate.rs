@@ -1,4 +1,4 @@
-//! Runs with a known truth: does the 95 % interval hold it 95 times in 100, the stopping rule included?
+//! Runs with a known truth: does the 95 % interval hold it 95 times in 100, the stopping rule of real runs included?
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
@@ -11,6 +11,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::analysis::Verdict;
 use crate::contrast::{Contrast, Judged, Rules, judge};
+use crate::stopping::is_precise_enough;
 use crate::verdict::Losses;
 
 /// The one metric of a simulated trial.
@@ -25,9 +26,12 @@ pub struct Design {
     pub seed: u64,
     /// Simulated runs.
     pub runs: u32,
-    /// Treatments in the stratum, beside the baseline and its second copy.
+    /// Paths that are compared with the baseline's, each.
     pub treatments: u32,
-    /// The true toll of every treatment: 1 is no effect.
+    /// Authentications that every path is measured with; from two on, they are compared, too, path by path, as in a real
+    /// run of paths and authentications.
+    pub authentications: u32,
+    /// The true toll of every treatment, of either kind: 1 is no effect.
     pub true_ratio: f64,
     /// Scatter of a trial on the log scale, as a standard deviation: 0.02 is 2 %. A paired
     /// log-ratio scatters √2 times as much.
@@ -74,9 +78,10 @@ pub struct Coverage {
 /// code that analyses real runs. Standard error of a share s: √(s (1 − s) ÷ runs).
 pub fn coverage(design: &Design) -> Coverage {
     let mut random = Pcg64Mcg::seed_from_u64(design.seed);
+    let layout = Layout::of(design);
     let mut counts = Counts::default();
     for _ in 0..design.runs {
-        let mut run = Run::new(design);
+        let mut run = Run::new(design, &layout);
         let judged = run.until_stopped(&mut random);
         counts.add(&judged, run.blocks, design.true_ratio);
     }
@@ -85,58 +90,118 @@ pub fn coverage(design: &Design) -> Coverage {
 
 struct Run<'a> {
     design: &'a Design,
+    layout: &'a Layout,
     /// The random walk, on the log scale.
     machine: f64,
     blocks: u32,
+    /// Log-ratios by stratum.
+    ratios: Vec<Ratios>,
+}
+
+/// What a block visits, and what of it is compared.
+struct Layout {
+    /// The true effect of each cell, on the log scale.
+    effects: Vec<f64>,
+    /// Cells that are visited twice: baselines.
+    repeated: Vec<usize>,
+    strata: Vec<SimulatedStratum>,
+}
+
+struct SimulatedStratum {
+    baseline: usize,
+    treatments: Vec<usize>,
+}
+
+/// Log-ratios to a stratum's baseline, block by block.
+#[derive(Clone)]
+struct Ratios {
     repeat: Vec<f64>,
     treatments: Vec<Vec<f64>>,
 }
 
+impl Layout {
+    /// Every path with every authentication. Paths are compared for each authentication; authentications, where there are
+    /// several, for each path.
+    fn of(design: &Design) -> Self {
+        let (paths, auths) = (design.treatments as usize + 1, design.authentications.max(1) as usize);
+        let cell = |path: usize, auth: usize| auth * paths + path;
+        let effect = |cell: usize| {
+            let (path, auth) = (cell % paths, cell / paths);
+            design.true_ratio.ln() * f64::from(u8::from(path > 0) + u8::from(auth > 0))
+        };
+        let of_paths = (0..auths).map(|auth| SimulatedStratum {
+            baseline: cell(0, auth),
+            treatments: (1..paths).map(|path| cell(path, auth)).collect(),
+        });
+        let of_auths = (0..paths).map(|path| SimulatedStratum {
+            baseline: cell(path, 0),
+            treatments: (1..auths).map(|auth| cell(path, auth)).collect(),
+        });
+        let strata: Vec<_> =
+            of_paths.chain(of_auths).filter(|stratum| !stratum.treatments.is_empty()).collect();
+        let mut repeated: Vec<usize> = strata.iter().map(|stratum| stratum.baseline).collect();
+        repeated.sort_unstable();
+        repeated.dedup();
+        Self { effects: (0..paths * auths).map(effect).collect(), repeated, strata }
+    }
+}
+
 impl<'a> Run<'a> {
-    fn new(design: &'a Design) -> Self {
-        let treatments = vec![Vec::new(); design.treatments as usize];
-        Self { design, machine: 0.0, blocks: 0, repeat: Vec::new(), treatments }
+    fn new(design: &'a Design, layout: &'a Layout) -> Self {
+        let empty = |stratum: &SimulatedStratum| Ratios {
+            repeat: Vec::new(),
+            treatments: vec![Vec::new(); stratum.treatments.len()],
+        };
+        let ratios = layout.strata.iter().map(empty).collect();
+        Self { design, layout, machine: 0.0, blocks: 0, ratios }
     }
 
-    fn until_stopped(&mut self, random: &mut Pcg64Mcg) -> Judged {
+    fn until_stopped(&mut self, random: &mut Pcg64Mcg) -> Vec<Judged> {
         loop {
             self.block(random);
             let is_last = self.blocks >= self.design.max_blocks;
             if !is_last && !LOOKS.contains(&self.blocks) {
                 continue;
             }
-            let judged = self.judge();
-            if is_last || judged.is_precise() {
+            let judged: Vec<Judged> = self.ratios.iter().map(|ratios| self.judge(ratios)).collect();
+            if is_last || is_precise_enough(&judged) {
                 return judged;
             }
         }
     }
 
-    /// Visits the baseline, its second copy and every treatment once, in random order.
+    /// Visits every cell once and every baseline twice, in random order.
     fn block(&mut self, random: &mut Pcg64Mcg) {
-        let mut order: Vec<usize> = (0..self.treatments.len() + 2).collect();
+        let Layout { effects, repeated, strata } = self.layout;
+        let mut order: Vec<usize> = (0..effects.len() + repeated.len()).collect();
         order.shuffle(random);
         let mut logs = vec![0.0; order.len()];
         for visit in order {
-            let effect = if visit < 2 { 0.0 } else { self.design.true_ratio.ln() };
+            let cell = visit.checked_sub(effects.len()).map_or(visit, |repeat| repeated[repeat]);
             self.machine += self.design.drift_sd * normal(random);
-            logs[visit] = self.machine + effect + self.design.trial_sd * self.design.noise.draw(random);
+            logs[visit] =
+                self.machine + effects[cell] + self.design.trial_sd * self.design.noise.draw(random);
         }
-        self.repeat.push(logs[1] - logs[0]);
-        for (ratios, log) in self.treatments.iter_mut().zip(&logs[2..]) {
-            ratios.push(log - logs[0]);
+        let (main, repeats) = logs.split_at(effects.len());
+        for (stratum, ratios) in strata.iter().zip(&mut self.ratios) {
+            let baseline = main[stratum.baseline];
+            let copies = repeated.iter().zip(repeats).filter(|(cell, _)| **cell == stratum.baseline);
+            ratios.repeat.extend(copies.map(|(_, log)| log - baseline));
+            for (logs, cell) in ratios.treatments.iter_mut().zip(&stratum.treatments) {
+                logs.push(main[*cell] - baseline);
+            }
         }
         self.blocks += 1;
     }
 
-    fn judge(&self) -> Judged {
+    fn judge(&self, ratios: &Ratios) -> Judged {
         let contrast = |ratios: &Vec<f64>| Contrast {
             log_ratios: BTreeMap::from([(METRIC, ratios.clone())]),
             losses: Losses { attempted: self.blocks, lost: 0 },
         };
-        let treatments: Vec<_> = self.treatments.iter().map(contrast).collect();
+        let treatments: Vec<_> = ratios.treatments.iter().map(contrast).collect();
         let rules = Rules { headline: &[METRIC], margins: MARGINS, verdicts: Verdicts::Rendered };
-        judge(&contrast(&self.repeat), &treatments, &rules)
+        judge(&contrast(&ratios.repeat), &treatments, &rules)
     }
 }
 
@@ -176,16 +241,22 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, judged: &Judged, blocks: u32, true_ratio: f64) {
-        let tolls: Vec<_> = judged.treatments.iter().flat_map(BTreeMap::values).collect();
-        let holds_truth = |ratio: &crate::Estimate| (ratio.ci_low..=ratio.ci_high).contains(&true_ratio);
+    fn add(&mut self, judged: &[Judged], blocks: u32, true_ratio: f64) {
+        let tolls: Vec<_> =
+            judged.iter().flat_map(|stratum| &stratum.treatments).flat_map(BTreeMap::values).collect();
+        let holds_truth = |ratio: &crate::Estimate| (ratio.low()..=ratio.high()).contains(&true_ratio);
         self.runs += 1;
         self.blocks += blocks;
         self.intervals += tolls.len() as u32;
         self.covered += tolls.iter().filter(|toll| holds_truth(&toll.ratio)).count() as u32;
         self.claimed += u32::from(tolls.iter().any(|toll| claims_difference(toll.verdict)));
         self.differs += u32::from(tolls.iter().any(|toll| toll.verdict == Some(Verdict::Differs)));
-        self.repeat_claimed += u32::from(judged.repeat.values().any(|toll| claims_difference(toll.verdict)));
+        self.repeat_claimed += u32::from(
+            judged
+                .iter()
+                .flat_map(|stratum| stratum.repeat.values())
+                .any(|toll| claims_difference(toll.verdict)),
+        );
     }
 
     fn shares(&self) -> Coverage {

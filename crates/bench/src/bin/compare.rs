@@ -76,5 +76,5 @@ fn of_time(change: &Change) -> String {
             format!("cannot tell (would see {:.0} %)", smallest_visible_change * 100.0)
         }
     };
-    format!("{:.3} ({:.3}–{:.3}) {verdict}", ratio.value, ratio.ci_low, ratio.ci_high)
+    format!("{:.3} ({:.3}–{:.3}) {verdict}", ratio.value, ratio.low(), ratio.high())
 }

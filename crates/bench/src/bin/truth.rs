@@ -27,6 +27,9 @@ struct Arguments {
     /// Simulated runs for each design
     #[arg(long, default_value_t = 20_000)]
     simulated_runs: u32,
+    /// Only simulate: no server is needed
+    #[arg(long)]
+    simulate_only: bool,
     /// Seed of everything drawn
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -40,6 +43,9 @@ struct Arguments {
 
 /// A nominal 95 % interval is sound if it covers this often.
 const SOUND_COVERAGE: std::ops::RangeInclusive<f64> = 0.93..=0.97;
+/// Treatments, authentications, and what that compares.
+const COMPARISONS: [(u32, u32, &str); 4] =
+    [(1, 1, "1 path"), (2, 1, "2 paths"), (1, 2, "1 path × 2 auths"), (3, 2, "3 paths × 2 auths")];
 /// False claims in 20 null runs that chance explains.
 const FALSE_CLAIMS_PER_RUN: f64 = 0.1;
 /// Injected delays, as a share of the plain operation's mean time.
@@ -54,6 +60,9 @@ fn main() -> Result<ExitCode> {
         return Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let mut sound = simulate(&arguments)?;
+    if arguments.simulate_only {
+        return Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let real = RealRuns::begin("truth")?;
     let runs = NullRun::new(&real);
     let (null_sound, mean_ns) = null_experiment(&arguments, &runs)?;
@@ -70,9 +79,8 @@ fn files(levels: &[AtRest], max_steal: StealLimit, seed: u64) -> Result<bool> {
     say("| workload | at rest | native | pgbench | agree |")?;
     say("| --- | --- | --- | --- | --- |")?;
     let views = two_views(&real, levels, max_steal, seed)?;
-    let told = |estimate: &Estimate| {
-        format!("{:.3} ({:.3}–{:.3})", estimate.value, estimate.ci_low, estimate.ci_high)
-    };
+    let told =
+        |estimate: &Estimate| format!("{:.3} ({:.3}–{:.3})", estimate.value, estimate.low(), estimate.high());
     for view in &views {
         let TwoViews { workload, level, native, pgbench } = view;
         let agree = match (view.tell(), view.agree()) {
@@ -88,16 +96,17 @@ fn files(levels: &[AtRest], max_steal: StealLimit, seed: u64) -> Result<bool> {
 
 fn simulate(arguments: &Arguments) -> Result<bool> {
     say("### Coverage of the 95 % interval, stopping rule included (simulated)\n")?;
-    say("| noise | tolls | at most blocks | covered | false claims | mean blocks |")?;
+    say("| noise | comparisons | at most blocks | covered | false claims | mean blocks |")?;
     say("| --- | --- | --- | --- | --- | --- |")?;
     let mut sound = true;
     for noise in [Noise::Normal, Noise::StudentT3, Noise::Stalls] {
-        for treatments in [1, 2] {
+        for (treatments, authentications, compared) in COMPARISONS {
             for max_blocks in [6, 10, 20] {
                 let design = Design {
                     seed: arguments.seed,
                     runs: arguments.simulated_runs,
                     treatments,
+                    authentications,
                     true_ratio: 1.0,
                     trial_sd: 0.02,
                     noise,
@@ -107,7 +116,7 @@ fn simulate(arguments: &Arguments) -> Result<bool> {
                 let seen = coverage(&design);
                 sound &= SOUND_COVERAGE.contains(&seen.covered);
                 say(&format!(
-                    "| {noise:?} | {treatments} | {max_blocks} | {:.1} % | {:.1} % | {:.1} |",
+                    "| {noise:?} | {compared} | {max_blocks} | {:.1} % | {:.1} % | {:.1} |",
                     seen.covered * 100.0,
                     seen.claimed * 100.0,
                     seen.mean_blocks
@@ -151,12 +160,9 @@ fn injected_delays(arguments: &Arguments, runs: &NullRun<'_>, mean_ns: f64) -> R
             let toll = result.time().context("no toll on the mean time")?;
             // The truth of this run: the same delay on what its own baseline took.
             let truth = 1.0 + delay.as_nanos() as f64 / result.baseline_mean_ns;
-            held += u32::from((toll.ratio.ci_low..=toll.ratio.ci_high).contains(&truth));
+            held += u32::from((toll.ratio.low()..=toll.ratio.high()).contains(&truth));
             claimed += u32::from(result.claims_difference());
-            found.push(format!(
-                "{:.3} ({:.3}–{:.3})",
-                toll.ratio.value, toll.ratio.ci_low, toll.ratio.ci_high
-            ));
+            found.push(format!("{:.3} ({:.3}–{:.3})", toll.ratio.value, toll.ratio.low(), toll.ratio.high()));
         }
         missed += arguments.delay_runs - held;
         say(&format!(

@@ -64,6 +64,47 @@ fn every_round_trip_takes_its_time() {
     }
 }
 
+/// An operation takes longer than the window that was asked for, and than a smoke run's calibration.
+#[test]
+fn a_window_that_is_too_short_for_the_link_is_lengthened() {
+    if !crate::support::real_server() {
+        return;
+    }
+    let _machine = alone();
+    let place = tempfile::tempdir().expect("a directory");
+    let output =
+        ciphertoll(&["run", "--server", "postgres", "--path", "plain,tls1.3-p256", "--link", "170ms"])
+            .args([
+                "--workload",
+                "connect-query",
+                "--clients",
+                "4",
+                "--size",
+                "smoke",
+                "--trial-time",
+                "500ms",
+            ])
+            .args(["--json", "--progress", "plain", "--run-dir", text(place.path())])
+            .output()
+            .expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("no long link can be made here") {
+        return missing(&said);
+    }
+    assert!(said.contains("--trial-time 500 ms has no room for 3 operations of each client"), "{said}");
+    let document = one_document(&String::from_utf8_lossy(&output.stdout));
+    let cells = items(&document, "cells");
+    assert_eq!(cells.len(), 2, "{said}");
+    for cell in cells {
+        assert!(cell["blocks_used"].as_u64() > Some(0), "{cell:#}: {said}");
+        assert!(cell["metrics"]["rate_per_s"]["value"].as_f64() > Some(0.0), "{cell:#}");
+    }
+    for event in recorded_events(place.path()).iter().filter(|event| is(event, "trial_finished")) {
+        // Four clients, three operations each at the longest; the mean time is as the link makes it.
+        assert!(event["observation"]["operations"].as_u64() >= Some(4), "{event}");
+    }
+}
+
 #[test]
 fn a_link_that_is_killed_or_stopped_is_made_afresh_and_nothing_stays() {
     if !crate::support::real_server() {

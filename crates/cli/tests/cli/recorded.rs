@@ -62,8 +62,42 @@ fn earlier_records_are_shown_in_every_format() {
             let csv = said(&["report", text(&record), "--format", "csv", "--plot", plot]);
             assert!(csv.contains("connect"), "{name}: {plot}: {csv}");
         }
-        // Against itself there is nothing to prove, and that must not depend on its age.
-        let same = said(&["compare", text(&record), text(&record), "--allow-inconclusive", "--json"]);
+        // Against a copy of itself there is nothing to prove, and that must not depend on its age.
+        let place = tempfile::tempdir().expect("a directory");
+        let copy = copied(&record, place.path());
+        let same = said(&["compare", text(&record), text(&copy), "--allow-inconclusive", "--json"]);
         one_document(&same);
     }
+}
+
+fn copied(record: &Path, place: &Path) -> PathBuf {
+    let copy = place.join("copy");
+    fs::create_dir(&copy).expect("a directory");
+    for file in fs::read_dir(record).expect("a record").map(|entry| entry.expect("an entry")) {
+        if file.file_type().expect("a type").is_file() {
+            fs::copy(file.path(), copy.join(file.file_name())).expect("a copy");
+        }
+    }
+    copy
+}
+
+/// A gate in CI that compares nothing must fail, whatever else it allows.
+#[test]
+fn a_comparison_of_nothing_is_a_wrong_command_line() {
+    let [first, second, third] = records().try_into().expect("three records");
+    let refused = |base: &Path, new: &Path, why: &str| {
+        for rest in [&[][..], &["--allow-inconclusive"], &["--json"]] {
+            let arguments = [&["compare", text(base), text(new)], rest].concat();
+            let answer = answer(&arguments, Path::new("."));
+            assert_eq!((answer.code, answer.stdout.as_str()), (Some(2), ""), "{arguments:?}");
+            assert_eq!(answer.stderr.lines().count(), 1, "{}", answer.stderr);
+            assert!(answer.stderr.contains(why), "{}", answer.stderr);
+        }
+    };
+    refused(&first, &first, "is the same run as");
+    let place = tempfile::tempdir().expect("a directory");
+    let link = place.path().join("latest");
+    std::os::unix::fs::symlink(fs::canonicalize(&second).expect("a path"), &link).expect("a link");
+    refused(&second, &link, "is the same run as");
+    refused(&first, &third, "have no comparison in common");
 }

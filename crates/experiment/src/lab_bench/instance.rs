@@ -326,7 +326,7 @@ fn started(lab: &Lab, start: &Start<'_>, settings: &Settings) -> Result<Server, 
 
 /// Says that `cell` is not measured, and why.
 pub(super) fn skip(cell: &Cell, reason: &str, emit: &mut Emit<'_>) {
-    emit(Event::CellSkipped { skipped: Skipped { id: cell.to_string(), reason: reason.to_owned() } });
+    emit(Event::CellSkipped { skipped: Skipped::cell(cell, reason) });
 }
 
 fn ready(level: &ServerLevel, server: &Server, began: Instant) -> Event {

@@ -144,6 +144,7 @@ impl Links {
         let Window { opened_ns, closed_ns } = self.window;
         Ok(Some(LinkUse {
             rtt_ns: shape.rtt_ns(),
+            by: process.kind(),
             packets: carried.packets,
             dropped: carried.dropped,
             late_ns_mean: carried.late_ns_mean,

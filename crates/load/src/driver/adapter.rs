@@ -301,6 +301,7 @@ fn trial_result(outcome: &Outcome, spec: &TrialSpec, cpu_ns: u64, rss_peak_bytes
         legs: Vec::new(),
         client_cpu_ns: cpu_ns,
         client_rss_peak_bytes: rss_peak_bytes,
+        tcp_connect_ns_p50: None,
         usable_ports: None,
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ciphertoll_model::{
-    AddressFamily, Arm, Auth, Branch, CellId, ClientIdentity, Compressor, Ctx, DocumentsLogin, Draw, Ending,
-    Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime,
+    Absence, AddressFamily, Arm, Auth, Branch, CellId, ClientIdentity, Compressor, Ctx, DocumentsLogin, Draw,
+    Ending, Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime,
     LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism, LookDecision, Metric, Namespace, Observation,
     Phase, ReadPreference, Resumption, Script, SignatureTime, Skipped, Stamped, Statement, StatementProtocol,
     Step, Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
@@ -64,6 +64,7 @@ fn flag() -> impl Strategy<Value = Flag> {
     prop_oneof![
         number().prop_map(|second_half_ratio| Flag::Unsteady { second_half_ratio }),
         number().prop_map(|share| Flag::CpuElsewhere { share }),
+        number().prop_map(|share| Flag::CpuOverlap { share }),
         Just(Flag::DelayedAck),
     ]
 }
@@ -79,6 +80,7 @@ fn observation() -> impl Strategy<Value = Observation> {
             window_ns,
             legs,
             flags,
+            absent: BTreeMap::from([(Metric::LatencyNsP95, Absence::ServerElsewhere)]),
         },
     )
 }
@@ -169,7 +171,7 @@ fn event() -> impl Strategy<Value = Event> {
         (any::<String>(), any::<u32>())
             .prop_map(|(id, per_s)| Event::CapacityFound { cell: CellId(id), per_s: f64::from(per_s) / 8.0 }),
         (any::<String>(), any::<String>())
-            .prop_map(|(id, reason)| Event::CellSkipped { skipped: Skipped { id, reason } }),
+            .prop_map(|(id, reason)| Event::CellSkipped { skipped: Skipped { id, server: None, reason } }),
         any::<u32>().prop_map(|block| Event::BlockStarted { block }),
         trial_event(),
         any::<u32>().prop_map(|block| Event::BlockFinished { block }),
@@ -338,6 +340,7 @@ fn trial_result() -> impl Strategy<Value = TrialResult> {
             legs,
             client_cpu_ns: numbers[5],
             client_rss_peak_bytes: numbers[6],
+            tcp_connect_ns_p50: usable_ports,
             usable_ports,
         },
     )

@@ -94,6 +94,7 @@ fn observation() -> Observation {
             Flag::CpuElsewhere { share: -0.125 },
             Flag::DelayedAck,
         ],
+        absent: BTreeMap::new(),
     }
 }
 
@@ -112,7 +113,9 @@ fn before_the_blocks() -> Vec<Event> {
         server_ready(Some("OpenSSL 3.0.19 27 Jan 2026".to_owned())),
         server_ready(None),
         Event::EnvironmentSeen { environment: environment() },
-        Event::CellSkipped { skipped: Skipped { id: cell().0, reason: "no server".to_owned() } },
+        Event::CellSkipped {
+            skipped: Skipped { id: cell().0, server: None, reason: "no server".to_owned() },
+        },
     ]
 }
 

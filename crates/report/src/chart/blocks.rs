@@ -2,10 +2,10 @@
 
 use ciphertoll_model::{Arm, CellId, Metric};
 use ciphertoll_stats::assemble::{Trials, Visited};
-use ciphertoll_stats::{CellAnalysis, Toll};
+use ciphertoll_stats::{CellAnalysis, Interval, Toll};
 
 use super::{Figure, repeat_label};
-use crate::number::{is_certain, ratio, ratio_interval, significant};
+use crate::number::{is_certain, ratio_with_interval, significant};
 use crate::svg::{
     Anchor, Drawing, Scale, Shape, WIDTH, dot, group, line, polyline, rect, text, tooltip, upright,
 };
@@ -60,6 +60,7 @@ pub(super) fn figure(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -
     drawing.lines("block, in the order of the run", "tick");
     let noun = sentence::noun(metric);
     let heading = format!("Block by block: {noun} ÷ {}", stratum.baseline_label());
+    let has_interval = panels.iter().filter_map(Panel::certain).any(|toll| toll.ratio.interval().is_some());
     let labels: Vec<String> = panels.iter().map(Panel::caption).collect();
     let description = format!("Dots over {last} blocks, a panel for each. {}.", labels.join("; "));
     let id = format!("{id}-blocks");
@@ -67,10 +68,14 @@ pub(super) fn figure(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -
         picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
         id,
         heading,
-        reading:
-            "One dot is one block; the line and the band are the ratio and its 95 % interval. Dots that \
-                  climb or fall together are a drift. Every panel spans the same ratio."
-                .to_owned(),
+        reading: format!(
+            "One dot is one block; {}. Dots that climb or fall together are a drift. Every panel spans the same ratio.",
+            if has_interval {
+                "the line and the band are the ratio and its 95 % interval"
+            } else {
+                "the line is the ratio"
+            },
+        ),
         numbers: table(&panels, last),
         notes: Vec::new(),
     })
@@ -103,7 +108,7 @@ impl Panel<'_> {
     /// How far the dots and the interval reach from the middle, as a ratio.
     fn half_span(&self) -> f64 {
         let centre = self.centre();
-        let interval = self.certain().map(|toll| [toll.ratio.ci_low, toll.ratio.ci_high]);
+        let interval = self.certain().map(|toll| [toll.ratio.low(), toll.ratio.high()]);
         let limits = interval.into_iter().flatten();
         let all = self.ratios.iter().map(|(_, ratio)| *ratio).chain(limits);
         all.map(|ratio| (ratio / centre).ln().abs().exp()).fold(1.0, f64::max)
@@ -114,9 +119,7 @@ impl Panel<'_> {
     }
 
     fn value(&self) -> String {
-        self.certain().map_or_else(String::new, |toll| {
-            format!("{} × ({})", ratio(&toll.ratio), ratio_interval(&toll.ratio))
-        })
+        self.certain().map_or_else(String::new, |toll| ratio_with_interval(&toll.ratio))
     }
 
     fn caption(&self) -> String {
@@ -132,8 +135,10 @@ fn drawn(drawing: &mut Drawing, panel: &Panel<'_>, across: &Scale, half: f64) {
     let (left, right) = across.range();
     drawing.mark(upright(&axis, left, right, 4, ""));
     if let Some(toll) = panel.certain() {
-        let (low, high) = (axis.at(toll.ratio.ci_low), axis.at(toll.ratio.ci_high));
-        drawing.mark(rect(left, high, right - left, low - high, "interval"));
+        if let Some(Interval { low, high }) = toll.ratio.interval() {
+            let (low, high) = (axis.at(low), axis.at(high));
+            drawing.mark(rect(left, high, right - left, low - high, "interval"));
+        }
         let middle = axis.at(toll.ratio.value);
         drawing.mark(line((left, middle), (right, middle), "mean"));
     }

@@ -2,7 +2,7 @@
 
 use ciphertoll_model::Metric;
 
-use super::Figure;
+use super::{Figure, TOTAL_WHISKER, whiskers};
 use crate::number::{measured, measured_in, percent, quantity, scale, uncertainty};
 use crate::svg::{
     Anchor, Drawing, Scale, Swatch, WIDTH, across, group, hatch, rect, text, tooltip, whisker, width_of,
@@ -21,7 +21,7 @@ pub(crate) fn of_servers(report: &RunReport<'_>, costs: &[ServerCosts<'_>]) -> V
 }
 
 fn figure(report: &RunReport<'_>, costs: &ServerCosts<'_>, id: &str) -> Figure {
-    let highest = costs.bars.iter().map(|bar| bar.total.ci_high).fold(0.0, f64::max);
+    let highest = costs.bars.iter().map(|bar| bar.total.high()).fold(0.0, f64::max);
     let unit = scale(TIME, highest);
     let axis = Scale::linear((0.0, highest / unit.0), (0.0, WIDTH - 8.0));
     let mut drawing = Drawing::default();
@@ -29,7 +29,7 @@ fn figure(report: &RunReport<'_>, costs: &ServerCosts<'_>, id: &str) -> Figure {
         drawing.caption(&bar.label, &measured_in(unit, bar.total), "");
         let top = drawing.advance(HEIGHT + 13.0);
         drawn(&mut drawing, bar, top, &axis, unit);
-        let (low, high) = (axis.at(bar.total.ci_low / unit.0), axis.at(bar.total.ci_high / unit.0));
+        let (low, high) = (axis.at(bar.total.low() / unit.0), axis.at(bar.total.high() / unit.0));
         drawing.mark(whisker(low, high, top + HEIGHT + 5.0, "total"));
     }
     drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
@@ -47,7 +47,8 @@ fn figure(report: &RunReport<'_>, costs: &ServerCosts<'_>, id: &str) -> Figure {
         heading,
         reading: format!(
             "Mean time of a connect at {concurrency}, its parts in order, and their shares where there is room; \
-             the whisker is the 95 % interval of the total."
+             {}.",
+            whiskers(costs.bars.iter().map(|bar| bar.total), TOTAL_WHISKER)
         ),
         numbers: table(costs),
         notes,

@@ -3,7 +3,7 @@
 use ciphertoll_model::Metric;
 use ciphertoll_stats::CellAnalysis;
 
-use super::{Figure, highest, in_words, level, table_of};
+use super::{Figure, TOTAL_WHISKER, highest, in_words, level, table_of, whiskers};
 use crate::number::{measured_in, scale};
 use crate::svg::{
     Anchor, Drawing, Scale, Swatch, WIDTH, across, group, rect, text, tooltip, whisker, width_of,
@@ -32,7 +32,7 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
         drawing.caption(&stratum.row_label(cell), &measured_in(unit, sum), "");
         let top = drawing.advance(HEIGHT + 13.0);
         bar(&mut drawing, cell, top, &axis, unit);
-        let (low, high) = (axis.at(sum.ci_low / unit.0), axis.at(sum.ci_high / unit.0));
+        let (low, high) = (axis.at(sum.low() / unit.0), axis.at(sum.high() / unit.0));
         drawing.mark(
             group("mark").child(tooltip(format!("total: {}", measured_in(unit, sum)))).child(whisker(
                 low,
@@ -58,11 +58,12 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
         in_words(stratum, total)
     );
     let id = format!("{id}-cpu");
+    let totals = stratum.cells().filter_map(|cell| level(cell, total));
     Some(Figure {
         picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
         id,
         heading,
-        reading: "Processor time of all sides; the whisker is the 95 % interval of the total.".to_owned(),
+        reading: format!("Processor time of all sides; {}.", whiskers(totals, TOTAL_WHISKER)),
         numbers: table_of(stratum, &[ROLES[0].0, ROLES[1].0, ROLES[2].0, total]),
         notes: Vec::new(),
     })

@@ -4,8 +4,8 @@
 use ciphertoll_model::{Direction, Metric};
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
-use super::{Figure, level};
-use crate::number::{is_certain, measured, ratio, ratio_interval};
+use super::{Figure, level, whiskers};
+use crate::number::{is_certain, measured, ratio, ratio_interval, ratio_with_interval};
 use crate::sentence;
 use crate::svg::{
     Anchor, Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, line, text, tooltip, upright,
@@ -95,14 +95,15 @@ fn figure(metric: Metric, points: &[Point<'_>]) -> Figure {
     Figure {
         picture: drawing.finish(&id, &heading, &in_words(points)),
         id,
-        reading: reading(metric, &place),
+        reading: reading(metric, &place, points),
         heading,
         numbers: numbers(points),
         notes: Vec::new(),
     }
 }
 
-fn reading(metric: Metric, place: &Place) -> String {
+fn reading(metric: Metric, place: &Place, points: &[Point<'_>]) -> String {
+    let intervals = whiskers(points.iter().map(|point| point.toll), "whiskers are 95 % intervals");
     let side = match metric.direction() {
         Direction::HigherIsBetter => "below 1 is slower",
         Direction::LowerIsBetter => "above 1 costs more",
@@ -112,8 +113,8 @@ fn reading(metric: Metric, place: &Place) -> String {
         Strip::Unused => "",
     };
     format!(
-        "Each point is a cell: pages read into the server's buffers and written out of them, and its ratio to the baseline with \
-         the 95 % interval; {side}. Both axes are logarithmic.{strip}"
+        "Each point is a cell: pages read into the server's buffers and written out of them, and its ratio to the baseline; \
+         {intervals}; {side}. Both axes are logarithmic.{strip}"
     )
 }
 
@@ -137,8 +138,8 @@ impl Place {
         let strip = if crossing().count() < points.len() { Strip::Used } else { Strip::Unused };
         let (low, high) = (crossing().fold(f64::INFINITY, f64::min), crossing().fold(0.0, f64::max));
         let (low, high) = if low <= high { (low, high) } else { (1.0, 1.0) };
-        let lowest = points.iter().map(|point| point.toll.ci_low).fold(1.0, f64::min);
-        let highest = points.iter().map(|point| point.toll.ci_high).fold(1.0, f64::max);
+        let lowest = points.iter().map(|point| point.toll.low()).fold(1.0, f64::min);
+        let highest = points.iter().map(|point| point.toll.high()).fold(1.0, f64::max);
         let from = if strip == Strip::Used { LEFT + STRIP } else { LEFT };
         Self {
             across: Scale::log((low / BEYOND, high * BEYOND), (from, RIGHT)),
@@ -176,13 +177,12 @@ fn look(index: usize) -> (Shape, String) {
 
 fn drawn(drawing: &mut Drawing, point: &Point<'_>, place: &Place, (shape, colour): (Shape, String)) {
     let (x, y) = place.at(point);
-    let (low, high) = (place.along.at(point.toll.ci_low), place.along.at(point.toll.ci_high));
+    let (low, high) = (place.along.at(point.toll.low()), place.along.at(point.toll.high()));
     let said = format!(
-        "{}: {} pages an operation, {} × ({})",
+        "{}: {} pages an operation, {}",
         point.name,
         measured(CROSSINGS, point.pages),
-        ratio(point.toll),
-        ratio_interval(point.toll)
+        ratio_with_interval(point.toll)
     );
     let marks = group("mark point").child(tooltip(said)).child(upright_whisker(x, low, high, &colour));
     drawing.mark(marks.child(dot(shape, (x, y), &colour)));
@@ -196,7 +196,7 @@ fn names(points: &[Point<'_>], place: &Place) -> Vec<(f64, f64, Anchor, String)>
         .iter()
         .map(|point| {
             let (x, _) = place.at(point);
-            let (top, bottom) = (place.along.at(point.toll.ci_high), place.along.at(point.toll.ci_low));
+            let (top, bottom) = (place.along.at(point.toll.high()), place.along.at(point.toll.low()));
             [x - HALF, top - 2.0, x + HALF, bottom + 2.0]
         })
         .collect();

@@ -1,10 +1,10 @@
 //! What each path costs beside the baseline: ratios with their intervals around 1.
 
 use ciphertoll_model::{Arm, Direction, Metric, Unit};
-use ciphertoll_stats::{Estimate, Toll, margin};
+use ciphertoll_stats::{Toll, margin};
 
 use super::{Figure, repeat_label};
-use crate::number::{is_certain, percent, ratio, ratio_interval};
+use crate::number::{is_certain, percent, ratio, ratio_interval, ratio_with_interval};
 use crate::svg::{
     Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, hatch, line, rect, tooltip, whisker,
 };
@@ -50,17 +50,29 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
         picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &in_words(&families)),
         id,
         heading,
-        reading: "Ratios on a logarithmic axis; the line is 1, no difference. What lies within the noise \
-                  floor is not claimed."
-            .to_owned(),
+        reading: reading(&families),
         numbers,
         notes: Vec::new(),
     })
 }
 
+fn reading(families: &[Family<'_>]) -> String {
+    let floor = if families.iter().any(|family| family.floor.is_some()) {
+        " What lies within the noise floor is not claimed."
+    } else {
+        ""
+    };
+    format!("Ratios on a logarithmic axis; the line is 1, no difference.{floor}")
+}
+
+fn has_intervals(families: &[Family<'_>]) -> bool {
+    families.iter().flat_map(|family| &family.rows).any(|row| row.toll.ratio.interval().is_some())
+}
+
 /// Only what is there is explained.
 fn key(families: &[Family<'_>]) -> Vec<Swatch> {
-    let mut key = vec![Swatch::drawn(dot(Shape::Circle, (7.0, 6.0), "tone-neutral"), "ratio, 95 % interval")];
+    let ratio = if has_intervals(families) { "ratio, 95 % interval" } else { "ratio" };
+    let mut key = vec![Swatch::drawn(dot(Shape::Circle, (7.0, 6.0), "tone-neutral"), ratio)];
     if families.iter().any(|family| family.rows.iter().any(|row| row.arm == Arm::Repeat)) {
         key.push(Swatch::drawn(dot(Shape::Ring, (7.0, 6.0), "tone-neutral"), "the baseline again"));
     }
@@ -99,7 +111,7 @@ fn reach(families: &[Family<'_>]) -> Option<(f64, f64)> {
     const AIR: f64 = 0.06;
     families.first()?;
     let limits = families.iter().flat_map(|family| {
-        let ratios = family.rows.iter().flat_map(|row| [row.toll.ratio.ci_low, row.toll.ratio.ci_high]);
+        let ratios = family.rows.iter().flat_map(|row| [row.toll.ratio.low(), row.toll.ratio.high()]);
         ratios.chain([family.margin, family.margin.recip()])
     });
     let (low, high) = limits.fold((1.0_f64, 1.0_f64), |(low, high), limit| (low.min(limit), high.max(limit)));
@@ -124,11 +136,10 @@ fn drawn(drawing: &mut Drawing, family: &Family<'_>, axis: &Scale, baseline: &st
         drawing.caption(label, &format!("{} {numbers}{word}", tone.mark()), class);
         let middle = drawing.advance(HEIGHT + 5.0) + HEIGHT / 2.0 + 1.0;
         bands(drawing, family, axis, middle);
-        let Estimate { value, ci_low, ci_high } = toll.ratio;
         let mark = group("mark")
             .child(tooltip(format!("{label}, {}: {numbers}{word}", sentence::noun(family.metric))))
-            .child(whisker(axis.at(ci_low), axis.at(ci_high), middle, class))
-            .child(dot(shape, (axis.at(value), middle), class));
+            .child(whisker(axis.at(toll.ratio.low()), axis.at(toll.ratio.high()), middle, class))
+            .child(dot(shape, (axis.at(toll.ratio.value), middle), class));
         drawing.mark(mark);
     }
     drawing.advance(6.0);
@@ -159,7 +170,7 @@ fn side(metric: Metric) -> &'static str {
 }
 
 fn numbers(toll: &Toll) -> String {
-    format!("{} × ({})", ratio(&toll.ratio), ratio_interval(&toll.ratio))
+    ratio_with_interval(&toll.ratio)
 }
 
 /// Of the baseline's second copy the banner speaks, where it must.
@@ -181,14 +192,15 @@ pub(crate) fn tone_class(tone: Tone) -> &'static str {
     }
 }
 
-fn in_words(families: &[Family<'_>]) -> String {
+fn in_words(all: &[Family<'_>]) -> String {
     let of_family = |family: &Family<'_>| {
         let rows: Vec<String> =
             family.rows.iter().map(|row| format!("{} {}", row.label, numbers(row.toll))).collect();
         format!("{}: {}", sentence::noun(family.metric), rows.join("; "))
     };
-    let families: Vec<String> = families.iter().map(of_family).collect();
-    format!("Ratios with their 95 % intervals. {}.", families.join(". "))
+    let families: Vec<String> = all.iter().map(of_family).collect();
+    let what = if has_intervals(all) { "Ratios with their 95 % intervals" } else { "Ratios" };
+    format!("{what}. {}.", families.join(". "))
 }
 
 fn table(stratum: &StratumView<'_>, families: &[Family<'_>]) -> Table {

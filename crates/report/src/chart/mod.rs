@@ -51,6 +51,21 @@ pub(crate) fn of_stratum(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &st
     [levels.into_iter().flatten().collect(), tolls.into_iter().flatten().collect()]
 }
 
+/// What the whisker under a bar is.
+const TOTAL_WHISKER: &str = "the whisker is the 95 % interval of the total";
+
+/// What whiskers are, where any of the estimates has one.
+fn whiskers<'a>(
+    estimates: impl IntoIterator<Item = &'a Estimate>,
+    what_they_are: &'static str,
+) -> &'static str {
+    if estimates.into_iter().any(|estimate| estimate.interval().is_some()) {
+        what_they_are
+    } else {
+        "there are no intervals below 6 blocks"
+    }
+}
+
 /// What the second copy of the baseline is called.
 fn repeat_label(stratum: &StratumView<'_>) -> String {
     format!("{} again (A/A)", stratum.baseline_label())
@@ -71,7 +86,11 @@ fn in_words(stratum: &StratumView<'_>, metric: Metric) -> String {
 /// The table under a picture: a row for each cell that has any of `metrics`.
 fn table_of(stratum: &StratumView<'_>, metrics: &[Metric]) -> Table {
     let entry = |cell: &CellAnalysis, metric: Metric| match level(cell, metric) {
-        Some(estimate) => Entry::new([quantity(metric, estimate.value), uncertainty(metric, estimate)]),
+        Some(estimate) => {
+            let value = std::iter::once(quantity(metric, estimate.value));
+            let told = stratum.tells_interval(estimate);
+            Entry::new(value.chain(told.then(|| uncertainty(metric, estimate))))
+        }
         None => Entry::absent(),
     };
     let seen = |metric: &&Metric| stratum.cells().any(|cell| level(cell, **metric).is_some());
@@ -93,11 +112,11 @@ fn table_of(stratum: &StratumView<'_>, metrics: &[Metric]) -> Table {
 /// The largest upper limit of `metrics` among the cells: where an axis ends.
 fn highest(stratum: &StratumView<'_>, metrics: &[Metric]) -> f64 {
     let cells = stratum.cells().flat_map(|cell| metrics.iter().filter_map(|metric| level(cell, *metric)));
-    cells.map(|estimate| estimate.ci_high).fold(0.0, f64::max)
+    cells.map(|estimate| estimate.high()).fold(0.0, f64::max)
 }
 
 /// The smallest lower limit.
 fn lowest(stratum: &StratumView<'_>, metrics: &[Metric]) -> f64 {
     let cells = stratum.cells().flat_map(|cell| metrics.iter().filter_map(|metric| level(cell, *metric)));
-    cells.map(|estimate| estimate.ci_low).fold(f64::INFINITY, f64::min)
+    cells.map(|estimate| estimate.low()).fold(f64::INFINITY, f64::min)
 }

@@ -2,7 +2,7 @@
 
 use ciphertoll_model::Metric;
 
-use super::{Figure, highest, in_words, level, lowest, table_of};
+use super::{Figure, highest, in_words, level, lowest, table_of, whiskers};
 use crate::number::{measured_in, scale};
 use crate::svg::{Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, line, tooltip, whisker};
 use crate::view::StratumView;
@@ -35,15 +35,19 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let drawing = drawn(stratum, &metrics, &axis, unit);
     let heading = "How long an operation takes".to_owned();
     let worst = metrics.iter().map(|metric| format!("{}: {}", metric.title(), in_words(stratum, *metric)));
-    let description =
-        format!("Dots with 95 % intervals, one row for each path. {}.", worst.collect::<Vec<_>>().join(". "));
+    let description = format!("Dots, one row for each path. {}.", worst.collect::<Vec<_>>().join(". "));
     let growth = if is_linear { "" } else { " on a logarithmic axis" };
     let id = format!("{id}-percentiles");
+    let shown = stratum.cells().flat_map(|cell| metrics.iter().filter_map(|metric| level(cell, *metric)));
     Some(Figure {
         picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
         id,
         heading,
-        reading: format!("{}{growth}; whiskers are 95 % intervals.", what_they_are(&metrics)),
+        reading: format!(
+            "{}{growth}; {}.",
+            what_they_are(&metrics),
+            whiskers(shown, "whiskers are 95 % intervals")
+        ),
         numbers: table_of(stratum, &metrics),
         notes: Vec::new(),
     })
@@ -76,7 +80,7 @@ fn drawn(stratum: &StratumView<'_>, metrics: &[Metric], axis: &Scale, unit: (f64
         for (estimate, shape, word) in shown {
             let mark = group("mark")
                 .child(tooltip(format!("{name}, {word}: {}", measured_in(unit, estimate))))
-                .child(whisker(at(estimate.ci_low), at(estimate.ci_high), middle, "plain"))
+                .child(whisker(at(estimate.low()), at(estimate.high()), middle, "plain"))
                 .child(dot(shape, (at(estimate.value), middle), word));
             drawing.mark(mark);
         }

@@ -3,7 +3,7 @@
 use ciphertoll_model::{Engine, Metric, Phase};
 use ciphertoll_stats::CellAnalysis;
 
-use super::{Figure, highest, in_words, level};
+use super::{Figure, TOTAL_WHISKER, highest, in_words, level, whiskers};
 use crate::number::{measured_in, scale};
 use crate::svg::{
     Anchor, Drawing, Scale, Swatch, WIDTH, across, group, hatch, rect, text, tooltip, whisker, width_of,
@@ -23,7 +23,7 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
         drawing.caption(&stratum.row_label(cell), &measured_in(unit, total), "");
         let top = drawing.advance(HEIGHT + 13.0);
         bar(&mut drawing, cell, top, &axis, unit);
-        let (low, high) = (axis.at(total.ci_low / unit.0), axis.at(total.ci_high / unit.0));
+        let (low, high) = (axis.at(total.low() / unit.0), axis.at(total.high() / unit.0));
         drawing.mark(whisker(low, high, top + HEIGHT + 5.0, "total"));
     }
     drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
@@ -37,12 +37,12 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
         in_words(stratum, Metric::LatencyNsMean)
     );
     let id = format!("{id}-phases");
+    let totals = stratum.cells().filter_map(|cell| level(cell, Metric::LatencyNsMean));
     Some(Figure {
         picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
         id,
         heading,
-        reading: "Mean time of each phase, in order; the whisker is the 95 % interval of the total."
-            .to_owned(),
+        reading: format!("Mean time of each phase, in order; {}.", whiskers(totals, TOTAL_WHISKER)),
         numbers: section.table?,
         notes: section.notes,
     })

@@ -3,7 +3,7 @@
 use ciphertoll_model::{Cell, Clients, Metric};
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
-use super::{Figure, level};
+use super::{Figure, level, whiskers};
 use crate::names;
 use crate::number::{measured, measured_in, scale};
 use crate::svg::{
@@ -63,7 +63,7 @@ fn rates(family: &Family<'_>) -> Option<Rates> {
         return None;
     }
     let points = || series.iter().flat_map(|series| &series.points);
-    let highest = points().map(|(_, estimate)| estimate.ci_high).fold(0.0, f64::max);
+    let highest = points().map(|(_, estimate)| estimate.high()).fold(0.0, f64::max);
     let unit = scale(Metric::RatePerS, highest);
     let longest = series.iter().map(|series| width_of(&series.label)).fold(0.0, f64::max);
     let right = WIDTH - longest.min(LONGEST_NAME) - 14.0;
@@ -87,9 +87,10 @@ fn rates(family: &Family<'_>) -> Option<Rates> {
         picture: drawing.finish(&id, &format!("{heading}, {load}"), &in_words(&series)),
         id,
         heading,
-        reading: "Operations a second of all clients together, with 95 % intervals; clients on a \
-                  logarithmic axis."
-            .to_owned(),
+        reading: format!(
+            "Operations a second of all clients together; {}; clients on a logarithmic axis.",
+            whiskers(points().map(|(_, rate)| *rate), "whiskers are 95 % intervals")
+        ),
         numbers: table(family, &series, &counts),
         notes: Vec::new(),
     };
@@ -163,7 +164,7 @@ fn drawn(drawing: &mut Drawing, series: &[Series<'_>], place: &Place<'_>) {
         for (clients, rate) in &series.points {
             let (x, y) = at(*clients, rate.value);
             let of = format!("{} at {clients} clients: {}", series.label, measured_in(place.unit, rate));
-            let (low, high) = (at(*clients, rate.ci_low).1, at(*clients, rate.ci_high).1);
+            let (low, high) = (at(*clients, rate.low()).1, at(*clients, rate.high()).1);
             line = line.child(
                 group("point").child(tooltip(of)).child(upright_whisker(x, low, high, &colour)).child(dot(
                     shape,

@@ -4,7 +4,7 @@
 use ciphertoll_model::{Link, Metric};
 use ciphertoll_stats::Estimate;
 
-use super::Figure;
+use super::{Figure, whiskers};
 use crate::number::{measured, plural};
 use crate::svg::{
     Anchor, Drawing, Scale, Shape, Swatch, WIDTH, dot, group, line, polyline, text, tooltip, upright,
@@ -89,10 +89,12 @@ fn reading(over: &OverLinks<'_>) -> String {
     } else {
         ""
     };
+    let times = over.series.iter().flat_map(|series| series.points.iter().map(|point| point.time));
     format!(
-        "Mean time at {} with its 95 % interval, both axes logarithmic. A thin line is a number of the link's round trips and \
+        "Mean time at {}, both axes logarithmic; {}. A thin line is a number of the link's round trips and \
          nothing else: what lies above it is work.{apart}",
-        over.concurrency()
+        over.concurrency(),
+        whiskers(times, "whiskers are 95 % intervals"),
     )
 }
 
@@ -127,7 +129,7 @@ impl Place {
         let totals = || over.series.iter().filter_map(Series::total).map(f64::from);
         let times = || over.series.iter().flat_map(|series| series.points.iter().map(|point| point.time));
         let lowest = totals().map(|total| total * reach_ns.0).chain(times().map(shown_low));
-        let highest = totals().map(|total| total * reach_ns.1).chain(times().map(|time| time.ci_high));
+        let highest = totals().map(|total| total * reach_ns.1).chain(times().map(|time| time.high()));
         let (low, high) = (lowest.fold(f64::INFINITY, f64::min) / AIR, highest.fold(0.0, f64::max) * AIR);
         let longest =
             over.series.iter().map(|series| width_of(&series.label) * BOLD + 4.0 + DOT).fold(0.0, f64::max);
@@ -162,7 +164,7 @@ impl Place {
 /// As far down as an axis goes for an interval: it may reach 0, and a logarithm does not.
 fn shown_low(time: &Estimate) -> f64 {
     const DEEPEST: f64 = 3.0;
-    time.ci_low.max(time.value / DEEPEST)
+    time.low().max(time.value / DEEPEST)
 }
 
 fn axes(drawing: &mut Drawing, over: &OverLinks<'_>, place: &Place) {
@@ -292,7 +294,7 @@ fn drawn(drawing: &mut Drawing, over: &OverLinks<'_>, index: usize, place: &Plac
         let (x, y) = at(point);
         let x = x + if rtt_ns(point.link).is_some() { aside } else { in_the_strip };
         let of = format!("{} over {}: {}", series.label, point.link, measured(TIME, point.time));
-        let (low, high) = (place.y(point.time.ci_low), place.y(point.time.ci_high));
+        let (low, high) = (place.y(point.time.low()), place.y(point.time.high()));
         mark = mark.child(
             group("point").child(tooltip(of)).child(upright_whisker(x, low, high, &colour)).child(dot(
                 shape,

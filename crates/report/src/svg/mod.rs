@@ -127,6 +127,9 @@ pub(crate) fn hatch(left: f64, top: f64, width: f64, height: f64, class: &str) -
 /// An interval that lies, with caps at its ends.
 pub(crate) fn whisker(low: f64, high: f64, y: f64, class: &str) -> Element {
     const CAP: f64 = 4.0;
+    if low == high {
+        return no_whisker();
+    }
     let path = format!(
         "M{low} {top}V{bottom}M{low} {y}H{high}M{high} {top}V{bottom}",
         low = coordinate(low),
@@ -138,9 +141,17 @@ pub(crate) fn whisker(low: f64, high: f64, y: f64, class: &str) -> Element {
     Element::new("path").class(format!("whisker {class}")).with("d", path)
 }
 
+/// Where there is no interval, its limits are the value.
+fn no_whisker() -> Element {
+    group("no-interval")
+}
+
 /// An interval that stands.
 pub(crate) fn upright_whisker(x: f64, low: f64, high: f64, class: &str) -> Element {
     const CAP: f64 = 3.0;
+    if low == high {
+        return no_whisker();
+    }
     let path = format!(
         "M{left} {low}H{right}M{x} {low}V{high}M{left} {high}H{right}",
         low = coordinate(low),

@@ -110,11 +110,12 @@ fn candidates(strata: &[StratumView<'_>]) -> Vec<Candidate> {
 fn cost(stratum: usize, cell: &CellAnalysis) -> Option<Cost> {
     let metric = *names::headline(&cell.cell).first()?;
     let toll = cell.tolls.get(&metric).filter(|toll| is_certain(&toll.ratio) && is_judged(toll))?;
-    let Estimate { value, ci_low, ci_high } = toll.ratio;
     let ratio = match metric.direction() {
         Direction::LowerIsBetter => toll.ratio,
         Direction::HigherIsBetter => {
-            Estimate { value: value.recip(), ci_low: ci_high.recip(), ci_high: ci_low.recip() }
+            let Estimate { value, ci_low, ci_high, blocks } = toll.ratio;
+            let [ci_low, ci_high] = [ci_high, ci_low].map(|limit| limit.map(f64::recip));
+            Estimate { value: value.recip(), ci_low, ci_high, blocks }
         }
     };
     let connections = cell.cell.workload.connection_use();
@@ -140,7 +141,7 @@ impl Candidate {
     fn is_cheaper_somewhere(&self, other: &Self) -> bool {
         self.costs.iter().any(|own| {
             let same_load = |theirs: &&Cost| theirs.stratum == own.stratum;
-            other.costs.iter().find(same_load).is_some_and(|theirs| own.ratio.ci_high < theirs.ratio.ci_low)
+            other.costs.iter().find(same_load).is_some_and(|theirs| own.ratio.high() < theirs.ratio.low())
         })
     }
 }
@@ -176,8 +177,8 @@ fn saving(best: &Candidate) -> Option<&'static str> {
     let of =
         |connections: ConnectionUse| best.costs.iter().filter(move |cost| cost.connections == connections);
     let connects = of(ConnectionUse::PerOperation).filter(|cost| cost.tone == Tone::Worse);
-    let connect = connects.map(|cost| cost.ratio.ci_low).min_by(f64::total_cmp)?;
-    let open = of(ConnectionUse::Pooled).map(|cost| cost.ratio.ci_high).max_by(f64::total_cmp)?;
+    let connect = connects.map(|cost| cost.ratio.low()).min_by(f64::total_cmp)?;
+    let open = of(ConnectionUse::Pooled).map(|cost| cost.ratio.high()).max_by(f64::total_cmp)?;
     (open < connect).then_some(
         "Most of the cost falls on opening a connection. Keep connections open, in a pool for example, and \
          each of them pays it once.",

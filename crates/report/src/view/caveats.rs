@@ -59,7 +59,8 @@ pub(crate) fn footer(report: &RunReport<'_>) -> String {
         report.analysis.blocks_completed,
         plural(u64::from(plan.counted_blocks()), "block")
     );
-    let trials = format!("trials of {} after {} of warm-up", plan.timing.window, plan.timing.warm_up);
+    let longer = if plan.longer.is_empty() { "" } else { " (longer over long links)" };
+    let trials = format!("trials of {} after {} of warm-up{longer}", plan.timing.window, plan.timing.warm_up);
     let machine = report.environment().map(machine);
     let tool = format!("ciphertoll {}", report.tool_version);
     let settings = (!plan.settings.is_empty()).then(|| format!("settings: {}", crate::plan::settings(plan)));
@@ -173,7 +174,7 @@ fn robust(strata: &[StratumView<'_>]) -> Vec<Statement> {
 fn judged(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Option<Statement>> {
     let entry = |metric: &Metric| {
         let toll = cell.tolls.get(metric).filter(|toll| toll.verdict.is_some() && is_certain(&toll.ratio))?;
-        let agrees = (toll.ratio.ci_low..=toll.ratio.ci_high).contains(&toll.hodges_lehmann);
+        let agrees = (toll.ratio.low()..=toll.ratio.high()).contains(&toll.hodges_lehmann);
         Some((!agrees).then(|| {
             let text = format!(
                 "{}: the Hodges–Lehmann estimate of the {} ({} ×) lies outside the interval: single blocks \
@@ -218,9 +219,8 @@ fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Statement> {
             Flag::Unsteady { second_half_ratio: ratio } => {
                 format!("unsteady (as in one whose second half ran at {ratio:.2} × the rate of its first)")
             }
-            Flag::CpuElsewhere { share } if *share < 0.0 => {
-                format!("with CPU time that two roles claim (as {} of the machine's)", percent(share.abs()))
-            }
+            Flag::CpuElsewhere { share } if *share < 0.0 => overlap(*share),
+            Flag::CpuOverlap { share } => overlap(*share),
             Flag::CpuElsewhere { share } => {
                 format!(
                     "on a machine that was busy with something else too (as for {} of its CPU time)",
@@ -232,6 +232,14 @@ fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Statement> {
         Statement::new(Tone::Caution, format!("{}: {trials} {what}.", stratum.cell_name(cell)))
     };
     cell.flags.iter().map(line).collect()
+}
+
+/// Negative shares of [`Flag::CpuElsewhere`] are of records from before there was a flag of its own.
+fn overlap(share: f64) -> String {
+    format!(
+        "with overlapping CPU attribution (client, server and link claim {} more than the machine was busy)",
+        percent(share.abs())
+    )
 }
 
 fn warnings(report: &RunReport<'_>) -> Vec<Statement> {

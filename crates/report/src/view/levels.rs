@@ -28,7 +28,7 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
         .collect();
     let row = |cell: &&CellAnalysis| {
         let label = Entry::new([stratum.row_label(cell), names::role(stratum.role(cell)).to_owned()]);
-        let levels = levels.iter().map(|metric| level_entry(*metric, cell));
+        let levels = levels.iter().map(|metric| level_entry(*metric, stratum, cell));
         let tolls = tolls.iter().map(|metric| toll_entry(*metric, stratum, cell));
         std::iter::once(label).chain(levels).chain(tolls).collect()
     };
@@ -45,7 +45,8 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
 fn memory(measured: &[&CellAnalysis], stratum: &StratumView<'_>) -> Option<Statement> {
     let of_role = |cell: &CellAnalysis, metric| {
         let estimate = cell.metrics.get(&metric).filter(|estimate| is_certain(estimate))?;
-        Some(format!("{} ({})", quantity(metric, estimate.value), uncertainty(metric, estimate)))
+        let interval = estimate.interval().map(|_| format!(" ({})", uncertainty(metric, estimate)));
+        Some(format!("{}{}", quantity(metric, estimate.value), interval.unwrap_or_default()))
     };
     let of_cell = |cell: &&CellAnalysis| {
         let client = of_role(cell, Metric::RssBytesClient)?;
@@ -60,7 +61,8 @@ fn memory(measured: &[&CellAnalysis], stratum: &StratumView<'_>) -> Option<State
 fn heading(stratum: &StratumView<'_>) -> String {
     let server = names::server(stratum.report, &stratum.cell().treatment.server);
     let blocks = stratum.cells().map(|cell| cell.blocks_used).max().unwrap_or(0);
-    format!("{} · {server} · {}", stratum.name(), crate::number::plural(u64::from(blocks), "block"))
+    let few = if !stratum.has_intervals() { ": no intervals" } else { "" };
+    format!("{} · {server} · {}{few}", stratum.name(), crate::number::plural(u64::from(blocks), "block"))
 }
 
 /// The question's own metric first, then the tail, then who pays.
@@ -105,9 +107,13 @@ fn columns(stratum: &StratumView<'_>, levels: &[Metric], tolls: &[Metric]) -> Ve
         .collect()
 }
 
-fn level_entry(metric: Metric, cell: &CellAnalysis) -> Entry {
+fn level_entry(metric: Metric, stratum: &StratumView<'_>, cell: &CellAnalysis) -> Entry {
     match cell.metrics.get(&metric).filter(|estimate| is_certain(estimate)) {
-        Some(estimate) => Entry::new([quantity(metric, estimate.value), uncertainty(metric, estimate)]),
+        Some(estimate) => {
+            let uncertainty = uncertainty(metric, estimate);
+            let value = std::iter::once(quantity(metric, estimate.value));
+            Entry::new(value.chain(stratum.tells_interval(estimate).then_some(uncertainty)))
+        }
         None => Entry::absent(),
     }
 }
@@ -119,9 +125,10 @@ fn toll_entry(metric: Metric, stratum: &StratumView<'_>, cell: &CellAnalysis) ->
     let Some(toll) = cell.tolls.get(&metric).filter(|toll| is_certain(&toll.ratio)) else {
         return Entry::absent();
     };
-    let numbers = [format!("{} ×", ratio(&toll.ratio)), ratio_interval(&toll.ratio)];
+    let interval = stratum.tells_interval(&toll.ratio).then(|| ratio_interval(&toll.ratio));
+    let numbers = std::iter::once(format!("{} ×", ratio(&toll.ratio))).chain(interval);
     let word = toll.verdict.map(|verdict| verdict_word(metric, toll, verdict));
-    Entry { lines: numbers.into_iter().chain(word).collect(), tone: sentence::tone(metric, toll) }
+    Entry { lines: numbers.chain(word).collect(), tone: sentence::tone(metric, toll) }
 }
 
 /// A verdict in two words.

@@ -15,7 +15,7 @@ pub(crate) mod round_trips;
 pub(crate) mod verdicts;
 
 use ciphertoll_model::{Cell, Factor, Plan, ServerLevel, Skipped, Stratum, Unlike};
-use ciphertoll_stats::{CellAnalysis, Role, StratumAnalysis};
+use ciphertoll_stats::{CellAnalysis, Estimate, Role, StratumAnalysis};
 
 use crate::number::plural;
 use crate::{RunReport, names};
@@ -220,6 +220,16 @@ impl<'a> StratumView<'a> {
         &self.baseline.cell
     }
 
+    /// Whether any cell has enough blocks for an interval. Where none has, headings say so for all of them.
+    pub(crate) fn has_intervals(&self) -> bool {
+        self.cells().any(|cell| cell.metrics.values().any(|estimate| estimate.interval().is_some()))
+    }
+
+    /// Whether its interval, or that it has none, stands beside a value in a table.
+    pub(crate) fn tells_interval(&self, estimate: &Estimate) -> bool {
+        estimate.interval().is_some() || self.has_intervals()
+    }
+
     /// What a cell is here: a treatment among the paths may be the baseline among the authentications.
     pub(crate) fn role(&self, cell: &CellAnalysis) -> Role {
         if cell.id == self.baseline.id { Role::Baseline } else { Role::Treatment }
@@ -255,28 +265,24 @@ pub(crate) fn by_reason<'a>(
     plan: &Plan,
     skipped: impl IntoIterator<Item = &'a Skipped>,
 ) -> Vec<(String, Vec<String>)> {
-    let mut all: Vec<(String, Vec<String>)> = Vec::new();
-    for Skipped { id, reason } in skipped {
-        let (id, reason) = (clean(id), clean(reason));
+    let mut all: Vec<(String, Vec<&Skipped>)> = Vec::new();
+    for one in skipped {
+        let reason = clean(&one.reason);
         match all.iter_mut().find(|(other, _)| *other == reason) {
-            Some((_, ids)) => ids.push(id),
-            None => all.push((reason, vec![id])),
+            Some((_, alike)) => alike.push(one),
+            None => all.push((reason, vec![one])),
         }
     }
     let servers: Vec<String> = plan.servers().into_iter().map(ServerLevel::short_name).collect();
-    for (_, ids) in &mut all {
-        *ids = without_absent(&servers, std::mem::take(ids));
-    }
-    all
+    all.into_iter().map(|(reason, alike)| (reason, without_absent(&servers, &alike))).collect()
 }
 
-/// Ids begin with their server.
-fn without_absent(present: &[String], ids: Vec<String>) -> Vec<String> {
+/// Cells of a server that the plan does not have are counted, not listed.
+fn without_absent(present: &[String], skipped: &[&Skipped]) -> Vec<String> {
     let mut told: Vec<(String, u64)> = Vec::new();
-    for id in ids {
-        let server = id.split('/').next().unwrap_or_default();
-        let is_absent = id.contains('/') && !present.iter().any(|known| known == server);
-        let name = if is_absent { format!("all of {server}") } else { id.clone() };
+    for Skipped { id, server, .. } in skipped {
+        let absent = server.as_ref().filter(|server| !present.contains(server));
+        let name = absent.map_or_else(|| clean(id), |server| format!("all of {}", clean(server)));
         match told.iter_mut().find(|(known, _)| *known == name) {
             Some((_, count)) => *count += 1,
             None => told.push((name, 1)),

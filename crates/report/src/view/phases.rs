@@ -30,11 +30,12 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     let columns = phases.iter().map(|phase| Column::new(Part::Level, heading(*phase, engine)));
     let row = |cell: &&CellAnalysis| {
         let metrics = phases.iter().map(|phase| Metric::of_phase(*phase)).chain([Metric::LatencyNsMean]);
-        let entries = metrics.map(|metric| entry(cell, metric));
+        let entries = metrics.map(|metric| entry(stratum, cell, metric));
         std::iter::once(Entry::new([stratum.row_label(cell)])).chain(entries).collect()
     };
+    let few = if stratum.has_intervals() { "" } else { "; no intervals" };
     Some(Section {
-        heading: format!("Where the time of a connect goes · {} · means, which add up", stratum.name()),
+        heading: format!("Where the time of a connect goes · {} · means, which add up{few}", stratum.name()),
         table: Some(Table {
             columns: std::iter::once(label)
                 .chain(columns)
@@ -74,10 +75,12 @@ fn heading(phase: Phase, engine: Engine) -> &'static str {
 }
 
 /// A phase that this path does not have is blank: it takes no time, which is not the same as 0.
-fn entry(cell: &CellAnalysis, metric: Metric) -> Entry {
+fn entry(stratum: &StratumView<'_>, cell: &CellAnalysis, metric: Metric) -> Entry {
     match level(cell, metric) {
         Some(estimate) => {
-            Entry::new([significant(estimate.value / NS_PER_US), uncertainty_in(NS_PER_US, estimate)])
+            let value = std::iter::once(significant(estimate.value / NS_PER_US));
+            let told = stratum.tells_interval(estimate);
+            Entry::new(value.chain(told.then(|| uncertainty_in(NS_PER_US, estimate))))
         }
         None => Entry::new([String::new()]),
     }

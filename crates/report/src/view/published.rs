@@ -196,7 +196,7 @@ fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Statement>
     let distance = |(pair, here): &(&Pair<'_>, &Estimate)| (here.value / pair.published.ratio).ln().abs();
     let farthest = known.iter().filter(apart).max_by(|a, b| distance(a).total_cmp(&distance(b)));
     let Some((pair, here)) = farthest else {
-        let is_wide = |(_, here): &&(&Pair<'_>, &Estimate)| here.ci_high > here.ci_low * WIDE;
+        let is_wide = |(_, here): &&(&Pair<'_>, &Estimate)| here.high() > here.low() * WIDE;
         let reserve = match known.iter().filter(is_wide).count() {
             0 => String::new(),
             wide => {
@@ -258,8 +258,8 @@ fn losses(pairs: &[Pair<'_>]) -> Vec<Statement> {
             treatment.link,
             name_of_path(first),
             lost(here.value),
-            lost(here.ci_low),
-            lost(here.ci_high),
+            lost(here.low()),
+            lost(here.high()),
         )))
     };
     cells.iter().filter_map(sentence).collect()
@@ -268,5 +268,5 @@ fn losses(pairs: &[Pair<'_>]) -> Vec<Statement> {
 /// Whether what was published lies in the interval, its own deviation counted.
 fn agrees(published: &Published, here: &Estimate) -> bool {
     let reach = AGREEING_SDS * published.ratio_sd.unwrap_or(0.0);
-    published.ratio + reach >= here.ci_low && published.ratio - reach <= here.ci_high
+    published.ratio + reach >= here.low() && published.ratio - reach <= here.high()
 }

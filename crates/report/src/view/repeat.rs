@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{CryptoInstruction, Ending, Environment, Event};
+use ciphertoll_model::{CryptoInstruction, Ending, Environment, Event, Timing};
 
 use super::{caveats, clean};
 use crate::RunReport;
@@ -74,6 +74,8 @@ pub(crate) fn run(report: &RunReport<'_>) -> Vec<Fact> {
         Some(Ending::Failed) => "stopped by an error",
         None => "unfinished",
     };
+    let Timing { warm_up, window } = plan.timing;
+    let trials = format!("{window} counted, after {warm_up} of warm-up{}", crate::plan::longer(plan));
     vec![
         fact("Run", report.run),
         fact("Experiment", &plan.name),
@@ -81,7 +83,7 @@ pub(crate) fn run(report: &RunReport<'_>) -> Vec<Fact> {
         fact("Seed", plan.seed.to_string()),
         fact("Compared with", plan.baseline.to_string()),
         fact("Blocks", format!("{blocks}, {ending}")),
-        fact("Trials", format!("{} counted, after {} of warm-up", plan.timing.window, plan.timing.warm_up)),
+        fact("Trials", trials),
     ]
 }
 

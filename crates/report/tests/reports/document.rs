@@ -1,6 +1,6 @@
 //! What a program reads: the golden file of this schema version must not change by accident.
 
-use ciphertoll_model::{Ending, Metric, Workload};
+use ciphertoll_model::{Absence, Ending, Metric, Workload};
 use ciphertoll_report::{CostPart, Document, Style, json, terminal};
 use serde_json::Value;
 
@@ -48,6 +48,44 @@ fn tolls_are_absent_on_the_baseline_and_verdicts_where_none_is_given() {
     assert!(treatments.iter().all(|cell| cell.toll.is_some() && cell.ctx.is_some()));
     let verdicts = treatments.iter().filter_map(|cell| cell.toll.as_ref()).flat_map(|toll| toll.values());
     assert!(verdicts.into_iter().all(|toll| toll.verdict.is_none()));
+}
+
+/// Two blocks have a mean, and an interval over many orders of magnitude, which says nothing.
+#[test]
+fn below_six_blocks_numbers_have_no_interval() {
+    let document: Value = serde_json::from_str(&json(&smoke().report()).unwrap()).unwrap();
+    let cells = document["cells"].as_array().unwrap();
+    let of = |cell: &Value, key: &str| {
+        cell[key]
+            .as_object()
+            .into_iter()
+            .flat_map(|numbers| numbers.values().cloned().collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    let numbers: Vec<Value> =
+        cells.iter().flat_map(|cell| [of(cell, "metrics"), of(cell, "toll")].concat()).collect();
+    assert!(!numbers.is_empty());
+    for number in numbers {
+        assert!(number["value"].is_number(), "{number}");
+        assert!(number.get("ci_low").is_none() && number.get("ci_high").is_none(), "{number}");
+    }
+}
+
+#[test]
+fn what_is_absent_says_why_in_the_cell() {
+    let mut run = quick();
+    let absence = Absence::TooFewSamples { samples: 145, needed: 200, window_ns: 2_000_000_000 };
+    let cell = run.cell(Workload::Connect, TLS13);
+    cell.metrics.remove(&Metric::LatencyNsP95);
+    cell.absent.insert(Metric::LatencyNsP95, absence);
+    let id = cell.id.clone();
+    let document: Value = serde_json::from_str(&json(&run.report()).unwrap()).unwrap();
+    for cell in document["cells"].as_array().unwrap() {
+        let expected = (cell["id"] == id.0.as_str()).then(|| {
+            serde_json::json!({ "latency_ns_p95": "145 samples in a trial, 200 are needed: use --trial-time 4s" })
+        });
+        assert_eq!(cell.get("absent"), expected.as_ref(), "{cell:#}");
+    }
 }
 
 #[test]

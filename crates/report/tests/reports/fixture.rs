@@ -125,17 +125,31 @@ pub(crate) fn smoke() -> Run {
     for stratum in &mut run.analysis.strata {
         stratum.noise_floor.clear();
     }
-    for cell in &mut run.analysis.cells {
-        cell.metrics.values_mut().for_each(|value| *value = estimate(value.value, 0.9));
-    }
     for path in [TLS13, TLS12] {
         let connect = run.cell(Workload::Connect, path);
         toll(connect, Metric::LatencyNsMean, 3.106, 0.9, None);
         toll(connect, Metric::CpuUsPerOpTotal, 2.402, 0.6, None);
         toll(run.cell(Workload::PointSelect, path), Metric::RatePerS, 0.881, 0.7, None);
     }
+    let few = |value: &mut Estimate| *value = without_interval(value.value);
+    for cell in &mut run.analysis.cells {
+        cell.metrics.values_mut().for_each(few);
+        cell.tolls.values_mut().for_each(|toll| few(&mut toll.ratio));
+    }
+    for stratum in &mut run.analysis.strata {
+        stratum.repeat.values_mut().for_each(|toll| few(&mut toll.ratio));
+        for cell in &mut stratum.also_compared {
+            cell.metrics.values_mut().for_each(few);
+            cell.tolls.values_mut().for_each(|toll| few(&mut toll.ratio));
+        }
+    }
     run.end(Ending::Complete);
     run
+}
+
+/// Of two blocks.
+fn without_interval(value: f64) -> Estimate {
+    Estimate { value, ci_low: None, ci_high: None, blocks: 2 }
 }
 
 /// Something else than the path compared: every treatment slower.
@@ -177,7 +191,7 @@ pub(crate) fn troubled() -> Run {
         (cell.metrics, cell.tolls, cell.legs) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     }
     let reason = "this build of MariaDB refuses TLS 1.2".to_owned();
-    run.push(Event::CellSkipped { skipped: Skipped { id: id.0, reason } });
+    run.push(Event::CellSkipped { skipped: Skipped { id: id.0, server: None, reason } });
     let negotiated = VoidReason::Negotiated { planned: "tls1.2".to_owned(), observed: "tls1.3".to_owned() };
     run.cell(Workload::PointSelect, TLS12).voided = voided(&[1, 2, 3, 4, 5, 6], &negotiated);
     let select = run.cell(Workload::PointSelect, TLS13);
@@ -216,7 +230,8 @@ pub(crate) fn troubled() -> Run {
 pub(crate) fn one_block() -> Run {
     let mut run = quick();
     run.analysis.blocks_completed = 1;
-    let endless = |estimate: &mut Estimate| (estimate.ci_low, estimate.ci_high) = (0.0, f64::INFINITY);
+    let endless =
+        |estimate: &mut Estimate| (estimate.ci_low, estimate.ci_high) = (Some(0.0), Some(f64::INFINITY));
     let also = run.analysis.strata.iter_mut().flat_map(|stratum| &mut stratum.also_compared);
     for cell in run.analysis.cells.iter_mut().chain(also) {
         cell.blocks_used = 1;
@@ -267,6 +282,7 @@ pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
                 if cell.workload == Workload::PointSelect { 48 } else { 9_120 },
             )],
             metrics: levels(cell.treatment.path, cell.workload),
+            absent: BTreeMap::new(),
             tolls: BTreeMap::new(),
             checkpoints: UnevenCheckpoints::default(),
         }
@@ -373,7 +389,8 @@ pub(crate) fn toll(
 
 /// An interval that is symmetric in the logarithm, as Student t on log-ratios gives it.
 pub(crate) fn estimate(value: f64, share: f64) -> Estimate {
-    Estimate { value, ci_low: value / (1.0 + share), ci_high: value * (1.0 + share) }
+    let [low, high] = [value / (1.0 + share), value * (1.0 + share)];
+    Estimate { value, ci_low: Some(low), ci_high: Some(high), blocks: 6 }
 }
 
 pub(crate) fn leg(path: Path, connections: u64) -> LegCount {

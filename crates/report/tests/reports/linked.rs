@@ -208,7 +208,7 @@ fn an_interval_that_reaches_below_0_bends_no_axis() {
     let mut run = near_and_far();
     for cell in &mut run.analysis.cells {
         if let Some(time) = cell.metrics.get_mut(&Metric::LatencyNsMean) {
-            time.ci_low = -time.value;
+            time.ci_low = Some(-time.value);
         }
     }
     let page = html(&run.report());

@@ -63,6 +63,24 @@ fn a_dry_run_with_skipped_cells_and_two_servers() {
     insta::assert_snapshot!(dry_run(&plan));
 }
 
+/// A connect to PostgreSQL by TLS 1.3 and SCRAM waits for up to 7 round trips.
+#[test]
+fn trials_over_long_links_are_long_enough_and_the_plan_says_so() {
+    let of = |rest: &str| {
+        grid(&format!(
+            "{rest}[[grid]]\nserver = [\"postgres\"]\npath = [\"plain\", \"tls1.3-p256\"]\n\
+             link = [\"45ms\", \"170ms\"]\nworkload = [\"connect\"]\nclients = [4]\n"
+        ))
+    };
+    insta::assert_snapshot!("longer_trials", plan_summary(&of("")));
+    insta::assert_snapshot!("longer_trials_than_asked_for", plan_summary(&of("trial-time = \"2s\"\n")));
+    let said = dry_run(&of("trial-time = \"2s\"\n"));
+    assert!(
+        said.contains("400ms of warm-up, 2s counted; connect over 170ms: 3570ms after 1190ms\n"),
+        "{said}"
+    );
+}
+
 #[test]
 fn what_a_server_at_a_url_will_see_is_said_before() {
     let mut spec = Spec::quick_at(&["staging=postgres://app@db.example/shop".parse().unwrap()]);

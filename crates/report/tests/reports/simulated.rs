@@ -69,6 +69,7 @@ fn observation(cell: &Cell, drift: f64, noise: &mut Noise) -> Observation {
         window_ns: 1_000_000_000,
         legs: vec![LegCount { connections, ..leg(cell.treatment.path, connections) }],
         flags: Vec::new(),
+        absent: BTreeMap::new(),
     }
 }
 

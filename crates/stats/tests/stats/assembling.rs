@@ -1,6 +1,6 @@
 //! Which trials count.
 
-use ciphertoll_model::{Arm, Event, Flag, Leg, LegCount, Metric};
+use ciphertoll_model::{Absence, Arm, Event, Flag, Leg, LegCount, Metric};
 use ciphertoll_stats::assemble::{Trials, Visited};
 use ciphertoll_stats::{Role, analyse};
 
@@ -150,6 +150,22 @@ fn an_unknown_cell_and_no_events_are_no_trouble() {
         &[finished(&other, Trial { block: 1, cell: 2, arm: Arm::Main }, observation(connect_metrics(1.0)))],
     );
     assert_eq!(foreign, empty);
+}
+
+#[test]
+fn a_level_that_no_block_has_says_what_the_worst_trial_lacked() {
+    let plan = plan(6);
+    let few = |samples| Absence::TooFewSamples { samples, needed: 200, window_ns: 2_000_000_000 };
+    let mut events = run(&plan, steady);
+    for stamped in &mut events {
+        let Event::TrialFinished { block, observation, .. } = &mut stamped.event else { continue };
+        let samples = 100 + u64::from(*block);
+        observation.absent =
+            [Metric::LatencyNsP95, Metric::LatencyNsMean].map(|metric| (metric, few(samples))).into();
+    }
+    let analysis = analyse(&plan, &events);
+    // Of the first block that counts; and the mean is there.
+    assert_eq!(treatment(&analysis).absent, [(Metric::LatencyNsP95, few(101))].into());
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn a_count_of_nothing_is_a_level_and_no_ratio() {
     let analysis = analyse(&plan, &with_checkpoints_in(&plan, &[]));
     let cell = treatment(&analysis);
     let read = cell.metrics[&Metric::PagesReadPerOperation];
-    assert_eq!((read.value, read.ci_low, read.ci_high), (0.0, 0.0, 0.0));
+    assert_eq!((read.value, read.ci_low, read.ci_high), (0.0, Some(0.0), Some(0.0)));
     assert!(!cell.tolls.contains_key(&Metric::PagesReadPerOperation));
     let baseline = analysis.cells[0].metrics[&Metric::PagesReadPerOperation].value;
     assert!((baseline - 2.0).abs() < f64::EPSILON, "{baseline}");

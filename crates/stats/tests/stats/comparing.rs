@@ -55,7 +55,7 @@ fn a_ratio_is_new_divided_by_base_whatever_the_machines_speed() {
     assert_eq!(comparison.changes.len(), 2, "both headline metrics");
     for change in &comparison.changes {
         assert!((change.ratio.value - 1.5).abs() < 0.05, "{change:?}");
-        assert!(change.ratio.ci_low < 1.5 && 1.5 < change.ratio.ci_high, "{change:?}");
+        assert!(change.ratio.low() < 1.5 && 1.5 < change.ratio.high(), "{change:?}");
         assert!((change.base.value - 2.0).abs() < 0.1 && (change.new.value - 3.0).abs() < 0.1);
     }
 }

@@ -6,6 +6,7 @@ const NULL: Design = Design {
     seed: 20_261_107,
     runs: 4_000,
     treatments: 1,
+    authentications: 1,
     true_ratio: 1.0,
     trial_sd: 0.015,
     noise: Noise::Normal,
@@ -52,6 +53,20 @@ fn a_single_toll_does_not_stop_on_luck() {
     for max_blocks in [10, 20] {
         assert_covers(&Design { max_blocks, ..EDGE });
     }
+}
+
+/// Every ratio of such a run is in the report: those of authentications are covered like those of paths.
+#[test]
+fn paths_and_authentications_are_all_covered() {
+    for max_blocks in [10, 20] {
+        for noise in [Noise::Normal, Noise::StudentT3] {
+            let seen = assert_covers(&Design { authentications: 2, noise, max_blocks, ..EDGE });
+            assert!(seen.claimed < 0.05, "{noise:?} {seen:?}");
+        }
+    }
+    let paths_alone = assert_covers(&Design { max_blocks: 20, ..EDGE });
+    let both = assert_covers(&Design { authentications: 2, max_blocks: 20, ..EDGE });
+    assert!(both.mean_blocks > paths_alone.mean_blocks, "more must be precise: {both:?} {paths_alone:?}");
 }
 
 #[test]

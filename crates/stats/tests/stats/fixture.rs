@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, CellId, Clients, Event, Grid, Metric, Observation, Path, Plan, ServerKey, Size, Spec, Stamped,
+    Arm, Auth, CellId, Clients, Event, Grid, Metric, Observation, Path, Plan, ServerKey, Size, Spec, Stamped,
     TlsVersion, VoidReason, Workload,
 };
 use ciphertoll_stats::{Analysis, CellAnalysis};
@@ -27,6 +27,12 @@ pub(crate) fn pooled_plan(blocks: u32) -> Plan {
 pub(crate) fn two_strata_plan(blocks: u32) -> Plan {
     let workload = vec![Workload::Connect, Workload::PointSelect];
     plan_of(blocks, Grid { workload, ..Grid::default() })
+}
+
+/// Plain against TLS 1.3, each with two logins: both are compared.
+pub(crate) fn paths_and_auths_plan(blocks: u32) -> Plan {
+    let auth = Some(vec![Auth::Native, Auth::Trust]);
+    plan_of(blocks, Grid { path: vec![Path::Plain, tls(TlsVersion::Tls13)], auth, ..Grid::default() })
 }
 
 /// Plain against TLS 1.3 under a load that writes.
@@ -85,7 +91,8 @@ pub(crate) fn stamped(event: Event) -> Stamped {
 }
 
 pub(crate) fn observation(metrics: Metrics) -> Observation {
-    Observation { metrics, operations: 1_000, window_ns: 2_000_000_000, legs: vec![], flags: vec![] }
+    let (operations, window_ns, absent) = (1_000, 2_000_000_000, BTreeMap::new());
+    Observation { metrics, operations, window_ns, legs: vec![], flags: vec![], absent }
 }
 
 pub(crate) fn finished(plan: &Plan, trial: Trial, observation: Observation) -> Stamped {

@@ -44,9 +44,7 @@ fn is_near(left: f64, right: f64) -> bool {
 }
 
 fn are_near(left: &Estimate, right: &Estimate) -> bool {
-    is_near(left.value, right.value)
-        && is_near(left.ci_low, right.ci_low)
-        && is_near(left.ci_high, right.ci_high)
+    is_near(left.value, right.value) && is_near(left.low(), right.low()) && is_near(left.high(), right.high())
 }
 
 fn kind(verdict: Option<Verdict>) -> Option<std::mem::Discriminant<Verdict>> {
@@ -69,7 +67,7 @@ proptest! {
         let (before, after) = (analysed(&values), analysed(&swapped));
         let (ratio, inverse) = (toll(&before).ratio, toll(&after).ratio);
         prop_assert!(is_near(ratio.value, 1.0 / inverse.value));
-        prop_assert!(is_near(ratio.ci_low, 1.0 / inverse.ci_high));
+        prop_assert!(is_near(ratio.low(), 1.0 / inverse.high()));
         prop_assert!(is_near(toll(&before).hodges_lehmann, 1.0 / toll(&after).hodges_lehmann));
     }
 
@@ -87,10 +85,10 @@ proptest! {
         let analysis = analysed(&values);
         let (ratio, level) = (toll(&analysis).ratio, treatment(&analysis).metrics[&Metric::LatencyNsMean]);
         for estimate in [ratio, level] {
-            prop_assert!(estimate.ci_low <= estimate.value && estimate.value <= estimate.ci_high);
+            prop_assert!(estimate.low() <= estimate.value && estimate.value <= estimate.high());
         }
         // A mean time is an arithmetic mean, whose interval may reach down to 0; a ratio's never does.
-        prop_assert!(0.0 < ratio.ci_low && 0.0 <= level.ci_low);
+        prop_assert!(0.0 < ratio.low() && 0.0 <= level.low());
         let stratum = &analysis.strata[0];
         let repeat = stratum.repeat[&Metric::LatencyNsMean].ratio;
         let floor = 1.0 + stratum.noise_floor[&Metric::LatencyNsMean];

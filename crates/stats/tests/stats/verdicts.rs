@@ -1,10 +1,11 @@
 //! Which verdicts runs end in, from their events.
 
-use ciphertoll_model::{Arm, Metric, Verdicts};
+use ciphertoll_model::{Arm, Auth, Factor, Metric, Verdicts};
 use ciphertoll_stats::{Doubt, Verdict, analyse, precise_enough};
 
 use crate::fixture::{
-    Metrics, Trial, connect_metrics, level, plan, pooled_plan, run, treatment, void_trials,
+    Metrics, Trial, connect_metrics, level, paths_and_auths_plan, plan, pooled_plan, run, treatment,
+    void_trials,
 };
 
 /// The verdict on `connect`'s mean time over ten blocks.
@@ -99,7 +100,7 @@ fn log_ratios(plan: &ciphertoll_model::Plan, metrics: impl Fn(Trial) -> Metrics)
 #[test]
 fn precision_is_asked_of_every_headline_toll_and_of_the_repeat() {
     let plan = plan(6);
-    let analysed = |cpu_spread: f64, repeat_spread: f64| {
+    let precise = |cpu_spread: f64, repeat_spread: f64| {
         let events = run(&plan, |trial| {
             let own = if trial.arm == Arm::Repeat { repeat_spread } else { 0.002 };
             let mut metrics = connect_metrics(level(trial, 1.5, own));
@@ -107,10 +108,33 @@ fn precision_is_asked_of_every_headline_toll_and_of_the_repeat() {
             metrics.insert(Metric::RssBytesClient, level(trial, 1.5, 0.5));
             metrics
         });
-        analyse(&plan, &events)
+        precise_enough(&plan, &events)
     };
-    assert!(precise_enough(&analysed(0.002, 0.002)));
-    assert!(!precise_enough(&analysed(0.002, 0.3)));
-    assert!(!precise_enough(&analysed(0.1, 0.002)));
-    assert!(!precise_enough(&analyse(&plan, &[])));
+    assert!(precise(0.002, 0.002));
+    assert!(!precise(0.002, 0.3));
+    assert!(!precise(0.1, 0.002));
+    assert!(!precise_enough(&plan, &[]));
+}
+
+/// The report shows the ratios of authentications, too: a run does not stop while they are wide.
+#[test]
+fn precision_is_asked_of_authentications_beside_paths() {
+    let plan = paths_and_auths_plan(6);
+    let is_compared_by_auth = |cell: usize| {
+        let mut of_auths = plan.strata.iter().filter(|stratum| stratum.factor == Some(Factor::Auth));
+        of_auths.any(|stratum| stratum.has(cell))
+    };
+    let precise = |auth_spread: f64| {
+        let events = run(&plan, |trial| {
+            // In a cell of both kinds of strata, the scatter is that of the login alone: all paths of a login share it.
+            let Trial { block, cell, .. } = trial;
+            assert!(is_compared_by_auth(cell), "every cell has both logins");
+            let login = plan.cells[cell].treatment.auth == Auth::Trust;
+            let shared = if login { auth_spread * f64::from(block % 3) } else { 0.0 };
+            connect_metrics(level(trial, 1.5, 0.002) * shared.exp())
+        });
+        precise_enough(&plan, &events)
+    };
+    assert!(precise(0.002));
+    assert!(!precise(0.2), "paths are precise, logins are not");
 }

@@ -152,8 +152,9 @@ impl Series<'_> {
     /// that was asked for.
     pub(crate) fn beyond(&self, point: &Point<'_>) -> Option<Estimate> {
         let spent_ns = f64::from(self.round_trips?.total()) * rtt_ns(point.link)?;
-        let Estimate { value, ci_low, ci_high } = *point.time;
-        Some(Estimate { value: value - spent_ns, ci_low: ci_low - spent_ns, ci_high: ci_high - spent_ns })
+        let less = |ns: f64| ns - spent_ns;
+        let Estimate { value, ci_low, ci_high, blocks } = *point.time;
+        Some(Estimate { value: less(value), ci_low: ci_low.map(less), ci_high: ci_high.map(less), blocks })
     }
 
     /// Its total, where known.

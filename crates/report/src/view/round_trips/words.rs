@@ -1,7 +1,7 @@
 //! Times and round trips in a table, and what they come to.
 
 use ciphertoll_model::{Event, Factor, Link, Metric, RoundTrips};
-use ciphertoll_stats::Estimate;
+use ciphertoll_stats::{Estimate, Interval};
 
 use super::{OverLinks, Point, Series, rtt_ns, title};
 use crate::number::{measured, plural, quantity, significant};
@@ -57,12 +57,15 @@ fn entry(series: &Series<'_>, point: &Point<'_>) -> Entry {
 /// `+ 1.3 ±0.2 ms`: an uncertainty of one digit, or of two where the first is a 1, and as many decimals as it has.
 fn signed_ms(estimate: &Estimate) -> String {
     const LEAST_MS: f64 = 0.001;
-    let Estimate { value, ci_low, ci_high } = *estimate;
-    let half_ms = ((ci_high - value).max(value - ci_low) / NS_PER_MS).max(LEAST_MS);
+    let value = estimate.value;
+    let sign = if value < 0.0 { '−' } else { '+' };
+    let Some(Interval { low, high }) = estimate.interval() else {
+        return format!("{sign} {} ms", significant(value.abs() / NS_PER_MS));
+    };
+    let half_ms = ((high - value).max(value - low) / NS_PER_MS).max(LEAST_MS);
     let magnitude = half_ms.log10().floor();
     let digits = if half_ms < 2.0 * 10f64.powf(magnitude) { 2.0 } else { 1.0 };
     let decimals = (digits - 1.0 - magnitude).clamp(0.0, 3.0) as usize;
-    let sign = if value < 0.0 { '−' } else { '+' };
     format!("{sign} {:.decimals$} ±{half_ms:.decimals$} ms", value.abs() / NS_PER_MS)
 }
 
@@ -152,7 +155,9 @@ fn surprise(series: &Series<'_>, point: &Point<'_>) -> Option<Statement> {
     let shortest = series.points.first().filter(|shortest| shortest.link != point.link)?;
     let work = series.beyond(shortest).unwrap_or(*shortest.time);
     let trips = (beyond.value - work.value) / rtt_ns;
-    let (fewest, most) = ((beyond.ci_low - work.ci_high) / rtt_ns, (beyond.ci_high - work.ci_low) / rtt_ns);
+    // A single deviation without an interval is no surprise.
+    point.time.interval()?;
+    let (fewest, most) = ((beyond.low() - work.high()) / rtt_ns, (beyond.high() - work.low()) / rtt_ns);
     let is_sure = fewest > HALF || most < -HALF;
     let (amount, way) = (significant(trips.abs()), if trips > 0.0 { "more" } else { "less" });
     is_sure.then(|| {
@@ -215,7 +220,11 @@ mod tests {
     fn what_is_beyond_has_the_decimals_of_its_uncertainty() {
         let ms = |value: f64, half: f64| {
             let ns = |ms: f64| ms * NS_PER_MS;
-            signed_ms(&Estimate { value: ns(value), ci_low: ns(value - half), ci_high: ns(value + half) })
+            signed_ms(&Estimate::new(
+                ns(value),
+                Interval { low: ns(value - half), high: ns(value + half) },
+                6,
+            ))
         };
         assert_eq!(ms(1.3142, 0.2131), "+ 1.3 ±0.2 ms");
         assert_eq!(ms(-0.4, 3.04), "− 0 ±3 ms");

@@ -1,0 +1,105 @@
+//! How long a run has taken, by its record: a run that is resumed has no other clock of what was before.
+
+use std::time::Duration;
+
+use ciphertoll_model::{Event, Stamped};
+
+/// What measuring took, without the preparation of servers, summed over the run's beginning and all times that it was resumed.
+pub(crate) fn measuring(events: &[Stamped]) -> Duration {
+    let (mut total_ms, mut last_ms) = (0, 0_u64);
+    let mut began_ms: Option<u64> = None;
+    for Stamped { at_unix_ms, event } in events {
+        match event {
+            // Between the two nothing was measured.
+            Event::RunResumed { .. } => {
+                total_ms += began_ms.take().map_or(0, |began_ms| last_ms.saturating_sub(began_ms));
+            }
+            Event::BlockStarted { .. } | Event::TrialStarted { .. } => {
+                began_ms.get_or_insert(*at_unix_ms);
+            }
+            _ => {}
+        }
+        last_ms = *at_unix_ms;
+    }
+    total_ms += began_ms.map_or(0, |began_ms| last_ms.saturating_sub(began_ms));
+    Duration::from_millis(total_ms)
+}
+
+/// What a block that counts took on average; none before the first is complete. A block that was cut short and begun again is
+/// as long as its last try.
+pub(crate) fn mean_block(events: &[Stamped]) -> Option<Duration> {
+    let mut began = None;
+    let (mut total_ms, mut blocks) = (0, 0);
+    for Stamped { at_unix_ms, event } in events {
+        match event {
+            Event::BlockStarted { block } if *block > 0 => began = Some(*at_unix_ms),
+            Event::BlockFinished { block } if *block > 0 => {
+                let took_ms = began.take().map(|began: u64| at_unix_ms.saturating_sub(began));
+                total_ms += took_ms.unwrap_or_default();
+                blocks += 1;
+            }
+            _ => {}
+        }
+    }
+    (blocks > 0).then(|| Duration::from_millis(total_ms / blocks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64, event: Event) -> Stamped {
+        Stamped { at_unix_ms: 1_000_000 + seconds * 1_000, event }
+    }
+
+    fn resumed() -> Event {
+        Event::RunResumed { tool_version: String::new() }
+    }
+
+    fn started(block: u32) -> Event {
+        Event::BlockStarted { block }
+    }
+
+    fn finished(block: u32) -> Event {
+        Event::BlockFinished { block }
+    }
+
+    /// Ten seconds of preparation, a calibration of 5 s, a block of 20 s, one that is cut short after 7 s; an hour later 8 s of
+    /// preparation, and blocks of 30 s and 40 s.
+    fn events() -> Vec<Stamped> {
+        vec![
+            at(0, Event::RunStarted { schema_version: 1, tool_version: String::new() }),
+            at(10, started(0)),
+            at(15, finished(0)),
+            at(15, started(1)),
+            at(35, finished(1)),
+            at(35, started(2)),
+            at(42, Event::Warned { message: "interrupted".to_owned() }),
+            at(3_642, resumed()),
+            at(3_650, started(2)),
+            at(3_680, finished(2)),
+            at(3_680, started(3)),
+            at(3_720, finished(3)),
+        ]
+    }
+
+    #[test]
+    fn a_resumed_run_has_used_what_it_had_before() {
+        assert_eq!(measuring(&events()[..7]), Duration::from_secs(32));
+        assert_eq!(measuring(&events()), Duration::from_secs(32 + 70));
+        assert_eq!(measuring(&[]), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_block_takes_what_whole_blocks_took() {
+        assert_eq!(mean_block(&events()[..3]), None);
+        assert_eq!(mean_block(&events()[..7]), Some(Duration::from_secs(20)));
+        assert_eq!(mean_block(&events()), Some(Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_no_time() {
+        let events = vec![at(100, started(1)), at(90, finished(1))];
+        assert_eq!((measuring(&events), mean_block(&events)), (Duration::ZERO, Some(Duration::ZERO)));
+    }
+}

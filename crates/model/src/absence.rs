@@ -1,0 +1,109 @@
+//! Why a trial has no value for a metric that applies to it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a trial has no value for a metric that applies to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "absent")]
+pub enum Absence {
+    /// A percentile needs more samples.
+    TooFewSamples {
+        /// Samples in the window.
+        samples: u64,
+        /// The fewest that carry it.
+        needed: u64,
+        /// Length of the window.
+        window_ns: u64,
+    },
+    /// A role used so little CPU time that the clock's grain would be part of it.
+    TooLittleCpu {
+        /// What it used in the window.
+        cpu_ns: u64,
+        /// The least that is told.
+        needed_ns: u64,
+        /// Length of the window.
+        window_ns: u64,
+    },
+    /// The server's CPU time is not known here.
+    ServerElsewhere,
+    /// The kernel encrypts, and does not tell how much CPU time that takes.
+    InTheKernel,
+}
+
+impl Absence {
+    /// The one of the two trials that was farther from having the value.
+    #[must_use]
+    pub fn worse(self, other: Self) -> Self {
+        let had = |absence: Self| match absence {
+            Self::TooFewSamples { samples, .. } => samples,
+            Self::TooLittleCpu { cpu_ns, .. } => cpu_ns,
+            Self::ServerElsewhere | Self::InTheKernel => 0,
+        };
+        if had(other) < had(self) { other } else { self }
+    }
+
+    /// Seconds of a window that would have enough, as far as that follows from what there was.
+    fn enough_s(self) -> Option<u64> {
+        /// Trials differ.
+        const RESERVE: f64 = 1.1;
+        let (had, needed, window_ns) = match self {
+            Self::TooFewSamples { samples, needed, window_ns } => (samples, needed, window_ns),
+            Self::TooLittleCpu { cpu_ns, needed_ns, window_ns } => (cpu_ns, needed_ns, window_ns),
+            Self::ServerElsewhere | Self::InTheKernel => return None,
+        };
+        let window_s = Duration::from_nanos(window_ns).as_secs_f64();
+        let enough_s = (window_s * needed as f64 / had as f64 * RESERVE).ceil();
+        // A window of hours is no advice.
+        (enough_s <= 3_600.0).then_some(enough_s as u64)
+    }
+}
+
+impl fmt::Display for Absence {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooFewSamples { samples, needed, .. } => {
+                write!(formatter, "{samples} samples in a trial, {needed} are needed")?;
+            }
+            Self::TooLittleCpu { cpu_ns, needed_ns, .. } => {
+                let [had_ms, needed_ms] = [cpu_ns, needed_ns].map(|ns| ns / 1_000_000);
+                write!(formatter, "{had_ms} ms of CPU time in a trial, {needed_ms} ms are needed")?;
+            }
+            Self::ServerElsewhere => formatter.write_str("the server does not run on this machine")?,
+            Self::InTheKernel => {
+                formatter.write_str("the kernel encrypts and does not tell its share of the CPU time")?;
+            }
+        }
+        match self.enough_s() {
+            Some(seconds) => write!(formatter, ": use --trial-time {seconds}s"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FEW: Absence = Absence::TooFewSamples { samples: 145, needed: 200, window_ns: 2_000_000_000 };
+
+    #[test]
+    fn the_reason_names_the_window_that_is_long_enough() {
+        assert_eq!(FEW.to_string(), "145 samples in a trial, 200 are needed: use --trial-time 4s");
+        let cpu_ns = 37_000_000;
+        let little = Absence::TooLittleCpu { cpu_ns, needed_ns: 200_000_000, window_ns: 2_000_000_000 };
+        let said = "37 ms of CPU time in a trial, 200 ms are needed: use --trial-time 12s";
+        assert_eq!(little.to_string(), said);
+        let none = Absence::TooLittleCpu { cpu_ns: 0, needed_ns: 200_000_000, window_ns: 2_000_000_000 };
+        assert_eq!(none.to_string(), "0 ms of CPU time in a trial, 200 ms are needed");
+        assert_eq!(Absence::ServerElsewhere.to_string(), "the server does not run on this machine");
+    }
+
+    #[test]
+    fn the_trial_with_less_speaks_for_all() {
+        let fewer = Absence::TooFewSamples { samples: 12, needed: 200, window_ns: 2_000_000_000 };
+        assert_eq!((FEW.worse(fewer), fewer.worse(FEW)), (fewer, fewer));
+    }
+}
