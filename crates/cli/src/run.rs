@@ -64,6 +64,9 @@ fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure
                     rename(spec, server, &ServerLevel::at(&name, found.url).map_err(usage)?);
                 }
             }
+            Err(error) if error.exit_code() == ExitCode::Usage => {
+                return Err(Failure::usage(error.to_string()));
+            }
             // The others can be measured all the same.
             Err(error) if servers.iter().any(|other| other != server) => tell(&error.to_string()),
             Err(error) => return Err(Failure::new(error.exit_code(), error.to_string())),
@@ -105,6 +108,7 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
         show(&path, &arguments.output)?;
         return Ok(exit_code(&plan, &events));
     }
+    request::check_files(plan.servers())?;
     let passwords = passwords::gather(plan.servers(), Passwords::new())?;
     carry_out(&plan, directory, events, passwords, &arguments.output)
 }

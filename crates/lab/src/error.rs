@@ -230,6 +230,24 @@ pub enum Error {
         /// What it is, with its article.
         is: &'static str,
     },
+    /// A file that a URL names for TLS cannot be used.
+    #[error("{source} ({option} in the URL of {name})")]
+    UrlFile {
+        /// Which file, and what is wrong with it.
+        source: ciphertoll_net::tls::FileError,
+        /// The URL's option.
+        option: &'static str,
+        /// What the server is called.
+        name: String,
+    },
+    /// What a URL says of TLS cannot be done.
+    #[error("the URL of {name} cannot be used: {reason}")]
+    UrlTls {
+        /// What the server is called.
+        name: String,
+        /// What the TLS library said.
+        reason: String,
+    },
     /// A server at a URL has a certificate that we do not trust.
     #[error(
         "{name}: {reason}; give the authority that signed it by {authority} in the URL, or ask for less there: {mode}"
@@ -316,6 +334,7 @@ impl Error {
             | Self::TunnelUnavailable { .. }
             | Self::TlsUnavailable(_) => ExitCode::NothingRan,
             Self::Interrupted => ExitCode::Interrupted,
+            Self::UrlFile { .. } | Self::UrlTls { .. } => ExitCode::Usage,
             Self::Died { .. }
             | Self::Stopped { .. }
             | Self::TooSlow { .. }

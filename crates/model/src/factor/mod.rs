@@ -31,7 +31,9 @@ pub use server::{Engine, QueryLanguage, ServerLevel};
 pub use tls::{ChainLength, Group, ServerKey, Suite, TlsVersion};
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
 pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, ReadPreference, SetConnection};
-pub use url::{ServerUrl, TlsDemand, UrlError, UrlHost, UrlPlace, UrlTls, Verification};
+pub use url::{
+    ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Verification,
+};
 pub use workload::{Bytes, ConnectionUse, Dataset, Workload, YcsbMix};
 
 use std::fmt;
