@@ -1,4 +1,4 @@
-//! Checks the files that a client names for TLS before anything is sent: a context that cannot be built must not be
+//! Checks the files that are named for TLS before anything is sent: a context that cannot be built must not be
 //! mistaken for a server that refuses TLS.
 
 use std::fs::File;
@@ -15,11 +15,11 @@ const MAX_BYTES: u64 = 16 << 20;
 /// What a file for TLS is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilePurpose {
-    /// Authorities of the server's certificate.
+    /// Authorities of the peer's certificate.
     Authorities,
-    /// The client's certificate.
+    /// Our own certificate.
     Certificate,
-    /// The client's key.
+    /// Our own key.
     Key,
 }
 
@@ -61,6 +61,15 @@ impl FilePurpose {
 impl FileError {
     fn unusable(purpose: FilePurpose, path: &Path, reason: &'static str) -> Self {
         Self::Unusable { purpose, path: path.to_owned(), reason }
+    }
+}
+
+/// Fails unless `path` holds what `purpose` asks for; a key must belong to `certificate`.
+pub fn check_file(purpose: FilePurpose, path: &Path, certificate: &Path) -> Result<(), FileError> {
+    match purpose {
+        FilePurpose::Authorities => check_authorities(path),
+        FilePurpose::Certificate => check_certificate(path),
+        FilePurpose::Key => check_key(path, certificate),
     }
 }
 
