@@ -181,7 +181,30 @@ fn refusal(name: &str, way: Way, error: &ciphertoll_net::Error) -> Refusal {
 }
 
 fn unreachable_server(name: &str, error: &ciphertoll_net::Error) -> Error {
-    Error::Unreachable { name: name.to_owned(), reason: error.to_string() }
+    let (name, reason) = (name.to_owned(), error.to_string());
+    if error.is_wrong_password() {
+        Error::WrongPassword { name, reason }
+    } else {
+        Error::Unreachable { name, reason }
+    }
+}
+
+impl Found {
+    /// Sends `statement` once, as clients of the run will.
+    pub fn try_statement(&self, name: &str, passwords: &Passwords, statement: &str) -> Result<(), Error> {
+        let none = Secret::new(Vec::new());
+        let password = passwords.get(name).unwrap_or(&none);
+        let visitor = Visitor { url: &self.url, password };
+        let connected = visitor.connect(self.way, self.url.database.as_deref(), Family::Any);
+        let mut client = connected.map_err(|error| unreachable_server(name, &error))?;
+        client.execute(statement).map_err(|error| match error {
+            ciphertoll_net::Error::Protocol(refusal) => {
+                Error::Statement { name: name.to_owned(), reason: refusal.to_string() }
+            }
+            error => unreachable_server(name, &error),
+        })?;
+        control::close(client)
+    }
 }
 
 /// Whether it was the client that turned away.

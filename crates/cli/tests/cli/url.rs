@@ -272,6 +272,32 @@ fn whoever_is_not_let_in_learns_why() {
 }
 
 #[test]
+fn a_missing_password_is_said_with_the_places_that_were_looked_in() {
+    for engine in engines_here() {
+        let there = Elsewhere::start(engine);
+        let url = there.url("127.0.0.1", &compared(&there));
+        let mut command = there.command(&url, &[]);
+        for variable in
+            ["CIPHERTOLL_PASSWORD", "PGPASSWORD", "PGPASSFILE", "MYSQL_PWD", "MYSQL_DEFAULTS_FILE"]
+        {
+            command.env_remove(variable);
+        }
+        let answer = answer_of(command);
+        assert_eq!(answer.code, Some(7), "{engine}: {answer:?}");
+        let own = match engine {
+            Engine::Postgres => "PGPASSWORD, PGPASSFILE, ~/.pgpass",
+            _ => "MYSQL_PWD, MYSQL_DEFAULTS_FILE, ~/.my.cnf",
+        };
+        let said = format!(
+            "no password found for {} at there; looked in CIPHERTOLL_PASSWORD_THERE, CIPHERTOLL_PASSWORD, {own}",
+            there.server.user()
+        );
+        assert!(answer.one_line().contains(&said), "{engine}: {answer:?}");
+        assert!(!there.runs().exists(), "nothing half-made is left");
+    }
+}
+
+#[test]
 fn a_server_without_plaintext_has_tls_as_its_baseline() {
     if !real_server(Engine::Postgres) {
         return;
@@ -349,13 +375,15 @@ fn a_statement_of_ones_own_is_measured() {
     }
     let there = Elsewhere::start(Engine::MariaDb);
     let url = there.url("127.0.0.1", &compared(&there));
+    let wrong = there.run(&url, &["--query", "SELECT nothing FROM nowhere"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    let line = wrong.one_line();
+    assert!(line.contains("refuses the statement of --query") && line.contains("nowhere"), "{line}");
+    assert!(!there.runs().exists(), "nothing is measured, and nothing half-made is left");
     let answer = there.run(&url, &["--query", "SELECT 'a?b', 42"]);
     assert_eq!(answer.code, Some(0), "{answer:?}");
     let rates = cells(&one_document(&answer.stdout), "rate_per_s");
     assert_eq!(rates.iter().filter(|(id, _)| id.contains("/query/4/")).count(), 3, "{rates:?}");
-    let wrong = there.run(&url, &["--query", "SELECT nothing FROM nowhere"]);
-    assert_eq!(wrong.code, Some(6), "connects are measured all the same: {wrong:?}");
-    assert!(wrong.stdout.contains("nowhere"), "{wrong:?}");
 }
 
 #[test]
