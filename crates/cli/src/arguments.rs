@@ -61,10 +61,10 @@ pub(crate) enum Command {
     /// Print the JSON Schema of `--json`
     Schema,
     /// Print a shell's completions
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    #[command(after_help = COMPLETIONS_EXAMPLES, override_usage = "ciphertoll completions <SHELL>")]
     Completions {
         /// Which shell's
-        shell: ShellArgument,
+        shell: Option<ShellArgument>,
     },
     /// Print a man page
     #[command(after_help = MAN_EXAMPLES)]
@@ -82,7 +82,8 @@ const MAX_LATENESS: &str = "CIPHERTOLL_MAX_LATENESS";
 const RUN_EXAMPLES: &str = "\
 Examples:
   ciphertoll run
-      plain against TLS 1.3 and 1.2 on the servers found here: connects and point selects
+      plain against TLS 1.3 and the sidecar, and TLS 1.2 if all of it fits in 165 s, on at most two
+      of the servers found here: connects, connects without a password, and point selects
   ciphertoll run --path plain,unix,tls1.3-p256 --workload connect --clients 1,8 --blocks 10
       every combination of the levels listed, ten paired blocks
   ciphertoll run --path plain,tls1.3-p256,tls1.3-rsa4096,tls1.2-rsa2048+suite=AES256-SHA
@@ -176,7 +177,8 @@ pub(crate) struct RunArguments {
 )]
 pub(crate) struct UrlArguments {
     /// A server that is there already, as libpq, MySQL's or MongoDB's clients are told of it; may be repeated. Without
-    /// sslmode, ssl-mode or tls, plaintext and TLS are measured. Options and passwords: docs/url.md
+    /// sslmode, ssl-mode or tls, and without a file for TLS, plaintext and TLS are measured. Options and passwords:
+    /// docs/url.md
     #[arg(long, value_name = "NAME=URL")]
     pub(crate) url: Vec<String>,
     /// Make the workloads' tables (or documents) there, in a database called ciphertoll; else nothing is written

@@ -1,7 +1,7 @@
 //! `completions` and `man`: what a package puts beside the program.
 
 use ciphertoll_model::ExitCode;
-use clap::CommandFactory;
+use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
@@ -11,7 +11,12 @@ use crate::print_document;
 
 const NAME: &str = "ciphertoll";
 
-pub(crate) fn completions(shell: ShellArgument) -> Result<ExitCode, Failure> {
+pub(crate) fn completions(shell: Option<ShellArgument>) -> Result<ExitCode, Failure> {
+    let Some(shell) = shell else {
+        let shells = ShellArgument::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<String> = shells.map(|shell| shell.get_name().to_owned()).collect();
+        return Err(Failure::usage(format!("completions needs the name of a shell: {}", names.join(", "))));
+    };
     let shell = match shell {
         ShellArgument::Bash => Shell::Bash,
         ShellArgument::Zsh => Shell::Zsh,

@@ -44,15 +44,7 @@ fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
     if !wants_one(url) {
         return Ok(None);
     }
-    let own = format!("{VARIABLE}_{}", as_variable(name));
-    let engines = match url.engine() {
-        Engine::Postgres => "PGPASSWORD",
-        Engine::MariaDb | Engine::MySql => "MYSQL_PWD",
-        // Their own clients read none.
-        Engine::MongoDb | Engine::FerretDb => VARIABLE,
-    };
-    let variable = [&own, VARIABLE, engines].into_iter().find_map(env::var_os);
-    if let Some(value) = variable {
+    if let Some(value) = variables(name, url).iter().find_map(env::var_os) {
         return Ok(Some(Secret::new(value.into_encoded_bytes())));
     }
     if let Some(password) = from_file(url) {
@@ -68,8 +60,31 @@ fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
     Ok(Some(Secret::new(line.into_bytes())))
 }
 
+/// The variables that a password may be in, in the order in which they are looked at.
+fn variables(name: &str, url: &ServerUrl) -> Vec<String> {
+    let engines = match url.engine() {
+        Engine::Postgres => Some("PGPASSWORD"),
+        Engine::MariaDb | Engine::MySql => Some("MYSQL_PWD"),
+        // Their own clients read none.
+        Engine::MongoDb | Engine::FerretDb => None,
+    };
+    let own = format!("{VARIABLE}_{}", as_variable(name));
+    [own, VARIABLE.to_owned()].into_iter().chain(engines.map(ToOwned::to_owned)).collect()
+}
+
+/// Everywhere that a password was looked for, for one line.
+pub(crate) fn looked_in(name: &str, url: &ServerUrl) -> String {
+    let files: &[&str] = match url.engine() {
+        Engine::Postgres => &["PGPASSFILE", "~/.pgpass"],
+        Engine::MariaDb | Engine::MySql => &["MYSQL_DEFAULTS_FILE", "~/.my.cnf"],
+        Engine::MongoDb | Engine::FerretDb => &[],
+    };
+    let files = files.iter().map(|file| (*file).to_owned());
+    variables(name, url).into_iter().chain(files).collect::<Vec<_>>().join(", ")
+}
+
 /// Whether anything is logged in to with a password there.
-fn wants_one(url: &ServerUrl) -> bool {
+pub(crate) fn wants_one(url: &ServerUrl) -> bool {
     match url.documents.as_deref().map(|told| told.login.mechanism) {
         Some(LoginMechanism::None | LoginMechanism::X509) => false,
         Some(LoginMechanism::Negotiated | LoginMechanism::ScramSha256 | LoginMechanism::ScramSha1) | None => {

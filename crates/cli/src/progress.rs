@@ -198,7 +198,8 @@ fn warning(event: &Event) -> Option<String> {
             Some(format!("voided: {cell} in block {block}: {reason}"))
         }
         Event::Looked { decision: LookDecision::StopBudget, blocks } => {
-            Some(format!("the time budget ends the run after {blocks} blocks"))
+            let noun = if *blocks == 1 { "block" } else { "blocks" };
+            Some(format!("the time budget ends the run after {blocks} {noun}"))
         }
         _ => None,
     }
@@ -220,6 +221,13 @@ mod tests {
     use ciphertoll_model::{Engine, ServerLevel, Spec};
 
     use super::*;
+
+    #[test]
+    fn one_block_is_no_blocks() {
+        let said = |blocks| warning(&Event::Looked { blocks, decision: LookDecision::StopBudget }).unwrap();
+        assert_eq!(said(1), "the time budget ends the run after 1 block");
+        assert_eq!(said(2), "the time budget ends the run after 2 blocks");
+    }
 
     #[test]
     fn a_run_that_is_gone_on_with_does_not_begin_at_nothing() {

@@ -60,7 +60,7 @@ pub(crate) fn style() -> Style {
 
 /// Columns of the terminal, within what the tables are made for.
 pub(crate) fn width() -> u16 {
-    const NARROWEST: u16 = 80;
+    const NARROWEST: u16 = 40;
     const WIDEST: u16 = 120;
     match terminal_columns() {
         Some(columns) => columns.clamp(NARROWEST, WIDEST),

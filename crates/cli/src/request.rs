@@ -65,6 +65,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     }
     spec.validate()?;
     check_command(&spec)?;
+    check_files(spec.grids.iter().flat_map(|grid| &grid.server))?;
     let absent = absent_from(arguments, &spec);
     Ok(Request { spec, passwords, absent })
 }
@@ -74,6 +75,17 @@ pub(crate) fn know_memory(spec: &mut Spec) {
     if spec.asks_for_memory() {
         spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_lab::environment::memory_for_us_bytes);
     }
+}
+
+/// Fails unless every file that a URL names for TLS can be used: before the first login to any server.
+pub(crate) fn check_files<'a>(servers: impl IntoIterator<Item = &'a ServerLevel>) -> Result<(), Failure> {
+    for server in servers {
+        if let Some(url) = &server.url {
+            ciphertoll_lab::remote::check_files(&server.short_name(), url)
+                .map_err(|error| Failure::new(error.exit_code(), error.to_string()))?;
+        }
+    }
+    Ok(())
 }
 
 /// What is asked of servers of documents is a command; better said now than by every client.

@@ -1,12 +1,16 @@
 //! `run`: what was asked becomes a plan, the plan a run, the run a record, the record a report; and
 //! `resume`, which begins with the record.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
-use ciphertoll_model::{Arm, Ending, Event, ExitCode, LevelError, Plan, Refusal, ServerLevel, Spec, Stamped};
+use ciphertoll_model::{
+    Arm, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal, ServerLevel,
+    Spec, Stamped,
+};
 use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
 
@@ -25,20 +29,61 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let Request { mut spec, passwords, absent } = request::read(arguments)?;
     let seed = request::seed(&spec)?;
     if arguments.dry_run {
-        let plan = Plan::knowing_drivers(&spec, seed, &absent, &driver::unlike(&spec))?;
+        let plan = plan(&spec, seed, &absent)?;
         return print_document(&match arguments.format {
             PlanFormat::Table => ciphertoll_report::dry_run(&plan),
             PlanFormat::Toml => Spec { seed: Some(plan.seed), ..spec }.to_toml(),
         });
     }
+    // What cannot be planned is refused before any server is gone to.
+    plan(&spec, seed, &absent)?;
+    require_a_server(&spec)?;
     let passwords = passwords::gather(spec.grids.iter().flat_map(|grid| &grid.server), passwords)?;
     let refusals = [absent, knock(&mut spec, &passwords)?].concat();
-    let plan = Plan::knowing_drivers(&spec, seed, &refusals, &driver::unlike(&spec))?;
+    let plan = plan(&spec, seed, &refusals)?;
     if arguments.output.tells_in_words() {
         tell(ciphertoll_report::plan_summary(&plan).trim_end());
     }
     let directory = RunDirectory::create(&arguments.run_dir, &spec, &plan, Timestamp::now())?;
     carry_out(&plan, directory, Vec::new(), passwords, &arguments.output)
+}
+
+/// The plan of `spec`. Every driver must be there; what one cannot do is skipped in the plan.
+fn plan(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Plan, Failure> {
+    let mut drivers: BTreeMap<&DriverName, driver::Driver> = BTreeMap::new();
+    for level in spec.grids.iter().flat_map(|grid| &grid.driver) {
+        if let Driver::Named(name) = level {
+            let found = driver::find(name.as_str()).map_err(|error| Failure::usage(error.to_string()))?;
+            drivers.insert(name, found);
+        }
+    }
+    let obstacle = |cell: &Cell| match &cell.treatment.driver {
+        Driver::Named(name) => drivers.get(name)?.impossible(&driver::Facts::of(cell)),
+        Driver::Native => None,
+    };
+    Ok(Plan::knowing_obstacles(spec, seed, refusals, &driver::unlike(spec), &obstacle)?)
+}
+
+/// Fails where none of the servers is here: nothing could be measured, and an empty record would become `latest`.
+fn require_a_server(spec: &Spec) -> Result<(), Failure> {
+    let mut servers: Vec<&ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).collect();
+    servers.sort();
+    servers.dedup();
+    let mut missing = Vec::new();
+    for server in servers {
+        if server.url.is_some() {
+            return Ok(());
+        }
+        match ciphertoll_lab::find(server) {
+            Ok(_) => return Ok(()),
+            Err(error) => missing.push((server, error)),
+        }
+    }
+    let Some((_, error)) = missing.first() else { return Ok(()) };
+    let others: Vec<String> = missing.iter().skip(1).map(|(server, _)| server.to_string()).collect();
+    let others =
+        if others.is_empty() { others.concat() } else { format!("; nor {} found", others.join(", ")) };
+    Err(Failure::new(error.exit_code(), format!("{error}{others}")))
 }
 
 /// What servers at URLs do not let in: asked before the plan is made, since what they refuse is no baseline. Whose scheme
@@ -52,6 +97,9 @@ fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure
         known.push(server);
         match ciphertoll_lab::remote::knock(&server.short_name(), url, passwords) {
             Ok(found) => {
+                if let Some(statement) = spec.query.as_deref().filter(|_| spec.prepare == Prepare::No) {
+                    found.try_statement(&server.short_name(), passwords, statement).map_err(lab_failure)?;
+                }
                 refusals.extend(found.refusals);
                 let name = server.short_name();
                 if let Some(member) = &found.member {
@@ -64,12 +112,29 @@ fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure
                     rename(spec, server, &ServerLevel::at(&name, found.url).map_err(usage)?);
                 }
             }
+            Err(error) if error.exit_code() == ExitCode::Usage => return Err(lab_failure(error)),
+            Err(ciphertoll_lab::Error::WrongPassword { name, reason })
+                if !passwords.contains_key(&name) && passwords::wants_one(url) =>
+            {
+                let places = passwords::looked_in(&name, url);
+                let line =
+                    format!("no password found for {} at {name}; looked in {places} ({reason})", url.user);
+                if servers.iter().all(|other| other == server) {
+                    return Err(Failure::new(ExitCode::ServerRefused, line));
+                }
+                tell(&line);
+            }
             // The others can be measured all the same.
             Err(error) if servers.iter().any(|other| other != server) => tell(&error.to_string()),
-            Err(error) => return Err(Failure::new(error.exit_code(), error.to_string())),
+            Err(error) => return Err(lab_failure(error)),
         }
     }
     Ok(refusals)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+fn lab_failure(error: ciphertoll_lab::Error) -> Failure {
+    Failure::new(error.exit_code(), error.to_string())
 }
 
 fn rename(spec: &mut Spec, from: &ServerLevel, to: &ServerLevel) {
@@ -105,6 +170,7 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
         show(&path, &arguments.output)?;
         return Ok(exit_code(&plan, &events));
     }
+    request::check_files(plan.servers())?;
     let passwords = passwords::gather(plan.servers(), Passwords::new())?;
     carry_out(&plan, directory, events, passwords, &arguments.output)
 }

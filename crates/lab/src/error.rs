@@ -230,6 +230,48 @@ pub enum Error {
         /// What it is, with its article.
         is: &'static str,
     },
+    /// A server at a URL refuses the password.
+    #[error("{name} cannot be logged in to: {reason}")]
+    WrongPassword {
+        /// What the server is called.
+        name: String,
+        /// What it said.
+        reason: String,
+    },
+    /// A server at a URL refuses the statement of `--query`.
+    #[error("{name} refuses the statement of --query: {reason}")]
+    Statement {
+        /// What the server is called.
+        name: String,
+        /// What it said.
+        reason: String,
+    },
+    /// The directory for templates and fetched servers.
+    #[error("cannot make {}: {source}; set XDG_CACHE_HOME or HOME to a directory that you can write to", path.display())]
+    Cache {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file that a URL names for TLS cannot be used.
+    #[error("{source} ({option} in the URL of {name})")]
+    UrlFile {
+        /// Which file, and what is wrong with it.
+        source: ciphertoll_net::tls::FileError,
+        /// The URL's option.
+        option: &'static str,
+        /// What the server is called.
+        name: String,
+    },
+    /// What a URL says of TLS cannot be done.
+    #[error("the URL of {name} cannot be used: {reason}")]
+    UrlTls {
+        /// What the server is called.
+        name: String,
+        /// What the TLS library said.
+        reason: String,
+    },
     /// A server at a URL has a certificate that we do not trust.
     #[error(
         "{name}: {reason}; give the authority that signed it by {authority} in the URL, or ask for less there: {mode}"
@@ -316,6 +358,7 @@ impl Error {
             | Self::TunnelUnavailable { .. }
             | Self::TlsUnavailable(_) => ExitCode::NothingRan,
             Self::Interrupted => ExitCode::Interrupted,
+            Self::UrlFile { .. } | Self::UrlTls { .. } | Self::Statement { .. } => ExitCode::Usage,
             Self::Died { .. }
             | Self::Stopped { .. }
             | Self::TooSlow { .. }
@@ -324,6 +367,7 @@ impl Error {
             | Self::NotReloaded { .. }
             | Self::NotEncrypted(_)
             | Self::Unreachable { .. }
+            | Self::WrongPassword { .. }
             | Self::TakesNoDocuments { .. }
             | Self::Unverified { .. } => ExitCode::ServerRefused,
             Self::PortsTaken { .. }
@@ -335,6 +379,7 @@ impl Error {
             | Self::Checksum { .. }
             | Self::ModuleChecksum { .. }
             | Self::ClientTooOld { .. }
+            | Self::Cache { .. }
             | Self::Unpack { .. } => ExitCode::HostResource,
             Self::Control { source, .. } => match source.fault() {
                 ciphertoll_net::Fault::Server | ciphertoll_net::Fault::Tls => ExitCode::ServerRefused,

@@ -13,7 +13,7 @@ use crate::fetch::{self, FETCHABLE, Fetchable};
 
 const HOW_TO_GET_MARIADB: &str = "install it (Debian and Ubuntu: the package mariadb-server-core) \
      or name its directory: mariadb=/opt/mariadb";
-const HOW_TO_GET_POSTGRES: &str = "install it (Debian and Ubuntu: the package postgresql or postgresql-15) \
+const HOW_TO_GET_POSTGRES: &str = "install it (Debian and Ubuntu: the package postgresql) \
      or name its directory: postgres=/opt/pgsql";
 const HOW_TO_GET_MYSQL: &str = "name the directory of one that was unpacked: mysql=/opt/mysql";
 const HOW_TO_GET_MONGODB: &str = "install it from where its makers have it, or name the directory of one that was \
@@ -236,7 +236,11 @@ fn missing(level: &ServerLevel, installed: &[Candidate], fetched: &[Candidate]) 
         }
         _ => format!(" (only {})", versions(&[installed, fetched].concat())),
     };
-    let by_hand = kind(level.engine).how_to_get;
+    let by_hand = match &level.version {
+        // A distribution's package has one version, and seldom this one.
+        Some(version) => format!("name the directory of one: {0}-{version}=DIR", level.engine),
+        None => kind(level.engine).how_to_get.to_owned(),
+    };
     let how_to_get = match Fetchable::for_level(level) {
         Some(Fetchable { name, .. }) if means_fetched(level) => {
             format!("fetch it by `ciphertoll servers fetch {name}`, or {by_hand}")
@@ -244,7 +248,7 @@ fn missing(level: &ServerLevel, installed: &[Candidate], fetched: &[Candidate]) 
         Some(Fetchable { name, .. }) if fetched.is_empty() => {
             format!("{by_hand}, or fetch one by `ciphertoll servers fetch {name}` and ask for {name}")
         }
-        _ => by_hand.to_owned(),
+        _ => by_hand,
     };
     Error::ServerMissing { wanted: level.to_string(), found, how_to_get }
 }
@@ -428,6 +432,18 @@ fn install_program(kind: &Kind, server: &Path, base: &Path) -> Result<PathBuf, E
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_that_is_not_here_is_fetched_or_named_and_no_other_is_advised() {
+        let advice = |level: &str| match missing(&level.parse().unwrap(), &[], &[]) {
+            Error::ServerMissing { how_to_get, .. } => how_to_get,
+            other => panic!("{other}"),
+        };
+        let fetched = "fetch it by `ciphertoll servers fetch postgres-16`, or name the directory of one: postgres-16=DIR";
+        assert_eq!(advice("postgres-16"), fetched);
+        assert_eq!(advice("postgres-9"), "name the directory of one: postgres-9=DIR");
+        assert!(advice("postgres").contains("the package postgresql)"));
+    }
 
     #[test]
     fn versions_are_read_from_mariadb_only() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
     AddressFamily, Endpoint, Engine, QueryLanguage, Refusal, Refused, ServerUrl, TlsDemand, TlsVersion,
-    UrlPlace, Verification,
+    UrlFileContent, UrlPlace, Verification,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Family, tls};
@@ -73,10 +73,28 @@ pub struct Found {
     way: Way,
 }
 
+/// Fails unless every file that `url` names for TLS can be used. Sends nothing.
+pub fn check_files(name: &str, url: &ServerUrl) -> Result<(), Error> {
+    let certificate = url.tls.identity.as_ref().map(|identity| identity.certificate_file.as_path());
+    for (option, path) in url.files() {
+        let checked = match option.content {
+            UrlFileContent::Authorities => tls::check_authorities(path),
+            UrlFileContent::Certificate => tls::check_certificate(path),
+            UrlFileContent::Key => tls::check_key(path, certificate.unwrap_or(path)),
+            UrlFileContent::CertificateAndKey => {
+                tls::check_certificate(path).and_then(|()| tls::check_key(path, path))
+            }
+        };
+        checked.map_err(|source| Error::UrlFile { source, option: option.name, name: name.to_owned() })?;
+    }
+    Ok(())
+}
+
 /// Logs in once in every way that `url` leaves open, encrypted ones first: a certificate that does not verify ends it
-/// before anything is tried without TLS, and what MySQL's servers remember of a login is there before the plain one, which
+/// before anything is tried without TLS, and so do files for TLS that cannot be used. What MySQL's servers remember of a login is there before the plain one, which
 /// then needs no key that nobody vouches for. `name` is what the server is called. Of a replica set a member is chosen first.
 pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found, Error> {
+    check_files(name, url)?;
     let member = documents::discover(name, url)?;
     let url = member.as_ref().map_or(url, |member| &member.url);
     let none = Secret::new(Vec::new());
@@ -85,6 +103,14 @@ pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found
     let mut found: Option<Found> = None;
     let mut refused = Vec::new();
     for way in ways(url) {
+        // Plaintext was asked for only to be compared with TLS.
+        if way.is_none()
+            && url.tls.demand == TlsDemand::Both
+            && found.is_none()
+            && let Some((_, error)) = refused.first()
+        {
+            return Err(unreachable_server(name, error));
+        }
         let answered = documents::answers_tls(url, way, refused.last().map(|(_, error)| error));
         match answered.and_then(|()| visitor.connect(way, url.database.as_deref(), Family::Any)) {
             Ok(mut client) => {
@@ -107,6 +133,9 @@ pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found
             Err(error) if error.is_too_many_connections() => return Err(unreachable_server(name, &error)),
             Err(error) if is_unverified(&error) => {
                 return Err(unverified(name, url, error.to_string()));
+            }
+            Err(error @ ciphertoll_net::Error::TlsSettings(_)) => {
+                return Err(Error::UrlTls { name: name.to_owned(), reason: error.to_string() });
             }
             Err(error) => refused.push((way, error)),
         }
@@ -138,7 +167,7 @@ fn ways(url: &ServerUrl) -> Vec<Way> {
     let encrypted = [Some(TlsVersion::Tls13), Some(TlsVersion::Tls12)];
     match (&url.place, url.tls.demand) {
         (UrlPlace::Socket(_), _) | (_, TlsDemand::Never) => vec![None],
-        (UrlPlace::Host { .. }, TlsDemand::Unsaid) => [&encrypted[..], &[None]].concat(),
+        (UrlPlace::Host { .. }, TlsDemand::Unsaid | TlsDemand::Both) => [&encrypted[..], &[None]].concat(),
         (UrlPlace::Host { .. }, TlsDemand::Always(_)) => encrypted.to_vec(),
     }
 }
@@ -152,7 +181,30 @@ fn refusal(name: &str, way: Way, error: &ciphertoll_net::Error) -> Refusal {
 }
 
 fn unreachable_server(name: &str, error: &ciphertoll_net::Error) -> Error {
-    Error::Unreachable { name: name.to_owned(), reason: error.to_string() }
+    let (name, reason) = (name.to_owned(), error.to_string());
+    if error.is_wrong_password() {
+        Error::WrongPassword { name, reason }
+    } else {
+        Error::Unreachable { name, reason }
+    }
+}
+
+impl Found {
+    /// Sends `statement` once, as clients of the run will.
+    pub fn try_statement(&self, name: &str, passwords: &Passwords, statement: &str) -> Result<(), Error> {
+        let none = Secret::new(Vec::new());
+        let password = passwords.get(name).unwrap_or(&none);
+        let visitor = Visitor { url: &self.url, password };
+        let connected = visitor.connect(self.way, self.url.database.as_deref(), Family::Any);
+        let mut client = connected.map_err(|error| unreachable_server(name, &error))?;
+        client.execute(statement).map_err(|error| match error {
+            ciphertoll_net::Error::Protocol(refusal) => {
+                Error::Statement { name: name.to_owned(), reason: refusal.to_string() }
+            }
+            error => unreachable_server(name, &error),
+        })?;
+        control::close(client)
+    }
 }
 
 /// Whether it was the client that turned away.
@@ -452,6 +504,7 @@ mod tests {
         let (tls12, tls13) = (Some(TlsVersion::Tls12), Some(TlsVersion::Tls13));
         assert_eq!(ways_of("postgres://a@h"), [tls13, tls12, None]);
         assert_eq!(ways_of("postgres://a@h?sslmode=require"), [tls13, tls12]);
+        assert_eq!(ways_of("postgres://a@h?sslmode=compare&sslrootcert=/ca.pem"), [tls13, tls12, None]);
         assert_eq!(ways_of("mysql://a@h?ssl-mode=DISABLED"), [None]);
         assert_eq!(ways_of("mysql://a@localhost?socket=/s"), [None]);
         assert_eq!(ways_of("mongodb://a@h"), [tls13, tls12, None]);

@@ -249,5 +249,6 @@ fn open_log(path: &Path) -> Result<File, Error> {
 }
 
 fn tells_of_error(line: &str) -> bool {
-    ["[ERROR]", "rror:", "cannot", "FATAL", "PANIC"].iter().any(|word| line.contains(word))
+    // PostgreSQL says what is wrong with a setting at the level LOG.
+    ["[ERROR]", "rror:", "cannot", "FATAL", "PANIC", "parameter \""].iter().any(|word| line.contains(word))
 }

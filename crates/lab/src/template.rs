@@ -130,11 +130,12 @@ fn means(helper: &Path, build: &Build, at_rest: AtRest) -> Result<Option<Means>,
 
 /// Only we may write to the cache: a server would run on whatever data lie there.
 pub(crate) fn make_cache(cache: &Path) -> Result<(), Error> {
+    let cannot_make = |source| Error::Cache { path: cache.to_owned(), source };
     if let Some(parent) = cache.parent() {
-        fs::create_dir_all(parent).context("make", parent)?;
+        fs::create_dir_all(parent).map_err(cannot_make)?;
     }
     match DirBuilder::new().mode(PRIVATE_DIRECTORY).create(cache) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error).context("make", cache),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(cannot_make(error)),
         _ => Ok(ciphertoll_record::check_ours(cache)?),
     }
 }
@@ -413,4 +414,21 @@ fn admit(data: &Path, target: &Path) -> Result<(), Error> {
     }
     files::copy_directory(data, &partial, RunAs::Ourselves)?;
     fs::rename(&partial, target).context("keep", target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_that_cannot_be_made_is_told_with_the_cure() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = make_cache(&file.join(".cache/ciphertoll")).unwrap_err().to_string();
+        assert!(
+            error.contains("file/.cache/ciphertoll") && error.contains("set XDG_CACHE_HOME or HOME"),
+            "{error}"
+        );
+    }
 }

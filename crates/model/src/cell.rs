@@ -163,7 +163,10 @@ impl Cell {
         } else if tls.is_some() && url.tls.demand == TlsDemand::Never {
             format!("the URL of {name} asks for no TLS")
         } else if tls.is_none() && matches!(url.tls.demand, TlsDemand::Always(_)) {
-            format!("the URL of {name} asks for TLS; without that option, plaintext would be measured, too")
+            format!(
+                "the URL of {name} asks for TLS; with {} plaintext is measured, too",
+                url.compare_option()
+            )
         } else if matches!(path, Path::Unix) != matches!(url.place, UrlPlace::Socket(_)) {
             format!("the URL of {name} says where it listens: one URL for TCP, another for its unix socket")
         } else if tls.is_some_and(|tls| tls.library == TlsLibrary::Rustls)

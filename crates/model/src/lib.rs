@@ -33,8 +33,8 @@ pub use factor::{
     LevelError, Link, LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy,
     ProxyFront, ProxyProgram, QueryLanguage, ReadPreference, RelativeScale, Resumption, Scale, ScaleLevel,
     ServerKey, ServerLevel, ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Suite, Tde,
-    TdeCipher, TdeTarget, TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel, UrlError, UrlHost,
-    UrlPlace, UrlTls, Verification, Whole, Workload, YcsbMix,
+    TdeCipher, TdeTarget, TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel, UrlError,
+    UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Verification, Whole, Workload, YcsbMix,
 };
 pub use metric::{Direction, Metric, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};

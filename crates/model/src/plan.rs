@@ -229,8 +229,19 @@ impl Plan {
         refusals: &[Refusal],
         unlike: &[Unlike],
     ) -> Result<Self, SpecError> {
+        Self::knowing_obstacles(spec, seed, refusals, unlike, &|_| None)
+    }
+
+    /// The same where a driver may stand in the way of a cell: `obstacle` says why, if so.
+    pub fn knowing_obstacles(
+        spec: &Spec,
+        seed: u64,
+        refusals: &[Refusal],
+        unlike: &[Unlike],
+        obstacle: &dyn Fn(&Cell) -> Option<String>,
+    ) -> Result<Self, SpecError> {
         spec.validate()?;
-        let (cells, skipped) = cells_of(spec, refusals);
+        let (cells, skipped) = cells_of(spec, refusals, obstacle);
         if let (true, Some(Skipped { id, reason, .. })) = (cells.is_empty(), skipped.first()) {
             return Err(SpecError::NothingPossible { id: id.clone(), reason: reason.clone() });
         }
@@ -434,7 +445,11 @@ impl fmt::Display for Baseline {
     }
 }
 
-fn cells_of(spec: &Spec, refusals: &[Refusal]) -> (Vec<Cell>, Vec<Skipped>) {
+fn cells_of(
+    spec: &Spec,
+    refusals: &[Refusal],
+    obstacle: &dyn Fn(&Cell) -> Option<String>,
+) -> (Vec<Cell>, Vec<Skipped>) {
     let mut cells: Vec<Cell> = Vec::new();
     let mut skipped: Vec<Skipped> = Vec::new();
     for grid in &spec.grids {
@@ -444,7 +459,8 @@ fn cells_of(spec: &Spec, refusals: &[Refusal]) -> (Vec<Cell>, Vec<Skipped>) {
                 .impossibility()
                 .or_else(|| unprepared(&cell, spec.prepare))
                 .or_else(|| refused(&cell, refusals))
-                .or_else(redundancy);
+                .or_else(redundancy)
+                .or_else(|| obstacle(&cell.clone().normalised()));
             let unmeasured = Skipped::cell(&cell, String::new());
             let scaled = reason.map_or_else(|| cell.scaled(&spec.settings, spec.memory_bytes), Err);
             match scaled.map(Cell::normalised) {

@@ -66,6 +66,11 @@ impl Error {
         matches!(self, Self::Protocol(error) if error.is_too_many_connections())
     }
 
+    /// Whether the server refused the login for its password, or for what it does not tell from that.
+    pub fn is_wrong_password(&self) -> bool {
+        matches!(self, Self::Protocol(error) if error.is_wrong_password())
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {

@@ -7,6 +7,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use ciphertoll_net::tls::{Identity, Service};
+use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::DIRECT_TLS_ALPN;
 use ciphertoll_wire::scram::MAX_ITERATIONS;
 use nix::unistd::geteuid;
@@ -18,7 +19,9 @@ use serde_json::Value;
 use crate::dialect::Pooling;
 use crate::front::Gate;
 use crate::log::{Format, Level, Log};
-use crate::password::{PasswordError, PasswordSource, find_in_password_file, find_password, read_password};
+use crate::password::{
+    PasswordError, PasswordSource, find_in_password_file, find_password, looked_in, read_password,
+};
 use crate::settings::{Iterations, Limits, Listen, Settings, Uids, UnixAuth, User};
 use crate::span::Span;
 use crate::url::{Protocol, ServerUrl, UrlError};
@@ -139,6 +142,20 @@ pub struct Resolved {
     pub log: Log,
     /// The same as a file would say it, with everything that was not said.
     pub effective: Config,
+    /// Users whom the server would have to ask for nothing: no password was found anywhere. One that is given and is empty
+    /// counts as found.
+    pub without_password: Vec<MissingPassword>,
+}
+
+/// A user without a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no password found for \"{user}\"; {looked_in}; for a server that asks for none, set it to the empty text"
+)]
+pub struct MissingPassword {
+    /// The user.
+    pub user: String,
+    looked_in: &'static str,
 }
 
 /// Settings that cannot be used. The operator's.
@@ -284,7 +301,7 @@ impl Config {
         }
         let text = self.server.as_ref().ok_or(ConfigError::Missing("server"))?;
         let server: ServerUrl = text.parse()?;
-        let users = self.users(&server)?;
+        let (users, without_password) = self.users(&server)?;
         let limits = self.limits();
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
@@ -324,7 +341,8 @@ impl Config {
             threads,
             limits,
         };
-        Ok(Resolved { settings, admin: self.admin.clone(), log: Log::written(level, format), effective })
+        let (admin, log) = (self.admin.clone(), Log::written(level, format));
+        Ok(Resolved { settings, admin, log, effective, without_password })
     }
 
     /// Our own and those that are named; with passwords, whoever knows one, unless some are named.
@@ -370,7 +388,8 @@ impl Config {
         }
     }
 
-    fn users(&self, server: &ServerUrl) -> Result<Vec<User>, ConfigError> {
+    /// The users, and those of them for whom no password was found although the server may ask for one.
+    fn users(&self, server: &ServerUrl) -> Result<(Vec<User>, Vec<MissingPassword>), ConfigError> {
         let mut names = HashSet::new();
         if let Some(twice) = self.user.iter().find(|user| !names.insert(&user.name)) {
             return Err(ConfigError::TwoUsers(twice.name.clone()));
@@ -378,7 +397,17 @@ impl Config {
         let own = self.user.iter().find(|user| user.name == server.user).cloned();
         let own = own.unwrap_or_else(|| UserSection { name: server.user.clone(), ..UserSection::default() });
         let others = self.user.iter().filter(|user| user.name != server.user);
-        std::iter::once(&own).chain(others).map(|user| user.resolve(server)).collect()
+        let (mut users, mut missing) = (Vec::new(), Vec::new());
+        for user in std::iter::once(&own).chain(others) {
+            let password = user.password(server)?;
+            if password.is_none() && server.may_ask_for_password() {
+                let looked_in = looked_in(server.protocol, user.name == server.user);
+                missing.push(MissingPassword { user: user.name.clone(), looked_in });
+            }
+            let password = password.unwrap_or_else(|| Secret::new(Vec::new()));
+            users.push(User { name: user.name.clone(), database: user.database_at(server), password });
+        }
+        Ok((users, missing))
     }
 
     fn limits(&self) -> Limits {
@@ -436,24 +465,26 @@ impl LimitsSection {
 }
 
 impl UserSection {
-    fn resolve(&self, server: &ServerUrl) -> Result<User, ConfigError> {
-        let database = self.database.clone().or_else(|| server.database.clone());
+    /// `None`: none was found.
+    fn password(&self, server: &ServerUrl) -> Result<Option<Secret>, ConfigError> {
         let source = match (&self.password_file, &self.password_env) {
             (Some(_), Some(_)) => return Err(ConfigError::TwoPasswords(self.name.clone())),
             (Some(file), None) => Some(PasswordSource::File(file.clone())),
             (None, Some(variable)) => Some(PasswordSource::Variable(variable.clone())),
             (None, None) => None,
         };
-        let password = match source {
+        Ok(match source {
             Some(source) => Some(read_password(&source)?),
             None if self.name == server.user => find_password(server)?,
             None => {
-                let url = ServerUrl { user: self.name.clone(), database: database.clone(), ..server.clone() };
-                find_in_password_file(&url)?
+                let (user, database) = (self.name.clone(), self.database_at(server));
+                find_in_password_file(&ServerUrl { user, database, ..server.clone() })?
             }
-        };
-        let password = password.unwrap_or_else(|| ciphertoll_wire::Secret::new(Vec::new()));
-        Ok(User { name: self.name.clone(), database, password })
+        })
+    }
+
+    fn database_at(&self, server: &ServerUrl) -> Option<String> {
+        self.database.clone().or_else(|| server.database.clone())
     }
 }
 

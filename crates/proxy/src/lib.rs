@@ -38,7 +38,9 @@ mod url;
 mod wanted;
 
 pub use admin::{Admin, AskError, Serving, ask_status};
-pub use config::{Config, ConfigError, LimitsSection, LogSection, Resolved, UserSection, json_schema};
+pub use config::{
+    Config, ConfigError, LimitsSection, LogSection, MissingPassword, Resolved, UserSection, json_schema,
+};
 pub use control::{Fixed, Reloader};
 pub use dialect::{Dialect, FrontStep, Pooling};
 pub use engine::{Crew, Ended, Health, NoAnswer, Orders, Prepared};

@@ -68,6 +68,9 @@ fn status(admin: Option<&Listen>, config: Option<&Path>) -> ExitCode {
 
 fn check(arguments: &Arguments) -> ExitCode {
     let resolved = load(arguments);
+    if let Some(missing) = resolved.without_password.first() {
+        return say(missing, USAGE);
+    }
     let prepared = match resolved.settings.server.protocol {
         Protocol::Postgres => Prepared::<Postgres>::new(&resolved.settings, resolved.log).map(drop),
         Protocol::MySql => Prepared::<MySql>::new(&resolved.settings, resolved.log).map(drop),

@@ -113,6 +113,18 @@ pub fn find_in_password_file(url: &ServerUrl) -> Result<Option<Secret>, Password
     Ok(from_pgpass(&text, url).map(|password| Secret::new(password.into_bytes())))
 }
 
+/// Where a password was looked for; the variables are for the user of the server's URL alone.
+pub(crate) fn looked_in(protocol: Protocol, is_of_url: bool) -> &'static str {
+    match (protocol, is_of_url) {
+        (Protocol::Postgres, true) => "looked in CIPHERTOLL_PASSWORD, PGPASSWORD, PGPASSFILE, ~/.pgpass",
+        (Protocol::Postgres, false) => {
+            "it has no password-file and no password-env; looked in PGPASSFILE, ~/.pgpass"
+        }
+        (Protocol::MySql, true) => "looked in CIPHERTOLL_PASSWORD, MYSQL_PWD",
+        (Protocol::MySql, false) => "it has no password-file and no password-env",
+    }
+}
+
 fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
     let (host, port) = match &url.place {
         Place::Host { host, port } => (host.as_str(), Some(*port)),

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::tls::{
-    Context, Library, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification, Version,
+    self, Context, Library, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification, Version,
 };
 use ciphertoll_net::{Address, Connecting, ContextSource, Dialer, Error, Transport};
 use ciphertoll_wire::tls::NamedGroup;
@@ -65,6 +65,7 @@ struct Named {
 impl Upstream {
     /// Reads authorities and certificates, and looks the name up. That this fails is no error: it is tried again.
     pub fn new(url: &ServerUrl) -> Result<Self, Error> {
+        check_files(url)?;
         let context = context(url)?;
         let addresses = match &url.place {
             Place::Socket(path) => Addresses::Known(Address::Unix(path.clone())),
@@ -166,6 +167,17 @@ fn expiry(pem: &[u8]) -> Option<i64> {
         Some(i64::from(left.days) * DAY_S + i64::from(left.secs))
     });
     ends.min()
+}
+
+/// Fails unless every file that `url` names for TLS can be used.
+fn check_files(url: &ServerUrl) -> Result<(), Error> {
+    let Encryption::Tls { identity, .. } = &url.encryption else { return Ok(()) };
+    for (option, purpose, path) in url.files() {
+        let certificate = identity.as_ref().map_or(path, |identity| identity.certificate_file.as_path());
+        tls::check_file(purpose, path, certificate)
+            .map_err(|error| Error::TlsSettings(format!("{error} ({option} in the URL of --server)")))?;
+    }
+    Ok(())
 }
 
 fn context(url: &ServerUrl) -> Result<Option<Context>, Error> {

@@ -1,10 +1,10 @@
 //! The server behind, as a URL says it. It has no place for a password: command lines can be read by everybody.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ciphertoll_net::tls::{Identity, TrustAnchors, Verification};
+use ciphertoll_net::tls::{FilePurpose, Identity, TrustAnchors, Verification};
 use percent_encoding::percent_decode_str;
 
 /// A server, and how it is gone to.
@@ -103,6 +103,20 @@ pub enum UrlError {
         /// Whose it is not.
         protocol: Protocol,
     },
+    /// An option that is there twice.
+    #[error("it says {0} twice")]
+    Twice(&'static str),
+    /// An option that names no file.
+    #[error("{0} names no file")]
+    NoFile(&'static str),
+    /// A file for TLS, and no TLS.
+    #[error("{option} names a file for TLS, and {} asks for no TLS: leave one of them out", .protocol.disabled())]
+    FileWithoutTls {
+        /// The option that names the file.
+        option: &'static str,
+        /// Whose it is.
+        protocol: Protocol,
+    },
     /// A certificate without its key, or a key without certificate.
     #[error("a client certificate needs its key, and a key its certificate")]
     HalfAnIdentity,
@@ -127,11 +141,29 @@ impl Protocol {
         }
     }
 
-    fn options(self) -> &'static str {
+    /// The options that name files for TLS. They are declared here only: URLs are parsed and files are checked by this table.
+    pub fn file_options(self) -> [(&'static str, FilePurpose); 3] {
+        let [authorities, certificate, key] = match self {
+            Self::Postgres => ["sslrootcert", "sslcert", "sslkey"],
+            Self::MySql => ["ssl-ca", "ssl-cert", "ssl-key"],
+        };
+        [
+            (authorities, FilePurpose::Authorities),
+            (certificate, FilePurpose::Certificate),
+            (key, FilePurpose::Key),
+        ]
+    }
+
+    fn socket(self) -> &'static str {
         match self {
-            Self::Postgres => "sslmode, sslrootcert, sslcert, sslkey, host",
-            Self::MySql => "ssl-mode, ssl-ca, ssl-cert, ssl-key, socket",
+            Self::Postgres => "host",
+            Self::MySql => "socket",
         }
+    }
+
+    fn options(self) -> String {
+        let files = self.file_options().map(|(name, _)| name);
+        [&[self.mode()][..], &files, &[self.socket()]].concat().join(", ")
     }
 
     fn mode(self) -> &'static str {
@@ -217,55 +249,97 @@ impl fmt::Display for Place {
     }
 }
 
+impl ServerUrl {
+    /// Whether its user may need a password: a local socket and a client certificate can do without.
+    pub fn may_ask_for_password(&self) -> bool {
+        let shows_certificate = matches!(&self.encryption, Encryption::Tls { identity: Some(_), .. });
+        matches!(self.place, Place::Host { .. }) && !shows_certificate
+    }
+
+    /// The files for TLS that it names, each with the option that names it.
+    pub fn files(&self) -> Vec<(&'static str, FilePurpose, &Path)> {
+        let Encryption::Tls { anchors, identity, .. } = &self.encryption else { return Vec::new() };
+        let identity = identity.as_ref();
+        let file = |purpose: FilePurpose| match purpose {
+            FilePurpose::Authorities => match anchors {
+                TrustAnchors::File(file) | TrustAnchors::FileAndSystem(file) => Some(file.as_path()),
+                TrustAnchors::System => None,
+            },
+            FilePurpose::Certificate => identity.map(|identity| identity.certificate_file.as_path()),
+            FilePurpose::Key => identity.map(|identity| identity.key_file.as_path()),
+        };
+        let options = self.protocol.file_options().into_iter();
+        options.filter_map(|(name, purpose)| Some((name, purpose, file(purpose)?))).collect()
+    }
+}
+
 #[derive(Default)]
 struct Options {
-    mode: Mode,
-    ca: Option<String>,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
+    mode: Option<Mode>,
+    files: Vec<(&'static str, FilePurpose, PathBuf)>,
     socket: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 enum Mode {
-    #[default]
-    Unsaid,
     Disable,
     Tls(Verification),
 }
 
 impl Options {
     fn take(&mut self, protocol: Protocol, name: &str, value: String) -> Result<(), UrlError> {
-        use Protocol::{MySql, Postgres};
-        match (protocol, name) {
-            (Postgres, "sslmode") | (MySql, "ssl-mode") => {
-                let mode = protocol.mode_of(&value);
-                self.mode = mode.ok_or(UrlError::Mode { mode: value, protocol })?;
+        // The last of two that contradict each other would win, and it may ask for less.
+        let twice = |is_there: bool, name| if is_there { Err(UrlError::Twice(name)) } else { Ok(()) };
+        let file = protocol.file_options().into_iter().find(|(option, _)| *option == name);
+        if let Some((option, purpose)) = file {
+            twice(self.files.iter().any(|(known, ..)| *known == option), option)?;
+            if value.is_empty() {
+                return Err(UrlError::NoFile(option));
             }
-            (Postgres, "sslrootcert") | (MySql, "ssl-ca") => self.ca = Some(value),
-            (Postgres, "sslcert") | (MySql, "ssl-cert") => self.certificate = Some(value.into()),
-            (Postgres, "sslkey") | (MySql, "ssl-key") => self.key = Some(value.into()),
-            (Postgres, "host") | (MySql, "socket") => self.socket = Some(value.into()),
-            _ => return Err(UrlError::Option { name: name.to_owned(), protocol }),
+            self.files.push((option, purpose, value.into()));
+        } else if name == protocol.mode() {
+            twice(self.mode.is_some(), protocol.mode())?;
+            let mode = protocol.mode_of(&value);
+            self.mode = Some(mode.ok_or(UrlError::Mode { mode: value, protocol })?);
+        } else if name == protocol.socket() {
+            twice(self.socket.is_some(), protocol.socket())?;
+            self.socket = Some(value.into());
+        } else {
+            return Err(UrlError::Option { name: name.to_owned(), protocol });
         }
         Ok(())
     }
 
-    fn encryption(self, protocol: Protocol, place: &Place) -> Result<Encryption, UrlError> {
-        let identity = match (self.certificate, self.key) {
+    fn file(&self, wanted: FilePurpose) -> Option<PathBuf> {
+        self.files.iter().find(|(_, purpose, _)| *purpose == wanted).map(|(.., path)| path.clone())
+    }
+
+    fn encryption(&self, protocol: Protocol, place: &Place) -> Result<Encryption, UrlError> {
+        let ca = self.file(FilePurpose::Authorities);
+        let identity = match (self.file(FilePurpose::Certificate), self.file(FilePurpose::Key)) {
             (Some(certificate_file), Some(key_file)) => Some(Identity { certificate_file, key_file }),
             (None, None) => None,
             _ => return Err(UrlError::HalfAnIdentity),
         };
         let verification = match (self.mode, place) {
-            (Mode::Disable, _) => return Ok(Encryption::None),
+            (Some(Mode::Disable), _) => {
+                return match self.files.first() {
+                    Some((option, ..)) => Err(UrlError::FileWithoutTls { option, protocol }),
+                    None => Ok(Encryption::None),
+                };
+            }
             (_, Place::Socket(_)) => return Err(UrlError::SocketNeedsDisable(protocol)),
-            (Mode::Unsaid, Place::Host { .. }) => Verification::Full,
-            (Mode::Tls(verification), Place::Host { .. }) => verification,
+            (None, Place::Host { .. }) => Verification::Full,
+            // As libpq does: an authority that is named is what the certificate is verified by.
+            (Some(Mode::Tls(Verification::Off)), Place::Host { .. }) if ca.is_some() => {
+                Verification::Authority
+            }
+            (Some(Mode::Tls(verification)), Place::Host { .. }) => verification,
         };
-        let anchors = match self.ca.as_deref() {
-            None | Some("system") => TrustAnchors::System,
-            Some(file) => TrustAnchors::File(file.into()),
+        let anchors = match ca {
+            None => TrustAnchors::System,
+            Some(file) if file.as_os_str() == "system" => TrustAnchors::System,
+            Some(file) => TrustAnchors::File(file),
         };
         Ok(Encryption::Tls { verification, anchors, identity })
     }
@@ -312,6 +386,9 @@ mod tests {
             let verification = Verification::Full;
             assert_eq!(url.encryption, Encryption::Tls { verification, anchors, identity: None });
         }
+        let url = parse("mysql://a@h/?ssl-mode=REQUIRED&ssl-ca=/ca.pem").unwrap();
+        let Encryption::Tls { verification, .. } = url.encryption else { panic!("no TLS") };
+        assert_eq!(verification, Verification::Authority, "an authority that is named is verified by");
         let url = parse("mysql://a@h:1/shop?ssl-mode=DISABLED&socket=/run/mysqld.sock").unwrap();
         assert_eq!((url.place, url.encryption), (Place::Socket("/run/mysqld.sock".into()), Encryption::None));
         assert_eq!(url.database.as_deref(), Some("shop"));
@@ -344,6 +421,19 @@ mod tests {
         assert_eq!(parse("postgres://h/db"), Err(UrlError::NoUser));
         assert_eq!(parse("postgres://a@h/%ff"), Err(UrlError::NoText("database")));
         assert_eq!(parse("postgres://a@h/?sslcert=/c"), Err(UrlError::HalfAnIdentity));
+        for protocol in [Protocol::Postgres, Protocol::MySql] {
+            let scheme = if protocol == Protocol::Postgres { "postgres" } else { "mysql" };
+            for (option, _) in protocol.file_options() {
+                let of = |options: String| parse(&format!("{scheme}://a@h/?{options}"));
+                let all = protocol.file_options().map(|(name, _)| format!("{name}=/f")).join("&");
+                assert_eq!(
+                    of(format!("{}&{all}", protocol.disabled())).map(drop),
+                    Err(UrlError::FileWithoutTls { option: protocol.file_options()[0].0, protocol })
+                );
+                assert_eq!(of(format!("{option}=")), Err(UrlError::NoFile(option)));
+                assert_eq!(of(format!("{all}&{option}=/g")), Err(UrlError::Twice(option)));
+            }
+        }
         for (scheme, protocol) in [("postgres", Protocol::Postgres), ("mysql", Protocol::MySql)] {
             let error = UrlError::Option { name: "password".to_owned(), protocol };
             assert_eq!(parse(&format!("{scheme}://a@h/?password=x")), Err(error));

@@ -1,12 +1,12 @@
 //! Lays the view model out in columns of a terminal.
 
-use comfy_table::{CellAlignment, LineStyle, Table as Grid, presets};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as Grid, presets};
 
 use crate::Style;
 use crate::view::{Column, Entry, Group, Overflow, Part, Section, Statement, Table, Tone, View};
 
 /// Narrower than this nothing is readable, so longer lines are the lesser evil.
-const NARROWEST: usize = 60;
+const NARROWEST: usize = 40;
 /// Wider than this sentences are hard to read.
 const WIDEST: usize = 110;
 
@@ -60,7 +60,7 @@ impl Canvas {
     fn group(&self, group: &Group) -> Vec<String> {
         let mut lines = vec![String::new()];
         if let Some(heading) = &group.heading {
-            lines.push(self.paint(Ink::Bold, heading));
+            lines.extend(self.heading(heading));
         }
         lines.extend(group.statements.iter().flat_map(|statement| self.statement(statement, Indent::Group)));
         lines
@@ -116,7 +116,8 @@ impl Canvas {
         while from < last {
             let widest =
                 (from + 1..=last).rev().find_map(|to| Some((to, self.fitting(&table.slice(from..to))?)));
-            let (to, piece) = widest.unwrap_or_else(|| (from + 1, self.grid(&table.slice(from..from + 1))));
+            let (to, piece) =
+                widest.unwrap_or_else(|| (from + 1, self.broken_grid(&table.slice(from..from + 1))));
             lines.extend(piece);
             from = to;
         }
@@ -131,7 +132,18 @@ impl Canvas {
     }
 
     fn grid(&self, table: &Table) -> Vec<String> {
+        self.laid_out(table, Grid::new())
+    }
+
+    /// Breaks lines within cells, where nothing else makes a table fit.
+    fn broken_grid(&self, table: &Table) -> Vec<String> {
         let mut grid = Grid::new();
+        grid.set_content_arrangement(ContentArrangement::Dynamic);
+        grid.set_width(u16::try_from(self.width).unwrap_or(u16::MAX));
+        self.laid_out(table, grid)
+    }
+
+    fn laid_out(&self, table: &Table, mut grid: Grid) -> Vec<String> {
         grid.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
         grid.force_no_tty();
         grid.set_header(table.columns.iter().map(|column| self.lines(Ink::Bold, &column.lines)));
@@ -211,11 +223,12 @@ impl Table {
     }
 }
 
-/// Breaks at spaces, but never inside a number or between it and its unit.
+/// Breaks at spaces, but never inside a number or between it and its unit; inside a word only where that is longer than a
+/// line, after a `/` if it can be.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
-    for word in unbreakable(text) {
+    for word in unbreakable(text).iter().flat_map(|word| pieces_of(word, width)) {
         let length = word.chars().count();
         if used > 0 && used + 1 + length > width {
             lines.push(String::new());
@@ -226,10 +239,24 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
             line.push(' ');
             used += 1;
         }
-        line.push_str(&word);
+        line.push_str(word);
         used += length;
     }
     lines
+}
+
+/// `word` in pieces of at most `width` characters.
+fn pieces_of(word: &str, width: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = word;
+    while let Some((end, _)) = rest.char_indices().nth(width.max(1)) {
+        let at = rest[..end].rfind('/').map_or(end, |slash| slash + 1);
+        let (piece, after) = rest.split_at(at);
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces.push(rest);
+    pieces
 }
 
 /// The words of a text; a number and its unit are one.

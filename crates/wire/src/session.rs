@@ -115,6 +115,15 @@ impl Error {
         }
     }
 
+    /// Whether the server refused the login for its password, or for what it does not tell from that.
+    pub fn is_wrong_password(&self) -> bool {
+        match self {
+            Self::MySql(error) => error.is_wrong_password(),
+            Self::Postgres(error) => error.is_wrong_password(),
+            Self::MongoDb(error) => error.is_wrong_password(),
+        }
+    }
+
     /// Whether the server refused with this code, an SQLSTATE, MySQL's error number, or MongoDB's number or name, and
     /// the connection awaits the next command.
     pub fn is_refusal(&self, refusal: &str) -> bool {

@@ -22,4 +22,5 @@ mod tls_levels;
 mod tunnels;
 mod url;
 mod url_documents;
+mod url_files;
 mod wrong_input;

@@ -2,7 +2,10 @@
 
 use std::fs;
 
+use ciphertoll_model::Engine;
+
 use crate::support::answer;
+use crate::url::real_server;
 
 #[test]
 fn a_configuration_is_said_by_its_name() {
@@ -40,4 +43,17 @@ fn a_configuration_that_is_none_is_refused_with_its_name() {
     assert_eq!(refused.code, Some(2), "{refused:?}");
     let line = refused.one_line();
     assert!(line.contains("port.toml") && line.contains("mariadb.port"), "{line}");
+}
+
+#[test]
+fn a_setting_that_the_server_does_not_know_is_told_in_the_servers_own_words() {
+    if !real_server(Engine::Postgres) {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let set = ["--set", "postgres.shared_bufers=1GB"];
+    let asked = ["run", "--server", "postgres", "--path", "plain", "--size", "smoke", "-q"];
+    let refused = answer(&[&asked[..], &set].concat(), place.path());
+    assert_eq!(refused.code, Some(7), "{refused:?}");
+    assert!(refused.stderr.contains("unrecognized configuration parameter \"shared_bufers\""), "{refused:?}");
 }

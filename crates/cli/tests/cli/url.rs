@@ -61,7 +61,7 @@ impl Elsewhere {
     }
 
     /// The URL of its default account at `host`, with these options.
-    fn url(&self, host: &str, options: &str) -> String {
+    pub(crate) fn url(&self, host: &str, options: &str) -> String {
         let (scheme, user) = (scheme(self.server.engine()), self.server.user());
         format!("there={scheme}://{user}@{host}:{}/{}?{options}", self.port(), self.server.database())
     }
@@ -163,6 +163,13 @@ fn authority(engine: Engine) -> &'static str {
     }
 }
 
+/// The options that ask for TLS and for plaintext.
+fn compared(there: &Elsewhere) -> String {
+    let engine = there.server.engine();
+    let mode = if engine == Engine::Postgres { "sslmode=compare" } else { "ssl-mode=COMPARE" };
+    format!("{}={}&{mode}", authority(engine), there.ca_file())
+}
+
 /// The cells' ids, and a number of each.
 pub(crate) fn cells(document: &Value, metric: &str) -> Vec<(String, Option<f64>)> {
     let cell = |cell: &Value| {
@@ -190,7 +197,7 @@ pub(crate) fn files_with(directory: &Path, needle: &str) -> Vec<String> {
 fn with_tls_and_without_and_nobody_learns_the_password() {
     for engine in engines_here() {
         let there = Elsewhere::start(engine);
-        let url = there.url("127.0.0.1", &format!("{}={}", authority(engine), there.ca_file()));
+        let url = there.url("127.0.0.1", &compared(&there));
         let answer = there.run(&url, &[]);
         assert_eq!(answer.code, Some(0), "{engine}: {answer:?}");
         let rates = cells(&one_document(&answer.stdout), "rate_per_s");
@@ -265,6 +272,32 @@ fn whoever_is_not_let_in_learns_why() {
 }
 
 #[test]
+fn a_missing_password_is_said_with_the_places_that_were_looked_in() {
+    for engine in engines_here() {
+        let there = Elsewhere::start(engine);
+        let url = there.url("127.0.0.1", &compared(&there));
+        let mut command = there.command(&url, &[]);
+        for variable in
+            ["CIPHERTOLL_PASSWORD", "PGPASSWORD", "PGPASSFILE", "MYSQL_PWD", "MYSQL_DEFAULTS_FILE"]
+        {
+            command.env_remove(variable);
+        }
+        let answer = answer_of(command);
+        assert_eq!(answer.code, Some(7), "{engine}: {answer:?}");
+        let own = match engine {
+            Engine::Postgres => "PGPASSWORD, PGPASSFILE, ~/.pgpass",
+            _ => "MYSQL_PWD, MYSQL_DEFAULTS_FILE, ~/.my.cnf",
+        };
+        let said = format!(
+            "no password found for {} at there; looked in CIPHERTOLL_PASSWORD_THERE, CIPHERTOLL_PASSWORD, {own}",
+            there.server.user()
+        );
+        assert!(answer.one_line().contains(&said), "{engine}: {answer:?}");
+        assert!(!there.runs().exists(), "nothing half-made is left");
+    }
+}
+
+#[test]
 fn a_server_without_plaintext_has_tls_as_its_baseline() {
     if !real_server(Engine::Postgres) {
         return;
@@ -274,7 +307,7 @@ fn a_server_without_plaintext_has_tls_as_its_baseline() {
     let account = there.server.account(Auth::Cert);
     let identity = account.identity.expect("a certificate");
     let url = format!(
-        "there=postgres://{}@127.0.0.1:{}/{}?sslrootcert={}&sslcert={}&sslkey={}",
+        "there=postgres://{}@127.0.0.1:{}/{}?sslmode=compare&sslrootcert={}&sslcert={}&sslkey={}",
         account.user,
         there.port(),
         there.server.database(),
@@ -299,7 +332,7 @@ fn the_run_stops_where_there_is_no_room() {
     }
     let there = Elsewhere::start(Engine::Postgres);
     there.execute(&format!("ALTER ROLE {} CONNECTION LIMIT 1", there.server.user()));
-    let url = there.url("127.0.0.1", &format!("sslrootcert={}", there.ca_file()));
+    let url = there.url("127.0.0.1", &compared(&there));
     let answer = there.run(&url, &["--workload", "bulk-read", "--clients", "3"]);
     assert_eq!(answer.code, Some(7), "{answer:?}");
     assert!(answer.stderr.contains("no room for more connections"), "{answer:?}");
@@ -341,14 +374,16 @@ fn a_statement_of_ones_own_is_measured() {
         return;
     }
     let there = Elsewhere::start(Engine::MariaDb);
-    let url = there.url("127.0.0.1", &format!("ssl-ca={}", there.ca_file()));
+    let url = there.url("127.0.0.1", &compared(&there));
+    let wrong = there.run(&url, &["--query", "SELECT nothing FROM nowhere"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    let line = wrong.one_line();
+    assert!(line.contains("refuses the statement of --query") && line.contains("nowhere"), "{line}");
+    assert!(!there.runs().exists(), "nothing is measured, and nothing half-made is left");
     let answer = there.run(&url, &["--query", "SELECT 'a?b', 42"]);
     assert_eq!(answer.code, Some(0), "{answer:?}");
     let rates = cells(&one_document(&answer.stdout), "rate_per_s");
     assert_eq!(rates.iter().filter(|(id, _)| id.contains("/query/4/")).count(), 3, "{rates:?}");
-    let wrong = there.run(&url, &["--query", "SELECT nothing FROM nowhere"]);
-    assert_eq!(wrong.code, Some(6), "connects are measured all the same: {wrong:?}");
-    assert!(wrong.stdout.contains("nowhere"), "{wrong:?}");
 }
 
 #[test]

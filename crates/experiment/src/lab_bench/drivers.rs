@@ -33,7 +33,7 @@ impl Drivers {
             let ready = driver::find(name.as_str()).and_then(|driver| {
                 let mut possible = false;
                 for cell in cells() {
-                    match driver.impossible(&facts(cell)) {
+                    match driver.impossible(&Facts::of(cell)) {
                         Some(reason) => skip(cell, &reason, emit),
                         None => possible = true,
                     }
@@ -83,15 +83,4 @@ fn names(plan: &Plan) -> Vec<DriverName> {
 
 fn is_driven_by(cell: &Cell, name: &DriverName) -> bool {
     matches!(&cell.treatment.driver, Driver::Named(named) if named == name)
-}
-
-fn facts(cell: &Cell) -> Facts {
-    Facts {
-        engine: cell.treatment.server.engine,
-        workload: cell.workload,
-        path: cell.treatment.path,
-        auth: cell.treatment.auth,
-        pace: cell.pace,
-        ctx: cell.treatment.ctx,
-    }
 }

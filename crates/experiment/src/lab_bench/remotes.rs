@@ -89,6 +89,11 @@ fn with_tables(
 ) -> Result<Remote, ciphertoll_lab::Error> {
     let mut tables = Tables::default();
     for cell in plan.cells.iter().filter(|cell| is_at(cell, remote.name())) {
+        // A plan of an earlier version may have plaintext where the URL asks for TLS.
+        if let Some(reason) = cell.impossibility() {
+            skip(cell, &reason, emit);
+            continue;
+        }
         match tables.merged_with(cell.workload.dataset(cell.treatment.server.engine), cell.scale) {
             Some(merged) => tables = merged,
             None => skip(cell, "a server at a URL gets its tables in one size only", emit),

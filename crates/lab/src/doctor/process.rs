@@ -153,6 +153,19 @@ mod tests {
     }
 
     #[test]
+    fn the_users_page_has_the_limit_that_is_in_force() {
+        let page = include_str!("../../../../docs/doctor.md");
+        let words: Vec<&str> = page.split_whitespace().collect();
+        let limit = LIMIT.as_secs().to_string();
+        let said: Vec<&str> = words
+            .windows(2)
+            .filter(|pair| pair[1].starts_with('s') && pair[1].trim_end_matches([',', ':']) == "s")
+            .map(|pair| pair[0])
+            .collect();
+        assert_eq!(said, [limit.as_str(); 2]);
+    }
+
+    #[test]
     fn a_probe_that_answers_is_heard() {
         let told = Finding::ok(Purpose::AtRest, "disk", "seen");
         assert_eq!(examine_by(&format!("echo '{}'", serde_json::to_string(&[&told]).unwrap())), told);

@@ -2,9 +2,9 @@
 //! the same for every program is here, the rest in the program's own module.
 
 mod door;
-mod mysqlrouter;
+pub(crate) mod mysqlrouter;
 mod pgbouncer;
-mod proxysql;
+pub(crate) mod proxysql;
 mod sidecar;
 
 use std::collections::BTreeMap;

@@ -9,13 +9,17 @@ use super::{Program, ProxyStart, Wiring};
 use crate::error::Error;
 use crate::programs;
 
+/// Debian has no package of it.
+pub(crate) const HOW_TO_GET: &str = "install mysql-router from MySQL's own APT repository or, on Ubuntu, from Ubuntu's (Debian has no such package)";
+
 pub(super) fn program(
     wiring: &Wiring<'_>,
     start: &ProxyStart<'_>,
     front: &Endpoint,
 ) -> Result<Program, Error> {
     // A pool it has from version 8.0.30 on.
-    let file = programs::find(&["mysqlrouter"], "mysql-router")?;
+    let file = programs::search("mysqlrouter")
+        .ok_or_else(|| Error::ProgramMissing { program: "mysqlrouter", how_to_get: HOW_TO_GET.to_owned() })?;
     let listen = match front {
         Endpoint::Unix(path) => format!("socket={}", path.display()),
         Endpoint::Tcp(address) => format!("bind_address={}\nbind_port={}", address.ip(), address.port()),

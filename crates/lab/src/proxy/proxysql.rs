@@ -11,17 +11,16 @@ use crate::hex::hex;
 use crate::programs;
 
 const ADMIN_PASSWORD_BYTES: usize = 16;
+pub(crate) const HOW_TO_GET: &str =
+    "install proxysql from ProxySQL's own APT repository (neither Debian nor Ubuntu has such a package)";
 
 pub(super) fn program(
     wiring: &Wiring<'_>,
     start: &ProxyStart<'_>,
     front: &Endpoint,
 ) -> Result<Program, Error> {
-    let file = programs::search("proxysql").ok_or_else(|| Error::ProgramMissing {
-        program: "proxysql",
-        // Debian has none.
-        how_to_get: "install the package proxysql of its makers".to_owned(),
-    })?;
+    let file = programs::search("proxysql")
+        .ok_or_else(|| Error::ProgramMissing { program: "proxysql", how_to_get: HOW_TO_GET.to_owned() })?;
     let config = wiring.write("proxysql.cnf", &text(wiring, start, front)?)?;
     // One process in front, whose end is an end; its own tables are in the directory that goes with it.
     let mut arguments = ["-f", "-e", "-M", "--initial", "-c"].map(ToOwned::to_owned).to_vec();

@@ -184,7 +184,8 @@ pub(super) fn answers_tls(
     before: Option<&ciphertoll_net::Error>,
 ) -> Result<(), ciphertoll_net::Error> {
     let mute = || ciphertoll_net::Error::TimedOut { seconds: TLS_PATIENCE.as_secs() };
-    if way.is_none() || url.documents.is_none() || url.tls.demand != TlsDemand::Unsaid {
+    let may_lack_tls = matches!(url.tls.demand, TlsDemand::Unsaid | TlsDemand::Both);
+    if way.is_none() || url.documents.is_none() || !may_lack_tls {
         return Ok(());
     }
     if matches!(before, Some(ciphertoll_net::Error::TimedOut { .. })) {

@@ -6,13 +6,13 @@ use ciphertoll_model::{
     Auth, ChannelBinding, Engine, Path, ProxyFront, StatementProtocol, TlsStart, Workload,
 };
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::output::ResultRule;
 use super::placeholder::{Placeholder, Template};
 
 /// A driver's file.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[derive(Clone, Debug)]
 pub enum DriverFile {
     /// A program that speaks the protocol of `__load`.
     Program(Box<ProgramFile>),
@@ -24,6 +24,8 @@ pub enum DriverFile {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramFile {
+    #[serde(rename = "kind")]
+    _kind: KindName,
     pub(super) about: String,
     pub(super) command: Vec<Template>,
     pub(super) build: Option<Recipe>,
@@ -117,6 +119,8 @@ pub(super) type Unlike = BTreeMap<WorkloadName, String>;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolFile {
+    #[serde(rename = "kind")]
+    _kind: KindName,
     pub(super) about: String,
     pub(super) program: String,
     pub(super) needs: String,
@@ -224,14 +228,41 @@ enum Protocol {
     Prepared,
 }
 
+/// What kind of driver a file is of. Read first and by itself: serde forgets lines where a key chooses the type.
+#[derive(Deserialize)]
+struct Kind {
+    kind: KindName,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum KindName {
+    Program,
+    Tool,
+}
+
+/// The error is one line, which begins with the number of its line in `text`.
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    toml::from_str(text).map_err(|error| {
+        let message = error.message().trim().replace('\n', "; ");
+        match error.span() {
+            Some(span) => {
+                let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
+                format!("line {line}: {message}")
+            }
+            None => message,
+        }
+    })
+}
+
 impl DriverFile {
     /// Reads a file. The error is one line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let file: Self = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
-            let message = error.message().trim().replace('\n', "; ");
-            if at == 0 { message } else { format!("line {at}: {message}") }
-        })?;
+        let Kind { kind } = read(text)?;
+        let file = match kind {
+            KindName::Program => Self::Program(Box::new(read(text)?)),
+            KindName::Tool => Self::Tool(Box::new(read(text)?)),
+        };
         match &file {
             Self::Program(program) => program.check()?,
             Self::Tool(tool) => tool.check()?,

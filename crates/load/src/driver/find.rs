@@ -51,7 +51,15 @@ pub struct Listed {
 impl Driver {
     /// Reads the text of a driver's file.
     pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, Error> {
-        let file = DriverFile::parse(text).map_err(|reason| Error::File { name: name.to_owned(), reason })?;
+        let file = DriverFile::parse(text).map_err(|reason| Error::File {
+            name: name.to_owned(),
+            reason: match &origin {
+                Origin::BuiltIn => reason,
+                Origin::Directory(directory) => {
+                    format!("{}: {reason}", directory.join(format!("{name}.toml")).display())
+                }
+            },
+        })?;
         Ok(Self { name: name.to_owned(), origin, file })
     }
 
@@ -217,5 +225,12 @@ mod tests {
         assert!(error.contains("driver other:") && error.contains("unknown placeholder {client}"), "{error}");
         let error = find_in(&directories[1..], "other").unwrap_err().to_string();
         assert!(error.contains("abot"), "{error}");
+        let without_seconds = "kind = \"tool\"\nabout = \"mine\"\nprogram = \"mine\"\nneeds = \"mine\"\n\
+                               arguments = []\n[engines.postgres.paths.plain]\n[workloads.connect]\n[result]\n\
+                               kind = \"text\"\n";
+        fs::write(first.path().join("other.toml"), without_seconds).unwrap();
+        let error = find_in(&directories, "other").unwrap_err().to_string();
+        let file = first.path().join("other.toml").display().to_string();
+        assert!(error.contains(&format!("{file}: line 8: missing field `seconds`")), "{error}");
     }
 }

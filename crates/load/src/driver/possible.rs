@@ -1,8 +1,8 @@
 //! Which cells a driver can do; pure, so that a plan can be made where no driver is installed.
 
 use ciphertoll_model::{
-    Auth, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Resumption, Strength, TlsLibrary, TlsPath,
-    TlsStart, Workload,
+    Auth, Cell, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Resumption, Strength, TlsLibrary,
+    TlsPath, TlsStart, Workload,
 };
 
 use super::file::{AuthKind, DriverFile, Paces, PathKind, Reasons, WorkloadName};
@@ -22,6 +22,20 @@ pub struct Facts {
     pub pace: Pace,
     /// Who builds the TLS context, where there is one.
     pub ctx: Option<Ctx>,
+}
+
+impl Facts {
+    /// What `cell` asks of its driver.
+    pub fn of(cell: &Cell) -> Self {
+        Self {
+            engine: cell.treatment.server.engine,
+            workload: cell.workload,
+            path: cell.treatment.path,
+            auth: cell.treatment.auth,
+            pace: cell.pace,
+            ctx: cell.treatment.ctx,
+        }
+    }
 }
 
 /// Why the driver `name` cannot do this, in one line; `None`: it can.

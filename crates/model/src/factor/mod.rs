@@ -31,9 +31,12 @@ pub use server::{Engine, QueryLanguage, ServerLevel};
 pub use tls::{ChainLength, Group, ServerKey, Suite, TlsVersion};
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
 pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, ReadPreference, SetConnection};
-pub use url::{ServerUrl, TlsDemand, UrlError, UrlHost, UrlPlace, UrlTls, Verification};
+pub use url::{
+    ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Verification,
+};
 pub use workload::{Bytes, ConnectionUse, Dataset, Workload, YcsbMix};
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -174,7 +177,7 @@ pub(crate) fn match_name<T: Copy>(
     Err(LevelError::UnknownName {
         factor: factor.label(),
         text: text.to_owned(),
-        nearest: nearest(text, known.iter().cloned()),
+        nearest: nearest(text, strongest_first(known.clone())),
         known,
     })
 }
@@ -193,14 +196,23 @@ pub(crate) fn unknown_modifier(factor: Factor, name: &str, modifier: &str) -> Le
     }
 }
 
-/// The closest of `names` to `text` by Jaro–Winkler similarity, if it is at all close.
+/// The one of `names` that `text` was most likely meant to be, if any is close: what `text` is the beginning of, else what
+/// takes the fewest edits. Of several that are equally close, the first: callers put what protects most first.
 pub fn nearest(text: &str, names: impl Iterator<Item = String>) -> Option<String> {
     const CLOSE_ENOUGH: f64 = 0.7;
-    names
-        .map(|name| (strsim::jaro_winkler(text, &name), name))
-        .filter(|(similarity, _)| *similarity >= CLOSE_ENOUGH)
-        .max_by(|left, right| left.0.total_cmp(&right.0))
-        .map(|(_, name)| name)
+    let edits = |name: &str| if name.starts_with(text) { 0 } else { strsim::osa_distance(text, name) };
+    names.filter(|name| strsim::jaro_winkler(text, name) >= CLOSE_ENOUGH).min_by_key(|name| edits(name))
+}
+
+/// Puts what protects most first, so that a suggestion never leads to a weaker level where a stronger one is as close. Levels
+/// without protection come last. Of the others, larger numbers are newer versions, longer keys or more iterations.
+fn strongest_first(mut names: Vec<String>) -> impl Iterator<Item = String> {
+    const UNPROTECTED: [&str; 5] = ["plain", "unix", "none", "openvpn-none", "trust"];
+    let numbers = |name: &str| -> Vec<u32> {
+        name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+    };
+    names.sort_by_cached_key(|name| (UNPROTECTED.contains(&name.as_str()), Reverse(numbers(name))));
+    names.into_iter()
 }
 
 /// Reads text, or a number as if it were quoted: a person writes `clients = [1, 8]` and `budget = 90`.

@@ -2,7 +2,7 @@
 //! engine write it. A password has no place in it: it would be in the plan, the record and the report.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
@@ -68,13 +68,43 @@ pub struct UrlTls {
 /// With TLS, without, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TlsDemand {
-    /// Nothing is said: both are measured, certificates are verified in full.
+    /// Nothing is said, and no file is named: both are measured, certificates are verified in full.
     #[default]
     Unsaid,
+    /// Both are asked for by name (`sslmode=compare`); certificates are verified in full.
+    Both,
     /// No TLS.
     Never,
     /// Nothing without TLS.
     Always(Verification),
+}
+
+/// What a file that a URL names for TLS must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UrlFileContent {
+    /// Certificates of authorities.
+    Authorities,
+    /// The client's certificate.
+    Certificate,
+    /// The key of that certificate.
+    Key,
+    /// The client's certificate and its key.
+    CertificateAndKey,
+}
+
+/// An option of a URL that names a file for TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UrlFileOption {
+    /// As it is written in the URL.
+    pub name: &'static str,
+    /// What the file must hold.
+    pub content: UrlFileContent,
+}
+
+impl UrlFileOption {
+    const fn new(name: &'static str, content: UrlFileContent) -> Self {
+        Self { name, content }
+    }
 }
 
 /// How far a server's certificate is verified.
@@ -147,6 +177,25 @@ pub enum UrlError {
         /// Its name.
         option: &'static str,
     },
+    /// A file for TLS, and no TLS.
+    #[error("{option} names a file for TLS, and {disabled} asks for no TLS: leave one of them out")]
+    FileWithoutTls {
+        /// The option that names the file.
+        option: &'static str,
+        /// What asks for no TLS.
+        disabled: &'static str,
+    },
+    /// An authority that nothing would be verified by.
+    #[error("{option} names an authority, and {insecure} verifies nothing: leave one of them out")]
+    AuthorityUnused {
+        /// The option that names the authority.
+        option: &'static str,
+        /// What asks for no verification.
+        insecure: &'static str,
+    },
+    /// TLS over a unix socket.
+    #[error("a unix socket has no TLS, and the URL asks for it: leave out what it says of TLS")]
+    TlsOverSocket,
     /// A login by certificate without one.
     #[error("MONGODB-X509 logs in by tlsCertificateKeyFile=FILE, and by TLS")]
     NoCertificate,
@@ -209,6 +258,36 @@ impl ServerUrl {
         }
     }
 
+    /// Every scheme, with its options that name files for TLS.
+    pub fn file_options() -> impl Iterator<Item = (&'static str, &'static [UrlFileOption])> {
+        let of_rows = SCHEMES.iter().map(|(scheme, _, words)| (*scheme, words.files));
+        of_rows.chain(documents::file_options())
+    }
+
+    /// The files for TLS that it names, each with the option that names it.
+    pub fn files(&self) -> Vec<(UrlFileOption, &Path)> {
+        let all = if self.documents.is_some() {
+            documents::FILES
+        } else {
+            SCHEMES.iter().find(|(_, own, _)| *own == self.engine).map_or(&[][..], |(.., words)| words.files)
+        };
+        let identity = self.tls.identity.as_ref();
+        let file = |option: &UrlFileOption| match option.content {
+            UrlFileContent::Authorities => self.tls.ca_file.as_deref(),
+            UrlFileContent::Certificate | UrlFileContent::CertificateAndKey => {
+                identity.map(|identity| identity.certificate_file.as_path())
+            }
+            UrlFileContent::Key => identity.map(|identity| identity.key_file.as_path()),
+        };
+        all.iter().filter_map(|option| Some((*option, file(option)?))).collect()
+    }
+
+    /// The option by which a URL of its scheme asks for both, with TLS and without.
+    pub fn compare_option(&self) -> &'static str {
+        let of_rows = SCHEMES.iter().find(|(_, own, _)| *own == self.engine);
+        of_rows.map_or(documents::COMPARE, |(.., words)| words.compare)
+    }
+
     /// A URL without its password, and the password, if it had one.
     pub fn split_password(text: &str) -> (String, Option<String>) {
         if documents::is_one(text) {
@@ -234,7 +313,7 @@ impl UrlTls {
     pub fn verification(&self) -> Verification {
         match self.demand {
             TlsDemand::Always(verification) => verification,
-            TlsDemand::Unsaid | TlsDemand::Never => Verification::Full,
+            TlsDemand::Unsaid | TlsDemand::Both | TlsDemand::Never => Verification::Full,
         }
     }
 }
@@ -269,7 +348,15 @@ impl FromStr for ServerUrl {
             None => UrlPlace::Host { host: host_of(&url)?, port },
         };
         let database = Some(database).filter(|name| !name.is_empty());
-        let tls = options.tls()?;
+        let demand = options.demand.unwrap_or_default();
+        // As libpq does: an authority that is named is what the certificate is verified by.
+        let demand = match demand {
+            TlsDemand::Always(Verification::Off) if options.files.names(UrlFileContent::Authorities) => {
+                TlsDemand::Always(Verification::Authority)
+            }
+            demand => demand,
+        };
+        let tls = options.files.tls(demand, &place, words.disabled)?;
         Ok(Self { text: text.to_owned(), engine, user, place, database, tls, documents: None })
     }
 }
@@ -286,20 +373,27 @@ as_text!(ServerUrl);
 #[derive(Default)]
 struct Options {
     socket: Option<PathBuf>,
-    demand: TlsDemand,
-    ca_file: Option<PathBuf>,
-    certificate_file: Option<PathBuf>,
-    key_file: Option<PathBuf>,
+    demand: Option<TlsDemand>,
+    files: Files,
 }
 
 /// The words of an engine's own clients.
 struct Words {
     /// Where it listens unless told otherwise.
     port: u16,
-    /// What TLS is demanded with, the authority's file, the client's certificate and key, and the socket.
-    options: [&'static str; 5],
-    /// No TLS; TLS; TLS with a certificate of the authority's; and one with the server's name in it, too.
-    demands: [&'static str; 4],
+    /// What says how far TLS is demanded.
+    mode: &'static str,
+    /// What names the socket.
+    socket: &'static str,
+    /// What names files for TLS.
+    files: &'static [UrlFileOption],
+    /// No TLS; TLS; TLS with a certificate of the authority's; one with the server's name in it, too; and both, with TLS
+    /// and without, which is our own word.
+    demands: [&'static str; 5],
+    /// What asks for no TLS.
+    disabled: &'static str,
+    /// What asks for both.
+    compare: &'static str,
     /// What is said to another demand.
     expected: &'static str,
     /// The socket of what is told as one, and of the port.
@@ -308,45 +402,110 @@ struct Words {
 
 const POSTGRES: Words = Words {
     port: 5432,
-    options: ["sslmode", "sslrootcert", "sslcert", "sslkey", "host"],
-    demands: ["disable", "require", "verify-ca", "verify-full"],
-    expected: "leave it out to measure with TLS and without, or write disable, require, verify-ca or verify-full",
+    mode: "sslmode",
+    socket: "host",
+    files: &[
+        UrlFileOption::new("sslrootcert", UrlFileContent::Authorities),
+        UrlFileOption::new("sslcert", UrlFileContent::Certificate),
+        UrlFileOption::new("sslkey", UrlFileContent::Key),
+    ],
+    demands: ["disable", "require", "verify-ca", "verify-full", "compare"],
+    disabled: "sslmode=disable",
+    compare: "sslmode=compare",
+    expected: "write compare to measure with TLS and without, or disable, require, verify-ca or verify-full",
     // libpq is told the directory, MySQL's clients the file.
     socket_file: |directory, port| directory.join(format!(".s.PGSQL.{port}")),
 };
 
 const MYSQL: Words = Words {
     port: 3306,
-    options: ["ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket"],
-    demands: ["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"],
-    expected: "leave it out to measure with TLS and without, or write DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY",
+    mode: "ssl-mode",
+    socket: "socket",
+    files: &[
+        UrlFileOption::new("ssl-ca", UrlFileContent::Authorities),
+        UrlFileOption::new("ssl-cert", UrlFileContent::Certificate),
+        UrlFileOption::new("ssl-key", UrlFileContent::Key),
+    ],
+    demands: ["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY", "COMPARE"],
+    disabled: "ssl-mode=DISABLED",
+    compare: "ssl-mode=COMPARE",
+    expected: "write COMPARE to measure with TLS and without, or DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY",
     socket_file: |socket, _| socket,
 };
 
+impl Words {
+    fn options(&self) -> String {
+        let files = self.files.iter().map(|option| option.name);
+        [self.mode].into_iter().chain(files).chain([self.socket]).collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl Options {
     fn take(&mut self, words: &Words, name: &str, value: &str) -> Result<(), UrlError> {
-        let known = words.options;
-        let Some(which) = known.iter().position(|known| *known == name) else {
-            return Err(UrlError::Option { option: name.to_owned(), known: known.join(", ") });
-        };
-        match which {
-            0 => self.demand = demand(words, name, value)?,
-            1 => self.ca_file = Some(value.into()),
-            2 => self.certificate_file = Some(value.into()),
-            3 => self.key_file = Some(value.into()),
-            _ => self.socket = Some(value.into()),
+        // The last of two that contradict each other would win, and it may ask for less.
+        let once = |first: bool, option| if first { Ok(()) } else { Err(UrlError::Twice { option }) };
+        if let Some(option) = words.files.iter().find(|option| option.name == name) {
+            return self.files.take(*option, value);
+        }
+        if name == words.mode {
+            once(self.demand.is_none(), words.mode)?;
+            self.demand = Some(demand(words, name, value)?);
+        } else if name == words.socket {
+            once(self.socket.is_none(), words.socket)?;
+            self.socket = Some(value.into());
+        } else {
+            return Err(UrlError::Option { option: name.to_owned(), known: words.options() });
         }
         Ok(())
     }
+}
 
-    fn tls(self) -> Result<UrlTls, UrlError> {
-        let Self { demand, ca_file, certificate_file, key_file, socket: _ } = self;
-        let identity = match (certificate_file, key_file) {
+/// The files for TLS that a URL names.
+#[derive(Default)]
+struct Files(Vec<(UrlFileOption, PathBuf)>);
+
+impl Files {
+    fn take(&mut self, option: UrlFileOption, value: &str) -> Result<(), UrlError> {
+        if self.names(option.content) {
+            return Err(UrlError::Twice { option: option.name });
+        }
+        if value.is_empty() {
+            let (option, value) = (option.name.to_owned(), String::new());
+            return Err(UrlError::Value { option, value, expected: "it names no file" });
+        }
+        self.0.push((option, value.into()));
+        Ok(())
+    }
+
+    fn names(&self, content: UrlFileContent) -> bool {
+        self.0.iter().any(|(option, _)| option.content == content)
+    }
+
+    fn path(&self, content: UrlFileContent) -> Option<PathBuf> {
+        self.0.iter().find(|(option, _)| option.content == content).map(|(_, path)| path.clone())
+    }
+
+    /// Whoever names a file for TLS asks for TLS: without a demand of its own, such a URL allows no plaintext.
+    fn tls(&self, demand: TlsDemand, place: &UrlPlace, disabled: &'static str) -> Result<UrlTls, UrlError> {
+        let demand = match (demand, self.0.first()) {
+            (TlsDemand::Never, Some((option, _))) => {
+                return Err(UrlError::FileWithoutTls { option: option.name, disabled });
+            }
+            (TlsDemand::Unsaid, Some(_)) => TlsDemand::Always(Verification::Full),
+            (demand, _) => demand,
+        };
+        let asks_for_tls = matches!(demand, TlsDemand::Always(_) | TlsDemand::Both);
+        if asks_for_tls && matches!(place, UrlPlace::Socket(_)) {
+            return Err(UrlError::TlsOverSocket);
+        }
+        let both = self.path(UrlFileContent::CertificateAndKey);
+        let certificate_file = self.path(UrlFileContent::Certificate).or_else(|| both.clone());
+        let identity = match (certificate_file, self.path(UrlFileContent::Key).or(both)) {
             (Some(certificate_file), Some(key_file)) => Some(ClientIdentity { certificate_file, key_file }),
             (None, None) => None,
             _ => return Err(UrlError::HalfAnIdentity),
         };
-        Ok(UrlTls { demand, ca_file, identity })
+        Ok(UrlTls { demand, ca_file: self.path(UrlFileContent::Authorities), identity })
     }
 }
 
@@ -357,7 +516,8 @@ fn demand(words: &Words, option: &str, value: &str) -> Result<TlsDemand, UrlErro
         Some(0) => Ok(TlsDemand::Never),
         Some(1) => Ok(TlsDemand::Always(Verification::Off)),
         Some(2) => Ok(TlsDemand::Always(Verification::Authority)),
-        Some(_) => Ok(TlsDemand::Always(Verification::Full)),
+        Some(3) => Ok(TlsDemand::Always(Verification::Full)),
+        Some(_) => Ok(TlsDemand::Both),
         None => Err(UrlError::Value { option: option.to_owned(), value: value.to_owned(), expected }),
     }
 }
@@ -432,6 +592,48 @@ mod tests {
         assert_eq!(of("postgres://a@h/?sslcert=/c"), Err(UrlError::HalfAnIdentity));
         assert!(matches!(of("postgres://a@h/?ssl-ca=/c"), Err(UrlError::Option { .. })));
         assert!(matches!(of("postgres://a@h/?password=x"), Err(UrlError::Option { .. })));
+    }
+
+    #[test]
+    fn a_url_that_names_a_file_for_tls_asks_for_tls() {
+        for (scheme, options) in ServerUrl::file_options().filter(|(scheme, _)| scheme.contains("sql")) {
+            let (mode, off, compare, require) = match scheme {
+                "postgresql" => ("sslmode", "disable", "compare", "require"),
+                _ => ("ssl-mode", "DISABLED", "COMPARE", "REQUIRED"),
+            };
+            let of = |text: &str| parse(&format!("{scheme}://a@h/?{text}"));
+            let demand = |text: &str| of(text).map(|url| url.tls.demand);
+            let all: Vec<String> = options.iter().map(|option| format!("{}=/{0}", option.name)).collect();
+            let all = all.join("&");
+            let url = of(&all).unwrap();
+            assert_eq!(url.tls.demand, TlsDemand::Always(Verification::Full));
+            let named: Vec<String> = url.files().iter().map(|(_, path)| path.display().to_string()).collect();
+            let expected: Vec<String> = options.iter().map(|option| format!("/{}", option.name)).collect();
+            assert_eq!(named, expected, "each option names its own file");
+            assert_eq!(demand(&format!("{all}&{mode}={compare}")), Ok(TlsDemand::Both));
+            // As libpq does where an authority is named.
+            let authority = TlsDemand::Always(Verification::Authority);
+            assert_eq!(demand(&format!("{all}&{mode}={require}")), Ok(authority));
+            for option in options {
+                let name = option.name;
+                assert!(matches!(of(&format!("{name}=")), Err(UrlError::Value { .. })), "{name}");
+                assert_eq!(of(&format!("{all}&{name}=/g")), Err(UrlError::Twice { option: name }));
+                let unused = of(&format!("{mode}={off}&{name}=/f"));
+                assert!(matches!(unused, Err(UrlError::FileWithoutTls { .. })), "{name}: {unused:?}");
+            }
+            let twice = of(&format!("{mode}={require}&{mode}={off}"));
+            assert!(matches!(twice, Err(UrlError::Twice { .. })), "{twice:?}");
+        }
+    }
+
+    #[test]
+    fn tls_is_not_asked_for_over_a_unix_socket() {
+        for mode in ["sslmode=require", "sslmode=verify-full", "sslmode=compare", "sslrootcert=/ca.pem"] {
+            let url = parse(&format!("postgres://a@localhost/?host=/run&{mode}"));
+            assert_eq!(url, Err(UrlError::TlsOverSocket), "{mode}");
+        }
+        let socket = parse("postgres://a@localhost/?host=/run&sslmode=disable").unwrap();
+        assert_eq!(socket.tls.demand, TlsDemand::Never);
     }
 
     #[test]

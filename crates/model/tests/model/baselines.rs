@@ -154,3 +154,22 @@ fn what_only_goes_by_the_same_name_is_not_compared() {
         assert_eq!(plan.unlike, known[..1]);
     }
 }
+
+/// What a driver cannot do is skipped in the plan; asked about is the cell as it would be measured.
+#[test]
+fn what_a_driver_cannot_do_is_not_planned() {
+    let grid = Grid {
+        path: vec![Path::Plain, TLS13],
+        ctx: vec![Ctx::Shared],
+        driver: vec!["mine".parse().unwrap()],
+        ..Grid::default()
+    };
+    let spec = Spec { grids: vec![grid], ..Spec::quick(&[]) };
+    let no_shared = |cell: &Cell| cell.treatment.ctx.map(|ctx| format!("mine has no {ctx} context"));
+    let plan = Plan::knowing_obstacles(&spec, 1, &[], &[], &no_shared).unwrap();
+    let planned: Vec<Path> = plan.cells.iter().map(|cell| cell.treatment.path).collect();
+    assert_eq!(planned, [Path::Plain], "plaintext builds no context");
+    assert_eq!(plan.skipped[0].reason, "mine has no shared context");
+    let nothing = Plan::knowing_obstacles(&spec, 1, &[], &[], &|_| Some("it does nothing".to_owned()));
+    assert!(matches!(nothing, Err(SpecError::NothingPossible { reason, .. }) if reason == "it does nothing"));
+}

@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use ciphertoll_model::{Clients, Ctx, Path, Scale, ScaleLevel, ServerLevel, Spec, Workload};
+use ciphertoll_model::{AtRest, Auth, Clients, Ctx, Path, Scale, ScaleLevel, ServerLevel, Spec, Workload};
 
 #[track_caller]
 fn tells<T: FromStr<Err: Display> + Debug>(text: &str, expected: &str) {
@@ -32,7 +32,14 @@ fn of_paths() {
         "",
         "unknown path \"\"; it is one of: plain, unix, tls1.x[-KEY] (KEY p256, p384, ed25519, rsa1024 to 4096), ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel, proxy, pgbouncer, proxysql, mysqlrouter",
     );
-    tells::<Path>("ssh-aes256", "unknown path \"ssh-aes256\"; did you mean \"ssh-aes256-cbc\"?");
+    tells::<Path>("ssh-aes256", "unknown path \"ssh-aes256\"; did you mean \"ssh-aes256-gcm\"?");
+    // Of levels that are equally close, the strongest.
+    tells::<Path>("tls1.4-p256", "unknown path \"tls1.4-p256\"; did you mean \"tls1.3-p256\"?");
+    tells::<Path>("tls-p256", "unknown path \"tls-p256\"; did you mean \"tls1.3-p256\"?");
+    tells::<Path>("tls1.3-rsa", "unknown path \"tls1.3-rsa\"; did you mean \"tls1.3-rsa4096\"?");
+    tells::<Path>("openvpn", "unknown path \"openvpn\"; did you mean \"openvpn-aes256-gcm\"?");
+    tells::<Auth>("scram", "unknown auth \"scram\"; did you mean \"scram-4096\"?");
+    tells::<AtRest>("n", "unknown at-rest \"n\"; did you mean \"native\"?");
     tells::<Path>("stunnel+N", "path \"stunnel\" takes no modifier \"+N\"");
     tells::<Path>("pgbounce", "unknown path \"pgbounce\"; did you mean \"pgbouncer\"?");
     tells::<Path>("proxy+front=udp", "unknown front \"udp\"; it is one of: unix, tcp");

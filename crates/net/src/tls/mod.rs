@@ -6,6 +6,7 @@
 
 mod acceptor;
 mod certificate;
+mod files;
 mod memory;
 mod openssl;
 mod rustls;
@@ -23,6 +24,7 @@ use crate::Error;
 pub use ciphertoll_resumption::Sessions;
 
 pub use self::acceptor::{Acceptor, Service};
+pub use self::files::{FileError, FilePurpose, check_authorities, check_certificate, check_file, check_key};
 pub use self::session::Context;
 pub(crate) use self::session::{Decrypted, Filled, Handshake, Session};
 

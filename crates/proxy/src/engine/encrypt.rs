@@ -1,6 +1,6 @@
 //! Clients that come by TLS.
 
-use ciphertoll_net::tls::{Acceptor, Service};
+use ciphertoll_net::tls::{self, Acceptor, FilePurpose, Identity, Service};
 use ciphertoll_net::{Accepted, Error, Peer};
 
 use super::{ClientStage, Door, Proxy};
@@ -27,12 +27,30 @@ enum Admits {
 
 impl FrontTls {
     pub(super) fn read(service: &Service) -> Result<Self, Error> {
+        check_files(service)?;
         let acceptor = Acceptor::build(service)?;
         let files = std::iter::once(&service.identity.certificate_file).chain(&service.clients);
         let expiries = files.filter_map(|file| expiry_of(file)).collect();
         let admits = if service.clients.is_some() { Admits::Certificate } else { Admits::Password };
         Ok(Self { acceptor, admits, expiries })
     }
+}
+
+/// Fails unless every file for clients' TLS can be used.
+fn check_files(service: &Service) -> Result<(), Error> {
+    let Identity { certificate_file, key_file } = &service.identity;
+    let files = [
+        ("tls-cert", FilePurpose::Certificate, Some(certificate_file)),
+        ("tls-key", FilePurpose::Key, Some(key_file)),
+        ("tls-client-ca", FilePurpose::Authorities, service.clients.as_ref()),
+    ];
+    for (setting, purpose, path) in files {
+        if let Some(path) = path {
+            tls::check_file(purpose, path, certificate_file)
+                .map_err(|error| Error::TlsSettings(format!("{error} ({setting})")))?;
+        }
+    }
+    Ok(())
 }
 
 impl Door {

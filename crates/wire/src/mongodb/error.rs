@@ -125,12 +125,19 @@ pub enum Error {
 
 /// `NetworkInterfaceExceededTimeLimit`: a router found no free connection to its servers in time.
 const NO_CONNECTION_IN_TIME: i32 = 202;
+/// `AuthenticationFailed`.
+const AUTHENTICATION_FAILED: i32 = 18;
 
 impl Error {
     /// Whether the server has no room for one more connection. `mongod` never says so: beyond
     /// `maxIncomingConnections` it closes a connection without a word. A router says it of its own connections.
     pub fn is_too_many_connections(&self) -> bool {
         matches!(self, Self::Server { code: NO_CONNECTION_IN_TIME, .. })
+    }
+
+    /// Whether the server refused the login for its password, or for what it does not tell from that.
+    pub fn is_wrong_password(&self) -> bool {
+        matches!(self, Self::Server { code: AUTHENTICATION_FAILED, .. })
     }
 
     /// Whose fault it is.

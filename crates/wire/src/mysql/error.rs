@@ -91,6 +91,8 @@ pub enum Fault {
 const TOO_MANY_CONNECTIONS: u16 = 1040;
 /// `ER_TOO_MANY_USER_CONNECTIONS`: all connections of the user are taken.
 const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
+/// `ER_ACCESS_DENIED_ERROR`: the user, its host or its password is wrong.
+const ACCESS_DENIED: u16 = 1045;
 /// `ER_USER_LIMIT_REACHED`: the user has used up one of several resources.
 const USER_LIMIT_REACHED: u16 = 1226;
 
@@ -106,6 +108,11 @@ impl Error {
             },
             _ => false,
         }
+    }
+
+    /// Whether the server refused the login for its password, or for what it does not tell from that.
+    pub fn is_wrong_password(&self) -> bool {
+        matches!(self, Self::Server { code: ACCESS_DENIED, .. })
     }
 
     /// Whose fault it is.

@@ -108,11 +108,18 @@ pub enum Error {
 
 /// `too_many_connections`: of the server, the database or the role.
 const TOO_MANY_CONNECTIONS: &str = "53300";
+/// `invalid_password`.
+const INVALID_PASSWORD: &str = "28P01";
 
 impl Error {
     /// Whether the server has no room for one more connection, of anybody's or of this role's.
     pub fn is_too_many_connections(&self) -> bool {
         matches!(self, Self::Server { sqlstate, .. } if sqlstate == TOO_MANY_CONNECTIONS)
+    }
+
+    /// Whether the server refused the login for its password, or for what it does not tell from that.
+    pub fn is_wrong_password(&self) -> bool {
+        matches!(self, Self::Server { sqlstate, .. } if sqlstate == INVALID_PASSWORD)
     }
 
     /// Whose fault it is.

@@ -97,6 +97,22 @@ fn a_directory_without_a_server_is_named_with_how_to_get_one() {
 }
 
 #[test]
+fn servers_that_are_not_here_get_one_line_and_leave_no_record() {
+    let empty = tempfile::tempdir().expect("a temporary directory");
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let [first, second] = ["a:postgres", "b:mariadb"].map(|name| format!("{name}={}", text(empty.path())));
+    for servers in [first.clone(), format!("{first},{second}")] {
+        let answer = answer(&["run", "--server", &servers], place.path());
+        assert_eq!(answer.code, Some(5), "{answer:?}");
+        let line = answer.one_line();
+        assert!(line.contains(&first) && servers.split(',').all(|server| line.contains(server)), "{line}");
+        assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 0, "no record is made");
+    }
+    let report = answer(&["report"], place.path());
+    assert_eq!(report.code, Some(2), "there is no latest run: {report:?}");
+}
+
+#[test]
 fn a_program_that_is_no_mariadb_is_no_server() {
     for version in ["exit 1", "echo 'mariadbd  Ver 8.0.33 for Linux on x86_64 (MySQL Community)'"] {
         let answer = FakeServer::new(version, INSTALLS).run();

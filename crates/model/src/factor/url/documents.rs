@@ -2,14 +2,15 @@
 //! ("Connection Strings"). Several hosts, each with its port, are no URL by the general standard.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ServerUrl, TlsDemand, UrlError, UrlPlace, UrlTls, Verification, decoded};
+use super::{
+    Files, ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, Verification,
+    decoded,
+};
 use crate::factor::Engine;
-use crate::trial::ClientIdentity;
 
 /// Schemes, and whose they are. Drivers know the first only; the other is how plan and record tell who answered.
 const SCHEMES: [(&str, Engine); 2] = [("mongodb", Engine::MongoDb), ("ferretdb", Engine::FerretDb)];
@@ -24,6 +25,15 @@ const AUTH_SOURCE: &str = "admin";
 /// What no name of a database has.
 const NOT_IN_DATABASES: [char; 6] = ['/', '\\', '.', ' ', '"', '$'];
 const DIRECT: &str = "directConnection";
+const CA_FILE: &str = "tlsCAFile";
+/// The options that name files for TLS.
+pub(super) const FILES: &[UrlFileOption] = &[
+    UrlFileOption::new(CA_FILE, UrlFileContent::Authorities),
+    UrlFileOption::new("tlsCertificateKeyFile", UrlFileContent::CertificateAndKey),
+];
+const DISABLED: &str = "tls=false";
+/// What asks for both, with TLS and without; our own word.
+pub(super) const COMPARE: &str = "tls=compare";
 
 /// What only URLs of servers of documents say.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,6 +188,11 @@ pub(super) fn scheme_of(engine: Engine) -> Option<&'static str> {
     SCHEMES.iter().find(|(_, own)| *own == engine).map(|(scheme, _)| *scheme)
 }
 
+/// Each scheme, with its options that name files for TLS.
+pub(super) fn file_options() -> impl Iterator<Item = (&'static str, &'static [UrlFileOption])> {
+    SCHEMES.iter().map(|(scheme, _)| (*scheme, FILES))
+}
+
 /// The scheme that drivers know.
 pub(super) fn scheme() -> &'static str {
     SCHEMES[0].0
@@ -253,7 +268,7 @@ pub(super) fn parse(text: &str) -> Result<ServerUrl, UrlError> {
         read_preference: options.read_preference.unwrap_or_default(),
     };
     let replica_set = options.replica_set.take();
-    let tls = options.tls()?;
+    let tls = options.tls(&place)?;
     let documents = Some(Box::new(DocumentsUrl { hosts, replica_set, connection, login }));
     Ok(ServerUrl { text: text.to_owned(), engine, user, place, database, tls, documents })
 }
@@ -290,15 +305,22 @@ pub(super) fn for_member(url: &ServerUrl, member: &UrlHost) -> Result<ServerUrl,
     parse(&format!("{scheme}://{user}{member}/{database}?{}", options.join("&")))
 }
 
+/// What `tls` says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tls {
+    On,
+    Off,
+    Compare,
+}
+
 /// What comes after the `?`.
 #[derive(Default)]
 struct Options {
     seen: Vec<&'static str>,
-    tls: Option<bool>,
+    tls: Option<Tls>,
     invalid_hostnames: bool,
     invalid_certificates: bool,
-    ca_file: Option<PathBuf>,
-    identity_file: Option<PathBuf>,
+    files: Files,
     auth_source: Option<String>,
     auth_mechanism: Option<LoginMechanism>,
     replica_set: Option<String>,
@@ -306,11 +328,9 @@ struct Options {
     direct: Option<bool>,
 }
 
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 10] = [
     "tls",
     "ssl",
-    "tlsCAFile",
-    "tlsCertificateKeyFile",
     "tlsAllowInvalidHostnames",
     "tlsAllowInvalidCertificates",
     "tlsInsecure",
@@ -322,6 +342,7 @@ const KNOWN: [&str; 12] = [
 ];
 /// They are too many for one line.
 const KNOWN_IN: &str = "those that docs/url.md lists";
+const TLS: &str = "write true, false, or compare to measure with TLS and without";
 const PREFERENCES: &str = "write primary, primaryPreferred, secondary, secondaryPreferred or nearest";
 const MECHANISMS: &str =
     "leave it out to let the server choose, or write SCRAM-SHA-256, SCRAM-SHA-1 or MONGODB-X509";
@@ -329,6 +350,9 @@ const MECHANISMS: &str =
 impl Options {
     fn take(&mut self, option: &str) -> Result<(), UrlError> {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        if let Some(file) = FILES.iter().find(|file| file.name.eq_ignore_ascii_case(name)) {
+            return self.files.take(*file, &decoded(value, "option")?);
+        }
         let Some(name) = KNOWN.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
             let known = KNOWN_IN.to_owned();
             return Err(UrlError::Option { option: decoded(name, "option")?, known });
@@ -350,11 +374,9 @@ impl Options {
             _ => Err(wrong("write true or false")),
         };
         match name {
-            "tls" | "ssl" => self.tls = Some(truth()?),
+            "tls" | "ssl" => self.tls = Some(said_of_tls(&value).ok_or_else(|| wrong(TLS))?),
             "tlsAllowInvalidHostnames" => self.invalid_hostnames = truth()?,
             "tlsAllowInvalidCertificates" | "tlsInsecure" => self.invalid_certificates |= truth()?,
-            "tlsCAFile" => self.ca_file = Some(value.into()),
-            "tlsCertificateKeyFile" => self.identity_file = Some(value.into()),
             "authSource" => self.auth_source = Some(value),
             "authMechanism" => self.auth_mechanism = Some(named(&value).ok_or_else(|| wrong(MECHANISMS))?),
             "replicaSet" => self.replica_set = Some(value),
@@ -371,7 +393,9 @@ impl Options {
         match self.auth_mechanism {
             None if user.is_empty() => Ok(LoginMechanism::None),
             None => Ok(LoginMechanism::Negotiated),
-            Some(LoginMechanism::X509) if self.identity_file.is_none() || self.tls == Some(false) => {
+            Some(LoginMechanism::X509)
+                if !self.files.names(UrlFileContent::CertificateAndKey) || self.tls == Some(Tls::Off) =>
+            {
                 Err(UrlError::NoCertificate)
             }
             Some(LoginMechanism::X509) => Ok(LoginMechanism::X509),
@@ -390,21 +414,39 @@ impl Options {
         }
     }
 
-    fn tls(self) -> Result<UrlTls, UrlError> {
+    fn tls(self, place: &UrlPlace) -> Result<UrlTls, UrlError> {
         let verification = match (self.invalid_certificates, self.invalid_hostnames) {
             (true, _) => Verification::Off,
             (false, true) => Verification::Authority,
             (false, false) => Verification::Full,
         };
+        if verification == Verification::Off && self.files.names(UrlFileContent::Authorities) {
+            let insecure = "tlsInsecure=true or tlsAllowInvalidCertificates=true";
+            return Err(UrlError::AuthorityUnused { option: CA_FILE, insecure });
+        }
         let demand = match (self.tls, verification) {
-            (Some(false), Verification::Full) => TlsDemand::Never,
-            (Some(false), _) => return Err(UrlError::NothingToVerify),
+            (Some(Tls::Off), Verification::Full) => TlsDemand::Never,
+            (Some(Tls::Off), _) => return Err(UrlError::NothingToVerify),
+            (Some(Tls::Compare), Verification::Full) => TlsDemand::Both,
+            (Some(Tls::Compare), _) => {
+                let (option, value) = ("tls".to_owned(), "compare".to_owned());
+                let expected = "with it, certificates are verified in full";
+                return Err(UrlError::Value { option, value, expected });
+            }
             (None, Verification::Full) => TlsDemand::Unsaid,
             // Whoever says how far certificates are verified wants to see some.
-            (Some(true) | None, verification) => TlsDemand::Always(verification),
+            (Some(Tls::On) | None, verification) => TlsDemand::Always(verification),
         };
-        let both = |file: PathBuf| ClientIdentity { certificate_file: file.clone(), key_file: file };
-        Ok(UrlTls { demand, ca_file: self.ca_file, identity: self.identity_file.map(both) })
+        self.files.tls(demand, place, DISABLED)
+    }
+}
+
+fn said_of_tls(value: &str) -> Option<Tls> {
+    match value {
+        "true" => Some(Tls::On),
+        "false" => Some(Tls::Off),
+        "compare" => Some(Tls::Compare),
+        _ => None,
     }
 }
 

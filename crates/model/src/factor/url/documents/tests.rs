@@ -1,6 +1,7 @@
 //! What a URL of documents says, and what is refused.
 
 use super::*;
+use crate::trial::ClientIdentity;
 
 fn parse(text: &str) -> Result<ServerUrl, UrlError> {
     text.parse()
@@ -23,7 +24,8 @@ fn a_url_says_where_and_who() {
         (Engine::MongoDb, "a@b", Some("shop"))
     );
     assert_eq!(url.place, UrlPlace::Host { host: "db.example".to_owned(), port: 27018 });
-    assert_eq!((url.tls.demand, url.tls.ca_file.clone()), (TlsDemand::Unsaid, Some("/ca.pem".into())));
+    let demand = TlsDemand::Always(Verification::Full);
+    assert_eq!((url.tls.demand, url.tls.ca_file.clone()), (demand, Some("/ca.pem".into())));
     let DocumentsUrl { hosts, replica_set, connection, login } = *url.documents.unwrap();
     assert_eq!((hosts, replica_set), (vec![host("db.example", 27018)], None));
     assert_eq!(connection, SetConnection::Direct);
@@ -46,7 +48,7 @@ fn who_knows_the_user_is_said_or_follows() {
     let by_certificate =
         parse("mongodb://h/?authMechanism=MONGODB-X509&tlsCertificateKeyFile=/me.pem").unwrap();
     let ClientIdentity { certificate_file, key_file } = by_certificate.tls.identity.unwrap();
-    assert_eq!([certificate_file, key_file], ["/me.pem", "/me.pem"].map(PathBuf::from));
+    assert_eq!([certificate_file, key_file], ["/me.pem", "/me.pem"].map(std::path::PathBuf::from));
     assert_eq!(parse("mongodb://h/?authMechanism=MONGODB-X509"), Err(UrlError::NoCertificate));
     assert_eq!(parse("mongodb://h/?authMechanism=SCRAM-SHA-1"), Err(UrlError::NoUser("mongodb".to_owned())));
 }
@@ -84,8 +86,23 @@ fn what_is_said_of_tls_is_understood_or_refused() {
     assert_eq!(of("tls=true&tlsAllowInvalidCertificates=true"), always(Verification::Off));
     assert_eq!(of("tls=true&tlsAllowInvalidCertificates=false"), always(Verification::Full));
     assert_eq!(of("tls=false&tlsInsecure=true"), Err(UrlError::NothingToVerify));
+    assert_eq!(of("tls=compare&tlsCAFile=/ca.pem"), Ok(TlsDemand::Both));
+    assert!(matches!(of("tls=compare&tlsAllowInvalidHostnames=true"), Err(UrlError::Value { .. })));
+    for file in ["tlsCAFile", "tlsCertificateKeyFile"] {
+        assert_eq!(of(&format!("{file}=/f")), always(Verification::Full), "a file for TLS asks for TLS");
+        let unused = of(&format!("tls=false&{file}=/f"));
+        assert!(
+            matches!(unused, Err(UrlError::FileWithoutTls { option, .. }) if option == file),
+            "{unused:?}"
+        );
+        assert_eq!(of(&format!("{file}=/f&{file}=/g")), Err(UrlError::Twice { option: file }));
+        let over_socket = parse(&format!("mongodb://a@%2Ftmp%2Fx.sock/?{file}=/f"));
+        assert_eq!(over_socket, Err(UrlError::TlsOverSocket));
+    }
+    let unread = of("tlsInsecure=true&tlsCAFile=/ca.pem");
+    assert!(matches!(unread, Err(UrlError::AuthorityUnused { .. })), "{unread:?}");
     assert_eq!(of("tls=true&ssl=false"), Err(UrlError::Twice { option: "ssl" }));
-    for wrong in ["tls=yes", "tls=", "tls", "readPreference=Nearest", "authMechanism=PLAIN"] {
+    for wrong in ["tls=yes", "tls=", "tls", "readPreference=Nearest", "authMechanism=PLAIN", "tlsCAFile="] {
         assert!(matches!(of(wrong), Err(UrlError::Value { .. })), "{wrong}");
     }
     assert!(matches!(of("w=majority"), Err(UrlError::Option { .. })));
