@@ -563,10 +563,11 @@ mod tests {
     fn a_missing_server_is_named_with_how_to_get_it() {
         let level: ServerLevel = "mariadb-99.9".parse().unwrap();
         let error = find(&level).unwrap_err().to_string();
-        assert!(error.contains("mariadb-99.9") && error.contains("mariadb-server-core"), "{error}");
+        assert!(error.contains("mariadb-99.9") && error.contains("mariadb-99.9=DIR"), "{error}");
         let level: ServerLevel = "postgres-99.9".parse().unwrap();
         let error = find(&level).unwrap_err().to_string();
-        assert!(error.contains("postgresql-15") && error.contains("postgres=/opt/pgsql"), "{error}");
+        assert!(error.contains("postgres-99.9=DIR") && !error.contains("postgresql"), "{error}");
+        assert!(how_to_install(Engine::MariaDb).contains("mariadb-server-core"));
         let empty = tempfile::tempdir().unwrap();
         let level =
             ServerLevel { directory: Some(empty.path().to_owned()), ..ServerLevel::of(Engine::MariaDb) };

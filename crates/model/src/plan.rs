@@ -119,6 +119,8 @@ pub struct Refusal {
     pub reason: String,
 }
 
+type Obstacle<'a> = &'a dyn Fn(&Cell) -> Option<String>;
+
 /// What a server does not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -232,13 +234,13 @@ impl Plan {
         Self::knowing_obstacles(spec, seed, refusals, unlike, &|_| None)
     }
 
-    /// The same where a driver may stand in the way of a cell: `obstacle` says why, if so.
+    /// The same where `obstacle` says of some cells why their driver cannot do them.
     pub fn knowing_obstacles(
         spec: &Spec,
         seed: u64,
         refusals: &[Refusal],
         unlike: &[Unlike],
-        obstacle: &dyn Fn(&Cell) -> Option<String>,
+        obstacle: Obstacle<'_>,
     ) -> Result<Self, SpecError> {
         spec.validate()?;
         let (cells, skipped) = cells_of(spec, refusals, obstacle);
@@ -445,11 +447,7 @@ impl fmt::Display for Baseline {
     }
 }
 
-fn cells_of(
-    spec: &Spec,
-    refusals: &[Refusal],
-    obstacle: &dyn Fn(&Cell) -> Option<String>,
-) -> (Vec<Cell>, Vec<Skipped>) {
+fn cells_of(spec: &Spec, refusals: &[Refusal], obstacle: Obstacle<'_>) -> (Vec<Cell>, Vec<Skipped>) {
     let mut cells: Vec<Cell> = Vec::new();
     let mut skipped: Vec<Skipped> = Vec::new();
     for grid in &spec.grids {

@@ -1,7 +1,7 @@
 //! What everything is compared with.
 
 use ciphertoll_model::{
-    Ctx, Engine, Grid, Path, Plan, ServerKey, Spec, SpecError, TlsVersion, Unlike, Workload,
+    Cell, Ctx, Engine, Grid, Path, Plan, ServerKey, Spec, SpecError, TlsVersion, Unlike, Workload,
 };
 
 const TLS12: Path = Path::tls(TlsVersion::Tls12, ServerKey::P256);
