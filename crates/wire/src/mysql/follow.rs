@@ -15,6 +15,7 @@ use crate::relay::Goodbye;
 use super::{
     Error,
     effects::{Count, Effects, Once, TextReader},
+    kill::Kill,
     packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
     relay::{End, Ended, Relay, Step},
     statements::{MAX_STATEMENT_BYTES, PreparedHere, Statement, Statements},
@@ -252,9 +253,17 @@ impl Follow {
         Ok(Some(bytes))
     }
 
-    /// Another command is sent in a client's place, which is answered alike.
-    pub fn replaced(&mut self) {
-        self.owed.push_back(Owed::Other);
+    /// A command with other KILLs is sent in place of this one, and is answered alike.
+    pub fn replaced(&mut self, kill: &Kill) {
+        let owed = match kill.text() {
+            Some(text) => {
+                let mut reader = self.reader();
+                reader.read(text);
+                Owed::Query(Some(reader.end()))
+            }
+            None => Owed::Other,
+        };
+        self.owed.push_back(owed);
     }
 
     fn read(&mut self, piece: &[u8]) {
