@@ -311,7 +311,7 @@ impl Session {
             if let Some((kill, bytes)) = self.kill(rest, facts, &mut taken.insert)?
                 && let Whose::Shared(shared) = &mut self.whose
             {
-                shared.follow.replaced(&kill);
+                shared.follow.replaced(&kill, &shared.carried.statements);
                 shared.spoken = Spoken::Something;
                 taken.drop_bytes = bytes;
             }

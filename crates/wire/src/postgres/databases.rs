@@ -133,9 +133,9 @@ impl Reading {
 impl Command {
     fn token(&mut self, token: Token<'_>) {
         self.progress = match (self.progress, token) {
-            (Progress::Over, _) => Progress::Over,
+            // Of statements that are empty there may be any number.
             (Progress::Begins, Token::Sign(b';')) => Progress::Begins,
-            (_, Token::Sign(b';')) => Progress::Over,
+            (Progress::Over, _) | (_, Token::Sign(b';')) => Progress::Over,
             (Progress::Begins, Token::Word(word)) => {
                 self.verb = match word {
                     b"alter" => Verb::Alter,
@@ -146,11 +146,12 @@ impl Command {
                 if self.verb == Verb::None { Progress::Over } else { Progress::HasVerb }
             }
             (Progress::HasVerb, Token::Word(b"database")) => Progress::IsOfDatabase,
-            (Progress::IsOfDatabase, token) if self.parts.len() < MAX_PARTS => {
-                self.parts.push(Part::of(token));
+            (Progress::IsOfDatabase, token) => {
+                if self.parts.len() < MAX_PARTS {
+                    self.parts.push(Part::of(token));
+                }
                 Progress::IsOfDatabase
             }
-            (Progress::IsOfDatabase, _) => Progress::IsOfDatabase,
             _ => Progress::Over,
         };
     }

@@ -300,8 +300,9 @@ fn next(statement: Statement, word: &[u8], effects: &mut Effects) -> Statement {
             effects.pins("a temporary table");
             Statement::Other
         }
-        (Statement::Create, b"or" | b"replace" | b"global" | b"local") => Statement::Create,
-        (Statement::Explain, b"create") => Statement::Create,
+        (Statement::Create, b"or" | b"replace" | b"global" | b"local") | (Statement::Explain, b"create") => {
+            Statement::Create
+        }
         (Statement::Other | Statement::Into | Statement::Explain, b"into") => Statement::Into,
         (Statement::Discard | Statement::Create | Statement::Into, _) => Statement::Other,
         (other, _) => other,
@@ -533,8 +534,9 @@ mod tests {
 
     #[test]
     fn memory_does_not_grow_with_the_text() {
-        let names =
-            |count: usize| (0..count).map(|number| format!("DEALLOCATE s{number};")).collect::<String>();
+        let names = |count: usize| {
+            (0..count).map(|number| format!("DEALLOCATE s{number}")).collect::<Vec<_>>().join(";")
+        };
         assert!(
             matches!(of(&names(MAX_FORGOTTEN)).forgets, Forgets::Named(names) if names.len() == MAX_FORGOTTEN)
         );

@@ -89,8 +89,8 @@ fn text(strings: Strings) -> impl Strategy<Value = String> {
         2 => blank().prop_map(|blank| format!("SET{blank}probe.s@ = 1")),
     ];
     prop::collection::vec((statement, blank()), 1..5).prop_map(|statements| {
-        let text: String =
-            statements.iter().map(|(statement, blank)| format!("{statement}{blank};")).collect();
+        let statements = statements.iter().map(|(statement, blank)| format!("{statement}{blank}"));
+        let text = statements.collect::<Vec<_>>().join(";");
         let mut numbers = 0..;
         let number = |character| match character {
             NUMBER => numbers.next().map(|number: usize| number.to_string()).unwrap_or_default(),
