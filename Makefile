@@ -39,11 +39,13 @@ test: ## format, lints, all tests and a short fuzz run; each stage prints its se
 	@$(STAGE) test $(CARGO) test --workspace --locked --no-fail-fast
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 4
 
-test-full: test ## make test, the documentation, the tests marked as long, those on Oracle's MySQL (fetches 554 MB), PostgreSQL's own suite under page encryption, a longer fuzz run, make deny
+test-full: test ## make test, the documentation, the tests marked as long, those on Oracle's MySQL (fetches 554 MB), PostgreSQL's own suite under page encryption, pgx's own suite through the sidecar, a longer fuzz run, make deny
 	@$(STAGE) setup-full scripts/setup full
 	@RUSTDOCFLAGS="-D warnings" $(STAGE) doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
 	@$(STAGE) test-tde scripts/test-tde $(TARGET) $(CARGO)
+	@$(CARGO) build --release --locked -p ciphertoll-proxy
+	@$(STAGE) test-pgx scripts/test-drivers-pgx $(TARGET)/pgx $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-long $(CARGO) test --workspace --locked -- --ignored
 	@$(STAGE) fuzz-long $(WITH) scripts/fuzz-smoke 60
 	@$(STAGE) deny scripts/deny

@@ -18,6 +18,10 @@ impl Buffer {
         &self.storage[self.start..self.end]
     }
 
+    pub(crate) fn unread_mut(&mut self) -> &mut [u8] {
+        &mut self.storage[self.start..self.end]
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }

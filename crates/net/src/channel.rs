@@ -105,6 +105,15 @@ impl Channel {
         self.incoming.unread()
     }
 
+    /// Puts other bytes in place of those of [`Channel::input`] from `at` on.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
+    pub fn overwrite(&mut self, at: usize, bytes: &[u8]) {
+        self.incoming.unread_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
     /// Marks the first `bytes` of [`Channel::input`] as understood.
     pub fn consume(&mut self, bytes: usize) {
         self.incoming.consume(bytes);

@@ -5,7 +5,8 @@ use std::hash::Hash;
 
 use ciphertoll_net as net;
 use ciphertoll_wire::Response;
-use ciphertoll_wire::relay::Goodbye;
+use ciphertoll_wire::postgres::relay::Patch;
+use ciphertoll_wire::relay::{Goodbye, Vacate};
 use ciphertoll_wire::session::{self, ServerInfo};
 use clap::ValueEnum;
 use schemars::JsonSchema;
@@ -201,7 +202,8 @@ pub trait Session: Sized {
     fn start(&self) -> Start;
 
     /// Appends what a client is told that may begin.
-    fn greet(&self, facts: &Self::Facts, ticket: Ticket, out: &mut Vec<u8>) -> Result<(), session::Error>;
+    fn greet(&mut self, facts: &Self::Facts, ticket: Ticket, out: &mut Vec<u8>)
+    -> Result<(), session::Error>;
 
     /// Appends what a client is told that has been on another connection before.
     fn greet_again(&self, facts: &Self::Facts, out: &mut Vec<u8>) -> Result<(), session::Error>;
@@ -212,6 +214,11 @@ pub trait Session: Sized {
     /// Looks at the server's next bytes, those that were neither skipped nor passed on before and newer ones. After an
     /// error the connection is of no more use.
     fn server_said(&mut self, input: &[u8], facts: &mut Self::Facts) -> Result<FromServer, session::Error>;
+
+    /// Whether the client must be answered before more of what it says is read.
+    fn is_full(&self) -> bool {
+        false
+    }
 
     /// Whether the client can be told more of what has become of the server.
     fn wants_a_reason(&self) -> bool;
@@ -349,6 +356,8 @@ pub struct FromClient {
     /// What the server is to be told behind those that are its own. If it is not empty, the rest is to be looked at
     /// again.
     pub insert: Vec<u8>,
+    /// Databases whose unused connections must be closed before anything is passed on.
+    pub vacates: Vec<Vacate>,
     /// Whether a goodbye follows.
     pub goodbye: Goodbye,
 }
@@ -362,6 +371,8 @@ pub struct FromServer {
     pub news: News,
     /// So many behind those are the client's.
     pub pass_bytes: usize,
+    /// What must be changed in those.
+    pub patches: Vec<Patch>,
     /// So many behind those are nobody's. If there are any, the rest is to be looked at again.
     pub drop_bytes: usize,
     /// What the client is told in place of them.

@@ -165,6 +165,10 @@ impl Front {
                 Some(FrontStep::Cancel { process_id, key: key.to_vec() })
             }
             Ok(Some(Startup::Login(message))) => self.login(&message, out),
+            // As servers do: it may be no client of this protocol.
+            Err(postgres::Error::StartupLength { .. }) => {
+                Some(FrontStep::HangUp("its first message has an impossible length"))
+            }
             Err(error) => Some(FrontStep::Refuse(Refusal::new(Refusal::PROTOCOL, error.to_string()))),
         }
     }

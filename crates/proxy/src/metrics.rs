@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ciphertoll_net::{Error, Fault};
 
+use crate::engine::VACATED;
 use crate::status::Status;
 
 const PREFIX: &str = "ciphertoll_proxy_";
@@ -171,10 +172,11 @@ impl Metrics {
 }
 
 /// What the log says, and what is counted. All else is a state of the session that nobody knows, in many words.
-const REASONS: [(&str, &str); 9] = [
+const REASONS: [(&str, &str); 10] = [
     ("nobody needs it", "idle"),
     ("it is old", "age"),
     ("makes room for another database", "evicted"),
+    (VACATED, "vacated"),
     ("the proxy is stopping", "stopping"),
     ("a request to cancel", "cancel"),
     ("it was not reset in time", "reset"),

@@ -263,6 +263,7 @@ impl Dialect for Postgres {
             }
         }
         wanted.told = digest(&parameters);
+        wanted.process_id = Some(ticket.process_id);
         if write_greeting(&parameters, ticket, out).is_err() { Greeted::NotYet } else { Greeted::Done }
     }
 
@@ -374,7 +375,8 @@ impl dialect::Session for Session {
         Self::start(self)
     }
 
-    fn greet(&self, facts: &Facts, ticket: Ticket, out: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn greet(&mut self, facts: &Facts, ticket: Ticket, out: &mut Vec<u8>) -> Result<(), session::Error> {
+        self.tells_process(facts, ticket.process_id);
         Ok(write_greeting(&facts.parameters, ticket, out)?)
     }
 
@@ -391,6 +393,10 @@ impl dialect::Session for Session {
 
     fn server_said(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromServer, session::Error> {
         Ok(self.from_server(input, facts)?)
+    }
+
+    fn is_full(&self) -> bool {
+        Self::is_full(self)
     }
 
     fn wants_a_reason(&self) -> bool {

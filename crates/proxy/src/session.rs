@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ciphertoll_wire::Response;
+use ciphertoll_wire::postgres::databases::DatabaseWatch;
 use ciphertoll_wire::postgres::effects::{Discards, Effects};
 use ciphertoll_wire::postgres::errand::Errand;
 use ciphertoll_wire::postgres::follow::Follow;
@@ -17,6 +18,7 @@ use crate::wanted::{Wanted, cannot_fail};
 #[derive(Debug)]
 pub struct Session {
     relay: Relay,
+    databases: DatabaseWatch,
     errand: Option<(Purpose, Errand)>,
     /// The server was sent something that a reset must undo.
     touched: bool,
@@ -87,6 +89,7 @@ enum Spoken {
     Something,
 }
 
+const ENCODING: &[u8] = b"client_encoding";
 /// Settings that are reported, and that nobody can set.
 const FIXED: [&str; 6] = [
     "server_version",
@@ -98,11 +101,21 @@ const FIXED: [&str; 6] = [
 ];
 
 impl Session {
+    fn silent() -> Self {
+        Self {
+            relay: Relay::new(),
+            databases: DatabaseWatch::default(),
+            errand: None,
+            touched: false,
+            before: None,
+            shared: None,
+        }
+    }
+
     /// Begins a session of its own connection. What gives it the client's settings is appended to `to_server`, which
     /// must be empty; the settings that are sure to be taken are in `facts` then.
     pub fn begin(wanted: &Wanted, facts: &mut Facts, to_server: &mut Vec<u8>) -> Result<Self, Error> {
-        let mut session =
-            Self { relay: Relay::new(), errand: None, touched: false, before: None, shared: None };
+        let mut session = Self::silent();
         let differing = wanted.differing(&facts.parameters);
         let purpose = match differing.as_slice() {
             [] => return Ok(session),
@@ -134,7 +147,7 @@ impl Session {
             }
         }
         let errand = Some((Purpose::TakeOver(FirstSync::Ahead { left_bytes: 0 }), errand));
-        Ok(Self { relay: Relay::new(), errand, touched: true, before: None, shared: None })
+        Ok(Self { errand, touched: true, ..Self::silent() })
     }
 
     /// Begins one that is parted after each transaction, on a connection that was reset or has been the client's own
@@ -148,14 +161,15 @@ impl Session {
         let begun = match place {
             Place::Fresh => Self::begin(&wanted, facts, to_server),
             Place::Taken => Self::take_over(&wanted, facts, to_server),
-            Place::Own => {
-                Ok(Self { relay: Relay::new(), errand: None, touched: true, before: None, shared: None })
-            }
+            Place::Own => Ok(Self { touched: true, ..Self::silent() }),
         };
         let mut session = match begun {
             Ok(session) => session,
             Err(error) => return Err(Box::new(NotBegun { wanted, error })),
         };
+        if let Some(process_id) = wanted.process_id {
+            session.tells_process(facts, process_id);
+        }
         session.shared = Some(Box::new(Shared {
             wanted,
             follow: Follow::default(),
@@ -167,6 +181,21 @@ impl Session {
             spoken: Spoken::Nothing,
         }));
         Ok(session)
+    }
+
+    /// The client is told this as its server process, or was before.
+    pub fn tells_process(&mut self, facts: &Facts, process_id: u32) {
+        if let Some((known, _)) = &facts.cancel {
+            self.relay.names_process(*known, process_id);
+        }
+        if let Some(shared) = &mut self.shared {
+            shared.wanted.process_id = Some(process_id);
+        }
+    }
+
+    /// Whether the client must be answered before more of what it says is read.
+    pub fn is_full(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.follow.is_full())
     }
 
     /// When the client is told that it may begin, or go on.
@@ -185,8 +214,9 @@ impl Session {
         };
         let (mut look, mut insert) = (input, Vec::new());
         if let Some(shared) = &mut self.shared {
+            let statements = &mut shared.wanted.statements;
             let until =
-                shared.follow.from_client(input, &mut shared.wanted.statements, &mut facts.prepared)?;
+                shared.follow.from_client(input, &facts.parameters, statements, &mut facts.prepared)?;
             (look, insert) = (&input[..until.bytes], until.insert);
         }
         let taken = self.relay.from_client(look)?;
@@ -198,7 +228,15 @@ impl Session {
         if let Some(shared) = self.shared.as_mut().filter(|_| is_heard) {
             shared.spoken = Spoken::Something;
         }
-        Ok(FromClient { pass_bytes: taken.pass_bytes, drop_bytes: 0, insert, goodbye: taken.goodbye })
+        let mut vacates = Vec::new();
+        self.databases.read(&input[..taken.pass_bytes], &mut vacates)?;
+        Ok(FromClient {
+            pass_bytes: taken.pass_bytes,
+            drop_bytes: 0,
+            insert,
+            vacates,
+            goodbye: taken.goodbye,
+        })
     }
 
     /// Looks at the server's next bytes, those that were neither skipped nor passed on before and newer ones. What it
@@ -219,6 +257,7 @@ impl Session {
             taken.drop_bytes = answers.skip_bytes;
         }
         taken.pass_bytes = self.relay.from_server(look, &mut facts.parameters)?;
+        taken.patches = self.relay.patches();
         if taken.drop_bytes == 0 {
             taken.then = self.rests(&taken.news, facts);
         }
@@ -259,6 +298,9 @@ impl Session {
         let effects = shared.follow.settle();
         if !effects.is_none() {
             shared.take_over(effects, facts);
+        }
+        if has_ascii_within(facts.parameters.get(ENCODING)) {
+            shared.pins("a client encoding whose texts cannot be read byte by byte");
         }
         if shared.changes != facts.parameters.changes() {
             shared.acquire(facts);
@@ -419,6 +461,12 @@ impl Shared {
             }
         }
     }
+}
+
+/// Whether characters of an encoding may have bytes in them that are others in ASCII, such as a backslash.
+fn has_ascii_within(encoding: Option<&[u8]>) -> bool {
+    const ENCODINGS: [&[u8]; 7] = [b"SJIS", b"SHIFT_JIS_2004", b"BIG5", b"GBK", b"GB18030", b"UHC", b"JOHAB"];
+    encoding.is_some_and(|encoding| ENCODINGS.iter().any(|name| encoding.eq_ignore_ascii_case(name)))
 }
 
 /// A session that cannot be begun, and who wanted it.

@@ -30,6 +30,8 @@ pub struct Wanted {
     pub(crate) statements: Statements,
     /// What the client was last told of its session's settings: a digest.
     pub(crate) told: u64,
+    /// What the client was told as its server process.
+    pub(crate) process_id: Option<u32>,
 }
 
 impl Wanted {
@@ -53,7 +55,7 @@ impl Wanted {
         settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
         let database = database.filter(|name| !name.is_empty());
         let (acquired, statements) = (Vec::new(), Statements::default());
-        Ok(Self { user, database, settings, acquired, statements, told: 0 })
+        Ok(Self { user, database, settings, acquired, statements, told: 0, process_id: None })
     }
 
     /// The settings that differ from those of a session; the encoding last.

@@ -9,6 +9,15 @@ pub struct FromClient {
     pub goodbye: Goodbye,
 }
 
+/// A database that must have no other connections, or the server refuses a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Vacate {
+    /// This one.
+    Database(Vec<u8>),
+    /// One whose name could not be read.
+    Any,
+}
+
 /// Whether a client has said that it leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goodbye {

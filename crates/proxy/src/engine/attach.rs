@@ -94,10 +94,10 @@ impl<D: Dialect> Proxy<D> {
         let Some(ticket) = self.new_ticket() else {
             return self.refuse(client_id, &Refusal::new(*b"XX000", "OpenSSL has no random bytes"));
         };
-        let server = self.servers.get(server_id);
+        let server = self.servers.get_mut(server_id);
         let Some(Server { stage: ServerStage::Up(backend), .. }) = server else { return };
         let Some(client) = self.clients.get_mut(client_id) else { return };
-        let Duty::Session { session, .. } = &backend.duty else { return };
+        let Duty::Session { session, .. } = &mut backend.duty else { return };
         client.ticket = Some(ticket);
         self.by_process.insert(ticket.process_id, client_id);
         let greeted = session.greet(&backend.facts, ticket, client.channel.output());

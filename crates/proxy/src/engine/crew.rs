@@ -15,6 +15,7 @@ use super::commons::{Commons, Shared, SharedPool};
 use super::orders::Ops;
 use super::post::Post;
 use super::reload::Prepared;
+use super::vacate::Vacated;
 use super::{Ended, Kind, Orders, Proxy, SIGNALS, key_of, listeners};
 use crate::dialect::Dialect;
 use crate::log::Log;
@@ -190,6 +191,7 @@ impl<D: Dialect> Proxy<D> {
             next_tick: began,
             drain: None,
             ops,
+            vacated: Vacated::default(),
             commons,
         }
     }

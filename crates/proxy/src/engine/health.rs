@@ -187,7 +187,8 @@ impl<D: Dialect> Proxy<D> {
     /// Opens a connection that nobody waits for, if there is room and it did not fail just now.
     fn open_ahead(&mut self, key: &D::Key) -> bool {
         let now = self.now;
-        let may = self.commons.outlook.look(|outlook| outlook.warmth.may_try(now))
+        let may = !self.is_vacated(key)
+            && self.commons.outlook.look(|outlook| outlook.warmth.may_try(now))
             && self.pool.with(|pool| pool.open_ahead(key));
         if may {
             self.open_server(key);

@@ -20,6 +20,7 @@ mod pump;
 mod reload;
 mod servers;
 mod ticks;
+mod vacate;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -38,10 +39,12 @@ use encrypt::FrontTls;
 use health::Upkeep;
 use orders::Ops;
 use post::{Letter, POST};
+use vacate::Vacated;
 
 pub use crew::Crew;
 pub use orders::{Health, NoAnswer, Orders};
 pub use reload::Prepared;
+pub(crate) use vacate::VACATED;
 
 /// How often limits of time are looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -89,6 +92,7 @@ pub(crate) struct Proxy<D: Dialect> {
     next_tick: Instant,
     drain: Option<Drain>,
     ops: Ops,
+    vacated: Vacated,
 }
 
 /// Whether the server has become known by a connection.

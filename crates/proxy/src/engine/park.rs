@@ -257,7 +257,7 @@ impl<D: Dialect> Proxy<D> {
 
     /// Takes a connection from those that are kept. Not if it is none of them any more: then another thread has said what
     /// is to become of it, and its letter is on its way.
-    fn unkeep(&mut self, id: Id) -> bool {
+    pub(super) fn unkeep(&mut self, id: Id) -> bool {
         let Some(server) = self.servers.get(id) else { return false };
         match &server.stage {
             ServerStage::Up(backend) if self.is_held(backend) => true,

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ciphertoll_net::{Bell, Channel, Error, Peer, Reactor};
+use ciphertoll_wire::relay::Vacate;
 
 use super::orders::Order;
 use super::{Kind, Server, key_of};
@@ -30,6 +31,8 @@ pub(super) enum Letter<D: Dialect> {
     NotOpened(Id, Refusal),
     /// Ends the command of the client of its own that was told these. Who asks for that is counted already.
     Cancel { requester: Box<Channel>, process_id: u32, key: Vec<u8> },
+    /// Closes connections to this database that no client has.
+    Vacate(Vacate),
     /// Knows what another thread has learnt.
     Learn(D::Lore),
     /// Stops; whoever has not left by then is cut off.

@@ -5,7 +5,7 @@ use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
 use super::{Backend, Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
-use crate::dialect::{Dialect, News, Session, Start, Then};
+use crate::dialect::{Dialect, FromClient, News, Session, Start, Then};
 use crate::metrics::Counter;
 use crate::refusal::Refusal;
 use crate::slab::Id;
@@ -19,6 +19,8 @@ enum Up {
     Waits,
     /// There is more.
     More,
+    /// Other connections must be closed before this is passed on.
+    Vacates(FromClient),
     Left,
     /// It logs in anew.
     Anew,
@@ -52,10 +54,26 @@ impl<D: Dialect> Proxy<D> {
         match outcome {
             Up::Waits => {}
             Up::More => self.again.push(Turn::Up(id)),
+            Up::Vacates(taken) => self.pass_on_vacated(id, server_id, &taken),
             Up::Left => self.client_gone(id, "left"),
             Up::Anew => self.log_in_anew(id),
             Up::Violated(error) => self.refuse(id, &Refusal::of_client(&error)),
             Up::ServerLost(error) => self.server_lost_up(server_id, &error),
+        }
+    }
+
+    /// Passes on what needs databases without connections, having closed those that no client has.
+    fn pass_on_vacated(&mut self, client_id: Id, server_id: Id, taken: &FromClient) {
+        self.vacate(&taken.vacates);
+        let Some(client) = self.clients.get_mut(client_id) else { return };
+        let server = self.servers.get_mut(server_id);
+        let Some(Server { stage: ServerStage::Up(backend), .. }) = server else { return };
+        let sent =
+            forward(&mut client.channel, &mut backend.channel, taken).and_then(|()| backend.channel.send());
+        self.watch_server(server_id);
+        match sent {
+            Ok(_) => self.again.push(Turn::Up(client_id)),
+            Err(error) => self.server_lost_up(server_id, &error),
         }
     }
 
@@ -72,7 +90,11 @@ impl<D: Dialect> Proxy<D> {
         let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(id) else { return };
         let Duty::Session { client: client_id, .. } = backend.duty else { return self.read_own(id) };
         let Some(client) = self.clients.get_mut(client_id) else { return };
+        let was_full = is_full(backend);
         let outcome = down(client, backend, &mut self.spare, &self.ops.metrics.bytes_down);
+        if was_full && !is_full(backend) {
+            self.again.push(Turn::Up(client_id));
+        }
         self.watch_client(client_id);
         match outcome {
             Down::Waits => {}
@@ -95,6 +117,10 @@ impl<D: Dialect> Proxy<D> {
     }
 }
 
+fn is_full<D: Dialect>(backend: &Backend<D>) -> bool {
+    matches!(&backend.duty, Duty::Session { session, .. } if session.is_full())
+}
+
 fn up<D: Dialect>(
     client: &mut Client<D>,
     backend: &mut Backend<D>,
@@ -115,7 +141,7 @@ fn up<D: Dialect>(
 fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes: &Counter) -> Up {
     let Duty::Session { session, .. } = &mut backend.duty else { return Up::Waits };
     for _ in 0..READS {
-        if backend.channel.is_blocked() || session.start() == Start::WhenSet {
+        if backend.channel.is_blocked() || session.start() == Start::WhenSet || session.is_full() {
             client.flow.unread = true;
             return Up::Waits;
         }
@@ -128,21 +154,26 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes:
                 Err(error) => return Up::Violated(error),
             };
             bytes.add(taken.pass_bytes as u64);
-            if let Err(error) = pass(&mut client.channel, &mut backend.channel, taken.pass_bytes) {
+            if !taken.vacates.is_empty() {
+                return Up::Vacates(taken);
+            }
+            if let Err(error) = forward(&mut client.channel, &mut backend.channel, &taken) {
                 return Up::ServerLost(error);
             }
-            client.channel.consume(taken.drop_bytes);
             inserted &= taken.pass_bytes == 0;
             if taken.insert.is_empty() {
                 break taken.goodbye;
             }
             inserted = true;
-            // It goes with what comes behind it.
-            backend.channel.output().extend_from_slice(&taken.insert);
         };
         // Nothing has come behind it.
         if inserted && let Err(error) = backend.channel.send() {
             return Up::ServerLost(error);
+        }
+        if session.is_full() {
+            // The rest waits, and so does the news that the client has closed its side.
+            client.flow.unread = true;
+            return Up::Waits;
         }
         match (goodbye, received) {
             (Goodbye::Said, _) | (Goodbye::None, Received::Closed) => return Up::Left,
@@ -196,6 +227,9 @@ fn down_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, byte
                 Err(error) => return Down::Broken(error),
             };
             channel.consume(taken.skip_bytes);
+            for patch in &taken.patches {
+                channel.overwrite(patch.at, &patch.bytes);
+            }
             bytes.add(taken.pass_bytes as u64);
             if pass(channel, &mut client.channel, taken.pass_bytes).is_err() {
                 return Down::ClientLost;
@@ -234,6 +268,14 @@ fn down_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, byte
         }
     }
     Down::More
+}
+
+/// Does with a client's bytes what was said of them. What is inserted goes with what comes behind it.
+fn forward(client: &mut Channel, server: &mut Channel, taken: &FromClient) -> Result<(), Error> {
+    pass(client, server, taken.pass_bytes)?;
+    client.consume(taken.drop_bytes);
+    server.output().extend_from_slice(&taken.insert);
+    Ok(())
 }
 
 fn pass(from: &mut Channel, to: &mut Channel, bytes: usize) -> Result<(), Error> {

@@ -3,7 +3,9 @@
 use ciphertoll_net::{Connected, Error, Progress, Readiness, Received, Watch};
 use ciphertoll_wire::Response;
 
-use super::{Backend, Duty, Flow, Introduction, Kind, Proxy, Reuse, Server, ServerStage, Turn, key_of};
+use super::{
+    Backend, Duty, Flow, Introduction, Kind, Proxy, Reuse, Server, ServerStage, Turn, VACATED, key_of,
+};
 use crate::dialect::{Dialect, Errand, Key, Leaving, Pooling, Session, Settled};
 use crate::log::Level;
 use crate::pool::Local;
@@ -280,6 +282,7 @@ impl<D: Dialect> Proxy<D> {
         match self.pool.with(|pool| pool.give_back(&key, id)) {
             Some(client) if client.thread() == self.commons.thread => self.attach(client, id),
             Some(client) => self.send_server(id, client),
+            None if self.is_vacated(&key) => self.close_server(id, VACATED),
             // Others may wait for a place that this one has.
             None => self.wanting = true,
         }

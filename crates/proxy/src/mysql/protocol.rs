@@ -511,7 +511,7 @@ impl dialect::Session for Session {
         Self::start(self)
     }
 
-    fn greet(&self, facts: &Facts, _: Ticket, out: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn greet(&mut self, facts: &Facts, _: Ticket, out: &mut Vec<u8>) -> Result<(), session::Error> {
         Ok(Self::greet(self, facts, out)?)
     }
 

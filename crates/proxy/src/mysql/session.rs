@@ -2,8 +2,8 @@
 
 use ciphertoll_wire::mysql::adopt::{Adopt, Flavour};
 use ciphertoll_wire::mysql::beginning::{Beginning, Learning};
-use ciphertoll_wire::mysql::command::encode_query_on;
 use ciphertoll_wire::mysql::follow::Diagnostics;
+use ciphertoll_wire::mysql::kill::{self, Instead, Kill};
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{Relay, Remains, Rest};
 use ciphertoll_wire::mysql::server::write_ok;
@@ -17,9 +17,6 @@ use super::shared::{Purpose, Shared};
 use super::wanted::{Entry, Wanted};
 use crate::dialect::{FromClient, FromServer, Leaving, News, Start};
 use crate::refusal::Refusal;
-
-/// Answered with an OK, as a KILL is.
-const DO_NOTHING: &str = "DO 0";
 
 /// What is known of a server connection.
 #[derive(Debug)]
@@ -171,23 +168,34 @@ impl Session {
         }
         let relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
         self.touched |= pass_bytes > 0;
-        let mut taken = FromClient { pass_bytes, drop_bytes: 0, insert: Vec::new(), goodbye };
-        taken.drop_bytes = self.kill(&input[pass_bytes..], facts, &mut taken.insert)?;
+        let mut taken =
+            FromClient { pass_bytes, drop_bytes: 0, insert: Vec::new(), vacates: Vec::new(), goodbye };
+        if let Some((_, bytes)) = self.kill(&input[pass_bytes..], facts, &mut taken.insert)? {
+            taken.drop_bytes = bytes;
+        }
         Ok(taken)
     }
 
-    /// Sends a KILL of a number of the proxy's own on with the server's, if the client's next command is one: its length.
-    pub(super) fn kill(&mut self, rest: &[u8], facts: &Facts, insert: &mut Vec<u8>) -> Result<usize, Error> {
-        let Some((kill, bytes)) = self.relay.kill(rest) else { return Ok(0) };
+    /// Sends KILLs of numbers of the proxy's own on with the server's, if the client's next command has some: what it is,
+    /// and its length.
+    pub(super) fn kill(
+        &mut self,
+        rest: &[u8],
+        facts: &Facts,
+        insert: &mut Vec<u8>,
+    ) -> Result<Option<(Kill, usize)>, Error> {
+        let Some((kill, bytes)) = self.relay.kill(rest) else { return Ok(None) };
         self.relay.replace_kill(rest)?;
         self.touched = true;
-        match self.listed().name(kill.number, kill.target) {
-            Named::Server(number) => kill.encode(number, insert)?,
+        let listed = self.listed();
+        let instead = |named: &kill::Named| match listed.name(named.number, named.target) {
+            Named::Server(number) => Instead::Number(number),
             // The server says itself that it knows nobody of a number that is not its own.
-            Named::Nobody => kill.encode(kill.number, insert)?,
-            Named::Told => encode_query_on(facts.capabilities, insert, DO_NOTHING)?,
-        }
-        Ok(bytes)
+            Named::Nobody => Instead::Number(named.number),
+            Named::Told => Instead::Nothing,
+        };
+        kill.encode(facts.capabilities, instead, insert)?;
+        Ok(Some((kill, bytes)))
     }
 
     pub(super) fn listed(&mut self) -> &mut Listed {

@@ -279,8 +279,13 @@ impl Session {
         input: &[u8],
         facts: &mut Facts,
     ) -> Result<FromClient, Error> {
-        let mut taken =
-            FromClient { pass_bytes: 0, drop_bytes: 0, insert: Vec::new(), goodbye: Goodbye::None };
+        let mut taken = FromClient {
+            pass_bytes: 0,
+            drop_bytes: 0,
+            insert: Vec::new(),
+            vacates: Vec::new(),
+            goodbye: Goodbye::None,
+        };
         if self.start() == Start::WhenSet {
             return Ok(taken);
         }
@@ -303,14 +308,13 @@ impl Session {
         if let Some(own) = followed.needs {
             self.needs(own, rest, facts, &mut taken)?;
         } else if taken.drop_bytes == 0 && taken.goodbye == Goodbye::None {
-            let bytes = self.kill(rest, facts, &mut taken.insert)?;
-            if let Whose::Shared(shared) = &mut self.whose
-                && bytes > 0
+            if let Some((kill, bytes)) = self.kill(rest, facts, &mut taken.insert)?
+                && let Whose::Shared(shared) = &mut self.whose
             {
-                shared.follow.replaced();
+                shared.follow.replaced(&kill, &shared.carried.statements);
                 shared.spoken = Spoken::Something;
+                taken.drop_bytes = bytes;
             }
-            taken.drop_bytes = bytes;
         } else if followed.silent == Silent::Yes && rest.is_empty() && self.is_clean() {
             // An answer tells that the session can be parted again.
             let mut adopt = Adopt::new(facts.capabilities);

@@ -8,6 +8,7 @@ mod drivers;
 mod faults;
 mod fronts;
 mod leaks;
+mod like_the_server;
 mod limits;
 mod mysql;
 mod operations;
@@ -47,11 +48,14 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
         &operations::CASES[..],
         &reloads::CASES[..],
         &fronts::CASES[..],
+        &like_the_server::CASES[..],
     ]
     .concat();
     let of_sessions = [&operations::OF_SESSIONS[..], &reloads::OF_SESSIONS[..]].concat();
     let sessions = [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..]].concat();
-    let transactions = [&both[..], &transactions::CASES[..], &parked::CASES[..]].concat();
+    let transactions =
+        [&both[..], &transactions::CASES[..], &parked::CASES[..], &like_the_server::OF_TRANSACTIONS[..]]
+            .concat();
     let of_both = |(name, _): &Case| threads::OF_BOTH.contains(name);
     let chosen: Vec<Case> = both.iter().copied().filter(of_both).chain(threads::CASES).collect();
     let on_two_sessions = [&chosen[..], &limits::CASES[..], &faults::CASES[..]].concat();

@@ -84,6 +84,7 @@ pub(crate) struct Proxy {
     pub(crate) log: Vec<String>,
     pub(crate) user: String,
     pub(crate) database: String,
+    mode: Mode,
 }
 
 impl Site {
@@ -206,8 +207,8 @@ impl Site {
         thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let user = self.server().account(Auth::default_of(Engine::Postgres)).user;
         let database = self.server().database().to_owned();
-        let mut proxy =
-            Proxy { child, directory, port, lines: Mutex::new(lines), log: Vec::new(), user, database };
+        let (lines, mode) = (Mutex::new(lines), self.mode);
+        let mut proxy = Proxy { child, directory, port, lines, log: Vec::new(), user, database, mode };
         let line = proxy.await_line("event=listening");
         if let Some((_, address)) = line.split_once("at=tcp:127.0.0.1:") {
             let digits: String = address.chars().take_while(char::is_ascii_digit).collect();
@@ -308,6 +309,10 @@ impl Proxy {
         [host, directory, port, self.port.to_string(), user, self.user.clone(), self.database.clone()]
     }
 
+    pub(crate) fn is_of_sessions(&self) -> bool {
+        self.mode == Mode::Session
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -370,6 +375,16 @@ impl Raw {
             self.key = payload[4..].to_vec();
         }
         Ok((kind, payload))
+    }
+
+    /// Everything up to the end.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        // What was sent and not read may break the connection, too.
+        let _ = self.stream.read_to_end(&mut bytes).inspect_err(|error| {
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        });
+        bytes
     }
 
     /// Everything up to the next `ReadyForQuery`, or to the end.

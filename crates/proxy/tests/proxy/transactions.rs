@@ -140,7 +140,7 @@ fn prepare(raw: &mut Raw, name: &str, sql: &str) -> Vec<(u8, Vec<u8>)> {
     raw.answer()
 }
 
-fn execute(bytes: &mut Vec<u8>, name: &str) {
+pub(crate) fn execute(bytes: &mut Vec<u8>, name: &str) {
     encode_bind(bytes, "", name, &[] as &[Param<'_>], Format::Text).expect("a portal");
     encode_execute(bytes, "", 0).expect("a command");
 }

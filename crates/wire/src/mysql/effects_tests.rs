@@ -149,3 +149,14 @@ proptest! {
         prop_assert!(effects.settings.len() <= MAX_SETTINGS);
     }
 }
+
+#[test]
+fn what_servers_may_read_in_two_ways_pins() {
+    for text in ["SELECT /*+ QB_NAME(`*/ '`) */ 1", "SELECT 1 --\u{a0}'\n; SET x = 1"] {
+        let latin1: Vec<u8> = text.chars().map(|character| u8::try_from(character).unwrap()).collect();
+        assert!(Effects::of(&latin1, Escapes::Backslash).pin.is_some(), "{text}");
+    }
+    for text in ["SELECT /*+ MAX_EXECUTION_TIME(1000) */ 1", "SELECT 1 --é\n"] {
+        assert_eq!(of(text).pin, None, "{text}");
+    }
+}

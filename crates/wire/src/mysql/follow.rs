@@ -15,6 +15,7 @@ use crate::relay::Goodbye;
 use super::{
     Error,
     effects::{Count, Effects, Once, TextReader},
+    kill::Kill,
     packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
     relay::{End, Ended, Relay, Step},
     statements::{MAX_STATEMENT_BYTES, PreparedHere, Statement, Statements},
@@ -252,9 +253,17 @@ impl Follow {
         Ok(Some(bytes))
     }
 
-    /// Another command is sent in a client's place, which is answered alike.
-    pub fn replaced(&mut self) {
-        self.owed.push_back(Owed::Other);
+    /// A command with other KILLs is sent in place of this one, and is answered alike.
+    pub fn replaced(&mut self, kill: &Kill, statements: &Statements) {
+        let owed = match kill.text() {
+            Some(text) => {
+                let mut reader = self.reader(statements);
+                reader.read(text);
+                Owed::Query(Some(reader.end()))
+            }
+            None => Owed::Other,
+        };
+        self.owed.push_back(owed);
     }
 
     fn read(&mut self, piece: &[u8]) {
@@ -296,9 +305,18 @@ impl Follow {
     }
 
     /// Reads a text as the session will, if nothing that is asked changes that.
-    fn reader(&mut self) -> TextReader {
+    fn reader(&mut self, statements: &Statements) -> TextReader {
         let changes = |effects: &Effects| effects.settings.iter().any(|name| name == "sql_mode");
-        if self.owed.iter().any(|owed| matches!(owed, Owed::Query(Some(effects)) if changes(effects))) {
+        let may_change = |owed: &Owed| match owed {
+            Owed::Query(effects) | Owed::Prepare { effects, .. } => effects.as_ref().is_some_and(changes),
+            Owed::Execute(own) => statements.get(*own).is_some_and(|statement| changes(&statement.effects)),
+            Owed::ExecuteLast(..) => statements
+                .last
+                .and_then(|own| statements.get(own))
+                .is_some_and(|statement| changes(&statement.effects)),
+            _ => false,
+        };
+        if self.owed.iter().any(may_change) {
             self.done.effects.pins("a command behind one that sets sql_mode");
         }
         TextReader::new(self.escapes)
@@ -322,7 +340,7 @@ impl Follow {
             COM_QUIT => return Ok(Next::Passes),
             // COM_QUERY.
             0x03 => {
-                self.reading = Reading::Query(self.reader());
+                self.reading = Reading::Query(self.reader(statements));
                 self.skip_bytes = 1;
                 Owed::Query(None)
             }
@@ -332,7 +350,7 @@ impl Follow {
             }
             // COM_STMT_PREPARE.
             0x16 => {
-                self.reading = Reading::Statement { reader: self.reader(), text: Some(Vec::new()) };
+                self.reading = Reading::Statement { reader: self.reader(statements), text: Some(Vec::new()) };
                 self.skip_bytes = 1;
                 Owed::Prepare { effects: None, text: None }
             }

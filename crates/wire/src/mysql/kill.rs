@@ -1,25 +1,45 @@
 //! Commands that end what another connection does: `COM_PROCESS_KILL`, and `KILL` in a `COM_QUERY`. Whom they name is what
 //! one between has greeted that client with, which is no number of the server's.
 
-use super::{Capabilities, Error, command::NO_ATTRIBUTES, packet, packet::Header};
+use std::ops::Range;
+
+use super::{
+    Capabilities, Error,
+    command::NO_ATTRIBUTES,
+    lexer::{Escapes, Lexer, Token},
+    packet,
+    packet::Header,
+};
 
 const COM_QUERY: u8 = 0x03;
 const COM_PROCESS_KILL: u8 = 0x0c;
 const PROCESS_KILL_BYTES: usize = 1 + size_of::<u32>();
-/// Longer than such a statement is: what is longer is not looked at.
-const MAX_STATEMENT_BYTES: usize = 64;
+/// Longer texts are not looked at.
+const MAX_TEXT_BYTES: usize = 1 << 14;
+/// Answered with an OK, as a KILL is.
+const DO_NOTHING: &[u8] = b"DO 0";
 
-/// One such command.
+/// A command that has at least one KILL in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kill {
+    /// Those in it, in their order.
+    pub named: Vec<Named>,
+    payload: Vec<u8>,
+    /// Where the text begins in the payload; none where the number is not written as one.
+    text: Option<usize>,
+}
+
+/// One KILL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
     /// Whose command or connection shall end.
     pub number: u32,
     /// What shall end.
     pub target: Target,
-    /// The payload up to the number, and behind it.
-    head: Vec<u8>,
-    tail: Vec<u8>,
-    written: Written,
+    /// Where in the payload it is, up to the end of its number.
+    statement: Range<usize>,
+    /// Where its number begins.
+    digits: usize,
 }
 
 /// What a KILL ends.
@@ -31,10 +51,13 @@ pub enum Target {
     Query,
 }
 
+/// What is sent in place of a KILL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Written {
-    Digits,
-    Bytes,
+pub enum Instead {
+    /// The same with this number.
+    Number(u32),
+    /// What does nothing.
+    Nothing,
 }
 
 /// What a command is that has begun.
@@ -48,16 +71,42 @@ pub(super) enum Seen {
 }
 
 impl Kill {
-    /// Appends the same command with another number.
-    pub fn encode(&self, number: u32, out: &mut Vec<u8>) -> Result<(), Error> {
-        packet::write(out, 0, |out| {
-            out.extend_from_slice(&self.head);
-            match self.written {
-                Written::Digits => out.extend_from_slice(number.to_string().as_bytes()),
-                Written::Bytes => out.extend_from_slice(&number.to_le_bytes()),
+    /// The statements of the command; none where it is no text.
+    pub(super) fn text(&self) -> Option<&[u8]> {
+        self.payload.get(self.text?..)
+    }
+
+    /// Appends the same command with something else in place of each KILL.
+    pub fn encode(
+        &self,
+        capabilities: Capabilities,
+        mut instead: impl FnMut(&Named) -> Instead,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let mut payload = Vec::new();
+        let mut at = 0;
+        for named in &self.named {
+            payload.extend_from_slice(&self.payload[at..named.statement.start]);
+            match (instead(named), self.text) {
+                (Instead::Number(number), Some(_)) => {
+                    payload.extend_from_slice(&self.payload[named.statement.start..named.digits]);
+                    payload.extend_from_slice(number.to_string().as_bytes());
+                }
+                (Instead::Number(number), None) => {
+                    payload.push(COM_PROCESS_KILL);
+                    payload.extend_from_slice(&number.to_le_bytes());
+                }
+                (Instead::Nothing, Some(_)) => payload.extend_from_slice(DO_NOTHING),
+                (Instead::Nothing, None) => {
+                    payload.push(COM_QUERY);
+                    payload.extend_from_slice(attributes(capabilities));
+                    payload.extend_from_slice(DO_NOTHING);
+                }
             }
-            out.extend_from_slice(&self.tail);
-        })
+            at = named.statement.end;
+        }
+        payload.extend_from_slice(&self.payload[at..]);
+        packet::write(out, 0, |out| out.extend_from_slice(&payload))
     }
 }
 
@@ -66,14 +115,17 @@ impl Kill {
 pub(super) fn look(header: Header, input: &[u8], capabilities: Capabilities) -> Seen {
     let here = &input[..input.len().min(header.length)];
     match here.first() {
-        Some(&COM_QUERY) if header.length <= MAX_STATEMENT_BYTES => statement(header, here, capabilities),
+        Some(&COM_QUERY) if header.length <= MAX_TEXT_BYTES => text(header, here, capabilities),
         Some(&COM_PROCESS_KILL) if header.length == PROCESS_KILL_BYTES => match here {
             &[_, a, b, c, d] => Seen::Kill(Kill {
-                number: u32::from_le_bytes([a, b, c, d]),
-                target: Target::Connection,
-                head: vec![COM_PROCESS_KILL],
-                tail: Vec::new(),
-                written: Written::Bytes,
+                named: vec![Named {
+                    number: u32::from_le_bytes([a, b, c, d]),
+                    target: Target::Connection,
+                    statement: 0..PROCESS_KILL_BYTES,
+                    digits: 1,
+                }],
+                payload: here.to_vec(),
+                text: None,
             }),
             _ => Seen::Unfinished,
         },
@@ -81,9 +133,12 @@ pub(super) fn look(header: Header, input: &[u8], capabilities: Capabilities) -> 
     }
 }
 
-fn statement(header: Header, here: &[u8], capabilities: Capabilities) -> Seen {
-    let attributes: &[u8] =
-        if capabilities.contains(Capabilities::QUERY_ATTRIBUTES) { &NO_ATTRIBUTES } else { &[] };
+fn attributes(capabilities: Capabilities) -> &'static [u8] {
+    if capabilities.contains(Capabilities::QUERY_ATTRIBUTES) { &NO_ATTRIBUTES } else { &[] }
+}
+
+fn text(header: Header, here: &[u8], capabilities: Capabilities) -> Seen {
+    let attributes = attributes(capabilities);
     let start = 1 + attributes.len();
     if header.length <= start {
         return Seen::Other;
@@ -93,40 +148,109 @@ fn statement(header: Header, here: &[u8], capabilities: Capabilities) -> Seen {
     {
         return Seen::Other;
     }
-    match here.get(start) {
-        Some(b'k' | b'K') if here.len() == header.length => kill(here, start).map_or(Seen::Other, Seen::Kill),
-        Some(b'k' | b'K') | None => Seen::Unfinished,
-        Some(_) => Seen::Other,
+    if here.len() < header.length {
+        return Seen::Unfinished;
+    }
+    let is_kill = |word: &[u8]| word.eq_ignore_ascii_case(b"kill");
+    if !here[start..].windows(4).any(is_kill) {
+        return Seen::Other;
+    }
+    // Where a quote may end in two places, nothing is changed that may stand in it.
+    match (find(&here[start..], Escapes::Backslash), find(&here[start..], Escapes::None)) {
+        (Some(found), Some(same)) if found == same && !found.is_empty() => {
+            let named = found.into_iter().map(|named| named.behind(start)).collect();
+            Seen::Kill(Kill { named, payload: here.to_vec(), text: Some(start) })
+        }
+        _ => Seen::Other,
     }
 }
 
-/// `KILL [HARD | SOFT] [CONNECTION | QUERY] number`.
-fn kill(payload: &[u8], start: usize) -> Option<Kill> {
-    let text = str::from_utf8(&payload[start..]).ok()?;
-    let statement = text.trim_end_matches(|c: char| c.is_ascii_whitespace() || c == ';');
-    let mut words = statement.split_ascii_whitespace();
-    let number = words.next_back()?;
-    let known = |word: &str, names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
-    let mut words = words.peekable();
-    if !known(words.next()?, &["KILL"]) {
-        return None;
+impl Named {
+    /// The same in a payload with so many bytes in front.
+    fn behind(self, bytes: usize) -> Self {
+        let statement = self.statement.start + bytes..self.statement.end + bytes;
+        Self { statement, digits: self.digits + bytes, ..self }
     }
-    words.next_if(|word| known(word, &["HARD", "SOFT"]));
-    let target = match words.next_if(|word| known(word, &["CONNECTION", "QUERY"])) {
-        Some(word) if known(word, &["QUERY"]) => Target::Query,
-        _ => Target::Connection,
-    };
-    if words.next().is_some() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
+}
+
+/// The KILLs in a text; none if a quote may end elsewhere for the session.
+fn find(text: &[u8], escapes: Escapes) -> Option<Vec<Named>> {
+    let (mut lexer, mut finder) = (Lexer::new(escapes), Finder::default());
+    for (at, byte) in text.iter().enumerate() {
+        // A word ends before the byte that is no part of it.
+        lexer.read(std::slice::from_ref(byte), &mut |token| finder.token(&token, at));
     }
-    let at = start + statement.len() - number.len();
-    Some(Kill {
-        number: number.parse().ok()?,
-        target,
-        head: payload[..at].to_vec(),
-        tail: payload[at + number.len()..].to_vec(),
-        written: Written::Digits,
-    })
+    lexer.end(&mut |token| finder.token(&token, text.len()));
+    finder.token(&Token::Sign(b';'), text.len());
+    (finder.quotes == Quotes::Clear).then_some(finder.found)
+}
+
+/// Finds `KILL [HARD | SOFT] [CONNECTION | QUERY] number`.
+#[derive(Debug, Default)]
+struct Finder {
+    place: Place,
+    quotes: Quotes,
+    found: Vec<Named>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Quotes {
+    #[default]
+    Clear,
+    Ambiguous,
+}
+
+#[derive(Debug, Default)]
+enum Place {
+    /// At a statement's beginning.
+    #[default]
+    Begin,
+    /// Behind `KILL`, which began there, and the words that say what of.
+    Kill {
+        start: usize,
+        target: Target,
+    },
+    /// Behind the number, if nothing else of the statement follows.
+    Number(Named),
+    Other,
+}
+
+impl Finder {
+    fn token(&mut self, token: &Token<'_>, end: usize) {
+        self.place = match (std::mem::take(&mut self.place), token) {
+            (place, Token::Executed) => place,
+            (place, Token::Ambiguous) => {
+                self.quotes = Quotes::Ambiguous;
+                place
+            }
+            (Place::Number(named), Token::Sign(b';')) => {
+                self.found.push(named);
+                Place::Begin
+            }
+            (_, Token::Sign(b';')) => Place::Begin,
+            (Place::Begin, Token::Word(b"kill")) => {
+                Place::Kill { start: end - b"kill".len(), target: Target::Connection }
+            }
+            (Place::Kill { start, target }, Token::Word(b"hard" | b"soft")) => Place::Kill { start, target },
+            (Place::Kill { start, .. }, Token::Word(b"connection")) => {
+                Place::Kill { start, target: Target::Connection }
+            }
+            (Place::Kill { start, .. }, Token::Word(b"query")) => {
+                Place::Kill { start, target: Target::Query }
+            }
+            (Place::Kill { start, target }, Token::Word(word)) => {
+                number(word).map_or(Place::Other, |number| {
+                    Place::Number(Named { number, target, statement: start..end, digits: end - word.len() })
+                })
+            }
+            _ => Place::Other,
+        };
+    }
+}
+
+fn number(word: &[u8]) -> Option<u32> {
+    let digits = str::from_utf8(word).ok().filter(|word| word.bytes().all(|byte| byte.is_ascii_digit()))?;
+    digits.parse().ok()
 }
 
 #[cfg(test)]
@@ -140,8 +264,8 @@ mod tests {
     fn rewritten(payload: &[u8], capabilities: Capabilities) -> Option<(u32, Vec<u8>)> {
         let Seen::Kill(kill) = seen(payload, capabilities) else { return None };
         let mut out = Vec::new();
-        kill.encode(42, &mut out).unwrap();
-        Some((kill.number, out[4..].to_vec()))
+        kill.encode(capabilities, |_| Instead::Number(42), &mut out).unwrap();
+        Some((kill.named[0].number, out[4..].to_vec()))
     }
 
     #[test]
@@ -166,6 +290,26 @@ mod tests {
     }
 
     #[test]
+    fn each_kill_among_statements_is_rewritten() {
+        let text = b"\x03SELECT 'a''b'; KILL QUERY 70 ;/* KILL 5; */ kill 71; DO 1 -- KILL 6\n; KILL ID 7";
+        let Seen::Kill(kill) = seen(text, Capabilities::default()) else { panic!("it has two") };
+        let named: Vec<_> = kill.named.iter().map(|named| (named.number, named.target)).collect();
+        assert_eq!(named, [(70, Target::Query), (71, Target::Connection)]);
+        let mut out = Vec::new();
+        let instead = |named: &Named| if named.number == 70 { Instead::Number(7) } else { Instead::Nothing };
+        kill.encode(Capabilities::default(), instead, &mut out).unwrap();
+        let expected = b"\x03SELECT 'a''b'; KILL QUERY 7 ;/* KILL 5; */ DO 0; DO 1 -- KILL 6\n; KILL ID 7";
+        assert_eq!(str::from_utf8(&out[4..]), str::from_utf8(expected));
+        assert_eq!(kill.text(), Some(&text[1..]));
+        out.clear();
+        let Seen::Kill(kill) = seen(b"\x0c\x07\0\0\0", Capabilities::QUERY_ATTRIBUTES) else {
+            panic!("it is one")
+        };
+        kill.encode(Capabilities::QUERY_ATTRIBUTES, |_| Instead::Nothing, &mut out).unwrap();
+        assert_eq!(out[4..], *b"\x03\0\x01DO 0");
+    }
+
+    #[test]
     fn other_statements_are_others() {
         for text in [
             &b"\x03KILL QUERY ID 7"[..],
@@ -181,10 +325,16 @@ mod tests {
             b"\x02KILL 7",
             b"\x0c\x07\0\0",
             b"\x03KILL \xff",
+            b"\x03KILL 7 + 1",
+            b"\x03SELECT 'KILL 7'",
+            b"\x03SELECT '\\'; KILL 7; -- '",
+            b"\x03SELECT \"\\\"; KILL 7; -- \"",
+            b"\x03SELECT 1 /* ; KILL 7; */",
+            b"\x03SELECT kill FROM t",
         ] {
             assert_eq!(seen(text, Capabilities::default()), Seen::Other, "{text:?}");
         }
-        let long = [&b"\x03KILL 7"[..], &[b' '; 80]].concat();
+        let long = [&b"\x03KILL 7"[..], &[b' '; MAX_TEXT_BYTES]].concat();
         assert_eq!(seen(&long, Capabilities::default()), Seen::Other);
     }
 

@@ -62,6 +62,8 @@ enum Place {
     Comment,
     /// Behind `/*M`.
     CommentOfMariaDb,
+    /// Behind `/*+`: some servers read hints there, with quotes, and for others it is a comment.
+    Hint,
     InComment,
     /// Behind a `*` in a comment.
     Star,
@@ -166,8 +168,17 @@ impl Lexer {
             // Two alone are signs.
             (Place::Dashes, b'\n') | (Place::Star, b'/') => self.place = Place::Plain,
             (Place::Dashes, ..=b' ' | 0x7f) => self.place = Place::LineComment,
+            (Place::Dashes, 0x80..=0xa0) => {
+                // In character sets of one byte some of these are blanks; in UTF-8 no character begins so.
+                heard(Token::Ambiguous);
+                self.place = Place::LineComment;
+            }
             (Place::Slash, b'*') => self.place = Place::Comment,
             (Place::Comment, b'M') => self.place = Place::CommentOfMariaDb,
+            (Place::Comment, b'+') => self.place = Place::Hint,
+            (Place::Hint, b'\'' | b'"' | b'`') => heard(Token::Ambiguous),
+            (Place::Hint, b'*') => self.place = Place::Star,
+            (Place::Hint, _) => {}
             (Place::Comment | Place::CommentOfMariaDb, b'!') => {
                 // What is in it is read on as if it were not in a comment.
                 heard(Token::Executed);

@@ -245,7 +245,7 @@ impl Relay {
         }
         let (header, payload) = packet::peek_header(input)?;
         match kill::look(header, payload, self.capabilities) {
-            Seen::Kill(kill) if kill.number >= from => Some((kill, HEADER_BYTES + header.length)),
+            Seen::Kill(kill) if names_own(&kill, from) => Some((kill, HEADER_BYTES + header.length)),
             _ => None,
         }
     }
@@ -298,7 +298,7 @@ impl Relay {
         match kill::look(header, payload, self.capabilities) {
             Seen::Other => false,
             Seen::Unfinished => true,
-            Seen::Kill(kill) => kill.number >= from,
+            Seen::Kill(kill) => names_own(&kill, from),
         }
     }
 
@@ -548,6 +548,11 @@ impl Relay {
     pub fn error_was_last(&self) -> bool {
         self.last == Last::Error
     }
+}
+
+/// Whether one of these names a number that is not the server's.
+fn names_own(kill: &Kill, from: u32) -> bool {
+    kill.named.iter().any(|named| named.number >= from)
 }
 
 fn definitions(left: u32) -> Option<Answer> {

@@ -4,10 +4,16 @@
 //! This is a reading of words, and not of SQL. Where it sees too much, a client keeps a connection that others could
 //! have had; what functions do out of sight it does not see. It must not be relied on to keep clients apart.
 
+use super::lexer::{Lexer, MAX_TOKEN_BYTES, Token};
+
+pub use super::lexer::Strings;
+
 /// Settings of one transaction; more are state that is kept where it is.
 const MAX_SETTINGS: usize = 16;
-/// Of a word, what is told apart; `pg_try_advisory_lock_shared` has 27 bytes, and a setting's name at most 63, twice.
-const MAX_WORD_BYTES: usize = 128;
+/// Prepared statements that one text may deallocate by name; more are state that is kept where it is.
+const MAX_FORGOTTEN: usize = 256;
+/// Servers cut longer names.
+const MAX_NAME_BYTES: usize = 63;
 
 /// What outlives a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -50,26 +56,24 @@ impl Effects {
         *self == Self::default()
     }
 
-    /// The effects of a text that is there as a whole.
-    pub fn of(text: &[u8]) -> Self {
-        let mut effects = Self::default();
-        let mut reader = TextReader::default();
-        reader.read(text, &mut effects);
-        reader.end(&mut effects);
-        effects
+    /// Whether texts behind this command may be read otherwise than the server has reported.
+    pub(super) fn may_change_strings(&self) -> bool {
+        self.pin.is_some() || self.discards == Discards::All
     }
 
-    /// Takes over what another command does.
+    /// The effects of a text that is there as a whole.
+    pub fn of(text: &[u8], strings: Strings) -> Self {
+        let mut reader = TextReader::new(strings);
+        reader.read(text);
+        reader.end()
+    }
+
+    /// Takes over what another command does. Which statements are no more is not added up: that is for each command.
     pub fn merge(&mut self, other: &Self) {
         for name in &other.settings {
             self.sets(name);
         }
         self.pin = self.pin.or(other.pin);
-        match &other.forgets {
-            Forgets::None => {}
-            Forgets::Named(names) => names.iter().for_each(|name| self.forgets(name)),
-            Forgets::All => self.forgets = Forgets::All,
-        }
         if other.discards == Discards::All {
             self.discards = Discards::All;
         }
@@ -79,7 +83,13 @@ impl Effects {
         if self.settings.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             return;
         }
-        if self.settings.len() < MAX_SETTINGS {
+        if name.eq_ignore_ascii_case(Strings::SETTING) {
+            // Texts that were prepared before it would mean something else where they are prepared anew.
+            self.pins("standard_conforming_strings");
+        }
+        if name.len() >= MAX_TOKEN_BYTES {
+            self.pins("a setting with a long name");
+        } else if self.settings.len() < MAX_SETTINGS {
             self.settings.push(name.to_vec());
         } else {
             self.pins("many settings");
@@ -91,48 +101,65 @@ impl Effects {
     }
 
     fn forgets(&mut self, name: &[u8]) {
+        let is_known = |names: &Vec<Vec<u8>>| names.iter().any(|known| known == name);
         match &mut self.forgets {
             Forgets::All => {}
-            Forgets::None => self.forgets = Forgets::Named(vec![name.to_vec()]),
-            Forgets::Named(names) => names.push(name.to_vec()),
+            Forgets::None if name.len() <= MAX_NAME_BYTES => {
+                self.forgets = Forgets::Named(vec![name.to_vec()]);
+            }
+            Forgets::Named(names) if is_known(names) => {}
+            Forgets::Named(names) if names.len() < MAX_FORGOTTEN && name.len() <= MAX_NAME_BYTES => {
+                names.push(name.to_vec());
+            }
+            Forgets::None | Forgets::Named(_) => {
+                // A client that stays where it is needs no statement prepared anew.
+                self.forgets = Forgets::All;
+                self.pins("many prepared statements deallocated at once");
+            }
         }
     }
 }
 
 /// Reads a text in pieces, however it is cut.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct TextReader {
-    place: Place,
-    word: Vec<u8>,
-    statement: Statement,
+    lexer: Lexer,
+    statements: Statements,
 }
 
-/// Where in a text one is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-enum Place {
+/// What the tokens so far have come to.
+#[derive(Debug, Default)]
+struct Statements {
+    effects: Effects,
+    statement: Statement,
+    name: Name,
+}
+
+/// A name, of which more parts may follow.
+#[derive(Debug, Default)]
+struct Name {
+    /// Its parts with dots between them.
+    text: Vec<u8>,
+    form: Form,
+    state: NameState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Form {
+    /// Without quotes: it may be a key word.
     #[default]
-    Plain,
-    /// In a word, or a name of parts.
-    Word,
-    /// In `"…"`: a name as it is.
-    Name,
-    /// In `'…'`.
-    Literal,
-    Dash,
-    LineComment,
-    Slash,
-    /// In `/*`s, so many deep, behind this byte.
-    Comment {
-        depth: u32,
-        last: u8,
-    },
-    /// In the tag of a dollar quote.
-    Tag(Vec<u8>),
-    /// In a dollar quote that ends with this, of which so many bytes have come.
-    Dollar {
-        end: Vec<u8>,
-        matched: usize,
-    },
+    Bare,
+    /// At least one part of it is in quotes.
+    Quoted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum NameState {
+    #[default]
+    None,
+    Part,
+    /// Behind a dot.
+    Dot,
 }
 
 /// What the words of a statement so far make of the next.
@@ -154,122 +181,85 @@ enum Statement {
     Declare,
     /// Behind `WITH` in a `DECLARE`.
     With,
+    /// What follows may be run.
+    Explain,
     Create,
     Into,
 }
 
 impl TextReader {
+    /// Nothing has been read. `strings` is how the server will read the text.
+    pub fn new(strings: Strings) -> Self {
+        Self { lexer: Lexer::new(strings), statements: Statements::default() }
+    }
+
     /// Reads the next piece.
-    pub fn read(&mut self, text: &[u8], effects: &mut Effects) {
-        for byte in text {
-            self.byte(*byte, effects);
-        }
+    pub fn read(&mut self, text: &[u8]) {
+        let Self { lexer, statements } = self;
+        lexer.read(text, &mut |token| statements.token(token));
     }
 
-    /// The text has ended.
-    pub fn end(&mut self, effects: &mut Effects) {
-        if self.place == Place::Word {
-            self.word_ends(effects);
-        }
-        self.place = Place::Plain;
-        self.statement = Statement::Begin;
-    }
-
-    #[inline]
-    fn byte(&mut self, byte: u8, effects: &mut Effects) {
-        match &mut self.place {
-            Place::Plain => self.plain(byte),
-            Place::Word if is_of_word(byte) => self.keep(byte.to_ascii_lowercase()),
-            Place::Word => {
-                self.word_ends(effects);
-                self.place = Place::Plain;
-                self.plain(byte);
-            }
-            Place::Literal if byte == b'\'' => self.place = Place::Plain,
-            Place::Name if byte == b'"' => {
-                self.word_ends(effects);
-                self.place = Place::Plain;
-            }
-            Place::Name => self.keep(byte),
-            Place::LineComment if byte == b'\n' => self.place = Place::Plain,
-            Place::Literal | Place::LineComment => {}
-            _ => self.rare(byte),
-        }
-    }
-
-    /// What is seldom in a command.
-    fn rare(&mut self, byte: u8) {
-        match &mut self.place {
-            Place::Dash if byte == b'-' => self.place = Place::LineComment,
-            Place::Slash if byte == b'*' => self.place = Place::Comment { depth: 1, last: 0 },
-            Place::Comment { depth, last } => match (*last, byte) {
-                (b'*', b'/') if *depth == 1 => self.place = Place::Plain,
-                (b'*', b'/') => (*depth, *last) = (*depth - 1, 0),
-                (b'/', b'*') => (*depth, *last) = (depth.saturating_add(1), 0),
-                _ => *last = byte,
-            },
-            Place::Tag(tag) if byte == b'$' => {
-                tag.push(byte);
-                self.place = Place::Dollar { end: std::mem::take(tag), matched: 0 };
-            }
-            Place::Tag(tag) if is_of_word(byte) && tag.len() < MAX_WORD_BYTES => tag.push(byte),
-            Place::Dollar { end, matched } => {
-                // An end begins with `$`, and has no other but its last byte.
-                *matched =
-                    if end.get(*matched) == Some(&byte) { *matched + 1 } else { usize::from(byte == b'$') };
-                if *matched == end.len() {
-                    self.place = Place::Plain;
-                }
-            }
-            _ => {
-                self.place = Place::Plain;
-                self.plain(byte);
-            }
-        }
-    }
-
-    fn plain(&mut self, byte: u8) {
-        match byte {
-            b';' => self.statement = Statement::Begin,
-            b'\'' => self.place = Place::Literal,
-            b'"' => {
-                self.word.clear();
-                self.place = Place::Name;
-            }
-            b'-' => self.place = Place::Dash,
-            b'/' => self.place = Place::Slash,
-            b'$' => self.place = Place::Tag(vec![b'$']),
-            b'_' | b'a'..=b'z' | b'A'..=b'Z' | 0x80.. => {
-                self.word.clear();
-                self.place = Place::Word;
-                self.keep(byte.to_ascii_lowercase());
-            }
-            _ => {}
-        }
-    }
-
-    fn keep(&mut self, byte: u8) {
-        if self.word.len() < MAX_WORD_BYTES {
-            self.word.push(byte);
-        }
-    }
-
-    fn word_ends(&mut self, effects: &mut Effects) {
-        let word = std::mem::take(&mut self.word);
-        self.statement = match self.place {
-            Place::Word => next(self.statement, &word, effects),
-            _ => named(self.statement, &word, effects),
-        };
-        if self.place == Place::Word {
-            anywhere(&word, effects);
-        }
-        self.word = word;
+    /// The text has ended: what it does.
+    pub fn end(mut self) -> Effects {
+        let Self { lexer, statements } = &mut self;
+        lexer.end(&mut |token| statements.token(token));
+        statements.name_ends(None);
+        self.statements.effects
     }
 }
 
-fn is_of_word(byte: u8) -> bool {
-    // A dot joins the parts of a name.
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$' | 0x80..)
+impl Statements {
+    fn token(&mut self, token: Token<'_>) {
+        match token {
+            Token::Word(word) => self.part(word, Form::Bare),
+            Token::Name(name) => self.part(name, Form::Quoted),
+            Token::Sign(b'.') if self.name.state == NameState::Part => self.name.state = NameState::Dot,
+            token => {
+                self.name_ends(Some(token));
+                match token {
+                    Token::Sign(b';') => self.statement = Statement::Begin,
+                    Token::Unclear(reason) => self.effects.pins(reason),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// A name, or another part of one.
+    fn part(&mut self, part: &[u8], form: Form) {
+        if self.name.state == NameState::Dot {
+            self.name.text.push(b'.');
+        } else {
+            self.name_ends(None);
+            self.name.form = Form::Bare;
+        }
+        self.name.text.extend_from_slice(part);
+        self.name.text.truncate(MAX_TOKEN_BYTES);
+        self.name.state = NameState::Part;
+        if form == Form::Quoted {
+            self.name.form = Form::Quoted;
+        }
+    }
+
+    /// No part of a name follows, but this.
+    fn name_ends(&mut self, next: Option<Token<'_>>) {
+        if self.name.state == NameState::None {
+            return;
+        }
+        let mut name = std::mem::take(&mut self.name.text);
+        let (statement, effects) = (self.statement, &mut self.effects);
+        self.statement = match self.name.form {
+            Form::Bare => self::next(statement, &name, effects),
+            Form::Quoted => named(statement, &name, effects),
+        };
+        // A quoted name may be that of a column.
+        if self.name.form == Form::Bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
+            anywhere(&name, effects);
+        }
+        name.clear();
+        self.name.text = name;
+        self.name.state = NameState::None;
+    }
 }
 
 /// What the next word makes of a statement.
@@ -310,8 +300,10 @@ fn next(statement: Statement, word: &[u8], effects: &mut Effects) -> Statement {
             effects.pins("a temporary table");
             Statement::Other
         }
-        (Statement::Create, b"or" | b"replace" | b"global" | b"local") => Statement::Create,
-        (Statement::Other | Statement::Into, b"into") => Statement::Into,
+        (Statement::Create, b"or" | b"replace" | b"global" | b"local") | (Statement::Explain, b"create") => {
+            Statement::Create
+        }
+        (Statement::Other | Statement::Into | Statement::Explain, b"into") => Statement::Into,
         (Statement::Discard | Statement::Create | Statement::Into, _) => Statement::Other,
         (other, _) => other,
     }
@@ -327,6 +319,7 @@ fn first(word: &[u8], effects: &mut Effects) -> Statement {
         b"discard" => Statement::Discard,
         b"declare" => Statement::Declare,
         b"create" => Statement::Create,
+        b"explain" => Statement::Explain,
         b"listen" => {
             effects.pins("LISTEN");
             Statement::Other
@@ -402,14 +395,18 @@ mod tests {
 
     use super::*;
 
+    fn of(text: &str) -> Effects {
+        Effects::of(text.as_bytes(), Strings::Standard)
+    }
+
     fn settings(text: &str) -> Vec<String> {
-        let effects = Effects::of(text.as_bytes());
+        let effects = of(text);
         assert_eq!((effects.pin, &effects.forgets), (None, &Forgets::None), "{text}");
         effects.settings.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
     }
 
     fn pin(text: &str) -> Option<&'static str> {
-        Effects::of(text.as_bytes()).pin
+        of(text).pin
     }
 
     #[test]
@@ -445,7 +442,7 @@ mod tests {
             "DISCARD PLANS",
             "",
         ] {
-            assert!(Effects::of(text.as_bytes()).is_none(), "{text}: {:?}", Effects::of(text.as_bytes()));
+            assert!(of(text).is_none(), "{text}: {:?}", of(text));
         }
     }
 
@@ -470,32 +467,113 @@ mod tests {
         }
     }
 
+    /// Statements behind literals, comments and names that look as if they went on.
+    #[test]
+    fn what_stands_behind_a_literal_is_seen() {
+        for text in [
+            r"SELECT E'\'x'; LISTEN y",
+            "SELECT E'a'\n'\\'b'; LISTEN y",
+            "SELECT E'a' -- \\\n -- '\n '\\'b'; LISTEN y",
+            r"SELECT E'a''\'b'; LISTEN y",
+            r"SELECT N'a\'; LISTEN y",
+            r"SELECT 'a\'; LISTEN y",
+            r"SELECT U&'\0061\'; LISTEN y",
+            r#"SELECT 1 AS "a""'"; LISTEN y"#,
+            "SELECT 1 -- '\rFROM t; LISTEN y",
+            "SELECT $1$a$ AS $a$; LISTEN y",
+            "SELECT a$b$c, 1; LISTEN y; SELECT a$b$c",
+            "SELECT $é$ ' $é$; LISTEN y",
+            "EXPLAIN ANALYZE CREATE TEMP TABLE t AS SELECT 1",
+            "SELECT \"pg_catalog\" . \"set_config\" ('a.b', '1', false)",
+            "SELECT \"set_config\"('a.b', '1', false)",
+        ] {
+            assert!(pin(text).is_some(), "{text}");
+        }
+        assert_eq!(settings(r#"SET "my" . own = '\'; SET geqo = off"#), ["my.own", "geqo"]);
+        assert_eq!(settings(r#"SET "a"".b" = 1"#), ["a\".b"]);
+    }
+
+    #[test]
+    fn what_stands_in_a_literal_is_not_seen() {
+        for text in [
+            r"SELECT E'\'; LISTEN y; --'",
+            "SELECT E'a'\n'\\'; LISTEN y; --'",
+            "SELECT 'a' -- '\n'; LISTEN y; --'",
+            "SELECT B'1' '; LISTEN y; --'",
+            "SELECT 1 AS \"a\"\"; LISTEN y; --\"",
+            "SELECT $1$a$; LISTEN y; $a$",
+        ] {
+            assert_eq!(pin(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_backslash_is_read_as_the_server_reads_it() {
+        let pin = |text: &str, strings| Effects::of(text.as_bytes(), strings).pin;
+        let (behind, within) = (r"SELECT 'a\'; LISTEN y", r"SELECT 'a\'; LISTEN y; --'");
+        assert_eq!(pin(behind, Strings::Standard), Some("LISTEN"));
+        assert_eq!(pin(within, Strings::Escaped), None);
+        assert_eq!(pin(r"SELECT '\''; LISTEN y; --'", Strings::Escaped), Some("LISTEN"));
+        for text in [behind, within] {
+            assert!(pin(text, Strings::Unknown).is_some(), "{text}");
+        }
+        assert_eq!(pin(r"SELECT '\\', 'C:\dir', E'\''", Strings::Unknown), None);
+        assert_eq!(
+            pin("SET standard_conforming_strings = off", Strings::Standard),
+            Some("standard_conforming_strings")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_pins() {
+        let long = format!("SELECT ${0}$ ' ${0}$", "a".repeat(200));
+        for text in [long.as_str(), "SET U&\"\\0061\" = 1", &format!("SET {}.b = 1", "a".repeat(200))] {
+            assert!(pin(text).is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_the_text() {
+        let names = |count: usize| {
+            (0..count).map(|number| format!("DEALLOCATE s{number}")).collect::<Vec<_>>().join(";")
+        };
+        assert!(
+            matches!(of(&names(MAX_FORGOTTEN)).forgets, Forgets::Named(names) if names.len() == MAX_FORGOTTEN)
+        );
+        let many = of(&names(100_000));
+        assert_eq!((many.forgets, many.pin.is_some()), (Forgets::All, true));
+        assert_eq!(of(&"DEALLOCATE a;".repeat(100_000)).forgets, Forgets::Named(vec![b"a".to_vec()]));
+        let long = of(&format!("DEALLOCATE {}", "a".repeat(64)));
+        assert_eq!((long.forgets, long.pin.is_some()), (Forgets::All, true));
+    }
+
     #[test]
     fn prepared_statements_are_forgotten_by_name() {
         let named =
             |names: &[&str]| Forgets::Named(names.iter().map(|name| name.as_bytes().to_vec()).collect());
-        let of = |text: &str| Effects::of(text.as_bytes()).forgets;
-        assert_eq!(of("DEALLOCATE S_1; deallocate prepare \"S 2\""), named(&["s_1", "S 2"]));
-        assert_eq!(of("DEALLOCATE a; DEALLOCATE ALL"), Forgets::All);
-        assert_eq!(Effects::of(b"DISCARD ALL").discards, Discards::All);
+        let forgets = |text: &str| of(text).forgets;
+        assert_eq!(forgets("DEALLOCATE S_1; deallocate prepare \"S 2\""), named(&["s_1", "S 2"]));
+        assert_eq!(forgets("DEALLOCATE a; DEALLOCATE ALL"), Forgets::All);
+        assert_eq!(forgets("DEALLOCATE a; DEALLOCATE a"), named(&["a"]));
+        assert_eq!(of("DISCARD ALL").discards, Discards::All);
     }
 
     proptest! {
         #[test]
         fn a_text_may_be_cut_anywhere(
-            text in "(SET|LISTEN|[a-z_.]{1,9}|[;'\"$/*-]|\\$a\\$| ){0,40}",
+            text in "(SET|LISTEN|[a-z_.]{1,9}|[EUBXNu]|[;'\"$/*&\\\\\n\r-]|\\$a\\$| ){0,40}",
+            strings in prop::sample::select(vec![Strings::Standard, Strings::Escaped, Strings::Unknown]),
             cuts in proptest::collection::vec(0_usize..100, 0..6),
         ) {
-            let (mut effects, mut reader) = (Effects::default(), TextReader::default());
+            let mut reader = TextReader::new(strings);
             let mut rest = text.as_bytes();
             for cut in cuts {
                 let (piece, behind) = rest.split_at(cut.min(rest.len()));
-                reader.read(piece, &mut effects);
+                reader.read(piece);
                 rest = behind;
             }
-            reader.read(rest, &mut effects);
-            reader.end(&mut effects);
-            prop_assert_eq!(effects, Effects::of(text.as_bytes()));
+            reader.read(rest);
+            prop_assert_eq!(reader.end(), Effects::of(text.as_bytes(), strings));
         }
     }
 }

@@ -24,6 +24,12 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A client's first message cannot have this length. Servers close the connection and say nothing.
+    #[error("a start-up message cannot have {length} bytes")]
+    StartupLength {
+        /// The length that it says it has.
+        length: usize,
+    },
     /// TLS was asked for and the server has none; the machine never goes on in plaintext instead.
     #[error("the server does not offer TLS")]
     TlsNotOffered,
@@ -132,7 +138,7 @@ impl Error {
             | Self::PasswordInPlain
             | Self::ChannelBindingNotOffered
             | Self::IterationsTooMany { .. } => Fault::Server,
-            Self::Protocol { .. } | Self::ServerSignature => Fault::Peer,
+            Self::Protocol { .. } | Self::StartupLength { .. } | Self::ServerSignature => Fault::Peer,
             Self::NotBound
             | Self::MessageTooLarge { .. }
             | Self::ResultTooLarge { .. }

@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::{
-    Error,
+    Error, Parameters,
     command::encode_close_statement,
-    effects::{Discards, Effects, Forgets, TextReader},
+    effects::{Discards, Effects, Forgets, Strings, TextReader},
     kind,
     message::{HEADER_BYTES, Header},
     relay::{FUNCTION_CALL, checked_header},
@@ -21,8 +21,10 @@ use super::{
 const MAX_STATEMENT_BYTES: usize = 8 << 20;
 /// Names of a portal and a statement; servers cut names at 63 bytes.
 const MAX_NAMES_BYTES: usize = 4096;
-/// Answers that may be owed at a time.
-const MAX_OWED: usize = 1 << 16;
+/// Answers that may be owed at a time, those to commands in a row that end in `ReadyForQuery` counted as one; then a
+/// client's next command waits. A server may keep answers back until its buffer of 8 KiB is full, and none is shorter
+/// than five bytes: with fewer than 1,639 the two could wait for one another.
+const MAX_OWED: usize = 1 << 12;
 
 /// What a client has prepared, and may use on any connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -52,8 +54,23 @@ pub struct Follow {
     down_left_bytes: usize,
     /// Answers that are to come, in their order.
     owed: VecDeque<Owed>,
+    skips: Skips,
     /// What was done that outlives the transaction.
     effects: Effects,
+    /// `ReadyForQuery`s that were asked for, and those of them that are to come.
+    asked: u64,
+    unready: u64,
+    /// Until this many have come, `standard_conforming_strings` may be another than was reported.
+    strings_known_from: u64,
+}
+
+/// Whether the server ignores what the client sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Skips {
+    #[default]
+    No,
+    /// Up to the next `Sync`, which the client has not sent yet.
+    ToSync,
 }
 
 /// What is read of the client's current message beyond its header.
@@ -61,12 +78,12 @@ pub struct Follow {
 enum Reading {
     #[default]
     Nothing,
-    Text {
-        reader: TextReader,
-        effects: Effects,
-    },
+    Text(TextReader),
     /// A `Parse`, with its header.
-    Statement(Vec<u8>),
+    Statement {
+        message: Vec<u8>,
+        strings: Strings,
+    },
 }
 
 #[derive(Debug)]
@@ -83,8 +100,8 @@ enum Owed {
     OwnClose,
     /// The same, in front of one that is inserted again.
     InsertedClose,
-    /// `ReadyForQuery`.
-    Ready,
+    /// `ReadyForQuery`, so many in a row.
+    Ready(u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,10 +178,12 @@ impl Statements {
 }
 
 impl Follow {
-    /// Looks at the client's next bytes: those beyond the last [`Until::bytes`], and newer ones.
+    /// Looks at the client's next bytes: those beyond the last [`Until::bytes`], and newer ones. `parameters` are what the
+    /// server has reported.
     pub fn from_client(
         &mut self,
         input: &[u8],
+        parameters: &Parameters,
         statements: &mut Statements,
         prepared: &mut Prepared,
     ) -> Result<Until, Error> {
@@ -177,7 +196,7 @@ impl Follow {
             let Some(header) = checked_header(&input[at..])? else {
                 return Ok(Until { bytes: at, insert: Vec::new() });
             };
-            match self.begin(header, &input[at..], statements, prepared)? {
+            match self.begin(header, &input[at..], parameters, statements, prepared)? {
                 Begun::Passes => at += HEADER_BYTES,
                 Begun::Waits => return Ok(Until { bytes: at, insert: Vec::new() }),
                 Begun::After(insert) => return Ok(Until { bytes: at, insert }),
@@ -200,8 +219,8 @@ impl Follow {
         self.up_left_bytes -= bytes;
         match &mut self.reading {
             Reading::Nothing => return,
-            Reading::Text { reader, effects } => reader.read(piece, effects),
-            Reading::Statement(message) => {
+            Reading::Text(reader) => reader.read(piece),
+            Reading::Statement { message, .. } => {
                 if message.len() <= MAX_STATEMENT_BYTES {
                     message.extend_from_slice(piece);
                 }
@@ -212,17 +231,28 @@ impl Follow {
         }
         match std::mem::take(&mut self.reading) {
             Reading::Nothing => {}
-            Reading::Text { mut reader, mut effects } => {
-                reader.end(&mut effects);
-                self.apply(&effects, statements, prepared);
+            Reading::Text(reader) => {
+                let effects = reader.end();
+                // The server reports it before it says that it is ready again.
+                self.apply(&effects, self.asked, statements, prepared);
             }
-            Reading::Statement(message) => self.prepares(message, statements, prepared),
+            Reading::Statement { message, strings } => self.prepares(message, strings, statements, prepared),
         }
     }
 
-    fn apply(&mut self, effects: &Effects, statements: &mut Statements, prepared: &mut Prepared) {
+    /// A command has these effects, which are done when `known_from` times `ReadyForQuery` was sent.
+    fn apply(
+        &mut self,
+        effects: &Effects,
+        known_from: u64,
+        statements: &mut Statements,
+        prepared: &mut Prepared,
+    ) {
         if effects.is_none() {
             return;
+        }
+        if effects.may_change_strings() {
+            self.strings_known_from = known_from;
         }
         statements.forget(&effects.forgets, prepared);
         if effects.discards == Discards::All {
@@ -233,12 +263,47 @@ impl Follow {
         self.effects.merge(effects);
     }
 
+    /// How the server will read the client's next text.
+    fn strings(&self, parameters: &Parameters) -> Strings {
+        let is_known = self.asked - self.unready >= self.strings_known_from;
+        if is_known { Strings::of(parameters) } else { Strings::Unknown }
+    }
+
+    /// Whether the client must be answered before it may say more.
+    pub fn is_full(&self) -> bool {
+        self.owed.len() >= MAX_OWED
+    }
+
+    fn owes_ready(&mut self) {
+        self.asked += 1;
+        self.unready += 1;
+        match self.owed.back_mut() {
+            Some(Owed::Ready(count)) if *count < u32::MAX => *count += 1,
+            _ => self.owed.push_back(Owed::Ready(1)),
+        }
+    }
+
+    /// The first of the answers that are owed is not to come any more.
+    fn pop_owed(&mut self) -> Option<Owed> {
+        let owed = self.owed.pop_front()?;
+        if let Owed::Ready(count) = owed {
+            self.unready -= u64::from(count);
+        }
+        Some(owed)
+    }
+
     /// A whole `Parse` has passed.
-    fn prepares(&mut self, message: Vec<u8>, statements: &mut Statements, prepared: &mut Prepared) {
+    fn prepares(
+        &mut self,
+        message: Vec<u8>,
+        strings: Strings,
+        statements: &mut Statements,
+        prepared: &mut Prepared,
+    ) {
         let payload = message.get(HEADER_BYTES..).unwrap_or_default();
         let mut parts = payload.splitn(3, |byte| *byte == 0);
         let (Some(name), Some(text)) = (parts.next(), parts.next()) else { return };
-        let (name, effects) = (name.to_vec(), Effects::of(text));
+        let (name, effects) = (name.to_vec(), Effects::of(text, strings));
         let creation = if !name.is_empty() && statements.by_name.contains_key(&name) {
             Creation::Repeated
         } else {
@@ -260,21 +325,28 @@ impl Follow {
         &mut self,
         header: Header,
         input: &[u8],
+        parameters: &Parameters,
         statements: &mut Statements,
         prepared: &mut Prepared,
     ) -> Result<Begun, Error> {
-        if self.owed.len() >= MAX_OWED {
-            let reason = "more is asked than can be answered";
-            return Err(Error::Protocol { message: "command", reason });
+        if self.skips == Skips::ToSync && header.kind != kind::SYNC {
+            return Ok(Begun::Passes);
+        }
+        if self.is_full() {
+            return Ok(Begun::Waits);
         }
         match header.kind {
             kind::QUERY => {
                 statements.remove(b"");
                 prepared.forget_unnamed();
-                self.owed.push_back(Owed::Ready);
-                self.reading = Reading::Text { reader: TextReader::default(), effects: Effects::default() };
+                self.reading = Reading::Text(TextReader::new(self.strings(parameters)));
+                self.owes_ready();
             }
-            FUNCTION_CALL | kind::SYNC => self.owed.push_back(Owed::Ready),
+            FUNCTION_CALL => self.owes_ready(),
+            kind::SYNC => {
+                self.skips = Skips::No;
+                self.owes_ready();
+            }
             kind::PARSE => {
                 let payload = &input[HEADER_BYTES..];
                 let Some(name) = name_at(payload, header)? else { return Ok(Begun::Waits) };
@@ -283,7 +355,8 @@ impl Follow {
                 {
                     return Ok(Begun::After(insert));
                 }
-                self.reading = Reading::Statement(input[..HEADER_BYTES].to_vec());
+                let strings = self.strings(parameters);
+                self.reading = Reading::Statement { message: input[..HEADER_BYTES].to_vec(), strings };
             }
             kind::BIND | kind::DESCRIBE | kind::CLOSE => {
                 let name = match used(header, &input[HEADER_BYTES..])? {
@@ -308,7 +381,8 @@ impl Follow {
                     && !statement.effects.is_none()
                 {
                     let statement = Arc::clone(statement);
-                    self.apply(&statement.effects, statements, prepared);
+                    // Its `Sync` is still to come.
+                    self.apply(&statement.effects, self.asked + 1, statements, prepared);
                 }
             }
             _ => {}
@@ -342,7 +416,7 @@ impl Follow {
         let mut earlier = false;
         for owed in self.owed.iter().rev() {
             match owed {
-                Owed::Ready => earlier = true,
+                Owed::Ready(_) => earlier = true,
                 Owed::Own { name: own, .. } if own == name => return Coming::Surely,
                 // Not if an error comes before it, of which the client would not expect this.
                 Owed::Inserted(inserted) if inserted == name && earlier => return Coming::Perhaps,
@@ -369,8 +443,13 @@ impl Follow {
             let Some(header) = (if self.down_left_bytes == 0 { checked_header(rest)? } else { None }) else {
                 return Ok(Answers { bytes: at, skip_bytes: 0 });
             };
-            let is_short = matches!(header.kind, kind::READY_FOR_QUERY | kind::PARAMETER_STATUS);
-            if is_short && rest.len() < HEADER_BYTES + header.payload_bytes {
+            // As much as the relay needs of them.
+            let needed_bytes = match header.kind {
+                kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => header.payload_bytes,
+                kind::NOTIFICATION_RESPONSE => header.payload_bytes.min(size_of::<u32>()),
+                _ => 0,
+            };
+            if rest.len() < HEADER_BYTES + needed_bytes {
                 return Ok(Answers { bytes: at, skip_bytes: 0 });
             }
             match header.kind {
@@ -384,7 +463,7 @@ impl Follow {
                     return Ok(Answers { bytes: at, skip_bytes: HEADER_BYTES });
                 }
                 kind::ERROR_RESPONSE => self.failed(statements),
-                kind::READY_FOR_QUERY => while !matches!(self.owed.pop_front(), None | Some(Owed::Ready)) {},
+                kind::READY_FOR_QUERY => self.ready(),
                 _ => {}
             }
             at += HEADER_BYTES;
@@ -392,12 +471,30 @@ impl Follow {
         }
     }
 
+    /// The server has answered everything up to a `Query` or `Sync`.
+    fn ready(&mut self) {
+        loop {
+            match self.owed.front_mut() {
+                Some(Owed::Ready(count)) if *count > 1 => {
+                    *count -= 1;
+                    self.unready -= 1;
+                    return;
+                }
+                None => return,
+                Some(_) => {}
+            }
+            if let Some(Owed::Ready(_)) = self.pop_owed() {
+                return;
+            }
+        }
+    }
+
     /// The server has prepared or closed the next statement.
     fn done(&mut self, statements: &Statements, prepared: &mut Prepared) -> Whose {
         loop {
-            match self.owed.pop_front() {
-                // A `Sync` that the server has not answered, as it waited for a COPY's data.
-                Some(Owed::Ready) => {}
+            match self.pop_owed() {
+                // `Sync`s that the server has not answered, as it waited for a COPY's data.
+                Some(Owed::Ready(_)) => {}
                 Some(Owed::Own { name, .. }) => {
                     // Names of which nothing is kept would only pile up.
                     if statements.by_name.contains_key(&name) {
@@ -417,16 +514,20 @@ impl Follow {
 
     /// The server ignores everything up to the next `Sync`.
     fn failed(&mut self, statements: &mut Statements) {
-        while self.owed.front().is_some_and(|owed| !matches!(owed, Owed::Ready)) {
+        while self.owed.front().is_some_and(|owed| !matches!(owed, Owed::Ready(_))) {
             if let Some(Owed::Own { name, creation: Creation::First }) = self.owed.pop_front() {
                 statements.remove(&name);
             }
+        }
+        if self.owed.is_empty() {
+            self.skips = Skips::ToSync;
         }
     }
 
     /// All was answered, and no transaction is open: what was done since the last time that outlives it.
     pub fn settle(&mut self) -> Effects {
         self.owed.clear();
+        self.unready = 0;
         std::mem::take(&mut self.effects)
     }
 }

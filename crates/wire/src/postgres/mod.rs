@@ -13,6 +13,7 @@ pub mod column;
 pub mod command;
 pub mod connect;
 pub mod copy;
+pub mod databases;
 pub mod effects;
 pub mod errand;
 pub mod error;
@@ -34,6 +35,7 @@ mod authenticator;
 mod codec;
 mod exchange;
 mod kind;
+mod lexer;
 mod tag;
 
 pub use cancel_key::CancelKey;

@@ -13,6 +13,8 @@ use super::{
 /// `FunctionCall`, and the server's answer to it.
 pub(super) const FUNCTION_CALL: u8 = b'F';
 const FUNCTION_CALL_RESPONSE: u8 = b'V';
+/// A process number in a message.
+const PROCESS_BYTES: usize = size_of::<u32>();
 
 /// One session between a client and a server, both logged in.
 #[derive(Debug, Default)]
@@ -28,6 +30,25 @@ pub struct Relay {
     doubt: Option<&'static str>,
     transaction: TransactionStatus,
     last: Last,
+    own: Option<OwnProcess>,
+    /// Where in the bytes that were looked at last the client's own process is named as the server knows it.
+    named_at: Vec<usize>,
+}
+
+/// The number that a client was told as its server process, and the number that the server knows.
+#[derive(Debug, Clone, Copy)]
+struct OwnProcess {
+    told: [u8; PROCESS_BYTES],
+    known: [u8; PROCESS_BYTES],
+}
+
+/// Other bytes in place of those of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patch {
+    /// Where they begin.
+    pub at: usize,
+    /// What they are.
+    pub bytes: [u8; PROCESS_BYTES],
 }
 
 /// What a session leaves behind.
@@ -99,6 +120,18 @@ impl Relay {
         Self::default()
     }
 
+    /// The client was told that its server process is `told`; the server knows it as `known`. Its own notifications must
+    /// name the process that it was told: see [`Self::patches`].
+    pub fn names_process(&mut self, known: u32, told: u32) {
+        self.own = Some(OwnProcess { told: told.to_be_bytes(), known: known.to_be_bytes() });
+    }
+
+    /// What must be changed of the bytes that [`Self::from_server`] has looked at last, before they are passed on.
+    pub fn patches(&mut self) -> Vec<Patch> {
+        let Some(own) = self.own else { return Vec::new() };
+        std::mem::take(&mut self.named_at).into_iter().map(|at| Patch { at, bytes: own.told }).collect()
+    }
+
     /// Looks at the next bytes from the client: those that were not passed on before, and newer ones.
     pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
         let mut at = 0;
@@ -158,6 +191,14 @@ impl Relay {
                     return Ok(at);
                 };
                 self.said(header.kind, payload, parameters)?;
+            } else if header.kind == kind::NOTIFICATION_RESPONSE {
+                let process = at + message::HEADER_BYTES;
+                let bytes = PROCESS_BYTES.min(header.payload_bytes);
+                let Some(named) = input.get(process..process + bytes) else { return Ok(at) };
+                if self.own.is_some_and(|own| named == own.known) {
+                    self.named_at.push(process);
+                }
+                self.answer(header.kind)?;
             } else {
                 self.answer(header.kind)?;
             }

@@ -11,6 +11,7 @@ pub const PROTOCOL_3_0: u32 = 3 << 16;
 /// The first message's longest payload: what servers take at most.
 pub const MAX_STARTUP_BYTES: usize = 10_000;
 
+const VERSION_BYTES: usize = size_of::<u32>();
 /// What stands where a version would, under a major version that will never be.
 const CANCEL_REQUEST: u32 = request(5678);
 const SSL_REQUEST: u32 = request(5679);
@@ -84,16 +85,14 @@ pub fn read_startup<'a>(input: &mut &'a [u8]) -> Result<Option<Startup<'a>>, Err
     let Some((length, rest)) = input.split_first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
     };
-    let message = "start-up message";
-    let length = (u32::from_be_bytes(*length) as usize).checked_sub(LENGTH_BYTES);
-    let length = length.ok_or(Error::Protocol { message, reason: "an impossible length" })?;
-    if length > MAX_STARTUP_BYTES {
-        return Err(Error::MessageTooLarge { length, limit: MAX_STARTUP_BYTES });
-    }
-    let Some((payload, rest)) = rest.split_at_checked(length) else {
+    let length = u32::from_be_bytes(*length) as usize;
+    let is_possible = |payload: &usize| (VERSION_BYTES..=MAX_STARTUP_BYTES).contains(payload);
+    let payload_bytes = length.checked_sub(LENGTH_BYTES).filter(is_possible);
+    let payload_bytes = payload_bytes.ok_or(Error::StartupLength { length })?;
+    let Some((payload, rest)) = rest.split_at_checked(payload_bytes) else {
         return Ok(None);
     };
-    let mut reader = Reader::new(payload, message);
+    let mut reader = Reader::new(payload, "start-up message");
     let startup = match reader.u32()? {
         SSL_REQUEST => Startup::TlsRequest,
         GSSENC_REQUEST => Startup::GssEncRequest,
@@ -139,7 +138,7 @@ fn cancel<'a>(reader: &mut Reader<'a>) -> Result<Startup<'a>, Error> {
     let process_id = reader.u32()?;
     let key = reader.rest();
     if key.len() > CancelKey::MAX_BYTES {
-        return Err(reader.error("a key that is too long"));
+        return Err(Error::StartupLength { length: LENGTH_BYTES + 2 * VERSION_BYTES + key.len() });
     }
     Ok(Startup::Cancel { process_id, key })
 }

@@ -1,7 +1,7 @@
 //! What follows a client to another connection, however its bytes are cut.
 
 use ciphertoll_wire::postgres::{
-    Param,
+    Param, Parameters,
     column::Format,
     command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync},
     effects::Effects,
@@ -14,6 +14,7 @@ use proptest::prelude::*;
 #[derive(Default)]
 struct Site {
     follow: Follow,
+    parameters: Parameters,
     statements: Statements,
     prepared: Prepared,
 }
@@ -27,7 +28,7 @@ impl Site {
             loop {
                 let until = self
                     .follow
-                    .from_client(&held, &mut self.statements, &mut self.prepared)
+                    .from_client(&held, &self.parameters, &mut self.statements, &mut self.prepared)
                     .expect("commands");
                 sent.extend(held.drain(..until.bytes));
                 if until.insert.is_empty() {

@@ -217,9 +217,7 @@ fn other_first_messages() {
 #[test]
 fn impossible_first_messages() {
     for bytes in [
-        &b"\0\0\0\x03"[..],
-        b"\0\0\0\x04",
-        b"\0\0\0\x08\0\x02\0\0",           // protocol 2
+        &b"\0\0\0\x08\0\x02\0\0"[..],      // protocol 2
         b"\0\0\0\x08\0\x03\0\0",           // no end
         b"\0\0\0\x0a\0\x03\0\0a\0",        // a name alone
         b"\0\0\0\x0d\0\x03\0\0a\0b\0x",    // no end after a pair
@@ -230,15 +228,14 @@ fn impossible_first_messages() {
         let error = read_startup(&mut &*bytes);
         assert!(matches!(error, Err(Error::Protocol { .. })), "{bytes:?}: {error:?}");
     }
-    let limit = 10_000;
-    let large = Error::MessageTooLarge { length: 10_001, limit };
-    assert_eq!(read_startup(&mut &10_005_u32.to_be_bytes()[..]), Err(large));
-    let http = Error::MessageTooLarge { length: 0x4745_5420 - 4, limit };
-    assert_eq!(read_startup(&mut &b"GET / HTTP/1.1\r\n"[..]), Err(http));
+    for length in [0, 3, 7, 10_005, u32::from_be_bytes(*b"GET "), u32::from_be_bytes(*b"X\0\0\0")] {
+        let error = Error::StartupLength { length: length as usize };
+        assert_eq!(read_startup(&mut &length.to_be_bytes()[..]), Err(error));
+    }
     let mut long_key = encoded(|out| command::encode_cancel_request(out, 1, &CancelKey::none()));
     long_key.extend_from_slice(&[0; 257]);
     long_key[..4].copy_from_slice(&(12_u32 + 257).to_be_bytes());
-    assert!(matches!(read_startup(&mut long_key.as_slice()), Err(Error::Protocol { .. })));
+    assert!(matches!(read_startup(&mut long_key.as_slice()), Err(Error::StartupLength { .. })));
     assert!(CancelKey::new(vec![0; 257]).is_none());
 }
 

@@ -1,5 +1,6 @@
 //! What passes between a client and a server, however it is cut and whatever it is.
 
+use ciphertoll_wire::mysql::kill::Instead;
 use ciphertoll_wire::mysql::{
     Capabilities, Error, Param,
     column::encode_text_column,
@@ -461,9 +462,9 @@ fn a_kill_of_anothers_number_is_stopped_and_replaced() {
                 let taken = relay.from_client(&held).unwrap();
                 sent.extend(held.drain(..taken.pass_bytes));
                 let Some((kill, bytes)) = relay.kill(&held) else { break };
-                assert_eq!((kill.number, bytes), (own + 7, held.len().min(bytes)));
+                assert_eq!((kill.named[0].number, bytes), (own + 7, held.len().min(bytes)));
                 relay.replace_kill(&held).unwrap();
-                kill.encode(42, &mut sent).unwrap();
+                kill.encode(Capabilities::default(), |_| Instead::Number(42), &mut sent).unwrap();
                 held.drain(..bytes);
                 kills += 1;
             }

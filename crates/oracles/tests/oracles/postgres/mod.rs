@@ -1,6 +1,7 @@
 //! What only PostgreSQL's protocol has.
 
 mod copies;
+mod effects;
 mod refusals;
 mod rows;
 
@@ -8,7 +9,7 @@ use crate::Case;
 use crate::oracle::{Oracle, PostgresOracle};
 use crate::site::Site;
 
-pub(crate) const CASES: [Case; 10] = [
+pub(crate) const CASES: [Case; 11] = [
     ("rows: values of every type", rows::values_of_every_type),
     ("rows: many of them, and large ones", rows::many_and_large_rows),
     ("rows: several results in one answer", rows::several_results),
@@ -16,6 +17,7 @@ pub(crate) const CASES: [Case; 10] = [
     ("rows: counts of rows changed", rows::counts_of_rows_changed),
     ("copies: in and out", copies::in_and_out),
     ("copies: refused", copies::refused),
+    ("effects: statements among literals", effects::statements_are_found_where_the_server_finds_them),
     ("refusals: of statements", refusals::of_statements),
     ("refusals: in the middle of rows", refusals::in_the_middle_of_rows),
     ("refusals: of logins", refusals::of_logins),

@@ -21,7 +21,7 @@ use crate::operations::await_that;
 pub(crate) const OF_SESSIONS: [Case; 2] =
     [("definitions that a client has already", cached_definitions), ("queries with attributes", attributes)];
 
-pub(crate) const CASES: [Case; 15] = [
+pub(crate) const CASES: [Case; 16] = [
     ("queries, errors and transactions", queries),
     ("its own client", cli),
     ("the way behind is encrypted", encrypted),
@@ -34,6 +34,7 @@ pub(crate) const CASES: [Case; 15] = [
     ("what was agreed on holds behind, too", agreed),
     ("what does not go through a pool is refused", refused),
     ("a KILL hits the right command", kill),
+    ("a KILL among other statements hits the right command", kill_among),
     ("nonces under eight clients", nonces),
     ("byte by byte", byte_by_byte),
     ("a client that does not read stops nobody", deaf),
@@ -463,6 +464,44 @@ fn kill(site: &mut Site) {
     nix::sys::signal::kill(process, Signal::SIGINT).expect("it is there");
     child.wait_with_output().expect("it ends");
     await_that("it has ended", || one(&mut control, sleeps) == "0");
+}
+
+fn kill_among(site: &mut Site) {
+    let proxy = site.proxy(&[]);
+    let multi = USUAL | Capabilities::MULTI_STATEMENTS;
+    let (mut sleeper, mut killer) = (proxy.raw(), proxy.raw_with(multi));
+    let mut control = proxy.client();
+    let own = sleeper.connection_id;
+    for statements in [
+        format!("KILL QUERY {own}; SELECT 1"),
+        format!("SELECT 1; KILL QUERY {own}"),
+        format!("/* first */ KILL QUERY {own}"),
+        format!("SELECT 'it''s; KILL 1'; KILL HARD QUERY {own} ; SELECT 2"),
+    ] {
+        if statements.contains("HARD") && site.engine() != Engine::MariaDb {
+            continue;
+        }
+        sleeper.query("SELECT SLEEP(60)");
+        await_asleep(&mut control);
+        killer.query(&statements);
+        let payloads = killer.results();
+        assert_eq!(Raw::error(&payloads), None, "{statements}");
+        let payloads = sleeper.results();
+        assert!(Raw::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()), "{payloads:?}");
+        assert_eq!(sleeper.value("SELECT 'goes on'"), "goes on");
+    }
+    // What else the text does is not lost.
+    killer.query(&format!("SET lock_wait_timeout = 4242; KILL QUERY {own}; SELECT 1"));
+    assert_eq!(Raw::error(&killer.results()), None);
+    one(&mut proxy.client(), "SELECT 1");
+    assert_eq!(killer.value("SELECT @@lock_wait_timeout"), "4242");
+    // Its own numbers the server still knows, and others it does not.
+    killer.query(&format!("SELECT 1; KILL QUERY {}", u32::MAX));
+    assert_eq!(Raw::error(&killer.results()), Some(1094));
+    killer.query(&format!("SELECT 1; KILL {own}"));
+    assert_eq!(Raw::error(&killer.results()), None);
+    let (_, last) = sleeper.packet().expect("last words");
+    assert!(matches!(Raw::error(&[last]), Some(1053 | 1317 | 1927 | 2013)));
 }
 
 /// Until the server has begun with the statement that sleeps: before that there is nothing to end. The number of the

@@ -268,6 +268,12 @@ fn the_last_statement_is_the_last_one() {
     assert_eq!(site.says(&both, 3), (both, None));
     site.hears(&[is_prepared(7, 0), ok(&OK)].concat());
     assert_eq!(site.follow.settle().effects.settings, ["sql_mode"]);
+    // What is said behind it may be read otherwise, however it was said.
+    let prepared = site.statements.last.unwrap();
+    let both = [execute(prepared, &[]), query("SELECT '\\'")].concat();
+    site.says(&both, 3);
+    site.hears(&[ok(&OK), ok(&OK)].concat());
+    assert_eq!(site.follow.settle().effects.pin, Some("a command behind one that sets sql_mode"));
     // What it says of its parameters is not lost.
     let params = [Param::I64(7)];
     let both = [written(|out| encode_prepare(out, "SELECT ?").unwrap()), execute(last, &params)].concat();

@@ -1,0 +1,324 @@
+//! Commands that a server refuses while a database has other connections: `DROP DATABASE`, `ALTER DATABASE … RENAME` and
+//! `… SET TABLESPACE`, and `CREATE DATABASE` for its template. One that keeps connections open must close them first.
+//!
+//! Of each text only the first statement is read, and only as far as it may be such a command: servers run all but
+//! `RENAME` alone only.
+
+use crate::relay::Vacate;
+
+use super::{
+    Error, kind,
+    lexer::{Lexer, MAX_TOKEN_BYTES, Strings, Token},
+    message::{HEADER_BYTES, peek},
+};
+
+/// What `CREATE DATABASE` copies unless it says otherwise.
+const DEFAULT_TEMPLATE: &[u8] = b"template1";
+/// Servers cut longer names.
+const MAX_NAME_BYTES: usize = 63;
+/// Parts of a command that are kept; more than any of them needs.
+const MAX_PARTS: usize = 64;
+
+/// Follows what a client says on one connection.
+#[derive(Debug, Default)]
+pub struct DatabaseWatch {
+    /// Of the current message.
+    left_bytes: usize,
+    reading: Reading,
+}
+
+#[derive(Debug, Default)]
+enum Reading {
+    #[default]
+    Nothing,
+    /// The name of the statement in a `Parse`.
+    StatementName,
+    Text(Box<Lexer>, Command),
+}
+
+/// What has come of a command.
+#[derive(Debug, Default)]
+struct Command {
+    verb: Verb,
+    parts: Vec<Part>,
+    progress: Progress,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Verb {
+    #[default]
+    None,
+    Alter,
+    Create,
+    Drop,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Progress {
+    #[default]
+    Begins,
+    /// The next word says of what it is.
+    HasVerb,
+    IsOfDatabase,
+    /// It is another command, or it is over.
+    Over,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Word(Vec<u8>),
+    Name(Vec<u8>),
+    Literal(Option<Vec<u8>>),
+    Sign(u8),
+    Unclear,
+}
+
+impl DatabaseWatch {
+    /// Looks at the client's next bytes; no header is cut. What they command that needs a database without connections is
+    /// appended to `vacates`.
+    #[inline]
+    pub fn read(&mut self, mut bytes: &[u8], vacates: &mut Vec<Vacate>) -> Result<(), Error> {
+        loop {
+            let here = self.left_bytes.min(bytes.len());
+            let (piece, rest) = bytes.split_at(here);
+            self.left_bytes -= here;
+            bytes = rest;
+            if !matches!(self.reading, Reading::Nothing) {
+                self.read_on(piece, vacates);
+            }
+            let Some(header) = (if self.left_bytes == 0 { peek(bytes)? } else { None }) else {
+                return Ok(());
+            };
+            bytes = &bytes[HEADER_BYTES..];
+            self.left_bytes = header.payload_bytes;
+            self.reading = match header.kind {
+                kind::QUERY => Reading::text(),
+                kind::PARSE => Reading::StatementName,
+                _ => Reading::Nothing,
+            };
+        }
+    }
+
+    fn read_on(&mut self, mut piece: &[u8], vacates: &mut Vec<Vacate>) {
+        if let Reading::StatementName = self.reading {
+            let Some(end) = piece.iter().position(|byte| *byte == 0) else { return };
+            piece = &piece[end + 1..];
+            self.reading = Reading::text();
+        }
+        let Reading::Text(lexer, command) = &mut self.reading else { return };
+        let end = piece.iter().position(|byte| *byte == 0);
+        for byte in &piece[..end.unwrap_or(piece.len())] {
+            lexer.read(std::slice::from_ref(byte), &mut |token| command.token(token));
+            if command.progress == Progress::Over {
+                break;
+            }
+        }
+        let has_ended = end.is_some() || self.left_bytes == 0;
+        if has_ended {
+            lexer.end(&mut |token| command.token(token));
+        }
+        if has_ended || command.progress == Progress::Over {
+            vacates.extend(command.vacates());
+            self.reading = Reading::Nothing;
+        }
+    }
+}
+
+impl Reading {
+    fn text() -> Self {
+        Self::Text(Box::new(Lexer::new(Strings::Standard)), Command::default())
+    }
+}
+
+impl Command {
+    fn token(&mut self, token: Token<'_>) {
+        self.progress = match (self.progress, token) {
+            // Of statements that are empty there may be any number.
+            (Progress::Begins, Token::Sign(b';')) => Progress::Begins,
+            (Progress::Over, _) | (_, Token::Sign(b';')) => Progress::Over,
+            (Progress::Begins, Token::Word(word)) => {
+                self.verb = match word {
+                    b"alter" => Verb::Alter,
+                    b"create" => Verb::Create,
+                    b"drop" => Verb::Drop,
+                    _ => Verb::None,
+                };
+                if self.verb == Verb::None { Progress::Over } else { Progress::HasVerb }
+            }
+            (Progress::HasVerb, Token::Word(b"database")) => Progress::IsOfDatabase,
+            (Progress::IsOfDatabase, token) => {
+                if self.parts.len() < MAX_PARTS {
+                    self.parts.push(Part::of(token));
+                }
+                Progress::IsOfDatabase
+            }
+            _ => Progress::Over,
+        };
+    }
+
+    /// The database that must have no connections, if it is such a command.
+    fn vacates(&self) -> Option<Vacate> {
+        let word = |at: usize| match self.parts.get(at) {
+            Some(Part::Word(word)) => word.as_slice(),
+            _ => b"",
+        };
+        match self.verb {
+            Verb::None => None,
+            Verb::Drop if word(0) == b"if" && word(1) == b"exists" => Some(vacate(self.parts.get(2)?)),
+            Verb::Drop => Some(vacate(self.parts.first()?)),
+            Verb::Alter => match (word(1), word(2)) {
+                (b"rename", _) | (b"set", b"tablespace") => Some(vacate(self.parts.first()?)),
+                _ => None,
+            },
+            Verb::Create if self.parts.is_empty() => None,
+            Verb::Create if self.parts.len() >= MAX_PARTS => Some(Vacate::Any),
+            Verb::Create => Some(template(&self.parts[1..])),
+        }
+    }
+}
+
+impl Part {
+    fn of(token: Token<'_>) -> Self {
+        match token {
+            Token::Word(word) => Self::Word(word.to_vec()),
+            Token::Name(name) => Self::Name(name.to_vec()),
+            Token::Literal(text) => Self::Literal(text.map(<[u8]>::to_vec)),
+            Token::Sign(sign) => Self::Sign(sign),
+            Token::Unclear(_) => Self::Unclear,
+        }
+    }
+}
+
+fn vacate(part: &Part) -> Vacate {
+    match part {
+        Part::Word(name) | Part::Name(name) | Part::Literal(Some(name)) if name.len() <= MAX_NAME_BYTES => {
+            Vacate::Database(name.clone())
+        }
+        _ => Vacate::Any,
+    }
+}
+
+/// What these options of a `CREATE DATABASE` name as its template: `[WITH] [option [=] value]…`.
+fn template(options: &[Part]) -> Vacate {
+    let mut parts = options.iter().peekable();
+    let is_word = |part: &Part, word: &[u8]| matches!(part, Part::Word(own) if own == word);
+    parts.next_if(|part| is_word(part, b"with"));
+    while let Some(option) = parts.next() {
+        let is_template = is_word(option, b"template");
+        if !matches!(option, Part::Word(_)) {
+            return Vacate::Any;
+        }
+        parts.next_if(|part| is_word(part, b"limit"));
+        parts.next_if_eq(&&Part::Sign(b'='));
+        match parts.next() {
+            Some(word) if is_template && is_word(word, b"default") => break,
+            Some(name) if is_template => return vacate(name),
+            // A number is made of signs.
+            Some(Part::Sign(_)) => while parts.next_if(|part| matches!(part, Part::Sign(_))).is_some() {},
+            _ => {}
+        }
+    }
+    Vacate::Database(DEFAULT_TEMPLATE.to_vec())
+}
+
+const _: () = assert!(MAX_NAME_BYTES < MAX_TOKEN_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::postgres::command::{encode_parse, encode_query};
+
+    fn read(bytes: &[u8], piece: usize) -> Vec<Vacate> {
+        let (mut watch, mut vacates, mut held) = (DatabaseWatch::default(), Vec::new(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            held.extend_from_slice(piece);
+            // As one passes it on: a header as a whole.
+            let cut = if watch.left_bytes > 0 || held.len() >= HEADER_BYTES { held.len() } else { 0 };
+            let whole = whole_headers(&watch, &held[..cut]);
+            watch.read(&held[..whole], &mut vacates).unwrap();
+            held.drain(..whole);
+        }
+        vacates
+    }
+
+    fn whole_headers(watch: &DatabaseWatch, bytes: &[u8]) -> usize {
+        let mut at = watch.left_bytes.min(bytes.len());
+        while let Some(header) = peek(&bytes[at..]).unwrap() {
+            at = (at + HEADER_BYTES + header.payload_bytes).min(bytes.len());
+        }
+        at
+    }
+
+    fn query(text: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_query(&mut bytes, text).unwrap();
+        bytes
+    }
+
+    fn vacates(text: &str) -> Vec<Vacate> {
+        let mut parse = Vec::new();
+        encode_parse(&mut parse, "s1", text, &[25]).unwrap();
+        let vacates = read(&query(text), usize::MAX);
+        assert_eq!(read(&parse, usize::MAX), vacates, "{text}");
+        vacates
+    }
+
+    #[test]
+    fn the_database_is_named() {
+        for (text, name) in [
+            ("DROP DATABASE shop", "shop"),
+            ("drop /* it */ database\nif exists Shop;", "shop"),
+            ("DROP DATABASE if", "if"),
+            ("DROP DATABASE \"My \"\"Shop\" WITH (FORCE)", "My \"Shop"),
+            (" ; ALTER DATABASE shop RENAME TO store", "shop"),
+            ("ALTER DATABASE shop SET TABLESPACE fast", "shop"),
+            ("CREATE DATABASE shop", "template1"),
+            ("CREATE DATABASE shop OWNER app ENCODING = 'UTF8'", "template1"),
+            ("CREATE DATABASE shop ENCODING 6 OID = 16400 TEMPLATE base", "base"),
+            ("CREATE DATABASE shop WITH CONNECTION LIMIT = -1 TEMPLATE = \"Base\"", "Base"),
+            ("CREATE DATABASE shop OWNER template TEMPLATE 'base'", "base"),
+            ("CREATE DATABASE shop TEMPLATE default", "template1"),
+        ] {
+            assert_eq!(vacates(text), [Vacate::Database(name.as_bytes().to_vec())], "{text}");
+        }
+    }
+
+    #[test]
+    fn other_commands_need_no_database_vacated() {
+        for text in [
+            "SELECT 'DROP DATABASE shop'",
+            "DROP TABLE database",
+            "ALTER DATABASE shop SET work_mem = '1MB'",
+            "ALTER DATABASE shop OWNER TO app",
+            "CREATE TABLE database (a int)",
+            "-- DROP DATABASE shop",
+            "COMMENT ON DATABASE shop IS ''",
+            "DROP DATABASE",
+            "",
+        ] {
+            assert_eq!(vacates(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_read_may_be_any() {
+        let long = format!("DROP DATABASE {}", "a".repeat(64));
+        for text in [long.as_str(), "DROP DATABASE U&\"\\0061\"", "CREATE DATABASE a TEMPLATE E'\\x61'"] {
+            assert_eq!(vacates(text), [Vacate::Any], "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_may_be_cut_anywhere(
+            texts in prop::collection::vec(
+                "(DROP|CREATE|ALTER) DATABASE [a-c\"']{0,4}( TEMPLATE| RENAME TO|;| x){0,3}|SELECT 1", 0..5),
+            piece in 1_usize..20,
+        ) {
+            let bytes: Vec<u8> = texts.iter().flat_map(|text| query(text)).collect();
+            prop_assert_eq!(read(&bytes, piece), read(&bytes, usize::MAX));
+        }
+    }
+}
