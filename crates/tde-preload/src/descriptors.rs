@@ -8,16 +8,16 @@ use ciphertoll_tde::{Errno, Opened, Place};
 use libc::{c_char, c_int, c_long, c_uint, mode_t};
 
 use crate::process::{
-    File, STATUS_OF_A_CRASH, STATUS_OF_A_REFUSAL, copy, guard, has_begun, is_tracked, most_descriptors, set,
-    with_state,
+    File, STATUS_OF_A_REFUSAL, copy, guard, has_begun, is_tracked, most_descriptors, set, with_state,
 };
 use crate::program::Program;
 use crate::raw::{self, arguments};
-use crate::{archive, backup};
+use crate::{archive, backup, server};
 
 /// The first file that a server writes, by this relative path, once it has entered its data directory.
 const LOCK_FILE: &[u8] = b"postmaster.pid";
 const TOO_MANY: Errno = Errno(libc::EMFILE);
+const NOT_PERMITTED: Errno = Errno(libc::EPERM);
 
 /// What a path is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,24 +52,55 @@ pub(crate) unsafe fn place_of(directory: c_int, path: *const c_char, intent: Int
             Program::Server if path.to_bytes() == LOCK_FILE && below.as_bytes() != LOCK_FILE => {
                 Err(b"the server's data directory is not the one in CIPHERTOLL_TDE_DATA".as_slice())
             }
+            // The settings are known, and nothing is written yet.
+            Program::Server if path.to_bytes() == LOCK_FILE && intent == Intent::Make => {
+                server::refused_setting().map_or(Ok(Place::Clear), Err)
+            }
             Program::Backup => backup::place(&below, intent),
             _ => Ok(state.cluster.place(&below)),
         };
-        place.map_err(|why| (state.program, why))
+        if path.to_bytes() == LOCK_FILE && place.is_ok() {
+            state.handshake.close();
+        }
+        place.map_err(|why| (state.program, state.handshake, why))
     });
     match found.unwrap_or(Ok(Place::Clear)) {
         Ok(place) => place,
-        Err((program, why)) => refuse(program, why),
+        Err((program, handshake, why)) => {
+            handshake.refused(why);
+            refuse(program, why)
+        }
+    }
+}
+
+/// Why a server may not open a file that others may: it would write elsewhere, in plaintext, what it reads here.
+///
+/// # Safety
+/// `path` must be a string of C.
+unsafe fn denial(place: Place, path: *const c_char, flags: c_int) -> Option<&'static [u8]> {
+    if with_state(|state| state.program) != Some(Program::Server) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let path = unsafe { CStr::from_ptr(path) };
+    match place {
+        Place::Wal if server::is_archive_module() => {
+            Some(b"archive_library would write a plaintext archive: use archive_command, which copies ciphertext")
+        }
+        Place::Clear if server::is_backup_target(path.to_bytes(), flags) => {
+            Some(b"a base backup by --target=server would be plaintext: use pg_basebackup under ciphertoll tde exec")
+        }
+        _ => None,
     }
 }
 
 /// Ends the process, which has written nothing in clear. A base backup removes what it has made, and ends the process that it
-/// streams the log by.
+/// streams the log by. Of a server, only the postmaster and single-user servers come here, before they have started anything.
 fn refuse(program: Program, why: &[u8]) -> ! {
     raw::say(&[b"ciphertoll-tde: refused: ", why, b"\n"]);
     match program {
         Program::Backup => raw::leave(STATUS_OF_A_REFUSAL),
-        _ => raw::exit(STATUS_OF_A_CRASH),
+        _ => raw::exit(STATUS_OF_A_REFUSAL),
     }
 }
 
@@ -97,6 +128,12 @@ pub(crate) unsafe extern "C" fn ciphertoll_tde_openat(
         } else {
             Place::Clear
         };
+        // SAFETY: as above, and not null.
+        let denied = (is_file && !path.is_null()).then(|| unsafe { denial(place, path, flags) });
+        if let Some(why) = denied.flatten() {
+            raw::say(&[b"ciphertoll-tde: refused: ", why, b"\n"]);
+            return raw::fail(NOT_PERMITTED);
+        }
         let mut asked = flags;
         if place.is_encrypted() {
             // What is not overwritten must be read, and the kernel would append whatever the offset.

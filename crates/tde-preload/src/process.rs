@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use ciphertoll_tde::{Engine, Opened};
 use libc::c_int;
 
+use crate::handshake::Handshake;
 use crate::paths::Cluster;
 use crate::program::Program;
 use crate::raw;
@@ -39,6 +40,7 @@ pub(crate) struct State {
     pub(crate) engine: Engine,
     pub(crate) cluster: Cluster,
     pub(crate) program: Program,
+    pub(crate) handshake: Handshake,
     files: Box<[Option<File>]>,
 }
 
@@ -51,9 +53,9 @@ pub(crate) struct File {
 }
 
 /// Keys are there: from now on calls are looked at.
-pub(crate) fn begin(engine: Engine, cluster: Cluster, program: Program) {
+pub(crate) fn begin(engine: Engine, cluster: Cluster, program: Program, handshake: Handshake) {
     let files = vec![None; MOST_DESCRIPTORS].into_boxed_slice();
-    *lock() = Some(State { engine, cluster, program, files });
+    *lock() = Some(State { engine, cluster, program, handshake, files });
     PROCESS.has_begun.store(true, Ordering::Relaxed);
 }
 

@@ -1,5 +1,7 @@
 //! Which program this library was loaded into.
 
+#![expect(unsafe_code, reason = "symbols of the program are looked up through the loader")]
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
@@ -15,11 +17,13 @@ pub(crate) enum Program {
     Server,
     /// A tool that reads or writes a cluster's files itself.
     Tool,
+    /// A program that reads or writes a few of a cluster's files, and starts servers that need the keys as well.
+    Launcher,
     /// The one that writes a base backup, which becomes an encrypted cluster.
     Backup,
     /// A tool that would damage an encrypted cluster, or write its data elsewhere in clear.
     Unfit(&'static str),
-    /// None that has to do with a cluster's files: shells, clients, `pg_ctl`, `initdb`.
+    /// None that has to do with a cluster's files: shells, clients.
     Other,
 }
 
@@ -28,25 +32,36 @@ impl Program {
     pub(crate) fn running() -> Self {
         let Ok(path) = fs::read_link("/proc/self/exe") else { return Self::Other };
         let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+        // A server is one under any name.
+        let name = if is_server() { b"postgres" } else { name };
         Self::of(name, &command_line())
     }
 
     fn of(name: &[u8], command_line: &[u8]) -> Self {
+        let unfit = ["pg_combinebackup", "pg_receivewal", "pg_rewind", "pg_upgrade"];
+        if let Some(unfit) = unfit.into_iter().find(|unfit| unfit.as_bytes() == name) {
+            return Self::Unfit(unfit);
+        }
+        // initdb and pg_ctl ask servers so, where there is no cluster yet.
+        if asks(command_line) {
+            return Self::Other;
+        }
         match name {
-            b"postgres" | b"postmaster" => {
-                // Asked so by initdb and pg_ctl, where there is no cluster yet: looks at none.
-                if asks(command_line) { Self::Other } else { Self::Server }
+            b"postgres" | b"postmaster" => Self::Server,
+            b"initdb" | b"pg_ctl" => Self::Launcher,
+            b"pg_checksums" | b"pg_controldata" | b"pg_waldump" | b"pg_resetwal" | b"pg_verifybackup" => {
+                Self::Tool
             }
-            b"pg_checksums" | b"pg_waldump" | b"pg_resetwal" | b"pg_verifybackup" => Self::Tool,
-            b"pg_basebackup" if asks(command_line) => Self::Other,
             b"pg_basebackup" => Self::Backup,
-            b"pg_combinebackup" => Self::Unfit("pg_combinebackup"),
-            b"pg_receivewal" => Self::Unfit("pg_receivewal"),
-            b"pg_rewind" => Self::Unfit("pg_rewind"),
-            b"pg_upgrade" => Self::Unfit("pg_upgrade"),
             _ => Self::Other,
         }
     }
+}
+
+/// Whether this program has the main function of a PostgreSQL server, which exports it to its extensions.
+fn is_server() -> bool {
+    // SAFETY: a string of C; the answer is compared and not followed.
+    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PostmasterMain".as_ptr()) }.is_null()
 }
 
 /// Whether a program is only to say something about itself.

@@ -54,6 +54,30 @@ pub(crate) fn close(descriptor: c_int) -> c_int {
     unsafe { call(libc::SYS_close, arguments([c_long::from(descriptor)])) as c_int }
 }
 
+/// The programs that this one starts do not inherit a descriptor.
+pub(crate) fn close_on_exec(descriptor: c_int) {
+    let given = [c_long::from(descriptor), c_long::from(libc::F_SETFD), c_long::from(libc::FD_CLOEXEC)];
+    // SAFETY: takes numbers, which may be any.
+    unsafe { call(libc::SYS_fcntl, arguments(given)) };
+}
+
+/// Device and inode of an open file; zeros of one that is not open.
+pub(crate) fn identity(descriptor: c_int) -> (u64, u64) {
+    status(descriptor).map_or((0, 0), |status| (status.st_dev, status.st_ino))
+}
+
+fn status(descriptor: c_int) -> Result<libc::stat, Errno> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    let given = [c_long::from(descriptor), address(status.as_mut_ptr().cast::<c_void>())];
+    // SAFETY: the kernel fills the structure, whose layout on 64-bit Linux is libc's.
+    let answer = unsafe { call(libc::SYS_fstat, arguments(given)) };
+    if answer < 0 {
+        return Err(errno());
+    }
+    // SAFETY: zeroed, which is a value of it, and filled by the kernel since.
+    Ok(unsafe { status.assume_init() })
+}
+
 /// `lseek`.
 pub(crate) fn lseek(descriptor: c_int, offset: i64, whence: c_int) -> i64 {
     // SAFETY: takes numbers, which may be any.
@@ -123,15 +147,7 @@ impl Storage for Descriptor {
     }
 
     fn size(&self) -> Result<u64, Errno> {
-        let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
-        let given = [c_long::from(self.0), address(status.as_mut_ptr().cast::<c_void>())];
-        // SAFETY: the kernel fills the structure, whose layout on 64-bit Linux is libc's.
-        let answer = unsafe { call(libc::SYS_fstat, arguments(given)) };
-        if answer < 0 {
-            return Err(errno());
-        }
-        // SAFETY: zeroed, which is a value of it, and filled by the kernel since.
-        Ok(unsafe { status.assume_init() }.st_size as u64)
+        status(self.0).map(|status| status.st_size as u64)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Errno> {

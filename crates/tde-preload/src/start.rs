@@ -11,14 +11,17 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use ciphertoll_tde::{Engine, KekSource, KeyFile, MAP_MAGIC, Opened, Place, Storage};
+use ciphertoll_tde::cluster::{self, Condition};
+use ciphertoll_tde::handshake::{HANDSHAKE_FD, Said};
+use ciphertoll_tde::{Engine, KekSource, KeyFile};
 use libc::c_int;
 
 use crate::backup;
+use crate::handshake::Handshake;
 use crate::paths::Cluster;
 use crate::process;
 use crate::program::{self, Program};
-use crate::raw::{self, Descriptor};
+use crate::raw;
 use crate::secrecy;
 
 /// The data directory.
@@ -43,25 +46,28 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     process::guard(|| {
         let program = Program::running();
-        if let Err(why) = prepare(program) {
+        let handshake = Handshake::inherited();
+        handshake.say(Said::Loaded);
+        if let Err(why) = prepare(program, handshake) {
+            handshake.refused(why.as_bytes());
             raw::say(&[b"ciphertoll-tde: refused: ", why.as_bytes(), b"\n"]);
             raw::exit(process::STATUS_OF_A_REFUSAL);
         }
     });
 }
 
-fn prepare(program: Program) -> Result<(), String> {
+fn prepare(program: Program, handshake: Handshake) -> Result<(), String> {
     match program {
         Program::Other => return Ok(()),
         Program::Unfit(name) => return Err(format!("{name} does not work on encrypted clusters")),
-        Program::Server | Program::Tool | Program::Backup => {}
+        Program::Server | Program::Tool | Program::Launcher | Program::Backup => {}
     }
     let said =
         PathBuf::from(variable(DATA).ok_or_else(|| format!("{DATA} does not say where the cluster is"))?);
     let said = std::path::absolute(&said).map_err(|error| format!("{DATA}: {error}"))?;
     let said: PathBuf = said.components().collect();
     let canonical = match program {
-        Program::Backup => to_be_made(&said),
+        Program::Backup | Program::Launcher => to_be_made(&said),
         _ => fs::canonicalize(&said),
     };
     let canonical = canonical.map_err(|error| format!("{DATA}: {}: {error}", said.display()))?;
@@ -73,7 +79,7 @@ fn prepare(program: Program) -> Result<(), String> {
     }
     let key_file = variable(KEYS).map_or_else(|| KeyFile::path_beside(&said), PathBuf::from);
     let keys = KeyFile::load(&key_file).map_err(|error| error.to_string())?;
-    let encrypts = keys.strength().encrypts();
+    let (encrypts, format) = (keys.strength().encrypts(), keys.format());
     if !encrypts && variable(NULL).is_none() {
         return Err(format!(
             "{}: its cipher is null, and {NULL} does not say that it may be",
@@ -87,16 +93,22 @@ fn prepare(program: Program) -> Result<(), String> {
         Engine::new(keys.unwrap(&kek).map_err(|error| format!("{}: {error}", key_file.display()))?)
             .map_err(|error| error.to_string())?;
     drop(kek);
-    look_at(&canonical, &mut engine, encrypts)?;
+    let condition = cluster::examine(&canonical, &mut engine).map_err(|error| error.to_string())?;
+    let is_meant = !encrypts && condition == Condition::Plain;
+    if let Some(why) = condition.refusal(&canonical, format).filter(|_| !is_meant) {
+        return Err(why);
+    }
     // Initialisers of this library's other parts come after this one.
     engine.forget_keys();
+    handshake.say(Said::HasKeys);
     if program == Program::Server {
+        handshake.keep_from_children();
         leave_nothing_to_children(&source);
     }
     // Nothing is allocated to say a panic's message with, and nothing of it belongs into a log.
     std::panic::set_hook(Box::new(|_| {}));
     let path = |path: PathBuf| path.into_os_string().into_vec();
-    process::begin(engine, Cluster::new(path(said), path(canonical)), program);
+    process::begin(engine, Cluster::new(path(said), path(canonical)), program, handshake);
     Ok(())
 }
 
@@ -129,34 +141,6 @@ fn kek_source() -> Result<KekSource, String> {
     }
 }
 
-/// Whether these are the keys of what is there. A cluster's map of relations is small, always there, and begins with a
-/// magic number.
-fn look_at(data: &Path, engine: &mut Engine, encrypts: bool) -> Result<(), String> {
-    let path = data.join("global/pg_filenode.map");
-    let file = match fs::File::open(&path) {
-        Ok(file) => file,
-        // Made last by initdb; what has been started has both.
-        Err(_) if !data.join("global/pg_control").exists() => return Ok(()),
-        Err(error) => return Err(format!("{}: {error}", path.display())),
-    };
-    let storage = Descriptor(std::os::fd::AsRawFd::as_raw_fd(&file));
-    let mut magic = [0; MAP_MAGIC.len()];
-    let failed = |error: ciphertoll_tde::Errno| {
-        format!("{}: {}", path.display(), io::Error::from_raw_os_error(error.0))
-    };
-    storage.read_at(&mut magic, 0).map_err(failed)?;
-    if encrypts && magic == MAP_MAGIC {
-        return Err(format!("the cluster in {} is not encrypted", data.display()));
-    }
-    let mut map = Opened::new(Place::of(b"global/pg_filenode.map"));
-    engine.read_at(&mut map, &storage, &mut magic, 0).map_err(failed)?;
-    if magic == MAP_MAGIC {
-        Ok(())
-    } else {
-        Err(format!("these are not the keys of the cluster in {}", data.display()))
-    }
-}
-
 /// Children of the server are shells and what users have them run: they get neither the key, nor where it is, nor this
 /// library.
 fn leave_nothing_to_children(source: &KekSource) {
@@ -174,7 +158,7 @@ fn leave_nothing_to_children(source: &KekSource) {
         } else {
             std::env::set_var(PRELOAD, OsStr::from_bytes(&others));
         }
-        secrecy::forget_variables(&[DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND, NULL]);
+        secrecy::forget_variables(&[DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND, NULL, HANDSHAKE_FD]);
     }
     if let KekSource::Descriptor(descriptor) = source {
         raw::close(*descriptor);

@@ -3,10 +3,13 @@
 //! Everything is allocated when the engine is made. Ciphers of the files in use are kept in a table of fixed size; where
 //! that is too small for them, a file's key is derived anew, which takes as long as two pages.
 
+use zeroize::Zeroizing;
+
 use crate::cipher::PageCipher;
 use crate::error::{Errno, KeyError};
 use crate::kdf::derive;
 use crate::key_file::DataKeys;
+use crate::seal::{self, CONTROL_BYTES, SECTOR_BYTES, Seal, Sector, VersionText};
 use crate::secret::wipe_stack;
 use crate::storage::Storage;
 use crate::unit::{Direction, transform};
@@ -16,6 +19,8 @@ use crate::{Place, Strength, UNIT_BYTES};
 const CHUNK_UNITS: usize = 32;
 /// Direct I/O takes buffers at multiples of this.
 const ALIGNMENT: usize = 4096;
+/// How often `pg_control` is read before it is said not to be authentic: a server may be writing it.
+const CONTROL_READS: usize = 100;
 /// The table of ciphers: as many sets, and in each as many files.
 const SETS: usize = 64;
 const WAYS: usize = 4;
@@ -112,6 +117,13 @@ impl Engine {
         bytes: &mut [u8],
         offset: u64,
     ) -> Result<usize, Errno> {
+        if self.seals() {
+            match file.place {
+                Place::Control => return self.read_control(file, storage, bytes, offset),
+                Place::Version => return read_version(storage, bytes, offset),
+                _ => {}
+            }
+        }
         let Self { keys, ciphers, buffer } = self;
         let buffer = buffer.aligned();
         let mut units = Units::new(ciphers.of(keys, file)?, file.place);
@@ -149,6 +161,13 @@ impl Engine {
         bytes: &impl Source,
         offset: u64,
     ) -> Result<usize, Errno> {
+        if self.seals() {
+            match file.place {
+                Place::Control => return self.write_control(file, storage, bytes, offset),
+                Place::Version => return write_version(storage, bytes, offset),
+                _ => {}
+            }
+        }
         let Self { keys, ciphers, buffer } = self;
         let buffer = buffer.aligned();
         let mut units = Units::new(ciphers.of(keys, file)?, file.place);
@@ -176,9 +195,112 @@ impl Engine {
     /// Makes a file as long, as `ftruncate` does.
     pub fn set_size(&mut self, file: &mut Opened, storage: &impl Storage, size: u64) -> Result<(), Errno> {
         let old = storage.size()?;
+        if self.seals() && matches!(file.place, Place::Control | Place::Version) {
+            // They are written as a whole, and so have one length, or none.
+            return if size == 0 || size == old { storage.set_size(size) } else { Err(Errno::IO) };
+        }
         let mut units = Units::new(self.ciphers.of(&self.keys, file)?, file.place);
         if size > old { units.lengthen(storage, old, size) } else { units.shorten(storage, old, size) }
     }
+}
+
+/// Files that are sealed as a whole.
+impl Engine {
+    /// Not without a cipher: what is written then is to be what PostgreSQL would have written.
+    fn seals(&self) -> bool {
+        self.keys.strength().encrypts()
+    }
+
+    /// Whether `pg_control` is sealed with these keys.
+    pub fn control_seal(&self, storage: &impl Storage) -> Result<Seal, Errno> {
+        let mut sector = [0; SECTOR_BYTES];
+        match storage.read_at(&mut sector, 0)? {
+            0 => Ok(Seal::Absent),
+            SECTOR_BYTES => Ok(seal::control_seal(&self.keys.control_mac(), &sector)),
+            _ => Ok(Seal::Forged),
+        }
+    }
+
+    fn read_control(
+        &mut self,
+        file: &mut Opened,
+        storage: &impl Storage,
+        bytes: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, Errno> {
+        let Some(mut sector) = self.authentic_control(storage)? else { return Ok(0) };
+        let Self { keys, ciphers, .. } = self;
+        let content = seal::open_control(ciphers.of(keys, file)?, &mut sector)?;
+        let offset = usize::try_from(offset).map_err(|_| Errno::IO)?;
+        let count = CONTROL_BYTES.saturating_sub(offset).min(bytes.len());
+        for (byte, at) in bytes[..count].iter_mut().zip(offset..) {
+            *byte = content.get(at).copied().unwrap_or(0);
+        }
+        Ok(count)
+    }
+
+    /// `None` while it is being made.
+    fn authentic_control(&self, storage: &impl Storage) -> Result<Option<Sector>, Errno> {
+        let key = self.keys.control_mac();
+        for _ in 0..CONTROL_READS {
+            let mut sector = [0; SECTOR_BYTES];
+            match storage.read_at(&mut sector, 0)? {
+                0 => return Ok(None),
+                SECTOR_BYTES if seal::control_seal(&key, &sector) == Seal::Sealed => return Ok(Some(sector)),
+                _ => std::thread::yield_now(),
+            }
+        }
+        Err(Errno::IO)
+    }
+
+    fn write_control(
+        &mut self,
+        file: &mut Opened,
+        storage: &impl Storage,
+        bytes: &impl Source,
+        offset: u64,
+    ) -> Result<usize, Errno> {
+        if offset != 0 || bytes.len() != CONTROL_BYTES {
+            return Err(Errno::IO);
+        }
+        let mut plaintext = [0; CONTROL_BYTES];
+        bytes.copy_to(0, &mut plaintext);
+        let key = self.keys.control_mac();
+        let Self { keys, ciphers, buffer } = self;
+        let sector = seal::seal_control(ciphers.of(keys, file)?, &key, &plaintext)?;
+        let stored = &mut buffer.aligned()[..CONTROL_BYTES];
+        stored.fill(0);
+        stored[..SECTOR_BYTES].copy_from_slice(&sector);
+        write_all(storage, stored)?;
+        Ok(CONTROL_BYTES)
+    }
+}
+
+fn read_version(storage: &impl Storage, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut stored = [0; 16];
+    let held = storage.read_at(&mut stored, 0)?;
+    if held == 0 {
+        return Ok(0);
+    }
+    let text = VersionText::opened(&stored[..held]).ok_or(Errno::IO)?;
+    let rest = usize::try_from(offset).ok().and_then(|offset| text.as_bytes().get(offset..)).unwrap_or(&[]);
+    let count = rest.len().min(bytes.len());
+    bytes[..count].copy_from_slice(&rest[..count]);
+    Ok(count)
+}
+
+fn write_version(storage: &impl Storage, bytes: &impl Source, offset: u64) -> Result<usize, Errno> {
+    let mut plaintext = [0; 16];
+    let plaintext = plaintext.get_mut(..bytes.len()).filter(|_| offset == 0).ok_or(Errno::IO)?;
+    bytes.copy_to(0, plaintext);
+    let text = VersionText::sealed(plaintext).ok_or(Errno::IO)?;
+    write_all(storage, text.as_bytes())?;
+    Ok(bytes.len())
+}
+
+/// What is shorter than a page is written at once, or the disk is full.
+fn write_all(storage: &impl Storage, bytes: &[u8]) -> Result<(), Errno> {
+    if storage.write_at(bytes, 0)? == bytes.len() { Ok(()) } else { Err(Errno::NO_SPACE) }
 }
 
 impl Buffer {
@@ -245,6 +367,13 @@ impl DataKeys {
             Place::Temporary(_) => derive(self.temporary(), b"ciphertoll tde temporary", subject),
             _ => derive(self.relations(), b"ciphertoll tde files", subject),
         }
+    }
+
+    fn control_mac(&self) -> Zeroizing<[u8; 32]> {
+        let derived = derive(self.relations(), b"ciphertoll tde control", b"mac");
+        let mut key = Zeroizing::new([0; 32]);
+        key.copy_from_slice(&derived[..32]);
+        key
     }
 }
 

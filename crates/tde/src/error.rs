@@ -53,7 +53,7 @@ pub enum KeyError {
     #[error("the key file is damaged: {0}")]
     Damaged(&'static str),
     /// A later version wrote it.
-    #[error("the key file has version {0}; this program knows 1")]
+    #[error("the key file has version {0}; this program knows 1 and 2")]
     Newer(u16),
     /// The key-encryption key is another one.
     #[error("the key-encryption key is not the one that this key file was made with")]
@@ -86,6 +86,22 @@ pub enum KeyError {
     /// The system gives no memory for keys.
     #[error("cannot allocate memory for keys: {0}")]
     Memory(io::Error),
+    /// A server is running where none may.
+    #[error("a server is running in {data} (process {process}): stop it first, `pg_ctl -D {data} stop`")]
+    Running {
+        /// The data directory.
+        data: PathBuf,
+        /// The postmaster's process ID.
+        process: u32,
+    },
+    /// A file of the cluster is not what PostgreSQL writes.
+    #[error("cannot seal {path}: {why}")]
+    BadCluster {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// OpenSSL refuses.
     #[error("OpenSSL: {0}")]
     OpenSsl(#[from] ErrorStack),

@@ -5,11 +5,21 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::secret::wipe_stack;
+
 /// A key that was derived: enough for both of XTS's.
 pub(crate) type Derived = Zeroizing<[u8; 64]>;
 
 /// 64 bytes from a key, for one purpose (`salt`) and one subject (`info`).
 pub(crate) fn derive(key: &[u8; 32], salt: &[u8], info: &[u8]) -> Derived {
+    let derived = extract_and_expand(key, salt, info);
+    // HMAC and SHA-256 have copied the key.
+    wipe_stack();
+    derived
+}
+
+#[inline(never)]
+fn extract_and_expand(key: &[u8; 32], salt: &[u8], info: &[u8]) -> Derived {
     expand(&extract(salt, key), info)
 }
 
@@ -26,8 +36,9 @@ fn expand(prk: &[u8; 32], info: &[u8]) -> Derived {
     derived
 }
 
+/// HMAC-SHA-256 of the parts, one after another.
 #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
-fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes any key");
     for part in parts {
         mac.update(part);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0  8  magic               32  8  key check value: which key-encryption key
-//!   8  2  version             40 60  the key of relations and all else: nonce, ciphertext, tag
+//!   8  2  version, 1 or 2     40 60  the key of relations and all else: nonce, ciphertext, tag
 //!  10  1  strength           100 60  the key of the write-ahead log: nonce, ciphertext, tag
 //!  11  1  0
 //!  12 16  cluster: random, and what the check value is derived for
@@ -31,7 +31,6 @@ use crate::secret::{SecretBytes, wipe_stack};
 pub const KEY_FILE_BYTES: usize = 160;
 
 const MAGIC: &[u8; 8] = b"CTOLLTDE";
-const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 40;
 const NONCE_BYTES: usize = 12;
 const KEY_BYTES: usize = 32;
@@ -46,9 +45,36 @@ pub struct DataKeys {
     keys: SecretBytes<{ 3 * KEY_BYTES }>,
 }
 
+/// What a key file says about its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Version 1: the cluster was made before clusters were sealed, and may not be.
+    MayBeUnsealed,
+    /// Version 2: the cluster is sealed. If it is not, its files were replaced.
+    Sealed,
+}
+
+impl Format {
+    fn version(self) -> u16 {
+        match self {
+            Self::MayBeUnsealed => 1,
+            Self::Sealed => 2,
+        }
+    }
+
+    fn of(version: u16) -> Result<Self, KeyError> {
+        match version {
+            1 => Ok(Self::MayBeUnsealed),
+            2 => Ok(Self::Sealed),
+            newer => Err(KeyError::Newer(newer)),
+        }
+    }
+}
+
 /// A key file's content. None of it is secret without the key-encryption key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
+    format: Format,
     strength: Strength,
     cluster: [u8; 16],
     generation: u32,
@@ -104,9 +130,19 @@ impl DataKeys {
 impl KeyFile {
     /// A new cluster's, with new data keys.
     pub fn create(strength: Strength, kek: &Kek) -> Result<Self, KeyError> {
-        let mut cluster = [0; 16];
-        rand_bytes(&mut cluster)?;
-        Self::wrap(&DataKeys::generate(strength)?, cluster, 0, kek)
+        Self::create_as(Format::Sealed, strength, kek)
+    }
+
+    /// The same, in a format of one's choice.
+    pub fn create_as(format: Format, strength: Strength, kek: &Kek) -> Result<Self, KeyError> {
+        let mut file = Self { format, strength, ..Self::EMPTY };
+        rand_bytes(&mut file.cluster)?;
+        file.wrap(&DataKeys::generate(strength)?, kek)
+    }
+
+    /// The same keys, of a cluster that is sealed from now on.
+    pub fn sealed(&self, kek: &Kek) -> Result<Self, KeyError> {
+        Self { format: Format::Sealed, ..self.clone() }.wrap(&self.unwrap(kek)?, kek)
     }
 
     /// Its data keys.
@@ -134,7 +170,12 @@ impl KeyFile {
     pub fn rotated(&self, old: &Kek, new: &Kek) -> Result<Self, KeyError> {
         let generation = self.generation.checked_add(1);
         let generation = generation.ok_or(KeyError::Damaged("its generation is the last one"))?;
-        Self::wrap(&self.unwrap(old)?, self.cluster, generation, new)
+        Self { generation, ..self.clone() }.wrap(&self.unwrap(old)?, new)
+    }
+
+    /// What it says about its cluster.
+    pub fn format(&self) -> Format {
+        self.format
     }
 
     /// How long its files' keys are.
@@ -147,19 +188,27 @@ impl KeyFile {
         self.generation
     }
 
-    fn wrap(keys: &DataKeys, cluster: [u8; 16], generation: u32, kek: &Kek) -> Result<Self, KeyError> {
-        let check = check_value(kek, &cluster);
-        let (relations, wal) = ([0; WRAPPED_BYTES], [0; WRAPPED_BYTES]);
-        let mut file = Self { strength: keys.strength, cluster, generation, check, relations, wal };
-        file.relations = wrap_key(kek, &file.associated(b"relations"), keys.relations())?;
-        file.wal = wrap_key(kek, &file.associated(b"wal"), keys.wal())?;
-        Ok(file)
+    const EMPTY: Self = Self {
+        format: Format::Sealed,
+        strength: Strength::Aes256,
+        cluster: [0; 16],
+        generation: 0,
+        check: [0; 8],
+        relations: [0; WRAPPED_BYTES],
+        wal: [0; WRAPPED_BYTES],
+    };
+
+    fn wrap(mut self, keys: &DataKeys, kek: &Kek) -> Result<Self, KeyError> {
+        self.check = check_value(kek, &self.cluster);
+        self.relations = wrap_key(kek, &self.associated(b"relations"), keys.relations())?;
+        self.wal = wrap_key(kek, &self.associated(b"wal"), keys.wal())?;
+        Ok(self)
     }
 
     fn header(&self) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);
-        header[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        header[8..10].copy_from_slice(&self.format.version().to_le_bytes());
         header[10] = match self.strength {
             Strength::Aes256 => 1,
             Strength::Aes128 => 2,
@@ -191,24 +240,15 @@ impl KeyFile {
         if &bytes[..8] != MAGIC {
             return Err(KeyError::Damaged("it does not begin as a key file does"));
         }
-        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if version != VERSION {
-            return Err(KeyError::Newer(version));
-        }
+        let format = Format::of(u16::from_le_bytes([bytes[8], bytes[9]]))?;
         let strength = match (bytes[10], bytes[11]) {
             (1, 0) => Strength::Aes256,
             (2, 0) => Strength::Aes128,
             (3, 0) => Strength::Null,
             _ => return Err(KeyError::Damaged("its cipher is unknown")),
         };
-        let mut file = Self {
-            strength,
-            cluster: [0; 16],
-            generation: u32::from_le_bytes([bytes[28], bytes[29], bytes[30], bytes[31]]),
-            check: [0; 8],
-            relations: [0; WRAPPED_BYTES],
-            wal: [0; WRAPPED_BYTES],
-        };
+        let generation = u32::from_le_bytes([bytes[28], bytes[29], bytes[30], bytes[31]]);
+        let mut file = Self { format, strength, generation, ..Self::EMPTY };
         file.cluster.copy_from_slice(&bytes[12..28]);
         file.check.copy_from_slice(&bytes[32..HEADER_BYTES]);
         file.relations.copy_from_slice(&bytes[HEADER_BYTES..HEADER_BYTES + WRAPPED_BYTES]);

@@ -5,15 +5,19 @@
 //!
 //! - [`Place`]: what a path of a data directory holds, and so whether and how it is encrypted.
 //! - [`PageCipher`]: AES-XTS, its key schedule kept, a tweak for each page.
+//! - [`cluster`]: a data directory as a whole: [`cluster::examine`] tells its [`cluster::Condition`].
 //! - [`KeyFile`]: the data keys, wrapped by the key-encryption key ([`Kek`]), in a file beside the data directory.
 
 mod cipher;
+pub mod cluster;
 mod engine;
 mod error;
+pub mod handshake;
 mod kdf;
 mod kek;
 mod key_file;
 mod place;
+mod seal;
 mod secret;
 mod storage;
 mod unit;
@@ -23,8 +27,9 @@ pub use cipher::{PageCipher, Strength, Tweak};
 pub use engine::{Engine, Opened, Source};
 pub use error::{CipherFailed, Errno, KeyError};
 pub use kek::{Kek, KekSource};
-pub use key_file::{DataKeys, KEY_FILE_BYTES, KeyFile, Replace};
+pub use key_file::{DataKeys, Format, KEY_FILE_BYTES, KeyFile, Replace};
 pub use place::{Fork, Place, Rename, SlruDirectory};
+pub use seal::{CONTROL_BYTES, Seal, VersionText, looks_sealed, version_seal};
 pub use secret::lock_memory;
 pub use storage::Storage;
 pub use unit::{SEGMENT_START_BYTES, is_plain_segment};

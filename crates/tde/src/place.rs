@@ -8,7 +8,9 @@
 //! | `pg_xact`, `pg_subtrans`, `pg_commit_ts`, `pg_serial`, `pg_notify`, `pg_multixact/members`, `…/offsets` | SLRU | directory, segment |
 //! | everything in a `pgsql_tmp` | temporary | name; from a data key that ends with the server |
 //! | `pg_twophase`, `pg_replslot/SLOT`, `pg_logical/snapshots`, `…/mappings`, `…/replorigin_checkpoint` | state | name without `.tmp` and `.PID.tmp` |
-//! | all else: `pg_control`, `PG_VERSION`, `postmaster.pid`, `pg_internal.init`, `pg_stat`, configuration, history files | clear | |
+//! | `global/pg_control` | control | the cluster |
+//! | `PG_VERSION` of the data directory | version | none: see [`crate::Seal`] |
+//! | all else: `postmaster.pid`, `pg_internal.init`, `pg_stat`, configuration, history files, `PG_VERSION` of databases | clear | |
 
 use sha2::{Digest, Sha256};
 
@@ -67,6 +69,10 @@ pub enum Place {
         /// A digest of its name.
         [u8; 32],
     ),
+    /// `global/pg_control`, which is sealed as a whole.
+    Control,
+    /// `PG_VERSION` of the data directory, which has a form that stock programs refuse.
+    Version,
 }
 
 /// A relation's forks.
@@ -122,6 +128,8 @@ impl Place {
             count += 1;
         }
         match &parts[..count] {
+            [b"PG_VERSION"] => Self::Version,
+            [b"global", b"pg_control"] => Self::Control,
             [b"pg_wal", name] => wal(name),
             [b"base", b"pgsql_tmp", _, ..] => Self::Temporary(digest(&parts[..count])),
             [b"pg_tblspc", _, version, b"pgsql_tmp", _, ..] if version.starts_with(b"PG_") => {
@@ -240,6 +248,14 @@ impl Place {
             }
             Self::Temporary(name) => return named(5, &name),
             Self::State(name) => return named(6, &name),
+            Self::Control => {
+                subject[0] = 7;
+                [0; 5]
+            }
+            Self::Version => {
+                subject[0] = 8;
+                [0; 5]
+            }
         };
         for (bytes, number) in subject[1..].chunks_exact_mut(4).zip(numbers) {
             bytes.copy_from_slice(&number.to_le_bytes());
@@ -401,6 +417,8 @@ mod tests {
 
     #[test]
     fn all_else_that_is_encrypted() {
+        assert_eq!(of("global/pg_control"), Place::Control);
+        assert_eq!(of("PG_VERSION"), Place::Version);
         assert_eq!(of("global/pg_filenode.map"), Place::Map { tablespace: 1664, database: 0 });
         assert_eq!(of("base/5/pg_filenode.map.tmp"), Place::Map { tablespace: 1663, database: 5 });
         for wal in ["000000010000000000000001", "0000000200000000000000FF.partial", "RECOVERYXLOG"] {
@@ -436,11 +454,11 @@ mod tests {
     fn clear() {
         for clear in [
             "",
-            "PG_VERSION",
             "postgresql.conf",
             "postmaster.pid",
-            "global/pg_control",
             "global/pg_internal.init",
+            "global/PG_VERSION",
+            "base/5/pg_control",
             "base/5/PG_VERSION",
             "base/5/pg_internal.init.77",
             "base/5/16384_other",
@@ -494,6 +512,8 @@ mod tests {
             "base/pgsql_tmp/a",
             "pg_replslot/a/state",
             "pg_replslot/b/state",
+            "global/pg_control",
+            "PG_VERSION",
         ];
         for (at, path) in apart.iter().enumerate() {
             for other in &apart[at + 1..] {
@@ -530,6 +550,9 @@ mod tests {
             ("pg_wal/000000010000000000000001", "pg_wal/00000002.history"),
             ("pg_wal/xlogtemp.9", "elsewhere"),
             ("pg_replslot/a/state", "pg_replslot/b/state"),
+            ("global/pg_control", "global/copy"),
+            ("global/copy", "global/pg_control"),
+            ("PG_VERSION.old", "PG_VERSION"),
         ] {
             assert_eq!(renamed(from, to), Rename::Refused, "{from} {to}");
         }

@@ -187,5 +187,7 @@ fn kind(place: Place) -> Option<&'static str> {
         Place::Slru { .. } => "area",
         Place::Temporary(_) => "temporary",
         Place::State(_) => "state",
+        Place::Control => "control",
+        Place::Version => "version",
     })
 }

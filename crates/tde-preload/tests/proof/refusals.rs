@@ -27,8 +27,7 @@ fn refuses(cluster: &Cluster<'_>, under: Under<'_>, why: &str) {
 /// An encrypted cluster that was shut down.
 pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
     let stand = cluster.stand;
-    // The server itself finds that nothing fits: the log of an encrypted cluster has no checkpoint that it can read.
-    refuses(cluster, Under::Nothing, "could not locate a valid checkpoint record");
+    refuses(cluster, Under::Nothing, "is not a valid data directory");
 
     let (_, other) = stand.kek("other-kek");
     refuses(cluster, Under::Library(&other), "the key-encryption key is not the one");
