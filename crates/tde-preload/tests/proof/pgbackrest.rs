@@ -11,7 +11,7 @@ use crate::files::{contents, holding};
 use crate::stand::{Cluster, Stand, Under, succeeds};
 use crate::{MARKER, until};
 
-/// Where the packages are of which a distribution's pgBackRest supports the version.
+/// Debian's packages, whose version Debian's pgBackRest supports.
 const PACKAGED: &str = "/usr/lib/postgresql";
 
 #[test]
