@@ -12,8 +12,7 @@ use crate::process::{
 };
 use crate::program::Program;
 use crate::raw::{self, arguments};
-use crate::server;
-use crate::{archive, backup};
+use crate::{archive, backup, server};
 
 /// The first file that a server writes, by this relative path, once it has entered its data directory.
 const LOCK_FILE: &[u8] = b"postmaster.pid";
@@ -58,6 +57,10 @@ pub(crate) unsafe fn place_of(directory: c_int, path: *const c_char, intent: Int
                 server::refused_setting().map_or(Ok(Place::Clear), Err)
             }
             Program::Backup => backup::place(&below, intent),
+            Program::Copier => Ok(match state.cluster.place(&below) {
+                Place::Control if intent == Intent::Use => Place::Control,
+                _ => Place::Clear,
+            }),
             _ => Ok(state.cluster.place(&below)),
         };
         if path.to_bytes() == LOCK_FILE && place.is_ok() {

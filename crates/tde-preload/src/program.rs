@@ -21,6 +21,8 @@ pub(crate) enum Program {
     Launcher,
     /// The one that writes a base backup, which becomes an encrypted cluster.
     Backup,
+    /// A program that copies a cluster's files as they are on disk, and reads `pg_control` itself.
+    Copier,
     /// A tool that would damage an encrypted cluster, or write its data elsewhere in clear.
     Unfit(&'static str),
     /// None that has to do with a cluster's files: shells, clients.
@@ -53,9 +55,21 @@ impl Program {
                 Self::Tool
             }
             b"pg_basebackup" => Self::Backup,
+            b"pgbackrest" if reads_control(command_line) => Self::Copier,
             _ => Self::Other,
         }
     }
+}
+
+/// Whether this command of pgBackRest reads `pg_control`. The processes that it starts to copy files (`backup:local`) have
+/// to copy that file as it is on disk, and so has `restore`.
+fn reads_control(command_line: &[u8]) -> bool {
+    let mut arguments = command_line.split(|&byte| byte == 0).skip(1);
+    let command = arguments.find(|argument| !argument.starts_with(b"-")).unwrap_or_default();
+    matches!(
+        command,
+        b"archive-get" | b"archive-get:async" | b"backup" | b"check" | b"stanza-create" | b"stanza-upgrade"
+    )
 }
 
 /// Whether this program has the main function of a PostgreSQL server, which exports it to its extensions.

@@ -60,7 +60,7 @@ fn prepare(program: Program, handshake: Handshake) -> Result<(), String> {
     match program {
         Program::Other => return Ok(()),
         Program::Unfit(name) => return Err(format!("{name} does not work on encrypted clusters")),
-        Program::Server | Program::Tool | Program::Launcher | Program::Backup => {}
+        Program::Server | Program::Tool | Program::Launcher | Program::Backup | Program::Copier => {}
     }
     let said =
         PathBuf::from(variable(DATA).ok_or_else(|| format!("{DATA} does not say where the cluster is"))?);

@@ -5,11 +5,21 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::secret::wipe_stack;
+
 /// A key that was derived: enough for both of XTS's.
 pub(crate) type Derived = Zeroizing<[u8; 64]>;
 
 /// 64 bytes from a key, for one purpose (`salt`) and one subject (`info`).
 pub(crate) fn derive(key: &[u8; 32], salt: &[u8], info: &[u8]) -> Derived {
+    let derived = extract_and_expand(key, salt, info);
+    // HMAC and SHA-256 have copied the key.
+    wipe_stack();
+    derived
+}
+
+#[inline(never)]
+fn extract_and_expand(key: &[u8; 32], salt: &[u8], info: &[u8]) -> Derived {
     expand(&extract(salt, key), info)
 }
 

@@ -1,4 +1,4 @@
-//! Memory for keys: pages of their own, left out of core dumps, locked if the limit permits, wiped when they are freed.
+//! Memory for keys: separate pages, left out of core dumps, locked if the limit permits, wiped when they are freed.
 //!
 //! Two kinds of keys are here: [`SecretBytes`] holds data keys and key-encryption keys, and [`serve_aws_lc`] has AWS-LC
 //! allocate its key schedules here. The schedules of AES-128 are not: OpenSSL, which the server shares, allocates them.
@@ -35,7 +35,7 @@ static POOL: Mutex<Pool> =
     Mutex::new(Pool { free: [null_mut(); LARGEST_SLOT_BYTES / SLOT_BYTES], chunk: null_mut(), left: 0 });
 static SERVES_AWS_LC: OnceLock<bool> = OnceLock::new();
 
-/// Key bytes in pages of their own, zero at first.
+/// Key bytes in separate pages, zero at first.
 pub(crate) struct SecretBytes<const N: usize> {
     bytes: NonNull<[u8; N]>,
 }
@@ -128,7 +128,7 @@ fn pages() -> MutexGuard<'static, Vec<(usize, usize)>> {
 }
 
 fn lock(address: *mut c_void, length: usize) {
-    // Pages that were never written are not made present. A limit that is too low is no reason not to work.
+    // Pages that were never written are not made present. A limit that is too low is not an error.
     // SAFETY: takes an address and a length, which the kernel checks; no content changes.
     unsafe { libc::mlock2(address, length, libc::MLOCK_ONFAULT) };
 }
@@ -153,12 +153,12 @@ impl Pool {
         POOL.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot of this size, a multiple of [`SLOT_BYTES`], with its header; null if there is no memory.
+    /// A slot of this size, a multiple of [`SLOT_BYTES`], with its header; null if memory cannot be allocated.
     fn take(&mut self, bytes: usize) -> *mut Slot {
         let Some(first) = self.free.get_mut(bytes / SLOT_BYTES - 1) else { return null_mut() };
         let slot = *first;
         if !slot.is_null() {
-            // SAFETY: `free_slot` put it there: a slot that nobody uses, with the address of the next.
+            // SAFETY: `free_slot` put it there: an unused slot, with the address of the next.
             *first = unsafe { (*slot).next };
             return slot;
         }
@@ -167,7 +167,7 @@ impl Pool {
             (self.chunk, self.left) = (chunk.cast().as_ptr(), CHUNK_BYTES);
         }
         let slot = self.chunk;
-        // SAFETY: at least `bytes` of the chunk are left, and they are nobody's; a page's start and multiples of 64 from
+        // SAFETY: at least `bytes` of the chunk are left, and they are unused; a page's start and multiples of 64 from
         // there are aligned for a header.
         unsafe {
             self.chunk = slot.byte_add(bytes);

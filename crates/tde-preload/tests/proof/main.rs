@@ -4,6 +4,7 @@ mod backup;
 mod conformance;
 mod damage;
 mod files;
+mod pgbackrest;
 mod refusals;
 mod secrets;
 mod stand;

@@ -40,7 +40,7 @@ pub(crate) enum Under<'a> {
 pub(crate) struct Cluster<'a> {
     pub(crate) stand: &'a Stand,
     pub(crate) data: PathBuf,
-    sockets: PathBuf,
+    pub(crate) sockets: PathBuf,
     pub(crate) log: PathBuf,
 }
 
