@@ -272,12 +272,9 @@ fn takes_a_round_trip_to_connect(
     if took_ns.abs_diff(used.rtt_ns) <= tolerated_ns {
         return Ok(());
     }
-    let [took_ms, rtt_ms] = [took_ns, used.rtt_ns].map(|ns| ns as f64 * 1e-6);
-    Err(VoidReason::Link {
-        message: format!(
-            "the median TCP connect took {took_ms:.1} ms where its round trip is {rtt_ms:.1} ms"
-        ),
-    })
+    let [connect, round_trip] = [took_ns, used.rtt_ns].map(|ns| format!("{:.1} ms", ns as f64 * 1e-6));
+    let message = format!("the median TCP connect took {connect} where its round trip is {round_trip}");
+    Err(VoidReason::Link { message })
 }
 
 /// What the level says must have been agreed on by the tunnel's ends, and everything must have gone through it.

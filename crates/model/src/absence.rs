@@ -54,8 +54,8 @@ impl Absence {
             Self::TooLittleCpu { cpu_ns, needed_ns, window_ns } => (cpu_ns, needed_ns, window_ns),
             Self::ServerElsewhere | Self::InTheKernel => return None,
         };
-        let window_s = Duration::from_nanos(window_ns).as_secs_f64();
-        let enough_s = (window_s * needed as f64 / had as f64 * RESERVE).ceil();
+        let seconds = Duration::from_nanos(window_ns).as_secs_f64();
+        let enough_s = (seconds * needed as f64 / had as f64 * RESERVE).ceil();
         // A window of hours is no advice.
         (enough_s <= 3_600.0).then_some(enough_s as u64)
     }

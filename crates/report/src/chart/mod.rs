@@ -112,11 +112,11 @@ fn table_of(stratum: &StratumView<'_>, metrics: &[Metric]) -> Table {
 /// The largest upper limit of `metrics` among the cells: where an axis ends.
 fn highest(stratum: &StratumView<'_>, metrics: &[Metric]) -> f64 {
     let cells = stratum.cells().flat_map(|cell| metrics.iter().filter_map(|metric| level(cell, *metric)));
-    cells.map(|estimate| estimate.high()).fold(0.0, f64::max)
+    cells.map(Estimate::high).fold(0.0, f64::max)
 }
 
 /// The smallest lower limit.
 fn lowest(stratum: &StratumView<'_>, metrics: &[Metric]) -> f64 {
     let cells = stratum.cells().flat_map(|cell| metrics.iter().filter_map(|metric| level(cell, *metric)));
-    cells.map(|estimate| estimate.low()).fold(f64::INFINITY, f64::min)
+    cells.map(Estimate::low).fold(f64::INFINITY, f64::min)
 }

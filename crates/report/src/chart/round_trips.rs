@@ -129,7 +129,7 @@ impl Place {
         let totals = || over.series.iter().filter_map(Series::total).map(f64::from);
         let times = || over.series.iter().flat_map(|series| series.points.iter().map(|point| point.time));
         let lowest = totals().map(|total| total * reach_ns.0).chain(times().map(shown_low));
-        let highest = totals().map(|total| total * reach_ns.1).chain(times().map(|time| time.high()));
+        let highest = totals().map(|total| total * reach_ns.1).chain(times().map(Estimate::high));
         let (low, high) = (lowest.fold(f64::INFINITY, f64::min) / AIR, highest.fold(0.0, f64::max) * AIR);
         let longest =
             over.series.iter().map(|series| width_of(&series.label) * BOLD + 4.0 + DOT).fold(0.0, f64::max);

@@ -34,16 +34,19 @@ pub(crate) fn across(scale: &Scale, top: f64, bottom: f64, unit: &str) -> Elemen
 
 /// A vertical axis to the left of a chart that goes from `left` to `right`.
 pub(crate) fn upright(scale: &Scale, left: f64, right: f64, most: usize, unit: &str) -> Element {
+    /// Names that are closer than this run into each other.
+    const NEAREST: f64 = 12.0;
     let mut axis = group("axis");
+    let mut named: Option<f64> = None;
     for tick in scale.ticks(most) {
         let y = scale.at(tick.value);
-        axis = axis.child(line((left, y), (right, y), "grid")).child(text(
-            left - 6.0,
-            y + 4.0,
-            Anchor::End,
-            "tick",
-            format!("{}{unit}", tick.label),
-        ));
+        axis = axis.child(line((left, y), (right, y), "grid"));
+        if named.is_some_and(|named| (named - y).abs() < NEAREST) {
+            continue;
+        }
+        named = Some(y);
+        let label = format!("{}{unit}", tick.label);
+        axis = axis.child(text(left - 6.0, y + 4.0, Anchor::End, "tick", label));
     }
     axis
 }

@@ -127,7 +127,7 @@ pub(crate) fn hatch(left: f64, top: f64, width: f64, height: f64, class: &str) -
 /// An interval that lies, with caps at its ends.
 pub(crate) fn whisker(low: f64, high: f64, y: f64, class: &str) -> Element {
     const CAP: f64 = 4.0;
-    if low == high {
+    if (high - low).abs() < f64::EPSILON {
         return no_whisker();
     }
     let path = format!(
@@ -149,7 +149,7 @@ fn no_whisker() -> Element {
 /// An interval that stands.
 pub(crate) fn upright_whisker(x: f64, low: f64, high: f64, class: &str) -> Element {
     const CAP: f64 = 3.0;
-    if low == high {
+    if (high - low).abs() < f64::EPSILON {
         return no_whisker();
     }
     let path = format!(

@@ -27,7 +27,8 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
         })
         .collect();
     let row = |cell: &&CellAnalysis| {
-        let label = Entry::new([stratum.row_label(cell), names::role(stratum.role(cell)).to_owned()]);
+        let role = Some(names::role(stratum.role(cell)).to_owned()).filter(|role| !role.is_empty());
+        let label = Entry::new(std::iter::once(stratum.row_label(cell)).chain(role));
         let levels = levels.iter().map(|metric| level_entry(*metric, stratum, cell));
         let tolls = tolls.iter().map(|metric| toll_entry(*metric, stratum, cell));
         std::iter::once(label).chain(levels).chain(tolls).collect()
@@ -61,7 +62,7 @@ fn memory(measured: &[&CellAnalysis], stratum: &StratumView<'_>) -> Option<State
 fn heading(stratum: &StratumView<'_>) -> String {
     let server = names::server(stratum.report, &stratum.cell().treatment.server);
     let blocks = stratum.cells().map(|cell| cell.blocks_used).max().unwrap_or(0);
-    let few = if !stratum.has_intervals() { ": no intervals" } else { "" };
+    let few = if stratum.has_intervals() { "" } else { ": no intervals" };
     format!("{} · {server} · {}{few}", stratum.name(), crate::number::plural(u64::from(blocks), "block"))
 }
 
