@@ -54,11 +54,11 @@ impl Place {
     fn tde(&self, arguments: &str, stdin: &str) -> Output {
         let mut command = self.command(&self.directory.path().join("ciphertoll"));
         command.arg("tde").args(arguments.split_whitespace());
-        self.asks(command, stdin)
+        Self::asks(command, stdin)
     }
 
     /// What a program says that reads this.
-    pub(crate) fn asks(&self, mut command: Command, stdin: &str) -> Output {
+    pub(crate) fn asks(mut command: Command, stdin: &str) -> Output {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         // Whoever was refused reads nothing.

@@ -135,7 +135,7 @@ fn the_unit_gives_the_server_its_key_as_a_credential() {
         session.env(name, value);
     }
     session.args(["--single", "-D", data, "template1"]);
-    let output = place.asks(session, QUESTION);
+    let output = Place::asks(session, QUESTION);
     let answer = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && answer.contains("answer = \"42\""), "{output:?}");
 }
