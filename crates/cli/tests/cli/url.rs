@@ -77,6 +77,14 @@ impl Elsewhere {
         answer_of(command)
     }
 
+    /// To somebody who knows no password.
+    pub(crate) fn run_without_password(&self, url: &str) -> Answer {
+        let mut command = self.command(url, &[]);
+        command.env_remove("CIPHERTOLL_PASSWORD").env_remove("PGPASSWORD").env_remove("PGPASSFILE");
+        command.env_remove("MYSQL_PWD").env_remove("MYSQL_DEFAULTS_FILE");
+        answer_of(command)
+    }
+
     fn command(&self, url: &str, arguments: &[&str]) -> Command {
         let runs = self.runs();
         let fixed = ["run", "--url", url, "--size", "smoke", "--json", "-q", "--run-dir", text(&runs)];
@@ -276,13 +284,7 @@ fn a_missing_password_is_said_with_the_places_that_were_looked_in() {
     for engine in engines_here() {
         let there = Elsewhere::start(engine);
         let url = there.url("127.0.0.1", &compared(&there));
-        let mut command = there.command(&url, &[]);
-        for variable in
-            ["CIPHERTOLL_PASSWORD", "PGPASSWORD", "PGPASSFILE", "MYSQL_PWD", "MYSQL_DEFAULTS_FILE"]
-        {
-            command.env_remove(variable);
-        }
-        let answer = answer_of(command);
+        let answer = there.run_without_password(&url);
         assert_eq!(answer.code, Some(7), "{engine}: {answer:?}");
         let own = match engine {
             Engine::Postgres => "PGPASSWORD, PGPASSFILE, ~/.pgpass",

@@ -89,6 +89,9 @@ fn who_is_not_let_in_gets_one_line() {
     let Some(there) = ferretdb() else { return };
     refused(&there.run_with("wrong", &plain(&there), &[]), "AuthenticationFailed");
     refused(&there.run_with("wrong", &by_tls(&there, ""), &[]), "AuthenticationFailed");
+    let unknown = there.run_without_password(&plain(&there));
+    refused(&unknown, "no password found for");
+    said(&unknown, "looked in CIPHERTOLL_PASSWORD_THERE, CIPHERTOLL_PASSWORD (");
     let at = address(&there.server.tls_endpoint());
     let without_ca = url(&there, &at.to_string(), "tls=true");
     refused(&there.run(&without_ca, &[]), "by tlsCAFile=FILE in the URL");
@@ -117,6 +120,9 @@ fn documents_are_loaded_where_that_was_asked_for() {
     }
     let answer = there.run(&url, &["--query", r#"{"ping":1}"#, "--path", "plain"]);
     assert_eq!(answer.code, Some(0), "{answer:?}");
+    let answer = there.run(&url, &["--query", r#"{"nosuch":1}"#, "--path", "plain"]);
+    assert_eq!(answer.code, Some(2), "{answer:?}");
+    said(&answer, "refuses the statement of --query");
     let answer = there.run(&url, &["--query", "SELECT 1"]);
     assert_eq!(answer.code, Some(2), "{answer:?}");
     said(&answer, "as a command in JSON such as {\"ping\":1}");
