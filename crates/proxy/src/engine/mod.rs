@@ -222,6 +222,8 @@ struct Cancel {
 struct Flow {
     /// An edge told of bytes that were not read, as there was nowhere to put them.
     unread: bool,
+    /// Bytes were received that could not be looked at, as too many answers were owed.
+    held: bool,
     /// The end will come, and no edge will tell of it again.
     ended: bool,
     /// It is watched for room to send.

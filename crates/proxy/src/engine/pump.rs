@@ -146,7 +146,13 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes:
             return Up::Waits;
         }
         client.flow.unread = false;
-        let Ok(received) = client.channel.receive_input() else { return Up::Left };
+        // What is here comes first, or ever more would be.
+        let received = if std::mem::take(&mut client.flow.held) {
+            Received::MoreLikely
+        } else {
+            let Ok(received) = client.channel.receive_input() else { return Up::Left };
+            received
+        };
         let mut inserted = false;
         let goodbye = loop {
             let taken = match session.client_said(client.channel.input(), &mut backend.facts) {
@@ -173,6 +179,7 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes:
         if session.is_full() {
             // The rest waits, and so does the news that the client has closed its side.
             client.flow.unread = true;
+            client.flow.held = !client.channel.input().is_empty();
             return Up::Waits;
         }
         match (goodbye, received) {

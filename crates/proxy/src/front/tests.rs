@@ -60,12 +60,14 @@ fn a_cancel_request_needs_nobodys_leave() {
 fn garbage_ends_it() {
     let mut tls = Vec::new();
     encode_tls_request(&mut tls);
-    for bytes in [&b"\0\0\0\x03\0\0\0\0"[..], b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff\0\0\0\0"] {
-        let step = step(&mut Front::new(Admission::Granted), bytes, &mut Vec::new());
-        assert!(matches!(step, FrontStep::Refuse(_)), "{step:?}");
-    }
+    let no_end = b"\0\0\0\x08\0\x03\0\0";
+    let step_of = step(&mut Front::new(Admission::Granted), no_end, &mut Vec::new());
+    assert!(matches!(step_of, FrontStep::Refuse(_)), "{step_of:?}");
+    // No client of this protocol would have such a length, or would understand a refusal.
+    let lengths =
+        [&b"\0\0\0\x03\0\0\0\0"[..], b"X\0\0\0\x04", b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff"];
     let again = tls.repeat(3);
-    for bytes in [&b"\x16\x03\x01"[..], &again] {
+    for bytes in lengths.into_iter().chain([&b"\x16\x03\x01"[..], &again]) {
         let step = step(&mut Front::new(Admission::Granted), bytes, &mut Vec::new());
         assert!(matches!(step, FrontStep::HangUp(_)), "{step:?}");
     }

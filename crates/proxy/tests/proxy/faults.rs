@@ -30,7 +30,8 @@ fn garbage(site: &mut Site) {
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\xff\xff\xff\xff\xff", b"\0\0\0\x04"] {
         let mut raw = proxy.raw_silent();
         raw.send(bytes);
-        assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("08P01"));
+        // It may be no client of this protocol.
+        assert_eq!(raw.rest(), b"", "{bytes:?}");
     }
     for bytes in [&b"?\0\0\0\x04"[..], b"Q\0\0\0\0", b"Q\xff\xff\xff\xff", b"p\0\0\0\x05x"] {
         let mut raw = proxy.raw(&[]);

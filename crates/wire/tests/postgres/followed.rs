@@ -179,6 +179,77 @@ fn a_command_ends_where_the_server_answers_that_it_is_ready() {
     assert_eq!(first_command_bytes(&batch[..batch.len() - 1]), None);
 }
 
+/// Answers that may be owed at a time.
+const MAX_OWED: usize = 1 << 12;
+
+#[test]
+fn a_long_pipeline_waits_for_answers() {
+    let (mut site, one) = (Site::default(), parse("", "SELECT 1"));
+    let mut rest = [one.repeat(3 * MAX_OWED), sync()].concat();
+    let mut passes = |site: &mut Site| {
+        let Site { follow, parameters, statements, prepared } = site;
+        let until = follow.from_client(&rest, parameters, statements, prepared).expect("commands");
+        rest.drain(..until.bytes).count() / one.len()
+    };
+    assert_eq!((passes(&mut site), site.follow.is_full()), (MAX_OWED, true));
+    assert_eq!((passes(&mut site), site.follow.is_full()), (0, true));
+    site.down(&answers(&"1".repeat(100)), 7);
+    assert!(!site.follow.is_full());
+    assert_eq!((passes(&mut site), site.follow.is_full()), (100, true));
+    site.down(&answers(&"1".repeat(MAX_OWED)), 4096);
+    assert_eq!(passes(&mut site), MAX_OWED);
+    // The server has refused one, and will answer none up to the `Sync`: they must not be waited for.
+    site.down(&answers("E"), 4096);
+    assert_eq!(passes(&mut site), MAX_OWED - 100);
+    assert!(!site.follow.is_full());
+    site.down(&answers("Z"), 4096);
+    assert_eq!(site.up(&parse("s", "SELECT 1"), 1000), parse("s", "SELECT 1"), "it goes on");
+    // Of commands that end in the same way, any number.
+    let mut query = Vec::new();
+    encode_query(&mut query, "SELECT 1").expect("a query");
+    site.up(&query.repeat(2 * MAX_OWED), 1 << 20);
+    assert!(!site.follow.is_full());
+}
+
+#[test]
+fn a_text_is_read_as_the_server_will_read_it() {
+    let query = |sql: &str| {
+        let mut bytes = Vec::new();
+        encode_query(&mut bytes, sql).expect("a query");
+        bytes
+    };
+    let set = |site: &mut Site, value: &[u8]| {
+        site.parameters.set(b"standard_conforming_strings", value).expect("a setting");
+    };
+    let (behind, within) = (r"SELECT '\'; LISTEN y", r"SELECT '\'; LISTEN y; --'");
+    let pin = |commands: &[Vec<u8>], value: &[u8]| {
+        let mut site = Site::default();
+        set(&mut site, value);
+        site.up(&commands.concat(), 1000);
+        site.follow.settle().pin
+    };
+    assert_eq!(pin(&[query(behind)], b"on"), Some("LISTEN"));
+    assert_eq!(pin(&[query(within)], b"off"), None);
+    assert_eq!(pin(&[query("SELECT 1"), query(within)], b"off"), None);
+    // Behind what may change it, and before the server has reported that, it is not known.
+    let not_known = Some("a literal that ends elsewhere if standard_conforming_strings has changed");
+    assert_eq!(pin(&[query("DISCARD ALL"), query(within)], b"off"), not_known);
+    let mut site = Site::default();
+    set(&mut site, b"off");
+    site.up(&query("DISCARD ALL"), 1000);
+    site.down(&answers("CZ"), 1000);
+    set(&mut site, b"on");
+    site.up(&query(behind), 1000);
+    assert_eq!(site.follow.settle().pin, Some("LISTEN"));
+    // A portal's statement changes it when it is run, which the server tells behind its `Sync`.
+    let mut site = Site::default();
+    set(&mut site, b"on");
+    site.up(&[parse("s", "SET standard_conforming_strings = off"), sync()].concat(), 1000);
+    site.down(&answers("1Z"), 1000);
+    site.up(&[execute("s"), parse("", within), execute("")].concat(), 1000);
+    assert!(site.follow.settle().pin.is_some());
+}
+
 fn command() -> impl Strategy<Value = Vec<u8>> {
     let name = prop::sample::select(vec!["", "a", "b"]);
     let query =

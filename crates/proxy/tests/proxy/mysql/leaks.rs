@@ -107,7 +107,8 @@ fn half_done(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
     let leavings: [fn(&mut Raw); 4] = [
         |raw| raw.query("SELECT SLEEP(5)"),
-        |raw| raw.send(b"\x20\0\0\0\x03SELECT"),
+        // A shorter command is kept back until all of it is here.
+        |raw| raw.send(b"\0\x50\0\0\x03SELECT"),
         |raw| {
             // In the middle of the rows.
             raw.query("SELECT REPEAT('x', 8000000)");
