@@ -96,7 +96,7 @@ fn killed(site: &mut Site) {
     // In the server's own words or in the proxy's, and then the end.
     let payloads = raw.results();
     let answer = Raw::error(&payloads).or(payloads.last().map(|_| 0));
-    assert!(matches!(answer, Some(1317 | 1927 | 2013 | 1053 | 0)), "{payloads:?}");
+    assert!(matches!(answer, Some(1317 | 1927 | 1158 | 1053 | 0)), "{payloads:?}");
     if answer == Some(1317) || answer == Some(0) {
         // The command was ended first; the connection is what ends next.
         let told = raw.packet();
@@ -137,7 +137,7 @@ fn unverified(site: &mut Site) {
     let text = String::from_utf8_lossy(&payload).into_owned();
     assert!(text.contains("does not verify"), "{text}");
     let error = proxy.try_client().err().expect("there is no server");
-    assert_eq!(code(&error), Some(2003), "{error}");
+    assert_eq!(code(&error), Some(1429), "{error}");
     proxy.process.await_line("event=connect-failed");
 }
 
@@ -148,7 +148,7 @@ fn absent(site: &mut Site) {
     "toll".clone_into(&mut proxy.user);
     for _ in 0..2 {
         let error = proxy.try_client().err().expect("there is no server");
-        assert_eq!(code(&error), Some(2003), "{error}");
+        assert_eq!(code(&error), Some(1429), "{error}");
         assert!(error.to_string().contains("cannot connect"), "{error}");
         let fake = Fake::again(port);
         // The first may still be told of the attempt before.
@@ -163,7 +163,7 @@ fn absent(site: &mut Site) {
         drop(fake);
         proxy.process.await_line("event=server-lost");
         let error = standing.query("DO 0").expect_err("its server is gone");
-        assert!(matches!(code(&error), None | Some(2013)), "{error}");
+        assert!(matches!(code(&error), None | Some(1158)), "{error}");
     }
 }
 
