@@ -32,7 +32,19 @@ fn main() -> ExitCode {
         Some(Command::Schema) => print(&json_schema()),
         Some(Command::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
         None if arguments.check => check(&arguments),
-        None => serve(arguments),
+        None => {
+            let _flush = FlushLog;
+            serve(arguments)
+        }
+    }
+}
+
+/// Writes the last lines of the log, also behind a panic.
+struct FlushLog;
+
+impl Drop for FlushLog {
+    fn drop(&mut self) {
+        Log::flush();
     }
 }
 
