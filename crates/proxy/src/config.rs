@@ -207,6 +207,9 @@ pub enum ConfigError {
         /// The fewest, where clients come.
         least: u32,
     },
+    /// A setting of PostgreSQL's protocol, in front of another server.
+    #[error("{0} does not apply to MySQL and MariaDB, whose logins do not use SCRAM: remove it")]
+    NotScram(&'static str),
     /// A password.
     #[error(transparent)]
     Password(#[from] PasswordError),
@@ -284,6 +287,9 @@ impl Config {
         }
         let text = self.server.as_ref().ok_or(ConfigError::Missing("server"))?;
         let server: ServerUrl = text.parse()?;
+        if server.protocol == Protocol::MySql && self.scram_iterations.is_some() {
+            return Err(ConfigError::NotScram("scram-iterations"));
+        }
         let users = self.users(&server)?;
         let limits = self.limits();
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {

@@ -58,10 +58,14 @@ fn print(document: &str) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a command's last words, where there is no log")]
 fn say(reason: &dyn std::fmt::Display, code: u8) -> ExitCode {
-    eprintln!("ciphertoll-proxy: {reason}");
+    print_line(reason);
     ExitCode::from(code)
+}
+
+#[expect(clippy::print_stderr, reason = "for commands that have no log")]
+fn print_line(text: &dyn std::fmt::Display) {
+    eprintln!("ciphertoll-proxy: {text}");
 }
 
 fn status(admin: Option<&Listen>, config: Option<&Path>) -> ExitCode {
@@ -84,11 +88,20 @@ fn check(arguments: &Arguments) -> ExitCode {
         Protocol::Postgres => Prepared::<Postgres>::new(&resolved.settings, resolved.log).map(drop),
         Protocol::MySql => Prepared::<MySql>::new(&resolved.settings, resolved.log).map(drop),
     };
+    for warning in warnings(&resolved.settings) {
+        print_line(&format!("warning: {warning}"));
+    }
     match prepared {
         Ok(()) => print(&format!("ok\n{}", resolved.effective.to_toml())),
         Err(error) if error.is_of_settings() => say(&error, USAGE),
         Err(error) => say(&error, HOST),
     }
+}
+
+/// What may not be as the operator expects, in one line each.
+fn warnings(settings: &Settings) -> impl Iterator<Item = String> {
+    let protocol = settings.server.protocol;
+    settings.listen.iter().filter_map(move |place| place.libpq_warning(protocol))
 }
 
 /// The settings, or the end.
@@ -172,6 +185,9 @@ fn announce<D: Dialect>(settings: &Settings, proxy: &Crew<D>, log: Log) {
         Encryption::Tls { verification: Verification::Full, .. } => "tls",
         Encryption::Tls { .. } => "tls, not verified in full",
     };
+    for warning in warnings(settings) {
+        log.event(Level::Warn, "socket-name", &[("reason", &warning)]);
+    }
     let mut addresses = proxy.addresses().into_iter();
     for place in &settings.listen {
         let place = match place {

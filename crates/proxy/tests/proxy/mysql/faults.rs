@@ -12,7 +12,7 @@ use super::Case;
 use super::fake::Fake;
 use super::raw::{Raw, USUAL, UTF8MB4};
 use super::site::{Site, code, one};
-use crate::operations::await_that;
+use crate::operations::{await_that, settings};
 use crate::site::LONG;
 
 pub(crate) const CASES: [Case; 7] = [
@@ -168,6 +168,14 @@ fn absent(site: &mut Site) {
 }
 
 fn refused_at_start(site: &mut Site) {
+    let (_directory, file) = settings("scram-iterations = 4096\n");
+    let output = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
+        .args(["--check", "--config", &file, "--listen", "unix:/tmp/x", "--server", &site.url()])
+        .output()
+        .expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("scram-iterations does not apply to MySQL and MariaDB"), "{stderr}");
     let url = site.url();
     let with_password = url.replace('@', ":hunter2@");
     let socket = PathBuf::from("/tmp/x");
