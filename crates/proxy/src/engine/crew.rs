@@ -11,6 +11,7 @@ use std::time::Instant;
 use ciphertoll_net::{Channel, Error, Listener, Reactor, Spare};
 use jiff::Timestamp;
 
+use super::accept::Backoff;
 use super::commons::{Commons, Shared, SharedPool};
 use super::orders::Ops;
 use super::post::Post;
@@ -185,6 +186,7 @@ impl<D: Dialect> Proxy<D> {
             wanting: false,
             early: Vec::new(),
             accept_again: false,
+            backoff: Backoff::default(),
             began,
             now: began,
             next_tick: began,

@@ -1,7 +1,7 @@
 //! Server connections: from their opening over sessions and resets to their end.
 
 use ciphertoll_net::{Connected, Error, Progress, Readiness, Received, Watch};
-use ciphertoll_wire::Response;
+use ciphertoll_wire::{Response, postgres};
 
 use super::{Backend, Duty, Flow, Introduction, Kind, Proxy, Reuse, Server, ServerStage, Turn, key_of};
 use crate::dialect::{Dialect, Errand, Key, Leaving, Pooling, Session, Settled};
@@ -101,7 +101,11 @@ impl<D: Dialect> Proxy<D> {
             ("auth", &introduced.1),
         ];
         self.log.event(Level::Info, "server-connected", &fields);
-        let Some(facts) = self.dialect.facts(&key, info) else { return };
+        let Some(facts) = self.dialect.facts(&key, info) else {
+            let reason = "the server speaks another protocol";
+            let error = postgres::Error::Protocol { message: "end of the login", reason };
+            return self.open_failed(&key, Some(id), &error.into());
+        };
         // It is not old before anybody has had it, however long the login took.
         server.born = self.now;
         server.stage = ServerStage::Up(Box::new(Backend {
