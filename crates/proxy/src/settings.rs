@@ -140,6 +140,8 @@ pub struct Limits {
     pub health: Duration,
     /// How long clients have to leave when the proxy is stopped.
     pub drain: Duration,
+    /// The most iterations of PBKDF2 that the server may ask for in SCRAM.
+    pub scram_iterations: u32,
 }
 
 impl Default for Limits {
@@ -157,6 +159,7 @@ impl Default for Limits {
             age: Duration::from_hours(1),
             health: Duration::from_secs(30),
             drain: Duration::from_secs(30),
+            scram_iterations: 1_000_000,
         }
     }
 }

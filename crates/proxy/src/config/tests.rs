@@ -106,7 +106,10 @@ fn what_does_not_go_together_is_refused() {
         config.resolve().err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert!(of_mysql("scram-iterations = 4096").starts_with("scram-iterations does not apply to MySQL"));
-    assert_eq!(of_mysql(""), "");
+    let most = "[limits]\nmax-scram-iterations = 4096";
+    assert!(of_mysql(most).starts_with("limits.max-scram-iterations does not apply to MySQL"));
+    assert_eq!((of_mysql(""), refused(most)), (String::new(), String::new()));
+    assert!(refused("[limits]\nmax-scram-iterations = 10000001").contains("from 1 to 10000000"));
     let missing = Config::default().resolve().err().map(|error| error.to_string()).unwrap_or_default();
     assert!(missing.contains("\"listen\""), "{missing}");
     let with_password = Config { server: Some("postgres://a:hunter2@h".to_owned()), ..config("") };

@@ -10,6 +10,7 @@ mod cancel;
 mod clients;
 mod commons;
 mod crew;
+mod derive;
 mod encrypt;
 mod health;
 mod listeners;

@@ -29,6 +29,7 @@ impl<D: Dialect> Proxy<D> {
                 Letter::Cancel { requester, process_id, key } => {
                     self.cancel_here(*requester, process_id, &key);
                 }
+                Letter::KeysDerived(server) => self.keys_derived(server),
                 Letter::Learn(lore) => self.learn(lore),
                 Letter::Stop(until) => self.stop(until),
             }

@@ -30,6 +30,8 @@ pub(super) enum Letter<D: Dialect> {
     NotOpened(Id, Refusal),
     /// Ends the command of the client of its own that was told these. Who asks for that is counted already.
     Cancel { requester: Box<Channel>, process_id: u32, key: Vec<u8> },
+    /// Goes on with this connection of its own, which is being opened: its keys were derived.
+    KeysDerived(Id),
     /// Knows what another thread has learnt.
     Learn(D::Lore),
     /// Stops; whoever has not left by then is cut off.
