@@ -15,6 +15,7 @@ use clap::{Parser, Subcommand};
 /// for PostgreSQL, from MYSQL_PWD for MySQL and MariaDB, or from where the configuration says, never from an argument.
 /// SIGTERM lets clients finish, SIGHUP reads settings and certificates again.
 #[derive(Clone, Parser)]
+#[expect(clippy::doc_markdown, reason = "these texts are those of --help, where backticks would be shown")]
 #[command(
     name = "ciphertoll-proxy",
     version,

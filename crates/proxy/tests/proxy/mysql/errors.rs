@@ -35,7 +35,7 @@ fn shown(site: &mut Site) {
     let cli =
         |proxy: &Proxy, more: &[&str]| proxy.cli(&[more, &["-e", "SELECT 1"]].concat()).expect("it is here");
     let _first =
-        in_queue_time(|| proxy.try_client().and_then(|mut client| client.execute("BEGIN").map(|_| client)));
+        in_queue_time(|| proxy.try_client().and_then(|mut client| client.execute("BEGIN").map(|()| client)));
     expect(&told(cli(&proxy, &[])), "1040 (08004)", "no server connection became free within 0.5 s");
     expect(&told(cli(&proxy, &["--user", "somebody"])), "1045 (28000)", "and not as 'somebody'");
     stopping(site);
