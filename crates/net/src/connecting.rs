@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::ChannelBinding;
+use ciphertoll_wire::scram::KeyDerivation;
 use ciphertoll_wire::session::{Connect, Login, ServerInfo};
 use ciphertoll_wire::{Phase as WirePhase, Step};
 
@@ -183,6 +184,10 @@ impl Connecting {
             return Ok(Progress::Pending(self));
         }
         loop {
+            // What comes meanwhile stays in the socket: it could be any amount.
+            if self.machine.awaits_keys() {
+                return Ok(Progress::Pending(self));
+            }
             let received = self.channel.receive()?;
             match received {
                 Received::WouldBlock => return Ok(Progress::Pending(self)),
@@ -196,6 +201,20 @@ impl Connecting {
                 return Ok(Progress::Pending(self));
             }
         }
+    }
+
+    /// What has to be run, on any thread, before the connect can [`resume`](Self::resume).
+    pub fn take_key_derivation(&mut self) -> Option<KeyDerivation> {
+        self.machine.take_key_derivation()
+    }
+
+    /// Goes on after a key derivation as far as the peer allows.
+    pub fn resume(mut self) -> Result<Progress, Error> {
+        if let Advance::Finished = self.digest()? {
+            return self.finish();
+        }
+        // Edges that came meanwhile were not followed.
+        self.advance(Readiness::ReadableToEnd)
     }
 
     /// Works off what was received until the peer must speak next.

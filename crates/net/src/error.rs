@@ -77,9 +77,8 @@ impl Error {
             Self::Socket { source, .. } => match source.kind() {
                 io::ErrorKind::AddrNotAvailable
                 | io::ErrorKind::AddrInUse
-                | io::ErrorKind::PermissionDenied
-                | io::ErrorKind::OutOfMemory => Fault::Host,
-                _ if is_out_of_files(source) => Fault::Host,
+                | io::ErrorKind::PermissionDenied => Fault::Host,
+                _ if is_out_of_resources(source) => Fault::Host,
                 _ => Fault::Server,
             },
             Self::Unresolved { .. } | Self::Closed | Self::TimedOut { .. } => Fault::Server,
@@ -111,7 +110,29 @@ impl From<mongodb::Error> for Error {
     }
 }
 
-fn is_out_of_files(error: &io::Error) -> bool {
+/// Whether the machine lacks descriptors, buffers or memory.
+fn is_out_of_resources(error: &io::Error) -> bool {
+    use nix::errno::Errno::{self, EMFILE, ENFILE, ENOBUFS, ENOMEM};
+    let code = error.raw_os_error().map(Errno::from_raw);
+    code.is_some_and(|code| matches!(code, EMFILE | ENFILE | ENOBUFS | ENOMEM))
+        || error.kind() == io::ErrorKind::OutOfMemory
+}
+
+#[cfg(test)]
+mod tests {
     use nix::errno::Errno;
-    error.raw_os_error().is_some_and(|code| matches!(Errno::from_raw(code), Errno::EMFILE | Errno::ENFILE))
+
+    use super::*;
+
+    #[test]
+    fn a_lack_of_resources_is_the_machines_fault() {
+        let fault = |errno: Errno| {
+            let source = io::Error::from_raw_os_error(errno as i32);
+            Error::Socket { doing: "cannot accept", source }.fault()
+        };
+        for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM] {
+            assert_eq!(fault(errno), Fault::Host, "{errno}");
+        }
+        assert_eq!(fault(Errno::ECONNREFUSED), Fault::Server);
+    }
 }

@@ -95,12 +95,14 @@ impl<D: Dialect> Admin<D> {
         let ready: Vec<(usize, Readiness)> =
             self.reactor.wait(TICK)?.map(|ready| (ready.key, ready.readiness)).collect();
         for (key, readiness) in ready {
-            if key == LISTENER {
-                self.accept();
-            } else if let Some(id) = self.connections.at(key - 1) {
+            if key != LISTENER
+                && let Some(id) = self.connections.at(key - 1)
+            {
                 self.go_on(id, readiness);
             }
         }
+        // In each turn: where the machine was out of descriptors, no edge tells of the connections that wait.
+        self.accept();
         let now = Instant::now();
         for id in self.connections.ids() {
             if self.connections.get(id).is_some_and(|connection| now >= connection.until) {

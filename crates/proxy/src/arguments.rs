@@ -8,12 +8,14 @@ use ciphertoll_proxy::{
 };
 use clap::{Parser, Subcommand};
 
-/// Pools encrypted connections to a PostgreSQL server for applications on this machine.
+/// Pools encrypted connections to a PostgreSQL, MySQL or MariaDB server for applications on this machine.
 ///
-/// Clients come by a local socket, in plaintext; behind, every connection is encrypted and the server's certificate
-/// verified. The password is taken from PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass), or from where the
-/// configuration says, never from an argument. SIGTERM lets clients finish, SIGHUP reads settings and certificates again.
+/// Clients connect over a local socket, in plaintext; every connection to the server is encrypted and its certificate
+/// verified. The password is read from CIPHERTOLL_PASSWORD, else from PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass)
+/// for PostgreSQL, from MYSQL_PWD for MySQL and MariaDB, or from where the configuration says, never from an argument.
+/// SIGTERM lets clients finish, SIGHUP reads settings and certificates again.
 #[derive(Clone, Parser)]
+#[expect(clippy::doc_markdown, reason = "these texts are those of --help, where backticks would be shown")]
 #[command(
     name = "ciphertoll-proxy",
     version,
@@ -38,10 +40,12 @@ pub(crate) struct Arguments {
         long,
         value_name = "PLACE",
         required_unless_present = "config",
-        help = "Where clients come to: unix:/PATH/.s.PGSQL.6432, or tcp:127.0.0.1:6432 where they must know the password (may be repeated)"
+        help = "Where clients connect: unix:/PATH/.s.PGSQL.6432 (PostgreSQL: libpq expects this name), unix:/PATH/mysqld.sock \
+                (MySQL, MariaDB: any name), or tcp:127.0.0.1:6432, where they must know the password (may be repeated)"
     )]
     listen: Vec<Listen>,
-    /// The server: postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE. Verified in full, unless sslmode says less
+    /// The server: postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE, or mysql:// or mariadb://…?ssl-ca=FILE. Its
+    /// certificate and name are verified, unless sslmode (ssl-mode) says less
     // Parsed later: clap would show a wrong value, which may have a password in it.
     #[arg(long, value_name = "URL", required_unless_present = "config")]
     server: Option<String>,
@@ -182,6 +186,14 @@ mod tests {
     #[test]
     fn the_command_line_is_one() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn help_is_for_all_protocols() {
+        let help = Arguments::command().render_long_help().to_string();
+        for word in ["PostgreSQL", "MySQL", "MariaDB", "mysql://", "MYSQL_PWD", "ssl-ca", "mysqld.sock"] {
+            assert!(help.contains(word), "{word}: {help}");
+        }
     }
 
     #[test]

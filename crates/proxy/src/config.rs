@@ -103,6 +103,8 @@ pub struct LimitsSection {
     pub max_age: Option<Span>,
     /// How long clients have to leave when the proxy is stopped.
     pub drain_time: Option<Span>,
+    /// The most SCRAM iterations that the server may ask for (PostgreSQL). A server that asks for more is refused.
+    pub max_scram_iterations: Option<NonZeroU32>,
 }
 
 /// What is logged.
@@ -224,6 +226,12 @@ pub enum ConfigError {
         /// The fewest, where clients come.
         least: u32,
     },
+    /// More work than any server's login takes.
+    #[error("limits.max-scram-iterations cannot be {0}: from 1 to {MAX_ITERATIONS}")]
+    MaxIterations(u32),
+    /// A setting of PostgreSQL's protocol, in front of another server.
+    #[error("{0} does not apply to MySQL and MariaDB, whose logins do not use SCRAM: remove it")]
+    NotScram(&'static str),
     /// A password.
     #[error(transparent)]
     Password(#[from] PasswordError),
@@ -301,6 +309,7 @@ impl Config {
         }
         let text = self.server.as_ref().ok_or(ConfigError::Missing("server"))?;
         let server: ServerUrl = text.parse()?;
+        self.check_scram(server.protocol)?;
         let (users, without_password) = self.users(&server)?;
         let limits = self.limits();
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
@@ -325,7 +334,7 @@ impl Config {
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
             health_time: Some(limits.health.into()),
-            limits: LimitsSection::of(&limits),
+            limits: LimitsSection::of(&limits, server.protocol),
             log: LogSection { level: Some(level), format: Some(format) },
             ..self.clone()
         };
@@ -373,6 +382,19 @@ impl Config {
             Protocol::MySql => MYSQL_ALPN,
         };
         Ok(Some(Service { identity, clients: self.tls_client_ca.clone(), protocol }))
+    }
+
+    /// Settings of SCRAM are PostgreSQL's.
+    fn check_scram(&self, protocol: Protocol) -> Result<(), ConfigError> {
+        let most = self.limits.max_scram_iterations.map(NonZeroU32::get);
+        match (protocol, self.scram_iterations, most) {
+            (Protocol::MySql, Some(_), _) => Err(ConfigError::NotScram("scram-iterations")),
+            (Protocol::MySql, None, Some(_)) => Err(ConfigError::NotScram("limits.max-scram-iterations")),
+            (Protocol::Postgres, _, Some(said)) if said > MAX_ITERATIONS => {
+                Err(ConfigError::MaxIterations(said))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Nobody can listen at a unix socket, so that once is enough there; all else is as drivers expect it of a network.
@@ -428,6 +450,7 @@ impl Config {
             age: time(said.max_age, usual.age),
             health: time(self.health_time, usual.health),
             drain: time(said.drain_time, usual.drain),
+            scram_iterations: said.max_scram_iterations.map_or(usual.scram_iterations, NonZeroU32::get),
         }
     }
 }
@@ -445,10 +468,15 @@ impl LimitsSection {
             idle_time: self.idle_time.or(other.idle_time),
             max_age: self.max_age.or(other.max_age),
             drain_time: self.drain_time.or(other.drain_time),
+            max_scram_iterations: self.max_scram_iterations.or(other.max_scram_iterations),
         }
     }
 
-    fn of(limits: &Limits) -> Self {
+    fn of(limits: &Limits, protocol: Protocol) -> Self {
+        let iterations = match protocol {
+            Protocol::Postgres => NonZeroU32::new(limits.scram_iterations),
+            Protocol::MySql => None,
+        };
         Self {
             pool_size: NonZeroUsize::new(limits.server_connections),
             max_clients: NonZeroUsize::new(limits.clients),
@@ -460,6 +488,7 @@ impl LimitsSection {
             idle_time: Some(limits.idle.into()),
             max_age: Some(limits.age.into()),
             drain_time: Some(limits.drain.into()),
+            max_scram_iterations: iterations,
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What the operator is told: a line for each event, as `key=value` pairs or as JSON. Never a statement, a parameter or a
 //! secret.
 
+mod writer;
+
 use std::fmt::{Display, Write as _};
-use std::io::{self, Write as _};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use jiff::Timestamp;
@@ -46,7 +48,10 @@ impl Level {
     }
 }
 
-/// Writes events from a level on to stderr.
+/// How long the end of the process waits for an output that does not take its last lines.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Writes events from a level on to stderr, by a thread of its own: a pipe that is not read stops no caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Log {
     least: Level,
@@ -64,19 +69,43 @@ impl Log {
         Self { least, format }
     }
 
-    /// Writes an event.
+    /// Queues an event for the thread that writes. If the queue is full the event is dropped, and counted.
     pub fn event(self, level: Level, event: &str, fields: &[(&str, &dyn Display)]) {
         if level < self.least {
             return;
         }
-        let now = Timestamp::now();
-        let line = match self.format {
-            Format::Text => line(&now, level, event, fields),
-            Format::Json => json(&now, level, event, fields),
+        let report = match self.format {
+            Format::Text => |dropped| report(Format::Text, dropped),
+            Format::Json => |dropped| report(Format::Json, dropped),
         };
-        // Whoever closed stderr does not want to know.
-        let _ = io::stderr().lock().write_all(line.as_bytes());
+        writer::write(self.format.write(level, event, fields), report);
     }
+
+    /// Waits until all lines are written, for at most two seconds: the last act before the process ends.
+    pub fn flush() {
+        writer::flush(FLUSH_PATIENCE);
+    }
+
+    /// Lines that were dropped since the start, because stderr did not take them in time.
+    pub fn dropped() -> u64 {
+        writer::dropped()
+    }
+}
+
+impl Format {
+    fn write(self, level: Level, event: &str, fields: &[(&str, &dyn Display)]) -> String {
+        let now = Timestamp::now();
+        match self {
+            Self::Text => line(&now, level, event, fields),
+            Self::Json => json(&now, level, event, fields),
+        }
+    }
+}
+
+/// The line that says how many lines were dropped.
+fn report(format: Format, dropped: u64) -> String {
+    let reason = format!("{dropped} log lines were dropped: stderr was not read in time");
+    format.write(Level::Warn, "log-lines-dropped", &[("count", &dropped), ("reason", &reason)])
 }
 
 fn line(time: &dyn Display, level: Level, event: &str, fields: &[(&str, &dyn Display)]) -> String {

@@ -32,7 +32,19 @@ fn main() -> ExitCode {
         Some(Command::Schema) => print(&json_schema()),
         Some(Command::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
         None if arguments.check => check(&arguments),
-        None => serve(arguments),
+        None => {
+            let _flush = FlushLog;
+            serve(arguments)
+        }
+    }
+}
+
+/// Writes the last lines of the log, also behind a panic.
+struct FlushLog;
+
+impl Drop for FlushLog {
+    fn drop(&mut self) {
+        Log::flush();
     }
 }
 
@@ -46,10 +58,14 @@ fn print(document: &str) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a command's last words, where there is no log")]
 fn say(reason: &dyn std::fmt::Display, code: u8) -> ExitCode {
-    eprintln!("ciphertoll-proxy: {reason}");
+    print_line(reason);
     ExitCode::from(code)
+}
+
+#[expect(clippy::print_stderr, reason = "for commands that have no log")]
+fn print_line(text: &dyn std::fmt::Display) {
+    eprintln!("ciphertoll-proxy: {text}");
 }
 
 fn status(admin: Option<&Listen>, config: Option<&Path>) -> ExitCode {
@@ -75,11 +91,20 @@ fn check(arguments: &Arguments) -> ExitCode {
         Protocol::Postgres => Prepared::<Postgres>::new(&resolved.settings, resolved.log).map(drop),
         Protocol::MySql => Prepared::<MySql>::new(&resolved.settings, resolved.log).map(drop),
     };
+    for warning in warnings(&resolved.settings) {
+        print_line(&format!("warning: {warning}"));
+    }
     match prepared {
         Ok(()) => print(&format!("ok\n{}", resolved.effective.to_toml())),
         Err(error) if error.is_of_settings() => say(&error, USAGE),
         Err(error) => say(&error, HOST),
     }
+}
+
+/// What may not be as the operator expects, in one line each.
+fn warnings(settings: &Settings) -> impl Iterator<Item = String> {
+    let protocol = settings.server.protocol;
+    settings.listen.iter().filter_map(move |place| place.libpq_warning(protocol))
 }
 
 /// The settings, or the end.
@@ -163,6 +188,9 @@ fn announce<D: Dialect>(settings: &Settings, proxy: &Crew<D>, log: Log) {
         Encryption::Tls { verification: Verification::Full, .. } => "tls",
         Encryption::Tls { .. } => "tls, not verified in full",
     };
+    for warning in warnings(settings) {
+        log.event(Level::Warn, "socket-name", &[("reason", &warning)]);
+    }
     let mut addresses = proxy.addresses().into_iter();
     for place in &settings.listen {
         let place = match place {

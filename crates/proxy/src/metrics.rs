@@ -9,6 +9,7 @@ use std::time::Duration;
 use ciphertoll_net::{Error, Fault};
 
 use crate::engine::VACATED;
+use crate::log::Log;
 use crate::status::Status;
 
 const PREFIX: &str = "ciphertoll_proxy_";
@@ -201,6 +202,11 @@ pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
     text.counter("reloads_total", "Settings that were read again.");
     text.sample(&[("outcome", &"done")], metrics.reloads.get());
     text.sample(&[("outcome", &"failed")], metrics.reloads_failed.get());
+    text.counter(
+        "log_lines_dropped_total",
+        "Log lines that were dropped because stderr was not read in time.",
+    );
+    text.sample(&[], Log::dropped());
     text.gauge(
         "certificate_expiry_timestamp_seconds",
         "When the first certificate of a file is over, in seconds since 1970.",

@@ -4,9 +4,13 @@
 //! What is said of a connection another thread has is for that thread to do, and it hears of it later. Until then the
 //! connection is in no list from which anybody else could get it: it is *coming*, and counts for those that wait.
 
-use std::collections::{HashMap, VecDeque};
+mod list;
+
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
+
+use list::{Connections, LinkedMap};
 
 /// Of those that wait, one of the thread that has the connection goes before others' that came so little before it: to move
 /// a connection costs more than to hand it over.
@@ -15,7 +19,7 @@ const AT_ONCE: Duration = Duration::from_millis(10);
 const LOOKED_AT: usize = 64;
 
 /// What one of several threads has.
-pub trait Local: Copy + PartialEq {
+pub trait Local: Copy + Eq + Hash {
     /// That thread.
     fn thread(self) -> usize;
 }
@@ -33,17 +37,17 @@ pub struct Pool<K, S, C> {
 
 struct Shelf<S, C> {
     /// The one used last is used next: the others grow old and are closed.
-    idle: Vec<S>,
+    idle: Connections<S>,
     /// As a client has left them, who may come back to them: the first has waited for that longest.
-    kept: Vec<S>,
+    kept: Connections<S>,
     /// As clients have left them that do not come back.
-    left: Vec<S>,
+    left: Connections<S>,
     /// Taken from those for clients that wait, and not given back yet.
-    coming: Vec<S>,
+    coming: HashSet<S>,
     /// Connections of others that are to be closed for clients that wait, and are not closed yet.
     promised: usize,
     /// Since when.
-    waiting: VecDeque<(C, Instant)>,
+    waiting: LinkedMap<C, Instant>,
     opening: usize,
     open: usize,
 }
@@ -78,12 +82,12 @@ pub enum Kept {
 impl<S, C> Default for Shelf<S, C> {
     fn default() -> Self {
         Self {
-            idle: Vec::new(),
-            kept: Vec::new(),
-            left: Vec::new(),
-            coming: Vec::new(),
+            idle: Connections::default(),
+            kept: Connections::default(),
+            left: Connections::default(),
+            coming: HashSet::new(),
             promised: 0,
-            waiting: VecDeque::new(),
+            waiting: LinkedMap::default(),
             opening: 0,
             open: 0,
         }
@@ -96,24 +100,37 @@ impl<S: Local, C: Local> Shelf<S, C> {
         self.waiting.len().saturating_sub(self.opening + self.coming.len() + self.promised)
     }
 
-    /// Who gets a connection of this thread: who has waited longest, or of the thread's own clients the one that has, if
-    /// that came with it.
-    fn next_waiting(&mut self, thread: usize) -> Option<C> {
-        let next = self.place_of_next(thread)?;
-        self.waiting.remove(next).map(|(client, _)| client)
+    /// Takes the client that gets a connection of this thread out of those that wait.
+    fn take_next(&mut self, thread: usize) -> Option<C> {
+        let client = self.next_waiting(thread)?;
+        self.waiting.remove(client).map(|_| client)
     }
 
-    fn place_of_next(&self, thread: usize) -> Option<usize> {
-        let (_, first) = *self.waiting.front()?;
+    /// The client that gets a connection of this thread: the one that has waited longest, or the first of the thread's own, if
+    /// that came with it.
+    fn next_waiting(&self, thread: usize) -> Option<C> {
+        let (longest, first) = self.waiting.first()?;
         let mut at_once =
             self.waiting.iter().take(LOOKED_AT).take_while(|(_, since)| *since <= first + AT_ONCE);
-        Some(at_once.position(|(client, _)| client.thread() == thread).unwrap_or_default())
+        let own = at_once.find(|(client, _)| client.thread() == thread);
+        Some(own.map_or(longest, |(client, _)| client))
     }
 
     fn lose(&mut self, server: S) {
-        for list in [&mut self.idle, &mut self.kept, &mut self.left, &mut self.coming] {
-            list.retain(|other| *other != server);
+        for list in [&mut self.idle, &mut self.kept, &mut self.left] {
+            list.remove(server);
         }
+        self.coming.remove(&server);
+    }
+
+    /// A connection is as a client has left it: whether it stays so.
+    fn lay_down(&mut self, server: S, list: impl FnOnce(&mut Self) -> &mut Connections<S>) -> Kept {
+        if self.waiting.is_empty() {
+            list(self).push(server);
+            return Kept::ForItsClient;
+        }
+        self.coming.insert(server);
+        Kept::ForThoseThatWait
     }
 }
 
@@ -126,10 +143,10 @@ impl<K: Clone + Eq + Hash, S: Local, C: Local> Pool<K, S, C> {
     /// A client wants a connection, `now`.
     pub fn ask(&mut self, key: &K, client: C, now: Instant) -> Asked<S> {
         let own = self.shelves.entry(key.clone()).or_default();
-        if let Some(at) = own.idle.iter().rposition(|idle| idle.thread() == client.thread()) {
-            return Asked::Take(own.idle.remove(at));
+        if let Some(idle) = own.idle.take_newest_of(client.thread()) {
+            return Asked::Take(idle);
         }
-        own.waiting.push_back((client, now));
+        own.waiting.push_back(client, now);
         self.waiting += 1;
         self.refill(key, client.thread())
     }
@@ -140,12 +157,12 @@ impl<K: Clone + Eq + Hash, S: Local, C: Local> Pool<K, S, C> {
         if own.in_want() == 0 {
             return Asked::Wait;
         }
-        if let Some(idle) = own.idle.pop() {
-            own.coming.push(idle);
+        if let Some(idle) = own.idle.take_newest() {
+            own.coming.insert(idle);
             return Asked::Fetch(idle);
         }
-        if let Some(left) = oldest(&mut own.left, thread) {
-            own.coming.push(left);
+        if let Some(left) = own.left.take_oldest(thread) {
+            own.coming.insert(left);
             return Asked::Steal(left);
         }
         if self.open < self.limit {
@@ -154,13 +171,13 @@ impl<K: Clone + Eq + Hash, S: Local, C: Local> Pool<K, S, C> {
             own.open += 1;
             return Asked::Open;
         }
-        if let Some(kept) = oldest(&mut own.kept, thread) {
-            own.coming.push(kept);
+        if let Some(kept) = own.kept.take_oldest(thread) {
+            own.coming.insert(kept);
             return Asked::Steal(kept);
         }
         let oldest = |own: &mut Shelf<S, C>| {
             let lists = [&mut own.idle, &mut own.left, &mut own.kept];
-            lists.into_iter().find_map(|list| oldest(list, thread))
+            lists.into_iter().find_map(|list| list.take_oldest(thread))
         };
         let Some(idle) = self.shelves.values_mut().find_map(oldest) else { return Asked::Wait };
         if let Some(own) = self.shelves.get_mut(key) {
@@ -195,8 +212,8 @@ impl<K: Clone + Eq + Hash, S: Local, C: Local> Pool<K, S, C> {
     /// A connection awaits a client: the one that has waited longest and has it now, if any waits.
     pub fn give_back(&mut self, key: &K, server: S) -> Option<C> {
         let own = self.shelves.entry(key.clone()).or_default();
-        own.coming.retain(|coming| *coming != server);
-        let client = own.next_waiting(server.thread());
+        own.coming.remove(&server);
+        let client = own.take_next(server.thread());
         match client {
             Some(_) => self.waiting -= 1,
             None => own.idle.push(server),
@@ -212,47 +229,33 @@ impl<K: Clone + Eq + Hash, S: Local, C: Local> Pool<K, S, C> {
     /// A connection is as its client has left it: whether it stays so.
     pub fn keep(&mut self, key: &K, server: S) -> Kept {
         let own = self.shelves.entry(key.clone()).or_default();
-        if own.waiting.is_empty() {
-            own.kept.push(server);
-            return Kept::ForItsClient;
-        }
-        own.coming.push(server);
-        Kept::ForThoseThatWait
+        own.lay_down(server, |own| &mut own.kept)
     }
 
     /// A connection is as its client has left it, who does not come back.
     pub fn leave(&mut self, key: &K, server: S) -> Kept {
         let own = self.shelves.entry(key.clone()).or_default();
-        if own.waiting.is_empty() {
-            own.left.push(server);
-            return Kept::ForItsClient;
-        }
-        own.coming.push(server);
-        Kept::ForThoseThatWait
+        own.lay_down(server, |own| &mut own.left)
     }
 
     /// A kept connection, or one that was left, is so no more, if it was until now; then it must be given back, or is its
     /// client's again.
     pub fn unkeep(&mut self, key: &K, server: S) -> bool {
         let Some(own) = self.shelves.get_mut(key) else { return false };
-        let before = own.kept.len() + own.left.len();
-        own.kept.retain(|kept| *kept != server);
-        own.left.retain(|left| *left != server);
-        own.kept.len() + own.left.len() < before
+        own.kept.remove(server) || own.left.remove(server)
     }
 
     /// Gives a connection that has not been reset to the client that is next, if that is one of the same thread's who
     /// `may` have it so.
     pub fn give_as_it_is(&mut self, key: &K, server: S, may: impl FnOnce(C) -> bool) -> Option<C> {
         let own = self.shelves.get_mut(key)?;
-        let place = own.place_of_next(server.thread())?;
-        let (client, _) = *own.waiting.get(place)?;
+        let client = own.next_waiting(server.thread())?;
         if client.thread() != server.thread() || !may(client) {
             return None;
         }
-        own.waiting.remove(place);
+        own.waiting.remove(client);
         self.waiting -= 1;
-        own.coming.retain(|coming| *coming != server);
+        own.coming.remove(&server);
         Some(client)
     }
 
@@ -272,22 +275,22 @@ impl<K: Clone + Eq + Hash, S: Local, C: Local> Pool<K, S, C> {
     /// A client waits no more.
     pub fn forget(&mut self, key: &K, client: C) {
         if let Some(own) = self.shelves.get_mut(key) {
-            let before = own.waiting.len();
-            own.waiting.retain(|(waiting, _)| *waiting != client);
-            self.waiting -= before - own.waiting.len();
+            self.waiting -= usize::from(own.waiting.remove(client).is_some());
         }
         self.tidy(key);
     }
 
     /// A client waits again that was to have a connection which broke before it had it: its turn has come already.
     pub fn wait_first(&mut self, key: &K, client: C, since: Instant) {
-        self.shelves.entry(key.clone()).or_default().waiting.push_front((client, since));
+        self.shelves.entry(key.clone()).or_default().waiting.push_front(client, since);
         self.waiting += 1;
     }
 
     /// The client that has waited longest, which waits no more.
     pub fn first_waiting(&mut self, key: &K) -> Option<C> {
-        let (client, _) = self.shelves.get_mut(key)?.waiting.pop_front()?;
+        let own = self.shelves.get_mut(key)?;
+        let (client, _) = own.waiting.first()?;
+        own.waiting.remove(client);
         self.waiting -= 1;
         Some(client)
     }
@@ -328,9 +331,7 @@ impl<K: Clone + Eq + Hash, S: Local, C: Local> Pool<K, S, C> {
     /// [given back](Self::give_back) or [closed](Self::closed).
     pub fn take_idle(&mut self, key: &K, server: S) -> bool {
         let Some(own) = self.shelves.get_mut(key) else { return false };
-        let before = own.idle.len();
-        own.idle.retain(|idle| *idle != server);
-        own.idle.len() < before
+        own.idle.remove(server)
     }
 
     /// How many clients wait already, where one more would have to wait until another one has done.
@@ -376,12 +377,6 @@ impl<K: Clone + Eq + Hash, S: Local, C: Local> Pool<K, S, C> {
             self.shelves.remove(key);
         }
     }
-}
-
-/// Of those of this thread, if it has any.
-fn oldest<S: Local>(servers: &mut Vec<S>, thread: usize) -> Option<S> {
-    let near = servers.iter().position(|server| server.thread() == thread).unwrap_or_default();
-    (!servers.is_empty()).then(|| servers.remove(near))
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ impl Postgres {
 }
 
 impl Account {
-    fn of(user: &User) -> Self {
+    fn of(user: &User, max_iterations: u32) -> Self {
         let mut marker = Marker::default();
         marker.add(user.name.as_bytes());
         marker.add(user.password.expose());
@@ -102,7 +102,7 @@ impl Account {
                 database: user.database.as_deref().unwrap_or(&user.name).into(),
             },
             password: user.password.clone(),
-            keys: Arc::new(KeyCache::new()),
+            keys: Arc::new(KeyCache::with_max_iterations(max_iterations)),
             mark: marker.finish(),
         }
     }
@@ -134,7 +134,8 @@ impl Dialect for Postgres {
         let proves_by_unix = comes(false) && settings.unix_auth != UnixAuth::Peer;
         let proves_by_tcp = comes(true) && !certificates;
         let gate = |wanted: bool, iterations| wanted.then(|| gate(settings, iterations)).transpose();
-        let accounts: Vec<Account> = settings.users.iter().map(Account::of).collect();
+        let accounts: Vec<Account> =
+            settings.users.iter().map(|user| Account::of(user, settings.limits.scram_iterations)).collect();
         Ok(Self {
             usual: accounts.iter().map(|account| account.usual.clone()).collect(),
             accounts: accounts
@@ -156,7 +157,10 @@ impl Dialect for Postgres {
         let Self { accounts, usual, encryption, by_unix, by_tcp, pooling: _, known: _ } = newer;
         let older = std::mem::replace(&mut self.accounts, accounts);
         for (user, account) in &mut self.accounts {
-            if let Some(known) = older.get(user).filter(|known| known.mark == account.mark) {
+            let limit = account.keys.max_iterations();
+            let is_same =
+                |known: &&Account| known.mark == account.mark && known.keys.max_iterations() == limit;
+            if let Some(known) = older.get(user).filter(is_same) {
                 account.keys = Arc::clone(&known.keys);
             }
         }

@@ -68,8 +68,19 @@ impl Refusal {
     pub fn not_opened(error: &Error) -> Self {
         let said = if let Error::Protocol(error) = error { Self::of_server(error) } else { None };
         said.unwrap_or_else(|| {
-            Self::new(Self::NO_SERVER, format!("the proxy cannot connect to the server: {error}"))
+            let reason = Self::reason(error);
+            Self::new(Self::NO_SERVER, format!("the proxy cannot connect to the server: {reason}"))
         })
+    }
+
+    /// What went wrong, and the setting that is responsible, if there is one.
+    pub fn reason(error: &Error) -> String {
+        match error {
+            Error::Protocol(session::Error::Postgres(postgres::Error::IterationsTooMany { .. })) => {
+                format!("{error} (limits.max-scram-iterations)")
+            }
+            _ => error.to_string(),
+        }
     }
 
     /// Why a client's settings were not made.

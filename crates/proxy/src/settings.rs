@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::Pooling;
-use crate::url::ServerUrl;
+use crate::url::{Protocol, ServerUrl};
 
 /// Everything that a proxy is told.
 pub struct Settings {
@@ -140,6 +140,8 @@ pub struct Limits {
     pub health: Duration,
     /// How long clients have to leave when the proxy is stopped.
     pub drain: Duration,
+    /// The most iterations of PBKDF2 that the server may ask for in SCRAM.
+    pub scram_iterations: u32,
 }
 
 impl Default for Limits {
@@ -157,6 +159,7 @@ impl Default for Limits {
             age: Duration::from_hours(1),
             health: Duration::from_secs(30),
             drain: Duration::from_secs(30),
+            scram_iterations: 1_000_000,
         }
     }
 }
@@ -185,7 +188,25 @@ impl FromStr for Listen {
     }
 }
 
+/// What the name of a unix socket begins with where libpq looks for it; the port follows.
+const LIBPQ_SOCKET: &str = ".s.PGSQL.";
+
 impl Listen {
+    /// Why libpq, which most clients of PostgreSQL use, cannot connect to this place, if so.
+    pub fn libpq_warning(&self, protocol: Protocol) -> Option<String> {
+        let (Self::Unix(path), Protocol::Postgres) = (self, protocol) else { return None };
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let port = name.strip_prefix(LIBPQ_SOCKET).and_then(|port| port.parse::<NonZeroU16>().ok());
+        if port.is_some_and(|port| name == format!("{LIBPQ_SOCKET}{port}")) {
+            return None;
+        }
+        let expected = path.with_file_name(format!("{LIBPQ_SOCKET}5432"));
+        let expected = expected.display();
+        Some(format!(
+            "libpq cannot connect to {self}: it expects the name {LIBPQ_SOCKET}PORT, such as unix:{expected}"
+        ))
+    }
+
     /// Whether only this machine's own processes can come.
     pub fn is_local(&self) -> bool {
         match self {
@@ -268,6 +289,22 @@ impl StartError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_that_libpq_cannot_find_is_warned_of() {
+        let warning = |text: &str, protocol| text.parse::<Listen>().unwrap().libpq_warning(protocol);
+        for found in ["unix:/x/.s.PGSQL.5432", "unix:/x/.s.PGSQL.1", "tcp:127.0.0.1:6432"] {
+            assert_eq!(warning(found, Protocol::Postgres), None);
+        }
+        for lost in
+            ["foo", ".s.PGSQL.", ".s.PGSQL.0", ".s.PGSQL.05432", ".s.PGSQL.65536", ".s.PGSQL.5432.lock"]
+        {
+            let told = warning(&format!("unix:/x/{lost}"), Protocol::Postgres).unwrap();
+            assert!(told.contains("the name .s.PGSQL.PORT, such as unix:/x/.s.PGSQL.5432"), "{told}");
+            assert!(!told.contains('\n'), "{told}");
+        }
+        assert_eq!(warning("unix:/x/foo", Protocol::MySql), None);
+    }
 
     #[test]
     fn a_place_is_local_or_is_known_not_to_be() {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::scram::KeyDerivation;
 use crate::{Step, mongodb, mysql, postgres};
 
 pub use crate::mysql::{Fault, Response, ResponseKind, Row};
@@ -172,6 +173,22 @@ impl Login {
 }
 
 impl Connect {
+    /// What has to be run, on any thread, before the login can go on: see [`postgres::Connect::take_key_derivation`].
+    pub fn take_key_derivation(&mut self) -> Option<KeyDerivation> {
+        match self {
+            Self::Postgres(connect) => connect.take_key_derivation(),
+            Self::MySql(_) | Self::MongoDb(_) => None,
+        }
+    }
+
+    /// Whether the login waits for keys, and takes no input.
+    pub fn awaits_keys(&self) -> bool {
+        match self {
+            Self::Postgres(connect) => connect.awaits_keys(),
+            Self::MySql(_) | Self::MongoDb(_) => false,
+        }
+    }
+
     /// A login that has seen no byte yet.
     pub fn new(login: &Login) -> Self {
         match login {

@@ -101,6 +101,15 @@ fn what_does_not_go_together_is_refused() {
     assert!(refused(both).contains("one of them"));
     assert!(refused("warm-up = 11\n[[user]]\nname = \"b\"").contains("more than the pool-size, 20"));
     assert!(refused("[[user]]\nname = \"b\"\npassword-file = \"/nowhere/x\"").contains("/nowhere/x"));
+    let of_mysql = |more: &str| {
+        let config = Config { server: Some("mysql://a@h/?ssl-mode=DISABLED".to_owned()), ..config(more) };
+        config.resolve().err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert!(of_mysql("scram-iterations = 4096").starts_with("scram-iterations does not apply to MySQL"));
+    let most = "[limits]\nmax-scram-iterations = 4096";
+    assert!(of_mysql(most).starts_with("limits.max-scram-iterations does not apply to MySQL"));
+    assert_eq!((of_mysql(""), refused(most)), (String::new(), String::new()));
+    assert!(refused("[limits]\nmax-scram-iterations = 10000001").contains("from 1 to 10000000"));
     let missing = Config::default().resolve().err().map(|error| error.to_string()).unwrap_or_default();
     assert!(missing.contains("\"listen\""), "{missing}");
     let with_password = Config { server: Some("postgres://a:hunter2@h".to_owned()), ..config("") };

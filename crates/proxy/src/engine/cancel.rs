@@ -6,12 +6,14 @@
 use ciphertoll_net::{Connected, Error, Progress, Readiness, Received};
 
 use super::{Cancel, ClientStage, Duty, Kind, Proxy, Reuse, Server, ServerStage, key_of};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Dialing};
 use crate::log::Level;
 use crate::slab::Id;
 
 /// Requests on their way at a time; further ones are dropped, as anybody may send them.
 const MAX_CANCELS: usize = 64;
+/// The end of a requester that does not wait.
+pub(super) const LEFT: &str = "left before its cancel request was done";
 
 impl<D: Dialect> Proxy<D> {
     /// A client wants the command of the one to end that was told these.
@@ -29,15 +31,11 @@ impl<D: Dialect> Proxy<D> {
             count.up();
             return self.client_gone(requester, how);
         }
-        let Some(server_id) = self.target_of(process_id, key) else {
+        let Some((server_id, dialing)) = self.target_of(process_id, key) else {
             // As servers do: nothing is said to who guesses.
             self.ops.metrics.cancels_dropped.up();
             return self.client_gone(requester, "asked to cancel nobody's command");
         };
-        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get(server_id) else {
-            return;
-        };
-        let Some(dialing) = self.dialect.cancel(&backend.facts) else { return };
         let begun = self.upstream.open(dialing).and_then(|mut connecting| {
             let id = self.cancels.insert(Cancel {
                 connecting: None,
@@ -62,9 +60,7 @@ impl<D: Dialect> Proxy<D> {
                 if let Some(server) = self.servers.get_mut(server_id) {
                     server.cancels += 1;
                 }
-                if let Some(client) = self.clients.get_mut(requester) {
-                    client.stage = ClientStage::Cancelling;
-                }
+                self.await_cancel(requester);
             }
             Err(error) => {
                 self.cancel_failed(&error);
@@ -73,15 +69,28 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
-    /// The connection of the client that was told these, if it has one and they are right.
-    fn target_of(&self, process_id: u32, key: &[u8]) -> Option<Id> {
+    /// The requester is closed when its request is done, or when it leaves before that.
+    fn await_cancel(&mut self, requester: Id) {
+        let now = self.now;
+        let Some(client) = self.clients.get_mut(requester) else { return };
+        client.stage = ClientStage::Cancelling;
+        client.since = now;
+        if client.flow.ended {
+            self.client_gone(requester, LEFT);
+        }
+    }
+
+    /// The connection of the client that was told these, if it has one and they are right, and the request to cancel what
+    /// it does.
+    fn target_of(&self, process_id: u32, key: &[u8]) -> Option<(Id, Dialing)> {
         if self.cancels.len() >= MAX_CANCELS {
             return None;
         }
-        match self.clients.get(self.client_of(process_id, key)?)?.stage {
-            ClientStage::Attached(server) => Some(server),
-            _ => None,
-        }
+        let ClientStage::Attached(id) = self.clients.get(self.client_of(process_id, key)?)?.stage else {
+            return None;
+        };
+        let ServerStage::Up(backend) = &self.servers.get(id)?.stage else { return None };
+        Some((id, self.dialect.cancel(&backend.facts)?))
     }
 
     /// The client that was told these, if its command waits for a connection.

@@ -2,6 +2,7 @@
 
 use ciphertoll_net::{Readiness, Received, Sent, Watch};
 
+use super::cancel::LEFT;
 use super::{Client, ClientStage, Duty, Kind, Proxy, Server, ServerStage, Turn, key_of};
 use crate::dialect::{Dialect, Front, FrontStep, Greeted, Session, Wanted};
 use crate::log::Level;
@@ -37,6 +38,7 @@ impl<D: Dialect> Proxy<D> {
                 }
                 self.resume(id);
             }
+            ClientStage::Cancelling if client.flow.ended => self.client_gone(id, LEFT),
             ClientStage::Cancelling => {}
             ClientStage::Flushing => {
                 if client.flow.ended || !matches!(client.channel.send(), Ok(Sent::Blocked)) {

@@ -11,7 +11,9 @@ use std::time::Instant;
 use ciphertoll_net::{Channel, Error, Listener, Reactor, Spare};
 use jiff::Timestamp;
 
+use super::accept::Backoff;
 use super::commons::{Commons, Shared, SharedPool};
+use super::derive::Deriver;
 use super::orders::Ops;
 use super::post::Post;
 use super::reload::Prepared;
@@ -56,8 +58,10 @@ impl<D: Dialect> Crew<D> {
         let metrics = Arc::new(Metrics::default());
         let (began, started) = (Instant::now(), Timestamp::now());
         let mut proxies = Vec::new();
-        for place in places(settings)? {
-            let ops = Ops { metrics: Arc::clone(&metrics), notifier: notifier.clone(), started };
+        let (places, deriver) = places(settings)?;
+        for place in places {
+            let (metrics, notifier) = (Arc::clone(&metrics), notifier.clone());
+            let ops = Ops { metrics, notifier, deriver: deriver.clone(), started };
             proxies.push(Proxy::at(place, prepared.clone(), settings, ops, began));
         }
         let mut first = proxies.remove(0);
@@ -98,8 +102,8 @@ impl<D: Dialect> Crew<D> {
     }
 }
 
-/// What each thread needs. They listen at the same places.
-fn places<D: Dialect>(settings: &Settings) -> Result<Vec<Place<D>>, StartError> {
+/// What each thread needs. They listen at the same places, and share one thread that derives keys.
+fn places<D: Dialect>(settings: &Settings) -> Result<(Vec<Place<D>>, Deriver), StartError> {
     let threads = settings.threads.get();
     let reactors = (0..threads).map(|_| Reactor::new()).collect::<Result<Vec<_>, _>>();
     let reactors = reactors.map_err(host("readiness loop"))?;
@@ -110,12 +114,16 @@ fn places<D: Dialect>(settings: &Settings) -> Result<Vec<Place<D>>, StartError> 
     let pools = Shared::among(Pool::new(settings.limits.server_connections), threads);
     let listeners = std::iter::once(first).chain(shared);
     let mut places = Vec::new();
-    let parts = reactors.into_iter().zip(listeners).zip(Commons::among(posts)).zip(pools);
+    let commons = Commons::among(posts);
+    let posts = commons.first().map_or_else(|| Arc::new([]) as Arc<[_]>, |first| Arc::clone(&first.posts));
+    let no_thread = |source| host("threads")(Error::Socket { doing: "cannot start a thread", source });
+    let deriver = Deriver::start(posts).map_err(no_thread)?;
+    let parts = reactors.into_iter().zip(listeners).zip(commons).zip(pools);
     for (((reactor, mut listeners), commons), pool) in parts {
         listeners::watch(&mut listeners, &reactor, threads).map_err(host("listeners"))?;
         places.push(Place { reactor, listeners, commons, pool });
     }
-    Ok(places)
+    Ok((places, deriver))
 }
 
 fn begin<D: Dialect>(proxy: Proxy<D>) -> Result<JoinHandle<Result<Ended, Error>>, Error> {
@@ -186,6 +194,7 @@ impl<D: Dialect> Proxy<D> {
             wanting: false,
             early: Vec::new(),
             accept_again: false,
+            backoff: Backoff::default(),
             began,
             now: began,
             next_tick: began,

@@ -4,11 +4,13 @@
 //! A client stays on the thread that it has come to, and a server connection goes to where its client is. What threads have
 //! in common is in `commons`, what they ask of one another in `post` and `moves`.
 
+mod accept;
 mod attach;
 mod cancel;
 mod clients;
 mod commons;
 mod crew;
+mod derive;
 mod encrypt;
 mod health;
 mod listeners;
@@ -25,7 +27,7 @@ mod vacate;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Connecting, Fault, Listener, Peer, Reactor, Readiness, Received, Spare};
+use ciphertoll_net::{Channel, Connecting, Listener, Peer, Reactor, Readiness, Received, Spare};
 
 use crate::dialect::{Dialect, Leaving, Pooling, Ticket};
 use crate::log::{Level, Log};
@@ -34,6 +36,7 @@ use crate::refusal::Refusal;
 use crate::settings::{Limits, Uids, UnixAuth};
 use crate::slab::{Id, Slab};
 use crate::upstream::Upstream;
+use accept::Backoff;
 use commons::{Commons, SharedPool};
 use encrypt::FrontTls;
 use health::Upkeep;
@@ -86,6 +89,7 @@ pub(crate) struct Proxy<D: Dialect> {
     early: Vec<(Box<Channel>, Peer)>,
     /// Clients may be waiting outside of whom no edge will tell.
     accept_again: bool,
+    backoff: Backoff,
     /// When the proxy was started.
     began: Instant,
     now: Instant,
@@ -140,7 +144,7 @@ enum ClientStage<D: Dialect> {
         key: D::Key,
         wanted: D::Wanted,
     },
-    /// Waits for its cancel request to be done.
+    /// Waits until its cancel request is done, it leaves, or the time for that is over.
     Cancelling,
     /// Is to be closed when it has taken what it was told last.
     Flushing,
@@ -273,7 +277,8 @@ fn kind_of(key: usize) -> usize {
 impl<D: Dialect> Proxy<D> {
     fn turn(&mut self) -> Result<(), ciphertoll_net::Error> {
         let timeout = if self.again.is_empty() {
-            self.next_tick.saturating_duration_since(Instant::now())
+            let next = self.backoff.until().map_or(self.next_tick, |until| until.min(self.next_tick));
+            next.saturating_duration_since(Instant::now())
         } else {
             Duration::ZERO
         };
@@ -299,6 +304,9 @@ impl<D: Dialect> Proxy<D> {
                 Turn::Down(server) => self.pump_down(server),
                 Turn::Part(client, server) => self.part_early(client, server),
             }
+        }
+        if self.backoff.is_due(self.now) {
+            self.accept();
         }
         if self.now >= self.next_tick {
             self.tick();
@@ -375,37 +383,6 @@ impl<D: Dialect> Proxy<D> {
         self.accept_again = true;
     }
 
-    /// Lets clients in.
-    fn accept(&mut self) {
-        if self.drain.is_some() || !self.is_introduced() {
-            return;
-        }
-        self.let_in_early();
-        for at in 0..self.listeners.len() {
-            self.accept_at(at);
-        }
-    }
-
-    fn accept_at(&mut self, at: usize) {
-        for _ in 0..ACCEPTS {
-            let Some(listener) = self.listeners.get_mut(at) else { return };
-            match listener.accept() {
-                Ok(None) => return,
-                Ok(Some((channel, peer))) => self.newcomer(channel, peer),
-                Err(error) => {
-                    let is_ours = error.fault() == Fault::Host;
-                    self.log.event(Level::Warn, "accept-failed", &[("reason", &error)]);
-                    // Of those that wait no edge will tell: the next tick looks again.
-                    if is_ours {
-                        self.accept_again = true;
-                        return;
-                    }
-                }
-            }
-        }
-        self.again.push(Turn::Accept);
-    }
-
     /// Begins with a client, which is counted already.
     fn admit(&mut self, channel: Channel, peer: Peer) -> Option<Id> {
         let admission = self.door.admission(peer);
@@ -421,7 +398,7 @@ impl<D: Dialect> Proxy<D> {
         let client = self.clients.get_mut(id)?;
         let registered = self.reactor.register_reading(&mut client.channel, key_of(Kind::Client, id.index));
         if let Err(error) = registered {
-            self.log.event(Level::Warn, "accept-failed", &[("reason", &error)]);
+            self.accept_failed(&error);
             self.remove_client(id);
             return None;
         }

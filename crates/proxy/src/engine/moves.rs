@@ -30,6 +30,7 @@ impl<D: Dialect> Proxy<D> {
                     self.cancel_here(*requester, process_id, &key);
                 }
                 Letter::Vacate(vacate) => self.vacate_here(vacate),
+                Letter::KeysDerived(server) => self.keys_derived(server),
                 Letter::Learn(lore) => self.learn(lore),
                 Letter::Stop(until) => self.stop(until),
             }

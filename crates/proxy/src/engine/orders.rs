@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use super::derive::Deriver;
 use super::post::{Letter, Post};
 use super::reload::Prepared;
 use super::{ClientStage, Duty, Proxy, ServerStage};
@@ -113,6 +114,7 @@ fn answer<T>(answered: &Receiver<T>, until: Instant) -> Result<T, NoAnswer> {
 pub(super) struct Ops {
     pub(super) metrics: Arc<Metrics>,
     pub(super) notifier: Notifier,
+    pub(super) deriver: Deriver,
     pub(super) started: Timestamp,
 }
 

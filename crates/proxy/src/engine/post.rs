@@ -33,6 +33,8 @@ pub(super) enum Letter<D: Dialect> {
     Cancel { requester: Box<Channel>, process_id: u32, key: Vec<u8> },
     /// Closes connections to this database that no client has.
     Vacate(Vacate),
+    /// Goes on with this connection of its own, which is being opened: its keys were derived.
+    KeysDerived(Id),
     /// Knows what another thread has learnt.
     Learn(D::Lore),
     /// Stops; whoever has not left by then is cut off.

@@ -1,7 +1,7 @@
 //! Server connections: from their opening over sessions and resets to their end.
 
-use ciphertoll_net::{Connected, Error, Progress, Readiness, Received, Watch};
-use ciphertoll_wire::Response;
+use ciphertoll_net::{Connected, Connecting, Error, Progress, Readiness, Received, Watch};
+use ciphertoll_wire::{Response, postgres};
 
 use super::{
     Backend, Duty, Flow, Introduction, Kind, Proxy, Reuse, Server, ServerStage, Turn, VACATED, key_of,
@@ -44,16 +44,8 @@ impl<D: Dialect> Proxy<D> {
     pub(super) fn server_ready(&mut self, id: Id, readiness: Readiness) {
         let Some(server) = self.servers.get_mut(id) else { return };
         match &mut server.stage {
-            ServerStage::Connecting { connecting, .. } => {
-                let Some(begun) = connecting.take() else { return };
-                match begun.advance(readiness) {
-                    Ok(Progress::Pending(pending)) => *connecting = Some(Box::new(pending)),
-                    Ok(Progress::Done(connected)) => self.opened(id, connected),
-                    Err(error) => {
-                        let key = server.key.clone();
-                        self.open_failed(&key, Some(id), &error);
-                    }
-                }
+            ServerStage::Connecting { .. } => {
+                self.go_on_connecting(id, |connecting| connecting.advance(readiness));
             }
             ServerStage::Up(backend) => {
                 backend.flow.ended |= readiness == Readiness::ReadableToEnd;
@@ -68,6 +60,33 @@ impl<D: Dialect> Proxy<D> {
                     self.pump_down(id);
                 }
             }
+        }
+    }
+
+    /// Takes a connection that is being opened one step further.
+    pub(super) fn go_on_connecting(
+        &mut self,
+        id: Id,
+        step: impl FnOnce(Connecting) -> Result<Progress, Error>,
+    ) {
+        let Some(Server { stage: ServerStage::Connecting { connecting, .. }, key, .. }) =
+            self.servers.get_mut(id)
+        else {
+            return;
+        };
+        let Some(begun) = connecting.take() else { return };
+        let key = key.clone();
+        match step(*begun) {
+            Ok(Progress::Pending(mut pending)) => {
+                self.derive_keys(id, &mut pending);
+                if let Some(Server { stage: ServerStage::Connecting { connecting, .. }, .. }) =
+                    self.servers.get_mut(id)
+                {
+                    *connecting = Some(Box::new(pending));
+                }
+            }
+            Ok(Progress::Done(connected)) => self.opened(id, connected),
+            Err(error) => self.open_failed(&key, Some(id), &error),
         }
     }
 
@@ -103,7 +122,11 @@ impl<D: Dialect> Proxy<D> {
             ("auth", &introduced.1),
         ];
         self.log.event(Level::Info, "server-connected", &fields);
-        let Some(facts) = self.dialect.facts(&key, info) else { return };
+        let Some(facts) = self.dialect.facts(&key, info) else {
+            let reason = "the server speaks another protocol";
+            let error = postgres::Error::Protocol { message: "end of the login", reason };
+            return self.open_failed(&key, Some(id), &error.into());
+        };
         // It is not old before anybody has had it, however long the login took.
         server.born = self.now;
         server.stage = ServerStage::Up(Box::new(Backend {
@@ -149,8 +172,9 @@ impl<D: Dialect> Proxy<D> {
             pool.has_open(key)
         });
         let may_wait = error.is_too_many_connections() && has_open;
+        let reason = Refusal::reason(error);
         let fields: [(&str, &dyn std::fmt::Display); 3] =
-            [("server", &self.server), ("database", &key.database()), ("reason", error)];
+            [("server", &self.server), ("database", &key.database()), ("reason", &reason)];
         self.log.event(Level::Warn, "connect-failed", &fields);
         // Those that there are will be given back.
         if !may_wait {

@@ -60,6 +60,9 @@ impl<D: Dialect> Proxy<D> {
                 let message = format!("no server connection became free within {seconds} s");
                 self.refuse(id, &Refusal::new(Refusal::FULL, message));
             }
+            ClientStage::Cancelling if waited >= self.limits.reset => {
+                self.client_gone(id, "its cancel request took too long");
+            }
             ClientStage::Flushing if waited >= self.limits.reset => self.client_gone(id, "did not listen"),
             _ => {}
         }

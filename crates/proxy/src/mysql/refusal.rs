@@ -29,15 +29,17 @@ pub(super) fn write_unasked(refusal: &Refusal, out: &mut Vec<u8>) {
     let _ = write_payload(out, 0, &[&[ERR_HEADER], &code[..], message].concat());
 }
 
-/// The number that says the same ("Server Error Message Reference", "Client Error Message Reference"), and its state.
+/// The server's error number for this state, and the SQL state that goes with it ("Server Error Message Reference").
+///
+/// Never a client's number (2000 to 2999): libmariadb takes an error packet with such a number for a malformed one.
 fn number(sqlstate: [u8; 5]) -> (u16, [u8; 5]) {
     match sqlstate {
         // ER_MALFORMED_PACKET.
         Refusal::PROTOCOL => (1835, *b"HY000"),
-        // CR_CONN_HOST_ERROR.
-        Refusal::NO_SERVER => (2003, *b"HY000"),
-        // CR_SERVER_LOST.
-        Refusal::LOST => (2013, *b"HY000"),
+        // ER_CONNECT_TO_FOREIGN_DATA_SOURCE.
+        Refusal::NO_SERVER => (1429, *b"HY000"),
+        // ER_NET_READ_ERROR.
+        Refusal::LOST => (1158, *b"08S01"),
         // ER_NOT_SUPPORTED_YET.
         Refusal::UNSUPPORTED => (1235, *b"42000"),
         // ER_ACCESS_DENIED_ERROR.
@@ -46,8 +48,10 @@ fn number(sqlstate: [u8; 5]) -> (u16, [u8; 5]) {
         Refusal::FULL => (1040, *b"08004"),
         // ER_SERVER_SHUTDOWN.
         Refusal::STOPPING => (1053, *b"08S01"),
+        // ER_WRONG_VALUE_FOR_VAR.
+        Refusal::PARAMETER => (1231, *b"42000"),
         // ER_UNKNOWN_ERROR.
-        other => (1105, other),
+        _ => (1105, *b"HY000"),
     }
 }
 
@@ -65,7 +69,28 @@ mod tests {
         let packet = ErrPacket::parse(&out[4..]).unwrap();
         assert_eq!(
             (packet.code, &packet.sql_state, packet.message.len()),
-            (1105, b"XX000", MAX_MESSAGE_BYTES)
+            (1105, b"HY000", MAX_MESSAGE_BYTES)
         );
+    }
+
+    #[test]
+    fn no_error_has_a_number_of_the_client_range() {
+        let states = [
+            Refusal::PROTOCOL,
+            Refusal::NO_SERVER,
+            Refusal::LOST,
+            Refusal::UNSUPPORTED,
+            Refusal::PARAMETER,
+            Refusal::WHO,
+            Refusal::PASSWORD,
+            Refusal::FULL,
+            Refusal::STOPPING,
+            *b"XX000",
+        ];
+        for state in states {
+            let (code, sql_state) = number(state);
+            assert!((1000..2000).contains(&code), "{code}");
+            assert!(sql_state.iter().all(u8::is_ascii_alphanumeric), "{sql_state:?}");
+        }
     }
 }

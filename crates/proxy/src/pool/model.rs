@@ -15,7 +15,7 @@ type Name = &'static str;
 const KEYS: [Name; 2] = ["shop", "till"];
 
 /// A connection, or a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Number(usize, u32);
 
 impl Local for Number {

@@ -230,3 +230,55 @@ fn one_whose_client_has_left_comes_before_a_new_one() {
     assert_eq!(pool.leave(&shop, 1), Kept::ForItsClient);
     assert!(pool.unkeep(&shop, 1) && !pool.unkeep(&shop, 1));
 }
+
+/// Counts how often it is compared.
+#[derive(Clone, Copy, Debug)]
+struct Counted(usize);
+
+thread_local! {
+    static COMPARISONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        COMPARISONS.set(COMPARISONS.get() + 1);
+        self.0 == other.0
+    }
+}
+
+impl Eq for Counted {}
+
+impl Hash for Counted {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl Local for Counted {
+    fn thread(self) -> usize {
+        0
+    }
+}
+
+#[test]
+fn the_end_of_a_transaction_costs_the_same_with_any_number_of_connections() {
+    const CONNECTIONS: usize = 10_000;
+    const TRANSACTIONS: usize = 100;
+    let (mut pool, shop) = (Pool::<_, Counted, Counted>::new(CONNECTIONS), "shop");
+    for number in 0..CONNECTIONS {
+        pool.open_unasked(&shop);
+        pool.opened(&shop);
+        assert_eq!(pool.keep(&shop, Counted(number)), Kept::ForItsClient);
+    }
+    COMPARISONS.set(0);
+    for number in (0..CONNECTIONS).step_by(CONNECTIONS / TRANSACTIONS) {
+        assert!(pool.unkeep(&shop, Counted(number)));
+        assert_eq!(pool.keep(&shop, Counted(number)), Kept::ForItsClient);
+        assert!(pool.unkeep(&shop, Counted(number)));
+        assert_eq!(pool.give_back(&shop, Counted(number)), None);
+        assert!(pool.take_idle(&shop, Counted(number)));
+    }
+    // Each of the five acts compares a few keys that have the same place in a hash table.
+    let comparisons = COMPARISONS.get();
+    assert!(comparisons < TRANSACTIONS * 100, "{comparisons} comparisons");
+}

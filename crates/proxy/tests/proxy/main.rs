@@ -5,6 +5,7 @@
 
 mod cases;
 mod drivers;
+mod fake;
 mod faults;
 mod fronts;
 mod leaks;
@@ -15,6 +16,7 @@ mod operations;
 mod parked;
 mod reloads;
 mod site;
+mod stalls;
 mod threads;
 mod transactions;
 
@@ -52,13 +54,14 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
     ]
     .concat();
     let of_sessions = [&operations::OF_SESSIONS[..], &reloads::OF_SESSIONS[..]].concat();
-    let sessions = [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..]].concat();
+    let sessions =
+        [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..], &stalls::CASES[..]].concat();
     let transactions =
         [&both[..], &transactions::CASES[..], &parked::CASES[..], &like_the_server::OF_TRANSACTIONS[..]]
             .concat();
     let of_both = |(name, _): &Case| threads::OF_BOTH.contains(name);
     let chosen: Vec<Case> = both.iter().copied().filter(of_both).chain(threads::CASES).collect();
-    let on_two_sessions = [&chosen[..], &limits::CASES[..], &faults::CASES[..]].concat();
+    let on_two_sessions = [&chosen[..], &limits::CASES[..], &faults::CASES[..], &stalls::CASES[..]].concat();
     let on_two_transactions = [&chosen[..], &transactions::CASES[..], &parked::CASES[..]].concat();
     let one = site::usual_threads();
     let in_all = |cases: Vec<Case>, mode: Mode, threads: usize| {

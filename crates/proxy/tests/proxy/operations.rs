@@ -134,6 +134,9 @@ fn checked(site: &mut Site) {
     // What was printed is a file of the same settings.
     let (_again, printed) = settings(stdout.strip_prefix("ok\n").expect("ok"));
     assert_eq!(String::from_utf8(run(&printed, &[]).stdout).expect("text"), stdout);
+    // libpq does not look for a socket of this name.
+    let warning = "libpq cannot connect to unix:/nowhere/at/all/s: it expects the name .s.PGSQL.PORT";
+    assert_eq!(String::from_utf8_lossy(&output.stderr).matches(warning).count(), 1);
     let wrong_ca = text.replace("sslrootcert=", "sslrootcert=/nowhere");
     let no_file = "\n[[user]]\nname = \"x\"\npassword-file = \"nowhere\"";
     for (text, reason) in [

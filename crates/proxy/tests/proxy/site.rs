@@ -276,9 +276,7 @@ impl Proxy {
     }
 
     pub(crate) fn raw_silent(&self) -> Raw {
-        let stream = UnixStream::connect(self.socket()).expect("the proxy listens");
-        stream.set_read_timeout(Some(LONG)).expect("a limit");
-        Raw { stream, process_id: 0, key: Vec::new() }
+        Raw::connect(&self.socket())
     }
 
     pub(crate) fn psql(&self, arguments: &[&str]) -> Command {
@@ -354,6 +352,12 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
+    pub(crate) fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).expect("the proxy listens");
+        stream.set_read_timeout(Some(LONG)).expect("a limit");
+        Self { stream, process_id: 0, key: Vec::new() }
+    }
+
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the proxy takes bytes");
     }

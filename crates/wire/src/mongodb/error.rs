@@ -48,7 +48,7 @@ pub enum Error {
     IterationsTooMany {
         /// What it asks for.
         iterations: u64,
-        /// [`scram::MAX_ITERATIONS`].
+        /// The most that are done.
         limit: u32,
     },
     /// The server asks for so little work that who listens could find the password.
@@ -176,8 +176,8 @@ impl From<scram::Error> for Error {
                 Self::Server { code: 18, code_name: "AuthenticationFailed".to_owned(), message: reason }
             }
             scram::Error::ServerSignature => Self::ServerSignature,
-            scram::Error::IterationsTooMany { iterations } => {
-                Self::IterationsTooMany { iterations, limit: scram::MAX_ITERATIONS }
+            scram::Error::IterationsTooMany { iterations, limit } => {
+                Self::IterationsTooMany { iterations, limit }
             }
             scram::Error::IterationsTooFew { iterations, limit } => {
                 Self::IterationsTooFew { iterations, limit }

@@ -10,7 +10,9 @@ use super::{
     md5::StoredPassword,
     message,
 };
-use crate::scram::{Binding, ClientFinal, ClientFirst, KeyCache, Mechanism};
+use crate::scram::{
+    Binding, Challenge, ClientFinal, ClientFirst, DerivedKeys, KeyCache, KeyDerivation, Mechanism,
+};
 
 /// More than any list of mechanisms has; what is longer is cut.
 const MAX_NAME_CHARACTERS: usize = 128;
@@ -20,7 +22,16 @@ pub(super) struct Authenticator {
     /// Where keys are kept for other connects of the same password.
     keys: Option<Arc<KeyCache>>,
     certificate_hash: Option<Vec<u8>>,
+    /// To be run by the driver of the login, see [`State::AwaitKeys`].
+    derivation: Option<KeyDerivation>,
     state: State,
+}
+
+/// Whether an answer waits for keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    Pending,
+    NotAwaited,
 }
 
 enum State {
@@ -29,6 +40,8 @@ enum State {
     /// What was asked for was given.
     Answered(AuthMethod),
     AwaitChallenge(ClientFirst, Bound),
+    /// The keys of the answer are being derived.
+    AwaitKeys(Challenge, Bound, DerivedKeys),
     AwaitSignature(ClientFinal, Bound),
     /// Failed or ended, or a state that is being moved through a call.
     Over,
@@ -36,7 +49,7 @@ enum State {
 
 impl Authenticator {
     pub(super) fn new(login: Arc<Login>, keys: Option<Arc<KeyCache>>) -> Self {
-        Self { login, keys, certificate_hash: None, state: State::Unasked }
+        Self { login, keys, certificate_hash: None, derivation: None, state: State::Unasked }
     }
 
     pub(super) fn bind_channel(&mut self, certificate_hash: &[u8]) {
@@ -53,7 +66,10 @@ impl Authenticator {
         self.state = match (request, state) {
             (Authentication::Ok, State::Unasked) => return self.accept(AuthMethod::None).map(Some),
             (Authentication::Ok, State::Answered(method)) => return self.accept(method).map(Some),
-            (Authentication::Ok, State::AwaitChallenge(..) | State::AwaitSignature(..)) => {
+            (
+                Authentication::Ok,
+                State::AwaitChallenge(..) | State::AwaitKeys(..) | State::AwaitSignature(..),
+            ) => {
                 return Err(Error::ServerSignature);
             }
             (Authentication::Cleartext, State::Unasked) => self.send_cleartext(out)?,
@@ -63,16 +79,7 @@ impl Authenticator {
                 return Err(Error::UnsupportedAuth { method: Authentication::name_of_other(*code) });
             }
             (Authentication::SaslContinue(challenge), State::AwaitChallenge(first, bound)) => {
-                let password = self.login.password.expose();
-                let last = match &self.keys {
-                    Some(keys) => first.answer_cached(password, keys, challenge)?,
-                    None => first.answer(password, challenge)?,
-                };
-                message::write(out, kind::PASSWORD, |out| {
-                    out.extend_from_slice(last.message());
-                    Ok(())
-                })?;
-                State::AwaitSignature(last, bound)
+                self.answer_challenge(first, challenge, bound, out)?
             }
             (Authentication::SaslFinal(signature), State::AwaitSignature(last, channel_binding)) => {
                 last.verify(signature)?;
@@ -84,6 +91,45 @@ impl Authenticator {
             }
         };
         Ok(None)
+    }
+
+    fn answer_challenge(
+        &mut self,
+        first: ClientFirst,
+        server_first: &[u8],
+        bound: Bound,
+        out: &mut Vec<u8>,
+    ) -> Result<State, Error> {
+        let password = self.login.password.expose();
+        let Some(cache) = &self.keys else {
+            return send_proof(first.answer(password, server_first)?, bound, out);
+        };
+        let challenge = first.max_iterations(cache.max_iterations()).challenge(server_first)?;
+        if let Some(keys) = challenge.known_keys(cache) {
+            return send_proof(challenge.answer(&keys)?, bound, out);
+        }
+        let (derivation, keys) = challenge.derivation(password, cache);
+        self.derivation = Some(derivation);
+        Ok(State::AwaitKeys(challenge, bound, keys))
+    }
+
+    /// What has to be run before the login can go on.
+    pub(super) fn take_derivation(&mut self) -> Option<KeyDerivation> {
+        self.derivation.take()
+    }
+
+    pub(super) fn awaits_keys(&self) -> bool {
+        matches!(self.state, State::AwaitKeys(..))
+    }
+
+    /// Sends the answer that waits for keys, if they are there. An error is final.
+    pub(super) fn go_on(&mut self, out: &mut Vec<u8>) -> Result<Keys, Error> {
+        let State::AwaitKeys(.., keys) = &self.state else { return Ok(Keys::NotAwaited) };
+        let Some(keys) = keys.get() else { return Ok(Keys::Pending) };
+        if let State::AwaitKeys(challenge, bound, _) = std::mem::replace(&mut self.state, State::Over) {
+            self.state = send_proof(challenge.answer(&keys?)?, bound, out)?;
+        }
+        Ok(Keys::NotAwaited)
     }
 
     /// The server's consent is worth nothing where it had to prove who it is and did not.
@@ -149,6 +195,14 @@ impl Authenticator {
         })?;
         Ok(State::AwaitChallenge(first, bound))
     }
+}
+
+fn send_proof(last: ClientFinal, bound: Bound, out: &mut Vec<u8>) -> Result<State, Error> {
+    message::write(out, kind::PASSWORD, |out| {
+        out.extend_from_slice(last.message());
+        Ok(())
+    })?;
+    Ok(State::AwaitSignature(last, bound))
 }
 
 fn write_password(out: &mut Vec<u8>, password: &[u8]) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     CancelKey, Error, Parameters, TransactionStatus,
     authentication::Authentication,
-    authenticator::Authenticator,
+    authenticator::{Authenticator, Keys},
     codec::{Reader, printable},
     kind,
     message::{self, MAX_LOGIN_PAYLOAD_BYTES, Message},
@@ -13,7 +13,10 @@ use super::{
     report::Report,
     startup::{PROTOCOL_3_0, encode_cancel_request, encode_startup, encode_tls_request},
 };
-use crate::{Phase, Secret, Step, scram::KeyCache};
+use crate::{
+    Phase, Secret, Step,
+    scram::{KeyCache, KeyDerivation},
+};
 
 /// More than any server's version has; what is longer is cut.
 const MAX_VERSION_CHARACTERS: usize = 128;
@@ -162,7 +165,8 @@ impl Connect {
     }
 
     /// The login of a connection that others will use: it sets nothing, not even its own name, so that a reset brings
-    /// the server's defaults back, and keeps what the server says of its settings. SCRAM keys are kept in `keys`.
+    /// the server's defaults back, and keeps what the server says of its settings. SCRAM keys are kept in `keys`; those that are
+    /// not there are derived by the caller, see [`Self::take_key_derivation`].
     pub fn pooled(login: Arc<Login>, keys: Arc<KeyCache>) -> Self {
         Self::of(login, Purpose::Pool, Some(keys))
     }
@@ -209,6 +213,17 @@ impl Connect {
     /// handshake and before the next step, where channel binding is required, or preferred and possible.
     pub fn bind_channel(&mut self, certificate_hash: &[u8]) {
         self.authenticator.bind_channel(certificate_hash);
+    }
+
+    /// What has to be run, on any thread, before a [`Self::pooled`] login can go on. Until then each step says
+    /// [`Step::NeedInput`] and takes none; afterwards the login is stepped again.
+    pub fn take_key_derivation(&mut self) -> Option<KeyDerivation> {
+        self.authenticator.take_derivation()
+    }
+
+    /// Whether the login waits for keys, and takes no input.
+    pub fn awaits_keys(&self) -> bool {
+        self.authenticator.awaits_keys()
     }
 
     fn begin(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
@@ -288,7 +303,9 @@ impl Connect {
     }
 
     fn await_auth(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
-        while let Some(Message { kind, payload }) = message::take(input, MAX_LOGIN_PAYLOAD_BYTES)? {
+        while self.authenticator.go_on(out)? == Keys::NotAwaited
+            && let Some(Message { kind, payload }) = message::take(input, MAX_LOGIN_PAYLOAD_BYTES)?
+        {
             match kind {
                 kind::AUTHENTICATION => {
                     let request = Authentication::parse(payload)?;

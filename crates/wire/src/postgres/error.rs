@@ -60,7 +60,7 @@ pub enum Error {
     IterationsTooMany {
         /// What it asks for.
         iterations: u64,
-        /// [`scram::MAX_ITERATIONS`].
+        /// The most that are done.
         limit: u32,
     },
     /// A message is longer than this side takes or can send.
@@ -161,8 +161,8 @@ impl From<scram::Error> for Error {
                 Self::Server { severity: Severity::Fatal, sqlstate: "28000".to_owned(), message: reason }
             }
             scram::Error::ServerSignature => Self::ServerSignature,
-            scram::Error::IterationsTooMany { iterations } => {
-                Self::IterationsTooMany { iterations, limit: scram::MAX_ITERATIONS }
+            scram::Error::IterationsTooMany { iterations, limit } => {
+                Self::IterationsTooMany { iterations, limit }
             }
             // PostgreSQL's clients know no least number.
             scram::Error::IterationsTooFew { .. } => {

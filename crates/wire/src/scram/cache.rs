@@ -1,13 +1,15 @@
 //! A client's keys, kept from one exchange to the next.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Digest, Error, keys::Keys};
+use super::{Digest, Error, MAX_ITERATIONS, keys::Keys};
 
 /// The keys of one password, for the digest, the salt and the iterations that its server last asked for: a server keeps both until
 /// the password is set anew. Shared by all who log in with that password, on any thread.
-#[derive(Default)]
-pub struct KeyCache(Mutex<Option<Entry>>);
+pub struct KeyCache {
+    max_iterations: u32,
+    entry: Mutex<Option<Entry>>,
+}
 
 struct Entry {
     digest: Digest,
@@ -16,12 +18,42 @@ struct Entry {
     keys: Keys,
 }
 
+impl Default for KeyCache {
+    fn default() -> Self {
+        Self::with_max_iterations(MAX_ITERATIONS)
+    }
+}
+
 impl KeyCache {
-    /// A cache that knows nothing.
+    /// An empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// An empty cache of logins that refuse a server which asks for more iterations than these.
+    pub fn with_max_iterations(max_iterations: u32) -> Self {
+        Self { max_iterations, entry: Mutex::new(None) }
+    }
+
+    /// The most iterations that a server may ask for.
+    pub fn max_iterations(&self) -> u32 {
+        self.max_iterations
+    }
+
+    fn entry(&self) -> MutexGuard<'_, Option<Entry>> {
+        // A thread that panicked has left an entry that is whole.
+        self.entry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The keys, if they were the last to be derived.
+    pub(super) fn known(&self, digest: Digest, salt: &[u8], iterations: u32) -> Option<Keys> {
+        let entry = self.entry();
+        let known = entry.as_ref()?;
+        let is_same = known.digest == digest && known.salt == salt && known.iterations == iterations;
+        is_same.then(|| known.keys.clone())
+    }
+
+    /// The keys, derived if they are not known. No lock is held meanwhile: two threads may derive the same keys.
     pub(super) fn keys(
         &self,
         digest: Digest,
@@ -29,17 +61,11 @@ impl KeyCache {
         salt: &[u8],
         iterations: u32,
     ) -> Result<Keys, Error> {
-        // A thread that panicked has left an entry that is whole.
-        let mut entry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = &*entry
-            && known.digest == digest
-            && known.salt == salt
-            && known.iterations == iterations
-        {
-            return Ok(known.keys.clone());
+        if let Some(keys) = self.known(digest, salt, iterations) {
+            return Ok(keys);
         }
         let keys = Keys::derive(digest, password, salt, iterations)?;
-        *entry = Some(Entry { digest, salt: salt.to_vec(), iterations, keys: keys.clone() });
+        *self.entry() = Some(Entry { digest, salt: salt.to_vec(), iterations, keys: keys.clone() });
         Ok(keys)
     }
 }

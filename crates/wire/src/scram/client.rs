@@ -1,9 +1,11 @@
 //! The client's role.
 
+use std::sync::Arc;
+
 use zeroize::Zeroizing;
 
 use super::{
-    Binding, Digest, Error, KeyCache, MAX_ITERATIONS,
+    Binding, DerivedKeys, Digest, Error, KeyCache, KeyDerivation, MAX_ITERATIONS,
     keys::{self, Key, Keys},
     message::{Attributes, base64, escape},
 };
@@ -17,6 +19,7 @@ const MAX_REASON_CHARACTERS: usize = 256;
 pub struct ClientFirst {
     digest: Digest,
     min_iterations: u32,
+    max_iterations: u32,
     /// The GS2 header's length in `message`.
     header_bytes: usize,
     /// The GS2 header and the data that binds the channel.
@@ -49,6 +52,7 @@ impl ClientFirst {
         Self {
             digest: Digest::Sha256,
             min_iterations: 1,
+            max_iterations: MAX_ITERATIONS,
             header_bytes: header.len(),
             channel: [header.as_bytes(), data].concat(),
             nonce: nonce.to_owned(),
@@ -68,6 +72,12 @@ impl ClientFirst {
         Self { min_iterations, ..self }
     }
 
+    /// The same, but a server that asks for more iterations is refused.
+    #[must_use]
+    pub fn max_iterations(self, max_iterations: u32) -> Self {
+        Self { max_iterations, ..self }
+    }
+
     /// The message to send.
     pub fn message(&self) -> &[u8] {
         self.message.as_bytes()
@@ -76,8 +86,9 @@ impl ClientFirst {
     /// Answers the server's first message. This derives keys from the password: about 0.2 µs for each iteration, 1 ms
     /// for as many as servers ask for.
     pub fn answer(self, password: &[u8], server_first: &[u8]) -> Result<ClientFinal, Error> {
-        let digest = self.digest;
-        self.answer_with(server_first, |salt, iterations| Keys::derive(digest, password, salt, iterations))
+        let challenge = self.challenge(server_first)?;
+        let keys = Keys::derive(challenge.digest, password, &challenge.salt, challenge.iterations)?;
+        challenge.answer(&keys)
     }
 
     /// The same with keys that are kept: nothing is derived where salt and iterations are those of the time before.
@@ -87,15 +98,13 @@ impl ClientFirst {
         cache: &KeyCache,
         server_first: &[u8],
     ) -> Result<ClientFinal, Error> {
-        let digest = self.digest;
-        self.answer_with(server_first, |salt, iterations| cache.keys(digest, password, salt, iterations))
+        let challenge = self.max_iterations(cache.max_iterations()).challenge(server_first)?;
+        let keys = cache.keys(challenge.digest, password, &challenge.salt, challenge.iterations)?;
+        challenge.answer(&keys)
     }
 
-    fn answer_with(
-        self,
-        server_first: &[u8],
-        keys_of: impl FnOnce(&[u8], u32) -> Result<Keys, Error>,
-    ) -> Result<ClientFinal, Error> {
+    /// Reads the server's first message. Its answer takes keys that may still have to be derived.
+    pub(crate) fn challenge(self, server_first: &[u8]) -> Result<Challenge, Error> {
         let mut attributes = Attributes::new(server_first, "first message")?;
         let whole = attributes.rest();
         let nonce = attributes.nonce()?;
@@ -107,17 +116,44 @@ impl ClientFirst {
             return Err(attributes.error("an empty salt"));
         }
         let iterations = iterations(attributes.value('i')?).map_err(|reason| attributes.error(reason))?;
-        if iterations > u64::from(MAX_ITERATIONS) {
-            return Err(Error::IterationsTooMany { iterations });
+        let limit = self.max_iterations.min(MAX_ITERATIONS);
+        if iterations > u64::from(limit) {
+            return Err(Error::IterationsTooMany { iterations, limit });
         }
         let iterations = iterations as u32;
         if iterations < self.min_iterations {
             return Err(Error::IterationsTooFew { iterations, limit: self.min_iterations });
         }
-        let keys = keys_of(&salt, iterations)?;
         let without_proof = format!("c={},r={nonce}", base64(&self.channel));
         let bare = &self.message[self.header_bytes..];
         let auth_message = format!("{bare},{whole},{without_proof}");
+        Ok(Challenge { digest: self.digest, salt, iterations, without_proof, auth_message })
+    }
+}
+
+/// The server's first message, and what its answer is made of besides keys.
+pub(crate) struct Challenge {
+    digest: Digest,
+    salt: Vec<u8>,
+    iterations: u32,
+    without_proof: String,
+    auth_message: String,
+}
+
+impl Challenge {
+    /// The keys of the answer, if the cache has them.
+    pub(crate) fn known_keys(&self, cache: &KeyCache) -> Option<Keys> {
+        cache.known(self.digest, &self.salt, self.iterations)
+    }
+
+    /// Has the keys of the answer derived.
+    pub(crate) fn derivation(&self, password: &[u8], cache: &Arc<KeyCache>) -> (KeyDerivation, DerivedKeys) {
+        KeyDerivation::new(self.digest, password, &self.salt, self.iterations, cache)
+    }
+
+    /// Answers it.
+    pub(crate) fn answer(self, keys: &Keys) -> Result<ClientFinal, Error> {
+        let Self { iterations, without_proof, auth_message, .. } = self;
         let proof = keys.proof(auth_message.as_bytes())?;
         Ok(ClientFinal {
             message: format!("{without_proof},p={}", base64(&proof)),

@@ -58,7 +58,7 @@ impl Zeroize for Key {
 
 /// What is derived from a password for one salt and number of iterations.
 #[derive(Clone)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     client: Zeroizing<Key>,
     server: Zeroizing<Key>,
 }

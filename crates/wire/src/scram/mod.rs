@@ -11,6 +11,7 @@
 
 mod cache;
 mod client;
+mod derivation;
 mod digest;
 mod keys;
 mod message;
@@ -18,7 +19,10 @@ mod server;
 mod verifier;
 
 pub use cache::KeyCache;
+pub(crate) use client::Challenge;
 pub use client::{ClientFinal, ClientFirst};
+pub(crate) use derivation::DerivedKeys;
+pub use derivation::KeyDerivation;
 pub use digest::Digest;
 pub use server::ServerFirst;
 pub use verifier::Verifier;
@@ -99,10 +103,12 @@ pub enum Error {
     #[error("the channel binding does not match")]
     BindingMismatch,
     /// The server asks for more work than anyone should do for it.
-    #[error("the server asks for {iterations} iterations; at most {MAX_ITERATIONS} are done")]
+    #[error("the server asks for {iterations} iterations; at most {limit} are done")]
     IterationsTooMany {
         /// What it asks for.
         iterations: u64,
+        /// The most that are done.
+        limit: u32,
     },
     /// The server asks for so little work that who listens could find the password.
     #[error("the server asks for {iterations} iterations; at least {limit} are expected")]

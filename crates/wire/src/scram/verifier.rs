@@ -97,6 +97,6 @@ fn bounded(iterations: u32) -> Result<u32, Error> {
     match iterations {
         1..=MAX_ITERATIONS => Ok(iterations),
         0 => Err(Error::InvalidVerifier { reason: "no iterations" }),
-        _ => Err(Error::IterationsTooMany { iterations: iterations.into() }),
+        _ => Err(Error::IterationsTooMany { iterations: iterations.into(), limit: MAX_ITERATIONS }),
     }
 }

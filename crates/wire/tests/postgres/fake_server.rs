@@ -26,8 +26,11 @@ pub(crate) enum Auth {
 }
 
 /// SCRAM for [`PASSWORD`], with few iterations.
+/// Few, so that tests are fast.
+pub(crate) const ITERATIONS: u32 = 16;
+
 pub(crate) fn scram() -> Auth {
-    Auth::Scram(Verifier::of(PASSWORD.as_bytes(), 16).unwrap())
+    Auth::Scram(Verifier::of(PASSWORD.as_bytes(), ITERATIONS).unwrap())
 }
 
 pub(crate) struct FakeServer {
@@ -54,7 +57,7 @@ impl FakeServer {
     }
 
     /// Runs until it wants input; whether it wants TLS now.
-    fn run(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> bool {
+    pub(crate) fn run(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> bool {
         loop {
             match std::mem::replace(&mut self.state, State::Ended) {
                 State::AwaitStartup => match server::read_startup(input).unwrap() {
@@ -191,6 +194,10 @@ pub(crate) fn join(
         server_wants_tls |= server.run(&mut input, &mut to_client);
         assert!(input.is_empty(), "the server understands all that the client sends");
         to_server.clear();
+        if let Some(derivation) = client.take_key_derivation() {
+            derivation.run();
+            continue;
+        }
         match step {
             Err(error) => return (Err(error), passed),
             Ok(Step::NeedInput) => {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use ciphertoll_wire::{
     Secret, Step,
     postgres::{
-        CancelKey, ChannelBinding, Connect, Encryption, Login,
+        CancelKey, ChannelBinding, Connect, Encryption, Error, Login,
         errand::Errand,
         server::{Startup, read_startup},
     },
     scram::KeyCache,
 };
 
-use crate::fake_server::{FakeServer, PASSWORD, USER, join, scram};
+use crate::fake_server::{FakeServer, ITERATIONS, PASSWORD, USER, join, scram};
 
 fn login() -> Arc<Login> {
     Arc::new(Login {
@@ -41,6 +41,57 @@ fn a_pooled_login_sets_nothing_and_keeps_what_it_is_told() {
     let mut client = Connect::new(login());
     assert_eq!(join(&mut client, &mut FakeServer::new(auth), usize::MAX).0, Ok(()));
     assert_eq!(client.server().unwrap().parameters.iter().count(), 0);
+}
+
+#[test]
+fn a_pooled_login_waits_for_keys_that_others_derive() {
+    let (keys, auth) = (Arc::new(KeyCache::new()), scram());
+    let challenged = || {
+        let mut client = Connect::pooled(login(), Arc::clone(&keys));
+        let mut server = FakeServer::new(auth.clone());
+        let (mut out, mut answer) = (Vec::new(), Vec::new());
+        // The startup and the client's first message.
+        for _ in 0..2 {
+            assert_eq!(
+                client.step(&mut std::mem::take(&mut answer).as_slice(), &mut out),
+                Ok(Step::NeedInput)
+            );
+            server.run(&mut std::mem::take(&mut out).as_slice(), &mut answer);
+        }
+        (client, answer)
+    };
+    let (mut first, challenge) = challenged();
+    let mut out = Vec::new();
+    // What follows the challenge is not taken before the answer is sent.
+    let with_more = [&challenge[..], b"rest"].concat();
+    let mut input = &with_more[..];
+    assert_eq!(first.step(&mut input, &mut out), Ok(Step::NeedInput));
+    assert_eq!((input, out.is_empty(), first.awaits_keys()), (&b"rest"[..], true, true));
+    let derivation = first.take_key_derivation().unwrap();
+    assert!(first.take_key_derivation().is_none());
+    for _ in 0..2 {
+        assert_eq!(first.step(&mut input, &mut out), Ok(Step::NeedInput));
+        assert_eq!((input, out.is_empty()), (&b"rest"[..], true));
+    }
+    derivation.run();
+    assert_eq!(first.step(&mut &b""[..], &mut out), Ok(Step::NeedInput));
+    assert!(!first.awaits_keys() && out.starts_with(b"p"), "the proof is sent: {out:?}");
+    // The next login finds the keys.
+    out.clear();
+    let (mut second, challenge) = challenged();
+    assert_eq!(second.step(&mut &challenge[..], &mut out), Ok(Step::NeedInput));
+    assert!(second.take_key_derivation().is_none() && out.starts_with(b"p"));
+}
+
+#[test]
+fn a_pooled_login_refuses_more_iterations_than_allowed() {
+    let login_with = |most| {
+        let mut client = Connect::pooled(login(), Arc::new(KeyCache::with_max_iterations(most)));
+        join(&mut client, &mut FakeServer::new(scram()), usize::MAX).0
+    };
+    assert_eq!(login_with(ITERATIONS), Ok(()));
+    let refused = Error::IterationsTooMany { iterations: ITERATIONS.into(), limit: ITERATIONS - 1 };
+    assert_eq!(login_with(ITERATIONS - 1), Err(refused));
 }
 
 #[test]

@@ -249,7 +249,7 @@ fn files(site: &mut Site) {
     // Who has not offered files is not asked for any, whatever the server says.
     let mut raw = proxy.raw();
     raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
-    assert_eq!(Raw::error(&[raw.word()]), Some(2013));
+    assert_eq!(Raw::error(&[raw.word()]), Some(1158));
     proxy.process.await_line("it asks for a local file, which was not offered");
     // A real server, where files are not allowed.
     let proxy = site.proxy(&[]);
@@ -453,7 +453,7 @@ fn kill(site: &mut Site) {
     assert_eq!(answer[0], 0, "{answer:?}");
     let (sequence, last) = sleeper.packet().expect("last words");
     // In the server's words, or the proxy's where it has no connection.
-    assert!(sequence <= 1 && matches!(Raw::error(&[last]), Some(1053 | 1317 | 1927 | 2013)));
+    assert!(sequence <= 1 && matches!(Raw::error(&[last]), Some(1053 | 1317 | 1927 | 1158)));
     // And the server's own client, which is interrupted at its terminal.
     let Some(mut cli) = proxy.cli(&["--execute", "SELECT SLEEP(60), 'by hand'"]) else { return };
     let child = cli.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");

@@ -2,6 +2,7 @@
 
 mod cases;
 mod drivers;
+mod errors;
 mod fake;
 mod faults;
 mod fronts;
@@ -45,7 +46,7 @@ pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
     };
     let doubled =
         [on_two_threads(&sessions), on_two_threads(&[&transactions::CASES[..], &leaks::CASES[..]].concat())];
-    let logins = [&drivers::CASES[..], &fronts::CASES[..], &reloads::CASES[..]].concat();
+    let logins = [&drivers::CASES[..], &errors::CASES[..], &fronts::CASES[..], &reloads::CASES[..]].concat();
     let sessions = [&sessions[..], &logins[..]].concat();
     let transactions = [&transactions[..], &logins[..]].concat();
     let one = usual_threads();

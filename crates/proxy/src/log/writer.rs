@@ -1,0 +1,197 @@
+//! The thread that writes log lines to stderr, and the bounded queue in front of it: a pipe that is not read must not stop the
+//! threads that serve clients.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Lines that wait to be written; further ones are dropped.
+const MAX_LINES: usize = 1024;
+
+/// The writer of this process's stderr; none if its thread could not be started.
+static STDERR: OnceLock<Option<&'static Queue>> = OnceLock::new();
+
+/// Makes the line that says how many lines were dropped.
+pub(super) type Report = fn(u64) -> String;
+
+/// Lines that wait to be written.
+pub(super) struct Queue {
+    lines: Mutex<Lines>,
+    /// Signalled when a line was added.
+    added: Condvar,
+    /// Signalled when all lines were written.
+    emptied: Condvar,
+    dropped: AtomicU64,
+}
+
+#[derive(Default)]
+struct Lines {
+    waiting: VecDeque<String>,
+    /// Dropped since the last report, and what makes the report.
+    dropped: Option<(u64, Report)>,
+    /// The thread is writing lines that are no longer in the queue.
+    is_writing: bool,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Self {
+            lines: Mutex::default(),
+            added: Condvar::new(),
+            emptied: Condvar::new(),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a line, or drops it if the queue is full. Never waits for the output.
+    fn add(&self, line: String, report: Report) {
+        let mut lines = self.lock();
+        if lines.waiting.len() >= MAX_LINES {
+            let before = lines.dropped.map_or(0, |(count, _)| count);
+            lines.dropped = Some((before + 1, report));
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        lines.waiting.push_back(line);
+        drop(lines);
+        self.added.notify_one();
+    }
+
+    /// Waits for lines. Behind those that were queued comes the report of those that were dropped.
+    fn next(&self) -> VecDeque<String> {
+        let mut lines = self.lock();
+        lines.is_writing = false;
+        while lines.waiting.is_empty() {
+            self.emptied.notify_all();
+            lines = self.added.wait(lines).unwrap_or_else(PoisonError::into_inner);
+        }
+        lines.is_writing = true;
+        let mut batch = std::mem::take(&mut lines.waiting);
+        batch.extend(lines.dropped.take().map(|(count, report)| report(count)));
+        batch
+    }
+
+    /// Writes lines for as long as the process runs.
+    fn write_to(&self, mut output: impl Write) {
+        loop {
+            for line in self.next() {
+                // There is nowhere to report that stderr is closed.
+                let _ = output.write_all(line.as_bytes());
+            }
+        }
+    }
+
+    /// Waits until all lines are written, at most so long.
+    fn flush(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut lines = self.lock();
+        while lines.is_writing || !lines.waiting.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            lines = self.emptied.wait_timeout(lines, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Hands a line to the writer of stderr, whose thread starts with the first one.
+pub(super) fn write(line: String, report: Report) {
+    match STDERR.get_or_init(start) {
+        Some(queue) => queue.add(line, report),
+        // There is nowhere to report that stderr is closed.
+        None => drop(io::stderr().lock().write_all(line.as_bytes())),
+    }
+}
+
+fn start() -> Option<&'static Queue> {
+    let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
+    let write = move || queue.write_to(io::stderr());
+    thread::Builder::new().name("log".to_owned()).spawn(write).ok().map(|_| queue)
+}
+
+/// Waits until all lines are written, at most so long.
+pub(super) fn flush(patience: Duration) {
+    if let Some(Some(queue)) = STDERR.get() {
+        queue.flush(patience);
+    }
+}
+
+/// Lines that were dropped since the start.
+pub(super) fn dropped() -> u64 {
+    STDERR.get().copied().flatten().map_or(0, |queue| queue.dropped.load(Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{self, Receiver, Sender};
+
+    use super::*;
+
+    /// Takes a line only when it is told to.
+    struct Stalled {
+        go_on: Receiver<()>,
+        written: Sender<String>,
+    }
+
+    impl Write for Stalled {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.go_on.recv().map_err(io::Error::other)?;
+            let line = String::from_utf8(bytes.to_vec()).map_err(io::Error::other)?;
+            self.written.send(line).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stalled_output_drops_lines_and_reports_how_many() {
+        const EXTRA: usize = 7;
+        let queue = Arc::new(Queue::new());
+        let (go_on, stalled) = mpsc::channel();
+        let (written, lines) = mpsc::channel();
+        let shared = Arc::clone(&queue);
+        // Ends with the test process.
+        thread::spawn(move || shared.write_to(Stalled { go_on: stalled, written }));
+        let add = |line: String| queue.add(line, |dropped| format!("{dropped} dropped"));
+        // The thread takes the first line out of the queue; the others fill it.
+        add("first".to_owned());
+        while !queue.lock().is_writing {
+            thread::yield_now();
+        }
+        for number in 0..MAX_LINES + EXTRA {
+            add(number.to_string());
+        }
+        assert_eq!(queue.dropped.load(Ordering::Relaxed), EXTRA as u64);
+        // One more than those in the queue: the report.
+        for _ in 0..MAX_LINES + 2 {
+            go_on.send(()).unwrap();
+        }
+        queue.flush(Duration::from_hours(1));
+        let lines: Vec<String> = lines.try_iter().collect();
+        assert_eq!(lines.len(), MAX_LINES + 2);
+        assert_eq!((lines[0].as_str(), lines[1].as_str()), ("first", "0"));
+        assert_eq!(lines[MAX_LINES], (MAX_LINES - 1).to_string());
+        assert_eq!(lines[MAX_LINES + 1], "7 dropped");
+    }
+
+    #[test]
+    fn a_flush_gives_up_on_an_output_that_stalls() {
+        let queue = Queue::new();
+        queue.flush(Duration::ZERO);
+        queue.add("nobody writes it".to_owned(), |_| String::new());
+        queue.flush(Duration::ZERO);
+        assert_eq!(queue.lock().waiting.len(), 1);
+    }
+}

@@ -1,0 +1,58 @@
+//! Key derivation on another thread: it takes seconds if a server asks for many iterations.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use zeroize::Zeroizing;
+
+use super::{Digest, Error, KeyCache, keys::Keys};
+
+/// Keys that a login waits for, to be derived on any thread.
+pub struct KeyDerivation {
+    digest: Digest,
+    password: Zeroizing<Vec<u8>>,
+    salt: Vec<u8>,
+    iterations: u32,
+    cache: Arc<KeyCache>,
+    result: Weak<OnceLock<Result<Keys, Error>>>,
+}
+
+/// The login's end of a [`KeyDerivation`].
+pub(crate) struct DerivedKeys(Arc<OnceLock<Result<Keys, Error>>>);
+
+impl KeyDerivation {
+    pub(super) fn new(
+        digest: Digest,
+        password: &[u8],
+        salt: &[u8],
+        iterations: u32,
+        cache: &Arc<KeyCache>,
+    ) -> (Self, DerivedKeys) {
+        let result = Arc::new(OnceLock::new());
+        let derivation = Self {
+            digest,
+            password: Zeroizing::new(password.to_vec()),
+            salt: salt.to_vec(),
+            iterations,
+            cache: Arc::clone(cache),
+            result: Arc::downgrade(&result),
+        };
+        (derivation, DerivedKeys(result))
+    }
+
+    /// Derives the keys, unless the cache has them by now, or the login that waits for them has ended. Then that login is
+    /// to be stepped again.
+    pub fn run(self) {
+        if let Some(result) = self.result.upgrade() {
+            let keys = self.cache.keys(self.digest, &self.password, &self.salt, self.iterations);
+            // It is run once.
+            let _ = result.set(keys);
+        }
+    }
+}
+
+impl DerivedKeys {
+    /// The keys, if they are there.
+    pub(crate) fn get(&self) -> Option<Result<Keys, Error>> {
+        self.0.get().cloned()
+    }
+}
