@@ -6,7 +6,6 @@ mod comparisons;
 mod longer;
 
 use std::fmt;
-use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -39,9 +38,6 @@ pub const LOOKS: [u32; 5] = [6, 10, 15, 20, 30];
 pub const SAFE_CONNECTS_PER_S: u32 = 20;
 /// The most clients that work on a server at a URL unless more are asked for.
 pub const SAFE_CLIENTS: u16 = 4;
-
-/// What one trial costs beside its warm-up and window: the process, its connects, the reload.
-const TRIAL_OVERHEAD: Duration = Duration::from_millis(120);
 
 /// Everything that will be done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -294,34 +290,6 @@ impl Plan {
         self.blocks.len().saturating_sub(1) as u32
     }
 
-    /// How long all blocks take, without the servers' preparation.
-    pub fn expected_duration(&self) -> Duration {
-        self.blocks.iter().map(|block| self.expected_block(block)).sum()
-    }
-
-    /// How long the trials of a block take.
-    pub fn expected_block(&self, block: &Block) -> Duration {
-        block.visits.iter().map(|visit| self.expected_trial(block.number, &self.cells[visit.cell])).sum()
-    }
-
-    /// How long a trial of `cell` takes in a block.
-    pub fn expected_trial(&self, block: u32, cell: &Cell) -> Duration {
-        let Timing { warm_up, window } = self.timing_of(block, cell);
-        warm_up.duration() + window.duration() + TRIAL_OVERHEAD
-    }
-
-    /// Warm-up and window of `cell` in a block. Calibration only finds out whether each cell works, and warms
-    /// what is cold.
-    pub fn timing_of(&self, block: u32, cell: &Cell) -> Timing {
-        let longer = self.longer.iter().find(|longer| longer.is_for(cell));
-        match (block, longer) {
-            (0, Some(longer)) => longer.calibration,
-            (0, None) => self.timing.of_calibration(),
-            (_, Some(longer)) => longer.timing,
-            (_, None) => self.timing,
-        }
-    }
-
     /// Most operations a second that the clients of `cell` begin in a closed loop, if there is a limit: a server
     /// that is not ours to start is not to be flooded with connects by accident.
     pub fn rate_limit_per_s(&self, cell: &Cell) -> Option<u32> {
@@ -353,22 +321,6 @@ impl Plan {
             }
         }
         servers
-    }
-}
-
-impl Timing {
-    fn of(spec: &Spec) -> Self {
-        let window = spec.trial_time.unwrap_or_else(|| spec.size.trial_time());
-        Self { warm_up: Self::warm_up_of(window), window }
-    }
-
-    fn warm_up_of(window: Span) -> Span {
-        let warm_up = (window.duration() / 5).max(Duration::from_millis(250));
-        Span::from_millis(warm_up.as_millis() as u64)
-    }
-
-    fn of_calibration(self) -> Self {
-        Self { warm_up: self.warm_up, window: self.warm_up.min(self.window) }
     }
 }
 

@@ -1,16 +1,19 @@
-//! How long trials over a long link must be. An operation waits for the server several times, and a window that is
-//! shorter than an operation measures nothing.
+//! How long trials are, and how long they must be over a long link: there an operation waits for the server several times,
+//! and a window that is shorter than an operation measures nothing.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Timing;
+use super::{Block, Plan, Timing};
 use crate::cell::Cell;
 use crate::duration::Span;
 use crate::factor::{Link, LinkShape, Workload};
 use crate::round_trips;
 use crate::spec::Spec;
+
+/// What one trial costs beside its warm-up and window: the process, its connects, the reload.
+const TRIAL_OVERHEAD: Duration = Duration::from_millis(120);
 
 /// Operations of each client that a window should have room for …
 pub const OPERATIONS_WANTED: u32 = 10;
@@ -66,7 +69,51 @@ impl LongerTrials {
     }
 }
 
+impl Plan {
+    /// How long all blocks take, without the servers' preparation.
+    pub fn expected_duration(&self) -> Duration {
+        self.blocks.iter().map(|block| self.expected_block(block)).sum()
+    }
+
+    /// How long the trials of a block take.
+    pub fn expected_block(&self, block: &Block) -> Duration {
+        block.visits.iter().map(|visit| self.expected_trial(block.number, &self.cells[visit.cell])).sum()
+    }
+
+    /// How long a trial of `cell` takes in a block.
+    pub fn expected_trial(&self, block: u32, cell: &Cell) -> Duration {
+        let Timing { warm_up, window } = self.timing_of(block, cell);
+        warm_up.duration() + window.duration() + TRIAL_OVERHEAD
+    }
+
+    /// Warm-up and window of `cell` in a block. Calibration only finds out whether each cell works, and warms
+    /// what is cold.
+    pub fn timing_of(&self, block: u32, cell: &Cell) -> Timing {
+        let longer = self.longer.iter().find(|longer| longer.is_for(cell));
+        match (block, longer) {
+            (0, Some(longer)) => longer.calibration,
+            (0, None) => self.timing.of_calibration(),
+            (_, Some(longer)) => longer.timing,
+            (_, None) => self.timing,
+        }
+    }
+}
+
 impl Timing {
+    pub(super) fn of(spec: &Spec) -> Self {
+        let window = spec.trial_time.unwrap_or_else(|| spec.size.trial_time());
+        Self { warm_up: Self::warm_up_of(window), window }
+    }
+
+    fn warm_up_of(window: Span) -> Span {
+        let warm_up = (window.duration() / 5).max(Duration::from_millis(250));
+        Span::from_millis(warm_up.as_millis() as u64)
+    }
+
+    fn of_calibration(self) -> Self {
+        Self { warm_up: self.warm_up, window: self.warm_up.min(self.window) }
+    }
+
     /// As it is, or so much longer that `operations` fit into the window, and one into the warm-up.
     fn with_room_for(self, operation: Duration, operations: u32) -> Self {
         let window = self.window.max(in_millis(operation * operations));
@@ -97,7 +144,6 @@ fn in_millis(duration: Duration) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
 
     fn plan(rest: &str) -> Plan {
         let grid = "[[grid]]\nserver = [\"postgres\"]\npath = [\"plain\", \"tls1.3-p256\"]\n\

@@ -35,7 +35,7 @@ pub(crate) fn across(scale: &Scale, top: f64, bottom: f64, unit: &str) -> Elemen
 /// A vertical axis to the left of a chart that goes from `left` to `right`.
 pub(crate) fn upright(scale: &Scale, left: f64, right: f64, most: usize, unit: &str) -> Element {
     /// Names that are closer than this run into each other.
-    const NEAREST: f64 = 12.0;
+    const NEAREST: f64 = 11.0;
     let mut axis = group("axis");
     let mut named: Option<f64> = None;
     for tick in scale.ticks(most) {
