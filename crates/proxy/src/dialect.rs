@@ -362,6 +362,13 @@ pub struct FromClient {
     pub goodbye: Goodbye,
 }
 
+impl FromClient {
+    /// So many bytes are passed on, and nothing else is done.
+    pub fn passes(pass_bytes: usize, goodbye: Goodbye) -> Self {
+        Self { pass_bytes, drop_bytes: 0, insert: Vec::new(), vacates: Vec::new(), goodbye }
+    }
+}
+
 /// What is to become of a server's bytes.
 #[derive(Debug, Default)]
 pub struct FromServer {

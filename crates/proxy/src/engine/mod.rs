@@ -226,12 +226,19 @@ struct Cancel {
 struct Flow {
     /// An edge told of bytes that were not read, as there was nowhere to put them.
     unread: bool,
-    /// Bytes were received that could not be looked at, as too many answers were owed.
-    held: bool,
+    kept_back: KeptBack,
     /// The end will come, and no edge will tell of it again.
     ended: bool,
     /// It is watched for room to send.
     watched: bool,
+}
+
+/// What was received, and could not be looked at as too many answers were owed.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum KeptBack {
+    #[default]
+    Nothing,
+    Something,
 }
 
 /// Who is to be served again without an edge.

@@ -4,7 +4,7 @@ use ciphertoll_net::{Channel, Error, Received, Spare};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
-use super::{Backend, Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
+use super::{Backend, Client, ClientStage, Duty, KeptBack, Proxy, Server, ServerStage, Turn};
 use crate::dialect::{Dialect, FromClient, News, Session, Start, Then};
 use crate::metrics::Counter;
 use crate::refusal::Refusal;
@@ -147,7 +147,7 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes:
         }
         client.flow.unread = false;
         // What is here comes first, or ever more would be.
-        let received = if std::mem::take(&mut client.flow.held) {
+        let received = if std::mem::take(&mut client.flow.kept_back) == KeptBack::Something {
             Received::MoreLikely
         } else {
             let Ok(received) = client.channel.receive_input() else { return Up::Left };
@@ -179,7 +179,9 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes:
         if session.is_full() {
             // The rest waits, and so does the news that the client has closed its side.
             client.flow.unread = true;
-            client.flow.held = !client.channel.input().is_empty();
+            if !client.channel.input().is_empty() {
+                client.flow.kept_back = KeptBack::Something;
+            }
             return Up::Waits;
         }
         match (goodbye, received) {

@@ -168,8 +168,7 @@ impl Session {
         }
         let relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
         self.touched |= pass_bytes > 0;
-        let mut taken =
-            FromClient { pass_bytes, drop_bytes: 0, insert: Vec::new(), vacates: Vec::new(), goodbye };
+        let mut taken = FromClient::passes(pass_bytes, goodbye);
         if let Some((_, bytes)) = self.kill(&input[pass_bytes..], facts, &mut taken.insert)? {
             taken.drop_bytes = bytes;
         }

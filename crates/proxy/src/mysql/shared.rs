@@ -279,13 +279,7 @@ impl Session {
         input: &[u8],
         facts: &mut Facts,
     ) -> Result<FromClient, Error> {
-        let mut taken = FromClient {
-            pass_bytes: 0,
-            drop_bytes: 0,
-            insert: Vec::new(),
-            vacates: Vec::new(),
-            goodbye: Goodbye::None,
-        };
+        let mut taken = FromClient::passes(0, Goodbye::None);
         if self.start() == Start::WhenSet {
             return Ok(taken);
         }

@@ -5,6 +5,8 @@
 //! A connection that was another client's is reset before it is given to this one, and so has no statements but this
 //! client's: they keep the names that the client has given them, and are prepared anew when it first uses them there.
 
+mod names;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -16,11 +18,10 @@ use super::{
     message::{HEADER_BYTES, Header},
     relay::{FUNCTION_CALL, checked_header},
 };
+use names::{Used, name_at, used};
 
 /// A client's prepared statements, all texts taken together; one with more keeps its connection.
 const MAX_STATEMENT_BYTES: usize = 8 << 20;
-/// Names of a portal and a statement; servers cut names at 63 bytes.
-const MAX_NAMES_BYTES: usize = 4096;
 /// Answers that may be owed at a time, those to commands in a row that end in `ReadyForQuery` counted as one; then a
 /// client's next command waits. A server may keep answers back until its buffer of 8 KiB is full, and none is shorter
 /// than five bytes: with fewer than 1,639 the two could wait for one another.
@@ -553,42 +554,6 @@ enum Begun {
     Waits,
     /// This must come before.
     After(Vec<u8>),
-}
-
-/// What a message uses.
-enum Used<'a> {
-    Statement(&'a [u8]),
-    Portal,
-    /// Too little of it is there.
-    Unknown,
-}
-
-fn used(header: Header, payload: &[u8]) -> Result<Used<'_>, Error> {
-    let statement = |name: Option<_>| name.map_or(Used::Unknown, Used::Statement);
-    if header.kind == kind::BIND {
-        let Some(portal) = name_at(payload, header)? else { return Ok(Used::Unknown) };
-        let rest = Header { payload_bytes: header.payload_bytes - portal.len() - 1, ..header };
-        return name_at(&payload[portal.len() + 1..], rest).map(statement);
-    }
-    let rest = Header { payload_bytes: header.payload_bytes.saturating_sub(1), ..header };
-    match payload.split_first() {
-        None => Ok(Used::Unknown),
-        Some((b'S', payload)) => name_at(payload, rest).map(statement),
-        Some(_) => Ok(Used::Portal),
-    }
-}
-
-/// The name at the front of what is there of a payload; none if it does not end there.
-fn name_at(payload: &[u8], header: Header) -> Result<Option<&[u8]>, Error> {
-    let all = payload.len().min(header.payload_bytes);
-    let payload = &payload[..all];
-    if let Some(end) = payload.iter().take(MAX_NAMES_BYTES).position(|byte| *byte == 0) {
-        return Ok(Some(&payload[..end]));
-    }
-    if all < header.payload_bytes && all < MAX_NAMES_BYTES {
-        return Ok(None);
-    }
-    Err(Error::Protocol { message: "command", reason: "a name without an end" })
 }
 
 /// The bytes of the first command, up to where the server answers that it is ready; none if they are not all there.

@@ -1,0 +1,42 @@
+//! Which statement or portal a message names.
+
+use crate::postgres::{Error, kind, message::Header};
+
+/// Names of a portal and a statement; servers cut names at 63 bytes.
+const MAX_NAMES_BYTES: usize = 4096;
+
+/// What a message uses.
+pub(super) enum Used<'a> {
+    Statement(&'a [u8]),
+    Portal,
+    /// Too little of it is there.
+    Unknown,
+}
+
+pub(super) fn used(header: Header, payload: &[u8]) -> Result<Used<'_>, Error> {
+    let statement = |name: Option<_>| name.map_or(Used::Unknown, Used::Statement);
+    if header.kind == kind::BIND {
+        let Some(portal) = name_at(payload, header)? else { return Ok(Used::Unknown) };
+        let rest = Header { payload_bytes: header.payload_bytes - portal.len() - 1, ..header };
+        return name_at(&payload[portal.len() + 1..], rest).map(statement);
+    }
+    let rest = Header { payload_bytes: header.payload_bytes.saturating_sub(1), ..header };
+    match payload.split_first() {
+        None => Ok(Used::Unknown),
+        Some((b'S', payload)) => name_at(payload, rest).map(statement),
+        Some(_) => Ok(Used::Portal),
+    }
+}
+
+/// The name at the front of what is there of a payload; none if it does not end there.
+pub(super) fn name_at(payload: &[u8], header: Header) -> Result<Option<&[u8]>, Error> {
+    let all = payload.len().min(header.payload_bytes);
+    let payload = &payload[..all];
+    if let Some(end) = payload.iter().take(MAX_NAMES_BYTES).position(|byte| *byte == 0) {
+        return Ok(Some(&payload[..end]));
+    }
+    if all < header.payload_bytes && all < MAX_NAMES_BYTES {
+        return Ok(None);
+    }
+    Err(Error::Protocol { message: "command", reason: "a name without an end" })
+}
