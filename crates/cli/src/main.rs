@@ -58,7 +58,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         Command::Compare(arguments) => compare::compare(&arguments),
         Command::Servers(arguments) => servers::servers(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
-        Command::Tde(arguments) => tde::tde(&arguments),
+        Command::Tde(arguments) => return tde::tde(&arguments),
         Command::Completions { shell } => completions::completions(shell),
         Command::Man { command } => completions::man(command.as_deref()),
         Command::Schema => print_document(&ciphertoll_report::json_schema()),

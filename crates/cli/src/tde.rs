@@ -1,18 +1,19 @@
 //! `tde`: keys of encrypted PostgreSQL clusters, and programs that get them.
 
+mod exec;
+
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{Read, Seek, Write};
-use std::os::fd::IntoRawFd;
+use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command as Program;
 
 use ciphertoll_model::ExitCode;
-use ciphertoll_tde::{Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, PRELOAD_LIBRARY, Replace, Strength};
+use ciphertoll_tde::cluster::{CONTROL_PATH, VERSION_PATH};
+use ciphertoll_tde::{
+    Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, Seal, Strength, looks_sealed, version_seal,
+};
 use clap::{Args, Subcommand, ValueEnum};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::set_dumpable;
 
 use crate::failure::Failure;
@@ -127,20 +128,22 @@ enum CipherArgument {
     Aes256,
 }
 
-pub(crate) fn tde(arguments: &TdeArguments) -> Result<ExitCode, Failure> {
+/// The exit code: one of ours, or that of the program that was run.
+pub(crate) fn tde(arguments: &TdeArguments) -> Result<u8, Failure> {
     // No core dump, and no debugger of the same user, while a key is in memory. A program that is executed is dumpable.
     set_dumpable(false).map_err(|error| {
         Failure::new(ExitCode::HostResource, format!("cannot make this process not dumpable: {error}"))
     })?;
-    match &arguments.command {
+    let code = match &arguments.command {
         TdeCommand::Keygen { file } => keygen(file),
         TdeCommand::Init { cluster, key, cipher } => init(cluster, key, *cipher),
         TdeCommand::Status { cluster } => status(cluster),
         TdeCommand::Rotate { cluster, key, new_key } => rotate(cluster, key, new_key),
         TdeCommand::Exec { cluster, key, library, command } => {
-            exec(cluster, key, library.as_deref(), command)
+            return exec::exec(cluster, key, library.as_deref(), command);
         }
-    }
+    };
+    code.map(ExitCode::code)
 }
 
 impl ClusterArguments {
@@ -237,7 +240,10 @@ fn status(cluster: &ClusterArguments) -> Result<ExitCode, Failure> {
     let mut magic = [0; MAP_MAGIC.len()];
     let held = match File::open(&map).and_then(|mut file| file.read_exact(&mut magic)) {
         Ok(()) if magic == MAP_MAGIC => "a cluster that is not encrypted",
-        Ok(()) => "an encrypted cluster",
+        Ok(()) if has_seals(&data) => "an encrypted cluster, sealed",
+        Ok(()) => {
+            "an encrypted cluster, not sealed: `ciphertoll tde exec -D DIR --key-file KEK -- true` seals it"
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "no cluster yet",
         Err(error) => return Err(host(&map, &error)),
     };
@@ -247,6 +253,16 @@ fn status(cluster: &ClusterArguments) -> Result<ExitCode, Failure> {
         Err(error) => return Err(refused(error)),
     };
     print_document(&format!("{}: {held}\n{}: {keys}", data.display(), path.display()))
+}
+
+/// Whether stock programs refuse the cluster. Only the keys tell whether its seal is authentic.
+fn has_seals(data: &Path) -> bool {
+    let beginning = |path: &str| {
+        let mut bytes = Vec::new();
+        let file = File::open(data.join(path));
+        file.and_then(|file| file.take(16).read_to_end(&mut bytes)).map(|_| bytes).unwrap_or_default()
+    };
+    looks_sealed(&beginning(CONTROL_PATH)) && version_seal(&beginning(VERSION_PATH)) == Seal::Sealed
 }
 
 fn rotate(
@@ -264,62 +280,4 @@ fn rotate(
         path.display(),
         rotated.generation()
     ))
-}
-
-/// Becomes the program.
-fn exec(
-    cluster: &ClusterArguments,
-    key: &KeyArguments,
-    library: Option<&Path>,
-    command: &[OsString],
-) -> Result<ExitCode, Failure> {
-    let library = library.map_or_else(beside, |path| Ok(path.to_owned()))?;
-    let library = fs::canonicalize(&library).map_err(|error| host(&library, &error))?;
-    let kek = key.read()?;
-    // Said here, where it is one line, and not by a server in its log.
-    let path = cluster.keys()?;
-    let file = KeyFile::load(&path).map_err(|error| refused(&error))?;
-    file.unwrap(&kek).map_err(|error| refused(&error))?;
-    if !file.strength().encrypts() {
-        let message = "its cipher is null, which is for measuring: nothing would be encrypted";
-        return Err(Failure::usage(format!("{}: {message}", path.display())));
-    }
-    let descriptor = told(&kek)
-        .map_err(|error| Failure::new(ExitCode::HostResource, format!("a file in memory: {error}")))?;
-    let Some((name, arguments)) = command.split_first() else {
-        return Err(Failure::usage("no command to run"));
-    };
-    let mut preload = library.into_os_string();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        preload.push(":");
-        preload.push(others);
-    }
-    let mut program = Program::new(name);
-    program.args(arguments).env("LD_PRELOAD", preload);
-    program.env("CIPHERTOLL_TDE_DATA", cluster.data()?).env("CIPHERTOLL_TDE_KEYS", path);
-    program.env("CIPHERTOLL_TDE_KEK_FD", descriptor.to_string());
-    program.env_remove("CIPHERTOLL_TDE_KEK_FILE").env_remove("CIPHERTOLL_TDE_KEK_COMMAND");
-    let error = program.exec();
-    Err(Failure::new(ExitCode::HostResource, format!("{}: {error}", name.display())))
-}
-
-/// A file that is nowhere but in memory, and that the program inherits.
-fn told(kek: &Kek) -> std::io::Result<i32> {
-    let mut file = File::from(memfd_create("ciphertoll-tde", MFdFlags::empty())?);
-    file.write_all(kek.text().as_bytes())?;
-    file.rewind()?;
-    Ok(file.into_raw_fd())
-}
-
-fn beside() -> Result<PathBuf, Failure> {
-    let program = std::env::current_exe().map_err(|error| host(Path::new("this program"), &error))?;
-    let library = program.with_file_name(PRELOAD_LIBRARY);
-    if !library.exists() {
-        let message = format!(
-            "{} is missing: `cargo build -p ciphertoll-tde-preload` makes it, --library names another",
-            library.display()
-        );
-        return Err(Failure::new(ExitCode::HostResource, message));
-    }
-    Ok(library)
 }

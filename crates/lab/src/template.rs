@@ -38,7 +38,7 @@ use crate::unused::{KEYS, LOCK, lock_file, mark_used, remove_unused};
 use crate::user::RunAs;
 
 /// Bumped when a template made by an older version would not do any more.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 const INSTALL_LIMIT: Duration = Duration::from_mins(3);
 
 /// A data directory to copy.

@@ -132,9 +132,13 @@ pub(crate) unsafe extern "C" fn ciphertoll_tde_openat(
         } else {
             Place::Clear
         };
-        // SAFETY: as above, and not null.
-        let denied = (is_file && !path.is_null()).then(|| unsafe { denial(place, path, flags) });
-        if let Some(why) = denied.flatten() {
+        let denied = if is_file && !path.is_null() {
+            // SAFETY: not null, and a string of C by the caller's promise.
+            unsafe { denial(place, path, flags) }
+        } else {
+            None
+        };
+        if let Some(why) = denied {
             raw::say(&[b"ciphertoll-tde: refused: ", why, b"\n"]);
             return raw::fail(NOT_PERMITTED);
         }

@@ -27,6 +27,8 @@ pub enum Condition {
     Sealed,
     /// A cluster that is encrypted with these keys, and in which this file is as a stock program would write it.
     Unsealed(&'static str),
+    /// A part of a cluster that is encrypted with these keys: this file is missing.
+    Incomplete(&'static str),
     /// A cluster that is not encrypted.
     Plain,
     /// A cluster that is encrypted with other keys.
@@ -41,6 +43,9 @@ impl Condition {
         let data = data.display();
         match (self, format) {
             (Self::Empty | Self::Sealed, _) => None,
+            (Self::Incomplete(file), _) => {
+                Some(format!("{data}/{file} is missing: the cluster is incomplete"))
+            }
             (Self::Plain, _) => Some(format!("the cluster in {data} is not encrypted")),
             (Self::OtherKeys, _) => Some(format!("these are not the keys of the cluster in {data}")),
             (Self::Unsealed(_), Format::MayBeUnsealed) => Some(format!(
@@ -67,7 +72,7 @@ pub fn examine(data: &Path, engine: &mut Engine) -> Result<Condition, KeyError> 
         return match (version, control) {
             (Seal::Absent | Seal::Sealed, Seal::Absent) => Ok(Condition::Empty),
             (_, Seal::Absent) => Ok(Condition::Plain),
-            _ => Err(unreadable(data.join(MAP_PATH), io::ErrorKind::NotFound.into())),
+            _ => Ok(Condition::Incomplete(MAP_PATH)),
         };
     };
     let mut magic = [0; MAP_MAGIC.len()];
@@ -80,7 +85,9 @@ pub fn examine(data: &Path, engine: &mut Engine) -> Result<Condition, KeyError> 
     Ok(match (version, control) {
         _ if magic != MAP_MAGIC => Condition::OtherKeys,
         (_, Seal::Forged) => Condition::Forged,
-        (_, Seal::Clear | Seal::Absent) => Condition::Unsealed(CONTROL_PATH),
+        (_, Seal::Clear) => Condition::Unsealed(CONTROL_PATH),
+        (_, Seal::Absent) => Condition::Incomplete(CONTROL_PATH),
+        (Seal::Absent, _) => Condition::Incomplete(VERSION_PATH),
         (Seal::Sealed, Seal::Sealed) => Condition::Sealed,
         _ => Condition::Unsealed(VERSION_PATH),
     })

@@ -83,9 +83,6 @@ pub enum KeyError {
     /// The command that tells the key-encryption key failed.
     #[error("the command for the key-encryption key {0}")]
     Command(String),
-    /// The system gives no memory for keys.
-    #[error("cannot allocate memory for keys: {0}")]
-    Memory(io::Error),
     /// A server is running where none may.
     #[error("a server is running in {data} (process {process}): stop it first, `pg_ctl -D {data} stop`")]
     Running {
@@ -102,6 +99,9 @@ pub enum KeyError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// The system gives no memory for keys.
+    #[error("cannot allocate memory for keys: {0}")]
+    Memory(io::Error),
     /// OpenSSL refuses.
     #[error("OpenSSL: {0}")]
     OpenSsl(#[from] ErrorStack),

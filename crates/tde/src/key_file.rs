@@ -130,19 +130,14 @@ impl DataKeys {
 impl KeyFile {
     /// A new cluster's, with new data keys.
     pub fn create(strength: Strength, kek: &Kek) -> Result<Self, KeyError> {
-        Self::create_as(Format::Sealed, strength, kek)
-    }
-
-    /// The same, in a format of one's choice.
-    pub fn create_as(format: Format, strength: Strength, kek: &Kek) -> Result<Self, KeyError> {
-        let mut file = Self { format, strength, ..Self::EMPTY };
+        let mut file = Self { strength, ..Self::EMPTY };
         rand_bytes(&mut file.cluster)?;
         file.wrap(&DataKeys::generate(strength)?, kek)
     }
 
-    /// The same keys, of a cluster that is sealed from now on.
-    pub fn sealed(&self, kek: &Kek) -> Result<Self, KeyError> {
-        Self { format: Format::Sealed, ..self.clone() }.wrap(&self.unwrap(kek)?, kek)
+    /// The same keys in another format.
+    pub fn in_format(&self, format: Format, kek: &Kek) -> Result<Self, KeyError> {
+        Self { format, ..self.clone() }.wrap(&self.unwrap(kek)?, kek)
     }
 
     /// Its data keys.

@@ -126,7 +126,7 @@ fn keys_are_made_used_and_rotated() {
     assert!(place.done("status -D data", "").contains("no cluster yet"));
 
     place.done("exec -D data --key-file kek -- initdb -D data --data-checksums", "");
-    assert!(place.done("status -D data", "").contains("an encrypted cluster"));
+    assert!(place.done("status -D data", "").contains("an encrypted cluster, sealed"));
     place.refused("init -D data --key-file kek");
     let session = |kek: &str| format!("exec -D data --key-file {kek} -- postgres --single -D data template1");
     assert!(place.done(&session("kek"), QUESTION).contains("answer = \"42\""));
@@ -190,4 +190,211 @@ fn a_key_file_without_a_cipher_is_refused() {
     }
     assert!(place.refused("exec -D data --key-file kek -- true").contains("nothing would be encrypted"));
     assert!(place.done("status -D data", "").contains("null (not encrypted)"));
+}
+
+impl Place {
+    /// Keys for a cluster that does not exist yet.
+    fn with_keys() -> Self {
+        let place = Self::new();
+        place.done("keygen kek", "");
+        place.done("init -D data --key-file kek", "");
+        place
+    }
+
+    fn is_absent_or_empty(&self, directory: &str) -> bool {
+        fs::read_dir(self.work().join(directory)).map_or(true, |mut entries| entries.next().is_none())
+    }
+
+    /// A program of PostgreSQL's under another name, or a script.
+    fn program(&self, name: &str, make: impl FnOnce(&Path)) -> String {
+        let path = self.work().join(name);
+        make(&path);
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("a mode");
+        if let Some(user) = &self.user {
+            chown(&path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("given away");
+        }
+        text(&path).to_owned()
+    }
+
+    fn postgres(&self, name: &str) -> PathBuf {
+        PathBuf::from(self.path.split(':').next().expect("a directory")).join(name)
+    }
+
+    /// Exit code and standard error of a command that must fail.
+    #[track_caller]
+    fn fails(&self, arguments: &str) -> (i32, String) {
+        let output = self.tde(arguments, "");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let code = output.status.code().expect("it ends by itself");
+        assert_ne!(code, 0, "{arguments}: {output:?}");
+        (code, said)
+    }
+}
+
+#[test]
+fn exec_answers_as_the_program_did() {
+    let place = Place::with_keys();
+    let exit = place.program("exit-7", |path| fs::write(path, "#!/bin/sh\nexit 7\n").expect("written"));
+    assert_eq!(place.fails(&format!("exec -D data --key-file kek -- {exit}")).0, 7);
+    let killed = place.program("killed", |path| fs::write(path, "#!/bin/sh\nkill -9 $$\n").expect("written"));
+    assert_eq!(place.fails(&format!("exec -D data --key-file kek -- {killed}")).0, 128 + 9);
+    place.refused("exec -D data --key-file kek -- no-such-program");
+}
+
+/// SIGTERM to `tde exec` reaches the program, whose answer is passed on.
+#[test]
+fn exec_forwards_signals() {
+    let place = Place::with_keys();
+    let script = "#!/bin/sh\ntrap 'exit 5' TERM\necho ready\nwhile :; do read line; done\n";
+    let program = place.program("waits", |path| fs::write(path, script).expect("written"));
+    let mut command = place.command(&place.directory.path().join("ciphertoll"));
+    command.args(["tde", "exec", "-D", "data", "--key-file", "kek", "--", &program]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut stdout = std::io::BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stdout, &mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    let process = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM).expect("a signal");
+    assert_eq!(child.wait().expect("a status").code(), Some(5));
+}
+
+#[test]
+fn a_program_that_the_library_cannot_be_loaded_into_is_found_out_and_its_cluster_removed() {
+    if !real_server_of(Engine::Postgres) {
+        return;
+    }
+    let place = Place::with_keys();
+    let initdb = text(&place.postgres("initdb")).to_owned();
+
+    // Set-uid programs lose the library: refused before they start.
+    let su = place.refused("exec -D data --key-file kek -- su -c true");
+    assert!(su.contains("set-uid"), "{su}");
+
+    // The environment is dropped on the way, as `sudo` and `su -` do.
+    let script = format!("#!/bin/sh\nexec env -i {initdb} -D data --no-sync\n");
+    let dropping = place.program("dropping", |path| fs::write(path, script).expect("written"));
+    let (_, said) = place.fails(&format!("exec -D data --key-file kek -- {dropping}"));
+    assert!(said.contains("is not encrypted") && said.contains("was removed"), "{said}");
+    assert!(place.is_absent_or_empty("data"), "a plaintext cluster stays");
+
+    // No program can load a library that is none.
+    let none = place.program("none.so", |path| fs::write(path, "none").expect("written"));
+    let (_, said) =
+        place.fails(&format!("exec -D data --key-file kek --library {none} -- {initdb} -D data --no-sync"));
+    assert!(said.contains("without the library"), "{said}");
+    assert!(place.is_absent_or_empty("data"), "a plaintext cluster stays");
+
+    // The first program could, and the one that it starts could not.
+    let script = format!("#!/bin/sh\nLD_PRELOAD= exec {initdb} -D data --no-sync\n");
+    let second = place.program("second", |path| fs::write(path, script).expect("written"));
+    let (_, said) = place.fails(&format!("exec -D data --key-file kek -- {second}"));
+    assert!(said.contains("was removed"), "{said}");
+    assert!(place.is_absent_or_empty("data"), "a plaintext cluster stays");
+
+    // What was there before is never removed.
+    fs::create_dir_all(place.work().join("data/mine")).expect("a directory");
+    let (_, said) = place.fails(&format!("exec -D data --key-file kek -- {dropping}"));
+    assert!(!said.contains("was removed"), "{said}");
+    assert!(place.work().join("data/mine").exists());
+}
+
+/// A server under another name is a server all the same.
+#[test]
+fn a_renamed_server_has_the_keys() {
+    if !real_server_of(Engine::Postgres) {
+        return;
+    }
+    let place = Place::with_keys();
+    place.done("exec -D data --key-file kek -- initdb -D data --no-sync", "");
+    let copied = |path: &Path| {
+        let status = Command::new("cp").arg(place.postgres("postgres")).arg(path).status();
+        assert!(status.expect("cp starts").success());
+    };
+    let renamed = place.program("database-server", copied);
+    let session = format!("exec -D data --key-file kek -- {renamed} --single -D data template1");
+    assert!(place.done(&session, QUESTION).contains("answer = \"42\""));
+}
+
+#[test]
+fn a_cluster_of_an_earlier_version_is_sealed_once() {
+    if !real_server_of(Engine::Postgres) {
+        return;
+    }
+    let place = Place::with_keys();
+    place.done("exec -D data --key-file kek -- initdb -D data --no-sync", "");
+    let (data, keys) = (place.work().join("data"), place.work().join("data.tde"));
+    let kek = KekSource::File(place.work().join("kek")).read().expect("a key");
+    unseal(&data, &keys, &kek);
+    if let Some(user) = &place.user {
+        chown(&keys, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("given away");
+    }
+    assert!(place.done("status -D data", "").contains("not sealed"));
+
+    // A server by the environment alone says what to do.
+    let mut server = place.command(&place.postgres("postgres"));
+    let library = place.directory.path().join(PRELOAD_LIBRARY);
+    server.env("LD_PRELOAD", library).env("CIPHERTOLL_TDE_DATA", &data);
+    server.env("CIPHERTOLL_TDE_KEK_FILE", place.work().join("kek")).args([
+        "--single",
+        "-D",
+        "data",
+        "template1",
+    ]);
+    let output = server.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("ciphertoll tde exec"), "{said}");
+
+    let session = "exec -D data --key-file kek -- postgres --single -D data template1";
+    let output = place.tde(session, QUESTION);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains(": sealed;"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("answer = \"42\""), "{output:?}");
+    assert!(place.done("status -D data", "").contains("an encrypted cluster, sealed"));
+    assert!(!String::from_utf8_lossy(&place.tde(session, QUESTION).stderr).contains("sealed;"), "once");
+
+    // From now on a file that is not sealed was replaced.
+    fs::write(data.join("PG_VERSION"), "15\n").expect("written");
+    assert!(place.refused(session).contains("replaced"));
+}
+
+/// Makes of a sealed cluster what versions before 0.2 made.
+fn unseal(data: &Path, keys: &Path, kek: &ciphertoll_tde::Kek) {
+    use ciphertoll_tde::{Engine as Pages, Errno, Format, Opened, Place as Held, Storage};
+    use std::os::unix::fs::FileExt;
+    struct Stored(fs::File);
+    impl Storage for Stored {
+        fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
+            self.0.read_at(bytes, offset).map_err(|_| Errno::IO)
+        }
+        fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
+            self.0.write_at(bytes, offset).map_err(|_| Errno::IO)
+        }
+        fn size(&self) -> Result<u64, Errno> {
+            Ok(self.0.metadata().expect("a file").len())
+        }
+        fn set_size(&self, _: u64) -> Result<(), Errno> {
+            Err(Errno::IO)
+        }
+    }
+    let file = KeyFile::load(keys).expect("a key file");
+    let mut engine = Pages::new(file.unwrap(kek).expect("the key")).expect("an engine");
+    for (path, length, held) in [("global/pg_control", 8192, Held::Control), ("PG_VERSION", 3, Held::Version)]
+    {
+        let path = data.join(path);
+        let mut plaintext = vec![0; length];
+        let stored = Stored(fs::File::open(&path).expect("a file"));
+        let count = engine.read_at(&mut Opened::new(held), &stored, &mut plaintext, 0).expect("sealed");
+        assert_eq!(count, length);
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .expect("a file")
+            .write_all_at(&plaintext, 0)
+            .expect("written");
+    }
+    file.in_format(Format::MayBeUnsealed, kek)
+        .expect("wrapped")
+        .store(keys, Replace::Atomically)
+        .expect("stored");
 }

@@ -8,6 +8,7 @@ mod pgbackrest;
 mod refusals;
 mod secrets;
 mod stand;
+mod stock;
 mod versions;
 
 use std::path::{Path, PathBuf};

@@ -6,8 +6,9 @@ use std::process::Command;
 
 use ciphertoll_tde::{Kek, KeyFile, Replace};
 
-use crate::files::state;
+use crate::files::{contents, holding, state};
 use crate::stand::{Cluster, Under, succeeds};
+use crate::{MARKER, until};
 
 /// Ends by itself with a line that says `why`, and changes no file.
 #[track_caller]
@@ -49,6 +50,8 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
     fs::write(&path, &kept).expect("restored");
 
     strays(cluster, under);
+    plaintext_settings(cluster, under);
+    plaintext_on_the_way(cluster, under);
 
     for unfit in ["pg_rewind", "pg_upgrade"] {
         let output = cluster.program(unfit, under).arg("--help").output().expect("it runs");
@@ -71,13 +74,70 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
 
 /// With the keys of one cluster, a server is started in another's directory.
 fn strays(cluster: &Cluster<'_>, under: Under<'_>) {
-    let other = cluster.data.with_extension("other");
-    succeeds(Command::new("cp").arg("-a").arg(&cluster.data).arg(&other));
-    let before = state(&other);
-    let output = cluster.program("postgres", under).arg("-D").arg(&other).output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("data directory is not the one"), "{said}");
-    assert!(before == state(&other), "a server wrote to a cluster that its keys are not of");
+    let sealed = cluster.data.with_extension("other");
+    succeeds(Command::new("cp").arg("-a").arg(&cluster.data).arg(&sealed));
+    let plain = cluster.stand.cluster("elsewhere");
+    plain.init(Under::Nothing);
+    for (other, why) in
+        [(&sealed, "is not a valid data directory"), (&plain.data, "data directory is not the one")]
+    {
+        let before = state(other);
+        let output = cluster.program("postgres", under).arg("-D").arg(other).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{said}");
+        assert!(before == state(other), "a server wrote to a cluster that its keys are not of");
+    }
+}
+
+/// Settings that would move plaintext past the library, known when a server starts.
+fn plaintext_settings(cluster: &Cluster<'_>, under: Under<'_>) {
+    let before = contents(&cluster.data);
+    let mut refused = vec![("dynamic_shared_memory_type=mmap", "plaintext to pg_dynshmem")];
+    if cluster.stand.version.major >= 15 {
+        refused.push(("archive_library=basic_archive", "a plaintext archive"));
+    }
+    for (setting, why) in refused {
+        let said = cluster.try_start(under, &[setting], &[]).err().expect("it must not start");
+        let refusals: Vec<_> = said.lines().filter(|line| line.contains("ciphertoll-tde: refused")).collect();
+        assert!(refusals.len() == 1 && refusals[0].contains(why), "{said}");
+        assert!(before == contents(&cluster.data), "{setting}: something was written");
+    }
+}
+
+/// The same, where they are made or asked for while a server runs.
+fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
+    let outside = cluster.stand.directory("outside");
+    let directory = format!("basic_archive.archive_directory={}", outside.display());
+    let server = cluster.start(under, &[&directory]);
+    let rows = "CREATE TABLE shown AS SELECT 'MARKER ' || n FROM generate_series(1, 1000) n";
+    server.ask(&rows.replace("MARKER", MARKER));
+    if cluster.stand.version.major >= 15 && server.psql("LOAD 'basic_archive'").status.success() {
+        for setting in ["archive_library = 'basic_archive'", "archive_command = ''"] {
+            server.ask(&format!("ALTER SYSTEM SET {setting}"));
+        }
+        server.ask("SELECT pg_reload_conf()");
+        server.ask("SELECT pg_switch_wal()");
+        until("a refusal of the archive module", || {
+            cluster.said().contains("archive_library would write a plaintext archive")
+        });
+        for setting in ["archive_library", "archive_command"] {
+            server.ask(&format!("ALTER SYSTEM RESET {setting}"));
+        }
+        server.ask("SELECT pg_reload_conf()");
+        assert_eq!(server.ask("SELECT 1"), "1", "the server goes on");
+    }
+    if cluster.stand.version.major >= 15 {
+        let target = outside.join("target");
+        let mut command = cluster.program("pg_basebackup", Under::Nothing);
+        command.arg(format!("--target=server:{}", target.display())).args(["-Xnone", "-cfast"]);
+        let output = command.arg("-d").arg(server.connection()).output().expect("it runs");
+        assert!(!output.status.success(), "{output:?}");
+        assert!(cluster.said().contains("--target=server would be plaintext"), "{}", cluster.said());
+    }
+    assert_eq!(holding(&outside, MARKER), Vec::<std::path::PathBuf>::new());
+    let found = contents(&outside).into_values().filter(|bytes| !bytes.is_empty()).count();
+    assert_eq!(found, 0, "something was written outside");
+    server.stop();
 }
 
 /// A plain cluster that crashed.

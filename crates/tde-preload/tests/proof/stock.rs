@@ -1,0 +1,206 @@
+//! Stock programs on sealed clusters: primary, standby and base backup, each stopped cleanly and killed. Every program is
+//! refused, and no byte of the data directory changes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ciphertoll_tde::{Kek, KeyFile, Replace};
+
+use crate::files::contents;
+use crate::stand::{Cluster, Server, Stand, Under, succeeds};
+use crate::until;
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug)]
+enum Ended {
+    Stopped,
+    Killed,
+}
+
+#[test]
+fn no_stock_program_works_on_a_sealed_cluster() {
+    for stand in Stand::all(&["pg_basebackup", "psql"]) {
+        refuses_stock_programs(&stand);
+    }
+}
+
+fn refuses_stock_programs(stand: &Stand) {
+    let (kek, kek_file) = stand.kek("kek");
+    let under = Under::Library(&kek_file);
+    let primary = stand.cluster("primary");
+    stand.make_keys(&primary.data, &kek);
+    primary.init(under);
+    // What pg_rewind and pg_upgrade want to have beside it.
+    let plain = stand.cluster("plain");
+    plain.init(Under::Nothing);
+
+    let server = primary.start(under, &["max_replication_slots=4"]);
+    server.ask("CREATE TABLE rows AS SELECT n, md5(n::text) FROM generate_series(1, 10000) n");
+    let standby = backup(&server, &primary, "standby", under, &["-R"]);
+    let restored = backup(&server, &primary, "restored", under, &[]);
+    refused_by_all(&restored, &plain, "a base backup");
+    for ended in [Ended::Killed, Ended::Stopped] {
+        let following = standby.start(under, &[]);
+        until("a standby that streams", || {
+            following.ask("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'") == "1"
+        });
+        end(following, ended);
+        refused_by_all(&standby, &plain, &format!("a standby, {ended:?}"));
+        let recovered = restored.start(under, &[]);
+        recovered.ask("UPDATE rows SET n = n + 1");
+        end(recovered, ended);
+        refused_by_all(&restored, &plain, &format!("a restored base backup, {ended:?}"));
+    }
+    end(server, Ended::Killed);
+    refused_by_all(&primary, &plain, "a primary, killed");
+    // As the audit found it: without slots, a stock server would not have noticed anything.
+    end(primary.start(under, &["max_replication_slots=0"]), Ended::Stopped);
+    refused_by_all(&primary, &plain, "a primary, stopped");
+
+    control_is_authentic(&primary, &restored, &kek, under);
+    // None of all that did any harm.
+    for cluster in [&primary, &standby, &restored] {
+        let server = cluster.start(under, &[]);
+        assert_eq!(server.ask("SELECT count(*) FROM rows"), "10000");
+        server.stop();
+    }
+}
+
+fn end(server: Server<'_>, ended: Ended) {
+    match ended {
+        Ended::Stopped => server.stop(),
+        Ended::Killed => server.crash(),
+    }
+}
+
+fn backup<'a>(
+    server: &Server<'_>,
+    primary: &Cluster<'a>,
+    name: &str,
+    under: Under<'_>,
+    arguments: &[&str],
+) -> Cluster<'a> {
+    let target = primary.stand.cluster(name);
+    let keys = (KeyFile::path_beside(&primary.data), KeyFile::path_beside(&target.data));
+    succeeds(Command::new("cp").arg("-a").arg(keys.0).arg(keys.1));
+    let mut command = primary.program("pg_basebackup", Under::Nothing);
+    target.set(&mut command, under);
+    command.args(["-Fp", "-Xstream", "-cfast", "--no-sync", "-d", &server.connection(), "-D"]);
+    succeeds(command.arg(&target.data).args(arguments));
+    target
+}
+
+/// Programs and arguments; `{data}` is the cluster, `{plain}` one that is not encrypted, `{bin}` where the programs are,
+/// `{new}` a directory that does not exist.
+const STOCK: [&str; 17] = [
+    "postgres -D {data} -c listen_addresses= -k {new}",
+    "postgres --single -D {data} postgres",
+    "pg_ctl start -w -t 60 -s -D {data}",
+    "pg_ctl promote -D {data}",
+    "pg_resetwal {data}",
+    "pg_resetwal -n {data}",
+    "pg_resetwal -f {data}",
+    "pg_checksums --check -D {data}",
+    "pg_checksums --enable -D {data}",
+    "pg_checksums --disable -D {data}",
+    "pg_rewind --no-ensure-shutdown --target-pgdata={data} --source-pgdata={plain}",
+    "pg_rewind --target-pgdata={data} --source-pgdata={plain}",
+    "pg_rewind --target-pgdata={plain} --source-pgdata={data}",
+    "pg_upgrade --check -d {data} -D {plain} -b {bin} -B {bin}",
+    "pg_upgrade -d {data} -D {plain} -b {bin} -B {bin}",
+    "pg_combinebackup {data} -o {new}",
+    "pg_createsubscriber -D {data} -d postgres -P host=/nowhere",
+];
+
+fn refused_by_all(cluster: &Cluster<'_>, plain: &Cluster<'_>, what: &str) {
+    let stand = cluster.stand;
+    let before = contents(&cluster.data);
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let new = cluster.data.with_extension("new");
+    let mut tried = 0;
+    for line in STOCK {
+        let (name, arguments) = line.split_once(' ').expect("a program and arguments");
+        if !stand.version.has(name) {
+            continue;
+        }
+        tried += 1;
+        let arguments = arguments.split(' ').map(|argument| {
+            argument
+                .replace("{data}", &text(&cluster.data))
+                .replace("{plain}", &text(&plain.data))
+                .replace("{bin}", &text(&stand.version.bin))
+                .replace("{new}", &text(&new))
+        });
+        let mut command = cluster.program(name, Under::Nothing);
+        let output = command.args(arguments).output().expect("it runs");
+        assert!(!output.status.success(), "{line} works on {what}: {output:?}");
+        unchanged(&before, &cluster.data, line, what);
+        assert!(!new.exists(), "{line} made something of {what}");
+    }
+    assert!(tried >= 4, "only {tried} programs of {}", stand.version.name);
+    shows_nothing(cluster, what);
+    unchanged(&before, &cluster.data, "pg_controldata", what);
+}
+
+/// This program ends with 0 whatever it reads; what it prints must be known to be wrong, and is nothing of the cluster's.
+fn shows_nothing(cluster: &Cluster<'_>, what: &str) {
+    if !cluster.stand.version.has("pg_controldata") {
+        return;
+    }
+    let mut command = cluster.program("pg_controldata", Under::Nothing);
+    let output = command.arg("-D").arg(&cluster.data).output().expect("it runs");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).to_lowercase();
+    assert!(!output.status.success() || said.contains("checksum does not match"), "{what}: {said}");
+}
+
+fn unchanged(before: &BTreeMap<PathBuf, Vec<u8>>, data: &Path, program: &str, what: &str) {
+    let after = contents(data);
+    let changed: Vec<_> =
+        before.keys().chain(after.keys()).filter(|path| before.get(*path) != after.get(*path)).collect();
+    assert!(changed.is_empty(), "{program} changed {changed:?} of {what}");
+}
+
+/// `pg_control` of another cluster, a plain one, and one that was changed are refused under the library, too.
+fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, under: Under<'_>) {
+    let (control, version) = (cluster.data.join("global/pg_control"), cluster.data.join("PG_VERSION"));
+    let (kept, kept_version) = (fs::read(&control).expect("a file"), fs::read(&version).expect("a file"));
+    let mut flipped = kept.clone();
+    flipped[300] ^= 1;
+    // The same data keys, and so the same family of clusters: its own pg_control is as authentic as this one's.
+    let siblings = fs::read(other.data.join("global/pg_control")).expect("a file");
+    assert_ne!(siblings, kept);
+    let foreign = {
+        let stranger = cluster.stand.cluster("stranger");
+        cluster.stand.make_keys(&stranger.data, kek);
+        stranger.init(under);
+        fs::read(stranger.data.join("global/pg_control")).expect("a file")
+    };
+    let plain = fs::read(cluster.data.with_file_name("plain").join("global/pg_control")).expect("a file");
+    for (bytes, why) in [
+        (&flipped, "was changed, or is another cluster's"),
+        (&foreign, "was changed, or is another cluster's"),
+        (&plain, "is not sealed: it was replaced"),
+        (&kept[..100].to_vec(), "was changed, or is another cluster's"),
+        (&Vec::new(), "is missing"),
+    ] {
+        fs::write(&control, bytes).expect("replaced");
+        let before = contents(&cluster.data);
+        let said = cluster.refuses(under);
+        assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+        unchanged(&before, &cluster.data, "postgres under the library", why);
+    }
+    fs::write(&control, &kept).expect("restored");
+    fs::write(&version, format!("{}\n", cluster.stand.version.major)).expect("replaced");
+    assert!(cluster.refuses(under).contains("PG_VERSION is not sealed"));
+    fs::write(&version, &kept_version).expect("restored");
+    // A key file that may be of an earlier version accepts what is sealed.
+    let path = KeyFile::path_beside(&cluster.data);
+    let keys = KeyFile::load(&path).expect("a key file");
+    let older = keys.in_format(ciphertoll_tde::Format::MayBeUnsealed, kek).expect("wrapped");
+    older.store(&path, Replace::Atomically).expect("stored");
+    cluster.start(under, &[]).stop();
+    keys.store(&path, Replace::Atomically).expect("stored");
+}
