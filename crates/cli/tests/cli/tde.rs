@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use ciphertoll_model::Engine;
+use ciphertoll_skip::not_for_all;
 use ciphertoll_tde::{KekSource, KeyFile, PRELOAD_LIBRARY, Replace, Strength};
 use nix::unistd::User;
 
@@ -297,6 +298,41 @@ fn a_program_that_the_library_cannot_be_loaded_into_is_found_out_and_its_cluster
     let (_, said) = place.fails(&format!("exec -D data --key-file kek -- {dropping}"));
     assert!(!said.contains("was removed"), "{said}");
     assert!(place.work().join("data/mine").exists());
+}
+
+/// The way in which root starts PostgreSQL's programs. The loader drops the library if the new user cannot read it.
+#[test]
+fn root_starts_programs_as_another_user_who_has_to_be_able_to_read_the_library() {
+    if !real_server_of(Engine::Postgres) {
+        return;
+    }
+    let place = Place::with_keys();
+    let Some(user) = &place.user else { return not_for_all("only root can start programs as another user") };
+    let initdb = text(&place.postgres("initdb")).to_owned();
+    let hidden = place.directory.path().join("hidden");
+    fs::create_dir(&hidden).expect("a directory");
+    fs::set_permissions(&hidden, Permissions::from_mode(0o700)).expect("a mode");
+    let hidden = hidden.join(PRELOAD_LIBRARY);
+    fs::copy(place.library(), &hidden).expect("copied");
+    let as_root = |library: &Path, changing: &str| {
+        let mut command = Command::new(place.directory.path().join("ciphertoll"));
+        command.current_dir(place.work()).env_clear().env("PATH", format!("{}:/usr/sbin:/sbin", place.path));
+        command.args(["tde", "exec", "-D", "data", "--key-file", "kek", "--library"]).arg(library).arg("--");
+        command.args(changing.split(' ')).args([&initdb, "-D", "data", "--no-sync"]);
+        command.output().expect("it starts")
+    };
+    let set_user = format!("setpriv --reuid={} --regid={} --clear-groups", user.uid, user.gid);
+    for changing in [format!("runuser -u {} --", user.name), set_user] {
+        let output = as_root(&hidden, &changing);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(9), "{output:?}");
+        assert!(said.contains("is not encrypted") && said.contains("was removed"), "{said}");
+        assert!(place.is_absent_or_empty("data"), "a plaintext cluster stays");
+        let output = as_root(&place.library(), &changing);
+        assert!(output.status.success(), "{output:?}");
+        assert!(place.done("status -D data", "").contains("an encrypted cluster, sealed"));
+        fs::remove_dir_all(place.work().join("data")).expect("removed");
+    }
 }
 
 /// A server under another name is a server all the same.
