@@ -5,9 +5,9 @@
 //! and what is said.
 #![no_main]
 
-use ciphertoll_wire::postgres::{Error, Parameters};
 use ciphertoll_wire::postgres::effects::Effects;
 use ciphertoll_wire::postgres::follow::{Follow, Prepared, Statements, first_command_bytes};
+use ciphertoll_wire::postgres::{Error, Parameters};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Default)]
@@ -36,7 +36,12 @@ impl Site {
     fn hear_client(&mut self, said: &[u8]) -> Result<(), Error> {
         self.up.extend_from_slice(said);
         loop {
-            let until = self.follow.from_client(&self.up, &self.parameters, &mut self.statements, &mut self.prepared)?;
+            let until = self.follow.from_client(
+                &self.up,
+                &self.parameters,
+                &mut self.statements,
+                &mut self.prepared,
+            )?;
             self.sent.extend(self.up.drain(..until.bytes));
             if until.insert.is_empty() {
                 return Ok(());
