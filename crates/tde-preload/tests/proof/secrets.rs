@@ -96,12 +96,12 @@ fn backend(server: &Server<'_>) -> u32 {
     found
 }
 
-/// Sends a signal that dumps core, and waits until the process has ended.
+/// Sends a signal that dumps core, and waits until the postmaster has reaped the process: from then on it accepts
+/// connections only after recovery.
 fn dump(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid as i32), signal).expect("a signal");
-    let status = PathBuf::from(format!("/proc/{pid}/stat"));
-    let ended = || fs::read_to_string(&status).is_ok_and(|stat| !stat.contains(") Z "));
-    until("an end of the process", || !ended());
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    until("an end of the process", || !process.exists());
 }
 
 /// Allows a running process to dump core again, whatever the library has set.
