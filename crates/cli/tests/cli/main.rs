@@ -18,6 +18,7 @@ mod servers;
 mod settings;
 mod support;
 mod tde;
+mod tde_convert;
 mod tls_levels;
 mod tunnels;
 mod url;

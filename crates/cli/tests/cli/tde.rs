@@ -14,17 +14,17 @@ use nix::unistd::User;
 use crate::support::{is_root, real_server_of, text};
 
 /// What a session of one's own is asked, and what it says.
-const QUESTION: &str = "select 6 * 7 as answer";
+pub(crate) const QUESTION: &str = "select 6 * 7 as answer";
 
 /// Somebody who is not root, as PostgreSQL wants it, with the program and its library in one directory.
-struct Place {
+pub(crate) struct Place {
     directory: tempfile::TempDir,
     user: Option<User>,
     path: String,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
         let user = is_root().then(|| User::from_name("nobody").ok().flatten().expect("there is nobody"));
         let server = ciphertoll_lab::find(&"postgres".parse().expect("a level")).expect("a PostgreSQL");
@@ -42,12 +42,12 @@ impl Place {
         Self { path: format!("{}:/usr/bin:/bin", text(&programs)), directory, user }
     }
 
-    fn work(&self) -> PathBuf {
+    pub(crate) fn work(&self) -> PathBuf {
         self.directory.path().join("work")
     }
 
     /// `ciphertoll tde …`, its arguments one word each, those behind `--` with them.
-    fn tde(&self, arguments: &str, stdin: &str) -> Output {
+    pub(crate) fn tde(&self, arguments: &str, stdin: &str) -> Output {
         let mut command = self.command(&self.directory.path().join("ciphertoll"));
         command.arg("tde").args(arguments.split_whitespace());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -58,7 +58,7 @@ impl Place {
     }
 
     /// A program that the servers' user runs.
-    fn command(&self, program: &Path) -> Command {
+    pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.work()).env_clear().env("PATH", &self.path).env("LC_ALL", "C.UTF-8");
         if let Some(user) = &self.user {
@@ -68,12 +68,12 @@ impl Place {
     }
 
     /// A command line of the shell.
-    fn shell(&self, line: &str) -> Output {
+    pub(crate) fn shell(&self, line: &str) -> Output {
         self.command(Path::new("/bin/sh")).args(["-c", line]).output().expect("a shell")
     }
 
     #[track_caller]
-    fn done(&self, arguments: &str, stdin: &str) -> String {
+    pub(crate) fn done(&self, arguments: &str, stdin: &str) -> String {
         let output = self.tde(arguments, stdin);
         assert_eq!(output.status.code(), Some(0), "{arguments}: {output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -81,7 +81,7 @@ impl Place {
 
     /// What is said of it, in one line.
     #[track_caller]
-    fn refused(&self, arguments: &str) -> String {
+    pub(crate) fn refused(&self, arguments: &str) -> String {
         let output = self.tde(arguments, "");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(matches!(output.status.code(), Some(2 | 9)) && said.lines().count() == 1, "{output:?}");
