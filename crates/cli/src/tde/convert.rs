@@ -115,6 +115,12 @@ fn decryption(arguments: &ConvertArguments) -> Result<(Plan, Keys), Failure> {
 fn encryption(arguments: &ConvertArguments) -> Result<(Plan, Keys), Failure> {
     let plan = arguments.plan(None)?;
     let path = arguments.keys_of(&arguments.to)?;
+    if path.starts_with(plan.target()) {
+        return Err(Failure::usage(format!(
+            "{} is within the target: name another key file",
+            path.display()
+        )));
+    }
     let kek = arguments.key.read()?;
     let file = match KeyFile::load(&path) {
         Ok(file) => file,

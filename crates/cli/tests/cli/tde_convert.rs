@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use ciphertoll_model::Engine;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
-use crate::support::{PATIENCE, is_root, real_server_of, text, until_within};
+use crate::support::{is_root, real_server_of, text};
 use crate::tde::Place;
 
 /// In rows, and in the name of a table.
 const MARKER: &str = "zanzibarmarker";
+/// Not every processor's kernel has each of them.
+const RENAME: &str = "?rename,?renameat,?renameat2";
+const UNLINK: &str = "?unlink,?unlinkat";
 const JOURNAL: &str = "ciphertoll-convert.journal";
 const SUMS: &str = "SELECT (SELECT count(*) || md5(string_agg(md5, '' ORDER BY n)) FROM spaced), \
                     (SELECT sum(length(long)) || md5(string_agg(md5(long), '' ORDER BY n)) FROM zanzibarmarker), \
@@ -67,35 +68,22 @@ impl Place {
         ));
     }
 
-    /// The command, as a child that can be killed.
-    fn converting(&self, arguments: &str) -> Child {
-        let mut command = self.command(&self.work().join("../ciphertoll"));
-        command.args(["tde", "convert"]).args(arguments.split_whitespace());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    /// Sends a signal when the command makes one of these system calls for the `when`th time: in `rename` a file is complete,
+    /// in `fadvise64` the next file is verified.
+    #[track_caller]
+    fn interrupted(&self, arguments: &str, calls: &str, when: usize, signal: &str) -> (Option<i32>, String) {
+        let output = self.shell(&format!(
+            "exec strace -f -o /dev/null -e trace={calls} -e inject={calls}:signal={signal}:when={when} \
+             ../ciphertoll tde convert {arguments}"
+        ));
+        assert!(!output.status.success(), "it was done before call {when} of {calls}: {output:?}");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// Sends a signal once the journal has as many lines. `None` if the command ended before.
-    fn interrupted(
-        &self,
-        arguments: &str,
-        target: &str,
-        lines: usize,
-        signal: Signal,
-    ) -> Option<(i32, String)> {
-        let mut child = self.converting(arguments);
-        let journal = self.path(target).join(JOURNAL);
-        let ended = until_within(PATIENCE, "a journal", || {
-            let held =
-                fs::read(&journal).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count());
-            let ended = child.try_wait().expect("a status").is_some();
-            (ended || held >= lines).then_some(ended)
-        });
-        if !ended {
-            kill(Pid::from_raw(child.id().cast_signed()), signal).expect("a signal");
-        }
-        let output = child.wait_with_output().expect("it ends");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.success() { None } else { Some((output.status.code().unwrap_or(-1), said)) }
+    #[track_caller]
+    fn killed(&self, arguments: &str, calls: &str, when: usize) {
+        let (code, said) = self.interrupted(arguments, calls, when, "SIGKILL");
+        assert!(code.is_none(), "{code:?}: {said}");
     }
 
     /// Refused with nothing written.
@@ -231,9 +219,9 @@ fn a_cluster_is_encrypted_and_comes_back() {
     place.stop("plain", "fast");
     leave_others(&place);
     if is_root() {
-        let owner = fs::metadata(place.path("plain/base")).expect("metadata");
-        let owned = format!("{}:{}", owner.uid(), owner.gid());
-        let status = Command::new("chown").args(["-hR", &owned]).arg(place.path("plain")).status();
+        let base = fs::metadata(place.path("plain/base")).expect("metadata");
+        let user = format!("{}:{}", base.uid(), base.gid());
+        let status = Command::new("chown").args(["-hR", &user]).arg(place.path("plain")).status();
         assert!(status.expect("chown").success());
     }
     assert!(has_marker(&place.path("plain")) && has_marker(&place.path("wal")), "the marker can be found");
@@ -285,7 +273,7 @@ fn a_cluster_is_encrypted_and_comes_back() {
     place.stop("back", "fast");
 }
 
-/// The journal's lines at which the command is killed: at its beginning, in the middle, and while it verifies.
+/// Killed at its beginning, in the middle, while it verifies, and at its last steps.
 #[test]
 fn an_interrupted_conversion_continues() {
     if !real_server_of(Engine::Postgres) {
@@ -295,14 +283,12 @@ fn an_interrupted_conversion_continues() {
     place.plain("");
     place.succeeds("initdb -D other -U user -A trust --data-checksums --no-sync");
     let to_sealed = "-D plain --to sealed --key-file kek";
-    for lines in [1, 2, 300] {
-        let killed = place.interrupted(to_sealed, "sealed", lines, Signal::SIGKILL);
-        assert_eq!(killed.expect("it is killed before it is done").0, -1, "{lines} lines");
+    for when in [1, 2, 300] {
+        place.killed(to_sealed, RENAME, when);
         cannot_start(&place, "sealed");
     }
-    let (code, said) =
-        place.interrupted(to_sealed, "sealed", 500, Signal::SIGINT).expect("it is interrupted");
-    assert!(code == 130 && said.contains("run the same command again"), "{code}: {said}");
+    let (code, said) = place.interrupted(to_sealed, RENAME, 100, "SIGINT");
+    assert!(code == Some(130) && said.contains("run the same command again"), "{code:?}: {said}");
 
     // Another conversion does not continue this one.
     for (arguments, why) in [
@@ -330,21 +316,24 @@ fn an_interrupted_conversion_continues() {
     cannot_start(&place, "sealed");
     file.write_all_at(&byte, 5000).and_then(|()| file.set_modified(modified)).expect("written");
 
-    // While it verifies, every file is in the journal.
-    let all = fs::read_to_string(place.path("sealed").join(JOURNAL)).expect("a journal").lines().count();
-    if let Some((code, _)) = place.interrupted(to_sealed, "sealed", all, Signal::SIGKILL) {
-        assert_eq!(code, -1);
+    // While it verifies; at the last two files; and when it is complete but for the removal of the journal.
+    let files =
+        fs::read_to_string(place.path("sealed").join(JOURNAL)).expect("a journal").lines().count() - 1;
+    for (calls, when) in [("fadvise64", 100), (RENAME, 1), (RENAME, 2)] {
+        place.killed(to_sealed, calls, when);
         cannot_start(&place, "sealed");
-        let done = place.tde(&format!("convert {to_sealed}"), "");
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(done.status.success() && said.contains("continuing"), "{done:?}");
     }
+    let drafts = files + 2;
+    place.killed(to_sealed, UNLINK, drafts + 1);
+    assert!(place.path("sealed/global/pg_control").exists() && place.path("sealed").join(JOURNAL).exists());
+    let done = place.tde(&format!("convert {to_sealed}"), "");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success() && said.contains("continuing"), "{done:?}");
     assert!(!place.path("sealed").join(JOURNAL).exists());
 
     let to_back = "--decrypt -D sealed --to back --key-file kek";
-    for lines in [1, 400] {
-        let killed = place.interrupted(to_back, "back", lines, Signal::SIGKILL);
-        assert_eq!(killed.expect("it is killed before it is done").0, -1, "{lines} lines");
+    for when in [1, 400] {
+        place.killed(to_back, RENAME, when);
         cannot_start(&place, "back");
     }
     place.done(&format!("convert {to_back}"), "");
@@ -429,7 +418,7 @@ fn what_cannot_be_converted_is_refused_before_anything_is_written() {
     }
 
     // Of a source that was used in between nothing is taken.
-    place.interrupted(&mapped[..], "sealed", 100, Signal::SIGKILL).expect("it is killed before it is done");
+    place.killed(&mapped, RENAME, 100);
     place.start("plain");
     place.stop("plain", "fast");
     let said = place.refused(&format!("convert {mapped}"));
