@@ -248,7 +248,7 @@ fn check_begun(plan: &Plan, engine: &mut Engine) -> Result<()> {
     let mut verifier = Verifier::new(plan.direction, engine);
     verifier.verify(control, &mut |_| Ok(())).map_err(|error| match error {
         ConvertError::Differs { .. } => ConvertError::Refused(format!(
-            "{target} was converted already and was used since, or its source was: remove {target}/{JOURNAL} to keep it"
+            "{target} is complete and was used since, or its source was: to keep it, remove {target}/{JOURNAL}"
         )),
         other => other,
     })

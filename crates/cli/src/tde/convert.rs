@@ -29,12 +29,13 @@ const NAMED: usize = 5;
 const PROGRAM: &str = "pg_checksums";
 
 const EXAMPLES: &str = "\
-The source must be shut down cleanly (pg_ctl stop) and is not changed. If the command is interrupted, run it again:
-it continues where it stopped. The copy cannot be started before it is complete and verified.
+The source must be shut down cleanly (pg_ctl stop). It is not changed. If the command is
+interrupted, run it again: it continues where it stopped. No server can start on the copy before
+the copy is complete and verified.
 
 Examples:
   ciphertoll tde convert -D plain --to sealed --key-file kek
-  ciphertoll tde convert -D plain --to sealed --key-file kek --tablespace-mapping /srv/fast=/srv/fast-sealed
+  ciphertoll tde convert -D plain --to sealed --key-file kek --tablespace-mapping /srv/a=/srv/b
   ciphertoll tde convert --decrypt -D sealed --to plain --key-file kek";
 
 #[derive(Args, Debug)]

@@ -316,6 +316,14 @@ fn an_interrupted_conversion_continues() {
     cannot_start(&place, "sealed");
     file.write_all_at(&byte, 5000).and_then(|()| file.set_modified(modified)).expect("written");
 
+    // So is a file that is not of the source.
+    let other = place.path("sealed/base/1/1259.plain");
+    fs::copy(place.path("plain/base/1/1259"), &other).expect("copied");
+    let found = place.tde(&format!("convert {to_sealed}"), "");
+    let said = String::from_utf8_lossy(&found.stderr).into_owned();
+    assert!(found.status.code() == Some(9) && said.contains("is not in the source"), "{said}");
+    fs::remove_file(other).expect("removed");
+
     // While it verifies; at the last two files; and when it is complete but for the removal of the journal.
     let files =
         fs::read_to_string(place.path("sealed").join(JOURNAL)).expect("a journal").lines().count() - 1;

@@ -56,8 +56,8 @@ impl Journal {
             }
             Some(_) => {
                 return Err(ConvertError::Refused(format!(
-                    "{} is of another conversion, or the source was used since, or the directories are others: remove the target \
-                     and begin again",
+                    "{} belongs to another conversion, or the source was used since it began, or the directories \
+                     differ: remove the target and begin again",
                     path.display()
                 )));
             }
