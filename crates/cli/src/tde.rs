@@ -1,5 +1,6 @@
 //! `tde`: keys of encrypted PostgreSQL clusters, and programs that get them.
 
+mod convert;
 mod exec;
 
 use std::ffi::OsString;
@@ -28,7 +29,8 @@ Examples:
   ciphertoll tde init -D data --key-file kek
   ciphertoll tde exec -D data --key-file kek -- initdb -D data --data-checksums
   ciphertoll tde exec -D data --key-command 'pass show kek' -- pg_ctl -D data -l log start
-  ciphertoll tde rotate -D data --key-file kek --new-key-file kek-2";
+  ciphertoll tde rotate -D data --key-file kek --new-key-file kek-2
+  ciphertoll tde convert -D plain --to sealed --key-file kek";
 
 /// The arguments of `tde`.
 #[derive(Args, Debug)]
@@ -70,6 +72,8 @@ enum TdeCommand {
         #[command(flatten)]
         new_key: NewKeyArguments,
     },
+    /// Convert a stopped cluster into an encrypted copy, or back with --decrypt
+    Convert(convert::ConvertArguments),
     /// Run a program of PostgreSQL on an encrypted cluster
     Exec {
         #[command(flatten)]
@@ -128,6 +132,15 @@ enum CipherArgument {
     Aes256,
 }
 
+impl CipherArgument {
+    fn strength(self) -> Strength {
+        match self {
+            Self::Aes128 => Strength::Aes128,
+            Self::Aes256 => Strength::Aes256,
+        }
+    }
+}
+
 /// The exit code: one of ours, or that of the program that was run.
 pub(crate) fn tde(arguments: &TdeArguments) -> Result<u8, Failure> {
     // No core dump, and no debugger of the same user, while a key is in memory. A program that is executed is dumpable.
@@ -139,6 +152,7 @@ pub(crate) fn tde(arguments: &TdeArguments) -> Result<u8, Failure> {
         TdeCommand::Init { cluster, key, cipher } => init(cluster, key, *cipher),
         TdeCommand::Status { cluster } => status(cluster),
         TdeCommand::Rotate { cluster, key, new_key } => rotate(cluster, key, new_key),
+        TdeCommand::Convert(arguments) => convert::convert(arguments),
         TdeCommand::Exec { cluster, key, library, command } => {
             return exec::exec(cluster, key, library.as_deref(), command);
         }
@@ -219,12 +233,8 @@ fn init(cluster: &ClusterArguments, key: &KeyArguments, cipher: CipherArgument) 
             data.display()
         )));
     }
-    let strength = match cipher {
-        CipherArgument::Aes128 => Strength::Aes128,
-        CipherArgument::Aes256 => Strength::Aes256,
-    };
     let path = cluster.keys()?;
-    let file = KeyFile::create(strength, &key.read()?).map_err(|error| refused(&error))?;
+    let file = KeyFile::create(cipher.strength(), &key.read()?).map_err(|error| refused(&error))?;
     file.store(&path, Replace::Never).map_err(|error| refused(&error))?;
     print_document(&format!(
         "{} is the key file of {}; keep a copy of it with every backup",

@@ -12,9 +12,9 @@ use crate::{Engine, Errno, Format, KeyError, MAP_MAGIC, Opened, Place, Storage};
 pub const CONTROL_PATH: &str = "global/pg_control";
 /// `PG_VERSION`, below the data directory.
 pub const VERSION_PATH: &str = "PG_VERSION";
-const MAP_PATH: &str = "global/pg_filenode.map";
+pub(crate) const MAP_PATH: &str = "global/pg_filenode.map";
 /// The lock file of a running server; its first line is the postmaster's process ID.
-const LOCK_PATH: &str = "postmaster.pid";
+pub(crate) const LOCK_PATH: &str = "postmaster.pid";
 /// Where the checksum of `pg_control` can be, in any version.
 const CHECKSUM_AT: std::ops::Range<usize> = 200..460;
 
@@ -139,7 +139,7 @@ pub fn running_server(data: &Path) -> Option<u32> {
 }
 
 /// Whether the CRC-32C that ends PostgreSQL's structure is right. Its place differs between versions.
-fn has_checksum(control: &[u8; CONTROL_BYTES]) -> bool {
+pub(crate) fn has_checksum(control: &[u8; CONTROL_BYTES]) -> bool {
     CHECKSUM_AT.step_by(4).any(|at| {
         let (content, rest) = control.split_at(at);
         rest.starts_with(&crc32c(content).to_le_bytes())
@@ -147,7 +147,7 @@ fn has_checksum(control: &[u8; CONTROL_BYTES]) -> bool {
 }
 
 /// CRC-32C (Castagnoli), bit by bit.
-fn crc32c(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0x82F6_3B78;
     !bytes.iter().fold(u32::MAX, |crc, &byte| {
         (0..8)
@@ -155,7 +155,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
-struct Stored(File);
+/// A file on disk.
+pub(crate) struct Stored(pub(crate) File);
 
 impl Storage for Stored {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {

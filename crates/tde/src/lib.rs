@@ -6,10 +6,12 @@
 //! - [`Place`]: what a path of a data directory holds, and so whether and how it is encrypted.
 //! - [`PageCipher`]: AES-XTS, its key schedule kept, a tweak for each page.
 //! - [`cluster`]: a data directory as a whole: [`cluster::examine`] tells its [`cluster::Condition`].
+//! - [`convert`]: a stopped cluster, file by file, from PostgreSQL's own form to the encrypted form and back.
 //! - [`KeyFile`]: the data keys, wrapped by the key-encryption key ([`Kek`]), in a file beside the data directory.
 
 mod cipher;
 pub mod cluster;
+pub mod convert;
 mod engine;
 mod error;
 pub mod handshake;

@@ -40,7 +40,7 @@ const BY_SIGNAL: i32 = 128;
 const SET_ID: u32 = 0o6000;
 
 /// A cluster and its keys, before the program runs.
-struct Prepared {
+pub(super) struct Prepared {
     data: PathBuf,
     keys: PathBuf,
     format: Format,
@@ -55,34 +55,23 @@ pub(super) fn exec(
     library: Option<&Path>,
     command: &[OsString],
 ) -> Result<u8, Failure> {
-    let library = library.map_or_else(beside, |path| Ok(path.to_owned()))?;
-    let library = fs::canonicalize(&library).map_err(|error| host(&library, &error))?;
-    File::open(&library).map_err(|error| host(&library, &error))?;
+    let library = find_library(library)?;
     let Some((name, arguments)) = command.split_first() else {
         return Err(Failure::usage("no command to run"));
     };
-    let program = find(name)?;
-    let mut prepared = prepare(cluster, key)?;
-    let was_empty = is_empty(&prepared.data);
-    let mut command = Command::new(&program);
-    command.args(arguments).env("LD_PRELOAD", preloaded(library));
-    command.env("CIPHERTOLL_TDE_DATA", &prepared.data).env("CIPHERTOLL_TDE_KEYS", &prepared.keys);
-    command.env_remove("CIPHERTOLL_TDE_KEK_FILE").env_remove("CIPHERTOLL_TDE_KEK_COMMAND");
-    let descriptor = in_memory(&prepared.kek).map_err(|error| host(Path::new("a file in memory"), &error))?;
-    command.env("CIPHERTOLL_TDE_KEK_FD", descriptor.as_raw_fd().to_string());
-    let (status, messages, process) = run(&mut command, name)?;
-    drop(descriptor);
-    let code = status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default());
-    tell_refusals(&messages);
-    check(&mut prepared, was_empty)?;
-    let is_loaded = |message: &Message| message.process == process && message.said == Said::Loaded;
-    if !messages.iter().any(is_loaded) {
-        return Err(unprotected(format!(
-            "{} ran without the library, which the loader could not load into it: it had no keys",
-            name.display()
-        )));
-    }
-    Ok(u8::try_from(code).unwrap_or(u8::MAX))
+    let mut command = Command::new(find(name)?);
+    command.args(arguments);
+    let (data, keys) = (cluster.data()?, cluster.keys()?);
+    let file = KeyFile::load(&keys).map_err(|error| refused(&error))?;
+    Prepared::new(data, keys, &file, key.read()?)?.run(command, name, library)
+}
+
+/// The library that was named, or the one beside this program.
+pub(super) fn find_library(library: Option<&Path>) -> Result<PathBuf, Failure> {
+    let library = library.map_or_else(beside, |path| Ok(path.to_owned()))?;
+    let library = fs::canonicalize(&library).map_err(|error| host(&library, &error))?;
+    File::open(&library).map_err(|error| host(&library, &error))?;
+    Ok(library)
 }
 
 fn unprotected(line: String) -> Failure {
@@ -109,34 +98,62 @@ fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Says what is wrong here, where it is one line, and not by a server in its log.
-fn prepare(cluster: &ClusterArguments, key: &KeyArguments) -> Result<Prepared, Failure> {
-    let (data, keys) = (cluster.data()?, cluster.keys()?);
-    let file = KeyFile::load(&keys).map_err(|error| refused(&error))?;
-    let kek = key.read()?;
-    let unwrapped = file.unwrap(&kek).map_err(|error| refused(&error))?;
-    if !file.strength().encrypts() {
-        let message = "its cipher is null, which is for measuring: nothing would be encrypted";
-        return Err(Failure::usage(format!("{}: {message}", keys.display())));
-    }
-    let engine = Engine::new(unwrapped).map_err(|error| refused(&error))?;
-    let mut prepared = Prepared { data, keys, format: file.format(), engine, kek };
-    let condition = prepared.examine()?;
-    match condition {
-        Condition::Unsealed(_) if prepared.format == Format::MayBeUnsealed => upgrade(&mut prepared, &file)?,
-        _ => {
-            if let Some(why) = condition.refusal(&prepared.data, prepared.format) {
-                return Err(Failure::usage(why));
+impl Prepared {
+    /// Says what is wrong here, where it is one line, and not by a server in its log.
+    pub(super) fn new(data: PathBuf, keys: PathBuf, file: &KeyFile, kek: Kek) -> Result<Self, Failure> {
+        let unwrapped = file.unwrap(&kek).map_err(|error| refused(&error))?;
+        require_cipher(&keys, file)?;
+        let engine = Engine::new(unwrapped).map_err(|error| refused(&error))?;
+        let mut prepared = Self { data, keys, format: file.format(), engine, kek };
+        let condition = prepared.examine()?;
+        match condition {
+            Condition::Unsealed(_) if prepared.format == Format::MayBeUnsealed => {
+                upgrade(&mut prepared, file)?;
+            }
+            _ => {
+                if let Some(why) = condition.refusal(&prepared.data, prepared.format) {
+                    return Err(Failure::usage(why));
+                }
             }
         }
+        Ok(prepared)
     }
-    Ok(prepared)
-}
 
-impl Prepared {
+    /// Runs a program under the library. Answers its exit code if what it did was done there.
+    pub(super) fn run(mut self, mut command: Command, name: &OsStr, library: PathBuf) -> Result<u8, Failure> {
+        let was_empty = is_empty(&self.data);
+        command.env("LD_PRELOAD", preloaded(library));
+        command.env("CIPHERTOLL_TDE_DATA", &self.data).env("CIPHERTOLL_TDE_KEYS", &self.keys);
+        command.env_remove("CIPHERTOLL_TDE_KEK_FILE").env_remove("CIPHERTOLL_TDE_KEK_COMMAND");
+        let descriptor = in_memory(&self.kek).map_err(|error| host(Path::new("a file in memory"), &error))?;
+        command.env("CIPHERTOLL_TDE_KEK_FD", descriptor.as_raw_fd().to_string());
+        let (status, messages, process) = run(&mut command, name)?;
+        drop(descriptor);
+        let code = status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default());
+        tell_refusals(&messages);
+        check(&mut self, was_empty)?;
+        let is_loaded = |message: &Message| message.process == process && message.said == Said::Loaded;
+        if !messages.iter().any(is_loaded) {
+            return Err(unprotected(format!(
+                "{} ran without the library, which the loader could not load into it: it had no keys",
+                name.display()
+            )));
+        }
+        Ok(u8::try_from(code).unwrap_or(u8::MAX))
+    }
+
     fn examine(&mut self) -> Result<Condition, Failure> {
         cluster::examine(&self.data, &mut self.engine).map_err(|error| refused(&error))
     }
+}
+
+/// Refuses keys for measurements.
+pub(super) fn require_cipher(keys: &Path, file: &KeyFile) -> Result<(), Failure> {
+    if file.strength().encrypts() {
+        return Ok(());
+    }
+    let message = "its cipher is null, which is for measuring: nothing would be encrypted";
+    Err(Failure::usage(format!("{}: {message}", keys.display())))
 }
 
 /// Seals a cluster of an earlier version. From then on its key file says that it is.

@@ -18,6 +18,7 @@ mod servers;
 mod settings;
 mod support;
 mod tde;
+mod tde_convert;
 mod tde_services;
 mod tls_levels;
 mod tunnels;

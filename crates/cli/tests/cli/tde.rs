@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// `ciphertoll tde …`, its arguments one word each, those behind `--` with them.
-    fn tde(&self, arguments: &str, stdin: &str) -> Output {
+    pub(crate) fn tde(&self, arguments: &str, stdin: &str) -> Output {
         let mut command = self.command(&self.directory.path().join("ciphertoll"));
         command.arg("tde").args(arguments.split_whitespace());
         Self::asks(command, stdin)
@@ -91,7 +91,7 @@ impl Place {
 
     /// What is said of it, in one line.
     #[track_caller]
-    fn refused(&self, arguments: &str) -> String {
+    pub(crate) fn refused(&self, arguments: &str) -> String {
         let output = self.tde(arguments, "");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(matches!(output.status.code(), Some(2 | 9)) && said.lines().count() == 1, "{output:?}");

@@ -35,7 +35,7 @@ enum How {
     MayNeed(fn() -> bool),
 }
 
-const EXCEPTIONS: [Exception; 27] = [
+const EXCEPTIONS: [Exception; 30] = [
     Exception {
         command: "ciphertoll tde init -D data --key-file kek",
         how: How::Planned,
@@ -55,6 +55,21 @@ const EXCEPTIONS: [Exception; 27] = [
         command: "ciphertoll tde rotate -D data --key-file kek --new-key-file kek-2",
         how: How::Planned,
         why: "one after the other: a test of its own runs them",
+    },
+    Exception {
+        command: "ciphertoll tde convert -D plain --to sealed --key-file kek",
+        how: How::Planned,
+        why: "a test of its own runs it on a real cluster",
+    },
+    Exception {
+        command: "ciphertoll tde convert -D plain --to sealed --key-file kek --tablespace-mapping /srv/a=/srv/b",
+        how: How::Planned,
+        why: "a test of its own runs it on a real cluster",
+    },
+    Exception {
+        command: "ciphertoll tde convert --decrypt -D sealed --to plain --key-file kek",
+        how: How::Planned,
+        why: "a test of its own runs it on a real cluster",
     },
     Exception {
         command: "ciphertoll run --server mariadb,postgres --path plain --at-rest none,native,tde,gocryptfs --workload \

@@ -1,0 +1,365 @@
+//! `tde convert`: an encrypted copy of a stopped cluster, or a plain copy of an encrypted one.
+
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ciphertoll_experiment::Interrupt;
+use ciphertoll_model::{Ending, ExitCode};
+use ciphertoll_tde::convert::{Conversion, ConvertError, Mapping, Phase, Plan, Progress, Verified, is_begun};
+use ciphertoll_tde::{Engine, Kek, KeyError, KeyFile, Replace};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nix::unistd::geteuid;
+
+use super::exec::{Prepared, find_library, require_cipher};
+use super::{CipherArgument, KeyArguments, host, refused};
+use crate::failure::Failure;
+use crate::print_document;
+use crate::progress::tell;
+use crate::run::watch_signals;
+
+/// Without a terminal, a line is written this often.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+/// Names that are printed of files that are not PostgreSQL's.
+const NAMED: usize = 5;
+const PROGRAM: &str = "pg_checksums";
+
+const EXAMPLES: &str = "\
+The source must be shut down cleanly (pg_ctl stop). It is not changed. If the command is
+interrupted, run it again: it continues where it stopped. No server can start on the copy before
+the copy is complete and verified.
+
+Examples:
+  ciphertoll tde convert -D plain --to sealed --key-file kek
+  ciphertoll tde convert -D plain --to sealed --key-file kek --tablespace-mapping /srv/a=/srv/b
+  ciphertoll tde convert --decrypt -D sealed --to plain --key-file kek";
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ConvertArguments {
+    /// The data directory of the source
+    #[arg(short = 'D', long, value_name = "DIR")]
+    data: PathBuf,
+    /// The data directory of the copy: a new or empty directory, or an interrupted conversion
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Make a plain copy of an encrypted cluster
+    #[arg(long)]
+    decrypt: bool,
+    /// The key file of the encrypted cluster, if it is not beside its data directory
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    #[command(flatten)]
+    key: KeyArguments,
+    /// How long the keys are [default: aes-256-xts]
+    #[arg(long, value_enum, conflicts_with = "decrypt")]
+    cipher: Option<CipherArgument>,
+    /// The new directory of a tablespace; needed for each tablespace of the source
+    #[arg(long = "tablespace-mapping", value_name = "OLD=NEW", value_parser = mapping)]
+    mappings: Vec<Mapping>,
+    /// The new directory for WAL; needed if `pg_wal` of the source is a symbolic link
+    #[arg(long, value_name = "DIR")]
+    waldir: Option<PathBuf>,
+    /// The directory of `pg_checksums`, which verifies the copy [default: an installed one of the same version]
+    #[arg(long, value_name = "DIR")]
+    bin: Option<PathBuf>,
+    /// The library to preload into `pg_checksums`, if it is not beside this program
+    #[arg(long, value_name = "FILE", conflicts_with = "decrypt")]
+    library: Option<PathBuf>,
+}
+
+/// The keys of the encrypted side.
+struct Keys {
+    path: PathBuf,
+    file: KeyFile,
+    kek: Kek,
+}
+
+pub(super) fn convert(arguments: &ConvertArguments) -> Result<ExitCode, Failure> {
+    check_programs(arguments)?;
+    let (plan, keys) = if arguments.decrypt { decryption(arguments)? } else { encryption(arguments)? };
+    let interrupt = watch_signals()?;
+    let mut display = Display::new();
+    let converted = run(&plan, &keys, &interrupt, &mut display);
+    display.clear();
+    let verified = converted.map_err(|error| failure(error, &interrupt, plan.target()))?;
+    let checksums = check_with_postgresql(arguments, &plan, keys)?;
+    print_document(&summary(arguments, &plan, verified, &checksums))
+}
+
+/// What was named for the last check must be there before the first byte is written.
+fn check_programs(arguments: &ConvertArguments) -> Result<(), Failure> {
+    if let Some(directory) = &arguments.bin {
+        let program = directory.join(PROGRAM);
+        program.metadata().map_err(|error| host(&program, &error))?;
+    }
+    if let Some(library) = &arguments.library {
+        find_library(Some(library))?;
+    }
+    Ok(())
+}
+
+fn decryption(arguments: &ConvertArguments) -> Result<(Plan, Keys), Failure> {
+    let path = arguments.keys_of(&arguments.data)?;
+    let file = KeyFile::load(&path).map_err(|error| refused(&error))?;
+    let keys = Keys { path, file, kek: arguments.key.read()? };
+    let mut engine = keys.engine().map_err(|error| refused(&error))?;
+    require_cipher(&keys.path, &keys.file)?;
+    let plan = arguments.plan(Some(&mut engine))?;
+    Ok((plan, keys))
+}
+
+fn encryption(arguments: &ConvertArguments) -> Result<(Plan, Keys), Failure> {
+    let plan = arguments.plan(None)?;
+    let path = arguments.keys_of(&arguments.to)?;
+    if path.starts_with(plan.target()) {
+        return Err(Failure::usage(format!(
+            "{} is within the target: name another key file",
+            path.display()
+        )));
+    }
+    let kek = arguments.key.read()?;
+    let file = match KeyFile::load(&path) {
+        Ok(file) => file,
+        Err(KeyError::Missing(_)) if !is_begun(plan.target()) => {
+            let strength = arguments.cipher.unwrap_or(CipherArgument::Aes256).strength();
+            let file = KeyFile::create(strength, &kek).map_err(|error| refused(&error))?;
+            file.store(&path, Replace::Never).map_err(|error| refused(&error))?;
+            file
+        }
+        Err(error) => return Err(refused(&error)),
+    };
+    let keys = Keys { path, file, kek };
+    keys.engine().map_err(|error| refused(&error))?;
+    require_cipher(&keys.path, &keys.file)?;
+    if arguments.cipher.is_some_and(|cipher| cipher.strength() != keys.file.strength()) {
+        let (path, cipher) = (keys.path.display(), keys.file.strength().label());
+        return Err(Failure::usage(format!("the key file {path} exists already and is for {cipher}")));
+    }
+    if geteuid().is_root() {
+        // The server reads it.
+        let (user, group) = plan.owner();
+        chown(&keys.path, Some(user), Some(group)).map_err(|error| host(&keys.path, &error))?;
+    }
+    Ok((plan, keys))
+}
+
+impl ConvertArguments {
+    fn keys_of(&self, data: &Path) -> Result<PathBuf, Failure> {
+        let beside = KeyFile::path_beside(data);
+        let path = self.keys.as_deref().unwrap_or(&beside);
+        std::path::absolute(path).map_err(|error| host(path, &error))
+    }
+
+    fn plan(&self, engine: Option<&mut Engine>) -> Result<Plan, Failure> {
+        let plan = Plan::new(&self.data, &self.to, &self.mappings, self.waldir.as_deref(), engine);
+        plan.map_err(|error| failure(error, &Interrupt::default(), &self.to))
+    }
+}
+
+impl Keys {
+    /// Unwrapped anew.
+    fn engine(&self) -> Result<Engine, KeyError> {
+        Engine::new(self.file.unwrap(&self.kek)?)
+    }
+
+    /// By the key file as it is on disk, which is all that will be left.
+    fn stored_engine(&self) -> Result<Engine, KeyError> {
+        Engine::new(KeyFile::load(&self.path)?.unwrap(&self.kek)?)
+    }
+}
+
+fn run(
+    plan: &Plan,
+    keys: &Keys,
+    interrupt: &Interrupt,
+    display: &mut Display,
+) -> Result<Verified, ConvertError> {
+    let mut engine = keys.engine()?;
+    let mut conversion = Conversion::begin(plan, &mut engine)?;
+    if conversion.resumed() > 0 {
+        tell(&format!("continuing: {} files are converted already", conversion.resumed()));
+    }
+    let mut watch = |progress| {
+        display.show(progress);
+        if interrupt.ending().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    conversion.copy(&mut engine, &mut watch)?;
+    let mut fresh = keys.stored_engine()?;
+    let verified = conversion.verify(&mut fresh, &mut watch)?;
+    conversion.finish(&mut fresh, verified)
+}
+
+fn failure(error: ConvertError, interrupt: &Interrupt, target: &Path) -> Failure {
+    let code = match error {
+        ConvertError::Key(error) => return refused(&error),
+        ConvertError::Refused(_) => ExitCode::Usage,
+        ConvertError::Io { .. } | ConvertError::Differs { .. } => ExitCode::HostResource,
+        ConvertError::Interrupted => {
+            let code = match interrupt.ending() {
+                Some(Ending::Terminated) => ExitCode::Terminated,
+                _ => ExitCode::Interrupted,
+            };
+            let target = target.display();
+            return Failure::new(
+                code,
+                format!(
+                    "interrupted: {target} is incomplete and cannot be started; run the same command again to continue"
+                ),
+            );
+        }
+    };
+    Failure::new(code, error.to_string())
+}
+
+/// Lets PostgreSQL's own program read the copy. It does not write. Answers what is to be said of it.
+fn check_with_postgresql(arguments: &ConvertArguments, plan: &Plan, keys: Keys) -> Result<String, Failure> {
+    if !plan.has_page_checksums() {
+        return Ok(format!("{PROGRAM}: not possible, the cluster has no data checksums"));
+    }
+    let Some(program) = checksums_program(arguments, plan.major()) else {
+        return Ok(format!(
+            "{PROGRAM}: not run, no {PROGRAM} of version {} was found (--bin names its directory)",
+            plan.major()
+        ));
+    };
+    let mut command = Command::new(&program);
+    command.args(["--check", "-D"]).arg(plan.target()).stdin(Stdio::null()).stdout(Stdio::null());
+    let is_clean = if arguments.decrypt {
+        command.status().map_err(|error| host(&program, &error))?.success()
+    } else {
+        let library = match (&arguments.library, find_library(arguments.library.as_deref())) {
+            (_, Ok(library)) => library,
+            (Some(_), Err(failure)) => return Err(failure),
+            (None, Err(_)) => {
+                return Ok(format!(
+                    "{PROGRAM}: not run, the library is not beside this program (--library names it)"
+                ));
+            }
+        };
+        let prepared = Prepared::new(plan.target().to_owned(), keys.path, &keys.file, keys.kek)?;
+        prepared.run(command, program.as_os_str(), library)? == 0
+    };
+    if is_clean {
+        return Ok(format!("{PROGRAM}: no bad checksum"));
+    }
+    Err(Failure::usage(format!(
+        "{} failed on {}: the copy equals {}, so damaged pages are damaged there too",
+        program.display(),
+        plan.target().display(),
+        plan.source().display()
+    )))
+}
+
+fn checksums_program(arguments: &ConvertArguments, major: u32) -> Option<PathBuf> {
+    if let Some(directory) = &arguments.bin {
+        return Some(directory.join(PROGRAM));
+    }
+    let of_version = |version: &str| version.split('.').next() == Some(&major.to_string());
+    ciphertoll_lab::installed(ciphertoll_model::Engine::Postgres)
+        .into_iter()
+        .filter(|build| of_version(&build.version))
+        .map(|build| build.server_program.with_file_name(PROGRAM))
+        .find(|program| program.exists())
+}
+
+fn summary(arguments: &ConvertArguments, plan: &Plan, verified: Verified, checksums: &str) -> String {
+    let (source, target) = (plan.source().display(), plan.target().display());
+    let Verified { files, encrypted, bytes, pages, samples } = verified;
+    let mut lines = Vec::new();
+    if arguments.decrypt {
+        lines.push(format!("{target}: a plain copy of {source}"));
+        lines.push(format!("verified: {files} files, {bytes} bytes: equal to the plaintext of the source"));
+        lines.push(format!(
+            "verified: {encrypted} files were encrypted: {pages} pages differ from their plaintext"
+        ));
+    } else {
+        lines.push(format!("{target}: an encrypted copy of {source}, which is unchanged and not encrypted"));
+        lines.push(format!("verified: {files} files, {bytes} bytes: decrypted, they equal the source"));
+        lines.push(format!(
+            "verified: {encrypted} files are encrypted: {pages} pages differ from their plaintext, and none of {samples} \
+             samples of plaintext is in its file"
+        ));
+    }
+    lines.push(checksums.to_owned());
+    let others = plan.others();
+    if !others.is_empty() {
+        let names: Vec<_> = others.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+        let more = if others.len() > NAMED { ", …" } else { "" };
+        lines.push(format!(
+            "copied as they are: {} files that are not PostgreSQL's own: {}{more}",
+            others.len(),
+            names.join(", ")
+        ));
+    }
+    lines.join("\n")
+}
+
+/// `OLD=NEW`, as `pg_basebackup` takes it: `\=` is a `=` in a name.
+fn mapping(text: &str) -> Result<Mapping, String> {
+    let is_separator = |at: &usize| !text[..*at].ends_with('\\');
+    let mut separators = text.match_indices('=').map(|(at, _)| at).filter(is_separator);
+    let (Some(at), None) = (separators.next(), separators.next()) else {
+        return Err("must be OLD=NEW; write \\= for a = in a name".to_owned());
+    };
+    let path = |name: &str| PathBuf::from(name.replace("\\=", "="));
+    let (old, new) = (path(&text[..at]), path(&text[at + 1..]));
+    if !old.is_absolute() || !new.is_absolute() {
+        return Err("both directories must be absolute paths".to_owned());
+    }
+    Ok(Mapping { old, new })
+}
+
+/// Progress on stderr: a bar on a terminal, else a line now and then.
+enum Display {
+    Bar(ProgressBar),
+    Lines(Instant),
+}
+
+impl Display {
+    fn new() -> Self {
+        if !io::stderr().is_terminal() {
+            return Self::Lines(Instant::now());
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        // The template is a constant that the library takes; its default would do as well.
+        if let Ok(style) = ProgressStyle::with_template("{msg} {bar:24} {bytes} of {total_bytes}, {eta} left")
+        {
+            bar.set_style(style.progress_chars("━━╌"));
+        }
+        Self::Bar(bar)
+    }
+
+    fn show(&mut self, progress: Progress) {
+        let doing = match progress.phase {
+            Phase::Convert => "converting",
+            Phase::Verify => "verifying ",
+        };
+        match self {
+            Self::Bar(bar) => {
+                if bar.position() > progress.bytes {
+                    bar.reset_eta();
+                }
+                bar.set_message(doing);
+                bar.set_length(progress.of);
+                bar.set_position(progress.bytes);
+            }
+            Self::Lines(last) if last.elapsed() >= LINE_INTERVAL => {
+                *last = Instant::now();
+                let percent = 100 * progress.bytes / progress.of.max(1);
+                tell(&format!("{}: {percent} % of {} bytes", doing.trim_end(), progress.of));
+            }
+            Self::Lines(_) => {}
+        }
+    }
+
+    fn clear(&self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
