@@ -335,6 +335,23 @@ fn root_starts_programs_as_another_user_who_has_to_be_able_to_read_the_library()
     }
 }
 
+/// A server writes its log to a file, where nobody may look.
+#[test]
+fn a_setting_that_moves_plaintext_is_refused_in_the_log_and_on_the_terminal() {
+    if !real_server_of(Engine::Postgres) {
+        return;
+    }
+    let place = Place::with_keys();
+    place.done("exec -D data --key-file kek -- initdb -D data --no-sync", "");
+    let settings = place.work().join("data/postgresql.auto.conf");
+    fs::write(settings, "dynamic_shared_memory_type = mmap\nlisten_addresses = ''\n").expect("written");
+    let (code, said) = place.fails("exec -D data --key-file kek -- pg_ctl -D data -l log -s start");
+    let why = "refused: dynamic_shared_memory_type=mmap";
+    assert_eq!((code, said.lines().filter(|line| line.contains(why)).count()), (1, 1), "{said}");
+    let log = fs::read_to_string(place.work().join("log")).expect("a log");
+    assert_eq!(log.lines().filter(|line| line.contains(why)).count(), 1, "{log}");
+}
+
 /// A server under another name is a server all the same.
 #[test]
 fn a_renamed_server_has_the_keys() {

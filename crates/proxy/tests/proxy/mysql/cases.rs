@@ -501,7 +501,7 @@ fn kill_among(site: &mut Site) {
     killer.query(&format!("SELECT 1; KILL {own}"));
     assert_eq!(Raw::error(&killer.results()), None);
     let (_, last) = sleeper.packet().expect("last words");
-    assert!(matches!(Raw::error(&[last]), Some(1053 | 1317 | 1927 | 2013)));
+    assert!(matches!(Raw::error(&[last]), Some(1053 | 1317 | 1927 | 1158)));
 }
 
 /// Until the server has begun with the statement that sleeps: before that there is nothing to end. The number of the
