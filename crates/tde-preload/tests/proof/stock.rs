@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ciphertoll_tde::{Kek, KeyFile, Replace};
 
 use crate::files::contents;
 use crate::stand::{Cluster, Server, Stand, Under, succeeds};
-use crate::until;
+
+/// A standby that has lost its connection tries again every 5 s.
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// How a server ended.
 #[derive(Clone, Copy, Debug)]
@@ -36,16 +40,15 @@ fn refuses_stock_programs(stand: &Stand) {
     let plain = stand.cluster("plain");
     plain.init(Under::Nothing);
 
-    let server = primary.start(under, &["max_replication_slots=4"]);
+    // No slot holds what the standby still needs.
+    let server = primary.start(under, &["max_replication_slots=4", "wal_keep_size=1GB"]);
     server.ask("CREATE TABLE rows AS SELECT n, md5(n::text) FROM generate_series(1, 10000) n");
     let standby = backup(&server, &primary, "standby", under, &["-R"]);
     let restored = backup(&server, &primary, "restored", under, &[]);
     refused_by_all(&restored, &plain, "a base backup");
     for ended in [Ended::Killed, Ended::Stopped] {
         let following = standby.start(under, &[]);
-        until("a standby that streams", || {
-            following.ask("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'") == "1"
-        });
+        streams(&following, &standby, &primary);
         end(following, ended);
         refused_by_all(&standby, &plain, &format!("a standby, {ended:?}"));
         let recovered = restored.start(under, &[]);
@@ -65,6 +68,20 @@ fn refuses_stock_programs(stand: &Stand) {
         let server = cluster.start(under, &[]);
         assert_eq!(server.ask("SELECT count(*) FROM rows"), "10000");
         server.stop();
+    }
+}
+
+/// Waits until a standby receives WAL. If it never does, the logs of both servers say why.
+fn streams(following: &Server<'_>, standby: &Cluster<'_>, primary: &Cluster<'_>) {
+    let deadline = Instant::now() + PATIENCE;
+    while following.ask("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'") != "1" {
+        assert!(
+            Instant::now() < deadline,
+            "the standby does not stream: {}\nthe primary: {}",
+            standby.said(),
+            primary.said()
+        );
+        thread::sleep(Duration::from_millis(50));
     }
 }
 
