@@ -1,11 +1,13 @@
-//! Protocol machines without I/O: bytes in, bytes out, and a [`Step`] that says what is wanted next.
+//! Protocol state machines without I/O: bytes in, bytes out, and a [`Step`] that says what the machine needs
+//! next.
 //!
-//! - [`mysql`] and [`postgres`] are protocols, each from both sides, and [`mongodb`] one from the client's; [`session`]
-//!   is what their clients have in common; [`scram`] is how PostgreSQL and MongoDB authenticate.
-//! - [`tls`] looks at a TLS handshake that passes by.
+//! - [`mysql`] and [`postgres`] implement both sides of their protocol, [`mongodb`] the client side.
+//!   [`session`] is the interface that their clients share. [`scram`] authenticates in PostgreSQL and
+//!   MongoDB.
+//! - [`tls`] observes a TLS handshake without taking part in it.
 //!
-//! A machine owns no socket, no clock and no TLS. Whoever drives it reads bytes, hands them over as a slice that
-//! the machine advances past what it understood, and sends what the machine appended to `out`:
+//! A machine owns no socket, no clock and no TLS session. Its driver reads bytes, passes them as a slice,
+//! which the machine advances past what it consumed, and sends what the machine appended to `out`:
 //!
 //! ```
 //! # use std::sync::Arc;

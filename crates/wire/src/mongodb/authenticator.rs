@@ -1,5 +1,5 @@
-//! The client's part in proving who it is, up to the server's consent: SCRAM over `saslStart` and `saslContinue`, and
-//! `authenticate` for certificates. Either may begin within `hello`.
+//! The client's side of authentication, up to the server's acceptance: SCRAM over `saslStart` and
+//! `saslContinue`, and `authenticate` for certificates. Either may start within `hello`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{
 use crate::scram::{Binding, ClientFinal, ClientFirst, Digest};
 
 const X509: &str = "MONGODB-X509";
-/// The database of users that are known elsewhere.
+/// The database of users that are managed outside MongoDB.
 const EXTERNAL: &str = "$external";
 
 pub(super) struct Authenticator {
@@ -24,33 +24,32 @@ pub(super) struct Authenticator {
 }
 
 enum State {
-    /// Nothing was begun.
     Idle,
-    /// It was begun within `hello`.
+    /// Started within `hello`.
     Speculated(Begun),
     AwaitChallenge(ClientFirst, Digest),
     AwaitSignature(ClientFinal, Digest),
-    /// The server has proved that it knows the password, and has not said that this is the end.
+    /// The server has proved that it knows the password, but has not ended the exchange.
     AwaitEnd(AuthKind),
     AwaitConsent,
-    /// Failed or ended, or a state that is being moved through a call.
+    /// Failed or ended, or temporarily empty during a call.
     Over,
 }
 
-/// What an authentication begins with.
+/// The first message of an authentication.
 enum Begun {
     Scram(ClientFirst, Digest),
     Certificate,
 }
 
-/// What an answer to a step of SCRAM has.
+/// The reply to a step of SCRAM.
 struct SaslAnswer<'a> {
     conversation: i64,
     end: End,
     payload: &'a [u8],
 }
 
-/// Whether the server has said its last word.
+/// Whether the exchange is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Reached,
@@ -62,7 +61,7 @@ impl Authenticator {
         Self { login, state: State::Idle }
     }
 
-    /// Begins what will most likely be asked for, to be sent within `hello`; what writes it.
+    /// Starts the likely authentication, to be sent within `hello`. Returns the function that writes it.
     pub(super) fn speculate(&mut self) -> Result<Option<impl FnOnce(&mut Writer<'_>)>, Error> {
         let begun = match self.login.mechanism {
             Mechanism::None => return Ok(None),
@@ -79,8 +78,8 @@ impl Authenticator {
         }))
     }
 
-    /// Goes on after `hello`: with the server's answer to what came with it, or from the start. How the client has
-    /// authenticated, if that was all.
+    /// Continues after `hello`: with the server's reply to the authentication in it, or from the start.
+    /// Returns the method if the authentication is complete.
     pub(super) fn greeted(
         &mut self,
         mechanisms: Option<&Mechanisms>,
@@ -107,8 +106,8 @@ impl Authenticator {
         }
     }
 
-    /// Takes the answer to the last step and goes on; how the client has authenticated, once the server consents. An
-    /// error is final.
+    /// Takes the reply to the last step and continues. Returns the method once the server has accepted the
+    /// client. An error is final.
     pub(super) fn answer(
         &mut self,
         body: Document<'_>,
@@ -137,7 +136,7 @@ impl Authenticator {
                 if answer.end == End::Reached {
                     return Ok(Some(kind));
                 }
-                // A server that does not know `skipEmptyExchange` says goodbye once more.
+                // A server that does not support `skipEmptyExchange` sends one more reply.
                 self.go_on(answer.conversation, b"", out, request_id)?;
                 self.state = State::AwaitEnd(kind);
                 Ok(None)
@@ -147,7 +146,7 @@ impl Authenticator {
         }
     }
 
-    /// Begins with what the login asks for or the server offers.
+    /// Starts the mechanism that the login requires, or that the server offers.
     fn begin(&self, mechanisms: Option<&Mechanisms>) -> Result<Begun, Error> {
         let digest = match (self.login.mechanism, mechanisms) {
             (Mechanism::X509, _) => return Ok(Begun::Certificate),
@@ -158,7 +157,7 @@ impl Authenticator {
             (Mechanism::Negotiated, Some(Mechanisms { sha256: Offer::No, sha1: Offer::No, names })) => {
                 return Err(Error::UnsupportedAuth { method: names.clone() });
             }
-            // Servers that understand `hello` know SHA-256; they name nothing for a user whom they do not know.
+            // Servers with `hello` support SHA-256. They list no mechanisms for an unknown user.
             (Mechanism::Negotiated | Mechanism::ScramSha256 | Mechanism::None, _) => Digest::Sha256,
         };
         self.begin_scram(digest)
@@ -178,7 +177,7 @@ impl Authenticator {
     ) -> Result<(), Error> {
         write_command(out, request_id, |command| {
             command.int32("saslContinue", 1);
-            // Servers count from 1; one that counts further gets its number back as it is.
+            // Servers count from 1. A number beyond 32 bits is returned in the same type.
             match i32::try_from(conversation) {
                 Ok(conversation) => command.int32("conversationId", conversation),
                 Err(_) => command.int64("conversationId", conversation),
@@ -201,7 +200,7 @@ impl Begun {
             Self::Certificate => {
                 command.int32("authenticate", 1);
                 command.string("mechanism", X509);
-                // Without one the server takes the certificate's subject.
+                // Without a user the server takes the subject of the certificate.
                 if !login.user.is_empty() {
                     command.string("user", &login.user);
                 }
@@ -219,7 +218,7 @@ impl Begun {
 
 impl<'a> SaslAnswer<'a> {
     fn parse(body: Document<'a>) -> Result<Self, Error> {
-        let error = |reason| Error::Protocol { message: "answer to the authentication", reason };
+        let error = |reason| Error::Protocol { message: "reply to the authentication", reason };
         let conversation = body.get("conversationId")?.and_then(Value::as_i64);
         let end = body.get("done")?.map(|done| if done.is_true() { End::Reached } else { End::NotYet });
         let payload = match body.get("payload")? {
@@ -229,13 +228,13 @@ impl<'a> SaslAnswer<'a> {
         };
         Ok(Self {
             conversation: conversation.ok_or_else(|| error("no conversation"))?,
-            end: end.ok_or_else(|| error("it does not say whether it is the last"))?,
+            end: end.ok_or_else(|| error("no done field"))?,
             payload,
         })
     }
 }
 
-/// The database that knows the user.
+/// The database that authenticates the user.
 fn source(login: &Login) -> &str {
     match login.mechanism {
         Mechanism::X509 => EXTERNAL,
@@ -245,7 +244,8 @@ fn source(login: &Login) -> &str {
     }
 }
 
-/// What keys are derived from: the password, or what servers kept of it before SCRAM.
+/// The secret from which keys are derived: the password, or for SHA-1 the hash that servers stored before
+/// SCRAM.
 fn password(login: &Login, digest: Digest) -> Result<Zeroizing<Vec<u8>>, Error> {
     let password = login.password.expose();
     match digest {
@@ -261,5 +261,5 @@ fn password(login: &Login, digest: Digest) -> Result<Zeroizing<Vec<u8>>, Error> 
 }
 
 fn out_of_order() -> Error {
-    Error::Protocol { message: "answer to the authentication", reason: "it comes out of order" }
+    Error::Protocol { message: "reply to the authentication", reason: "it is out of order" }
 }

@@ -1,6 +1,6 @@
-//! CRC-32C, which `OP_MSG` may end with.
+//! CRC-32C, the optional checksum of `OP_MSG`.
 
-/// The polynomial, its bits in reverse.
+/// The polynomial in reversed bit order.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 const TABLE: [u32; 256] = table();
 
@@ -27,7 +27,7 @@ const fn table() -> [u32; 256] {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_check_value() {
+    fn crc32c_check_value() {
         assert_eq!(super::crc32c(b"123456789"), 0xe306_9283);
     }
 }

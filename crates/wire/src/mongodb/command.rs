@@ -1,5 +1,5 @@
-//! Commands that go with a [`Template`](super::Template)'s: asking for more, inserting many documents, and asking what the
-//! server is.
+//! Commands besides those of a [`CommandTemplate`](super::super::codec::template::CommandTemplate): reading
+//! the next batch, inserting many documents, and reading the server's version.
 
 use super::{
     Cursor, Error,
@@ -7,7 +7,7 @@ use super::{
     message::{self, write_command},
 };
 
-/// Asks for the next documents of a result, at most so many; for as many as fit where that is `None`.
+/// Requests the next batch of a result: at most `batch_size` documents, or as many as fit in a message.
 pub fn encode_get_more(
     out: &mut Vec<u8>,
     request_id: i32,
@@ -25,7 +25,7 @@ pub fn encode_get_more(
     })
 }
 
-/// Gives up the rest of a result.
+/// Discards the rest of a result.
 pub fn encode_kill_cursors(
     out: &mut Vec<u8>,
     request_id: i32,
@@ -39,8 +39,7 @@ pub fn encode_kill_cursors(
     })
 }
 
-/// Inserts documents that lie one after the other in `documents`, in whatever order the server likes. Their insides are not
-/// looked at.
+/// Inserts documents, which are concatenated in `documents`, unordered. The documents are not checked.
 pub fn encode_insert(
     out: &mut Vec<u8>,
     request_id: i32,
@@ -59,7 +58,7 @@ pub fn encode_insert(
     })
 }
 
-/// Asks what the server is; the answer is for [`version_of`](super::version_of).
+/// Requests the server's build information; read the reply with [`version_of`](crate::mongodb::version_of).
 pub fn encode_build_info(out: &mut Vec<u8>, request_id: i32) -> Result<(), Error> {
     write_command(out, request_id, |command| {
         command.int32("buildInfo", 1);

@@ -1,4 +1,4 @@
-//! `OP_COMPRESSED`: messages as a server and a client have agreed to shorten them ("Wire Compression in Drivers").
+//! `OP_COMPRESSED`: compressed messages ("Wire Compression in Drivers").
 
 use std::fmt;
 
@@ -10,10 +10,11 @@ use super::{
     message::{HEADER_BYTES, MAX_MESSAGE_BYTES, OP_COMPRESSED, OP_MSG, error},
 };
 
-/// Behind the header: the operation that is compressed, its length, and by what.
+/// After the header: the original operation, its length, and the compressor.
 const EXTRA_BYTES: usize = 9;
 
-/// Commands that are never compressed, in small letters: with what they say of passwords, lengths would tell of it.
+/// Commands that are never compressed, in lower case. They contain credentials, of which the compressed
+/// length would reveal something.
 const NEVER_COMPRESSED: [&str; 12] = [
     "authenticate",
     "copydb",
@@ -29,37 +30,35 @@ const NEVER_COMPRESSED: [&str; 12] = [
     "updateuser",
 ];
 
-/// What messages are compressed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compressor {
-    /// zlib's format (RFC 1950), at zlib's own default level, as drivers have it.
+    /// The zlib format (RFC 1950), at zlib's default level, as in drivers.
     Zlib,
 }
 
 impl Compressor {
-    /// All.
     pub const ALL: [Self; 1] = [Self::Zlib];
 
-    /// Its name in `hello`.
+    /// The name in `hello`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Zlib => "zlib",
         }
     }
 
-    /// Its number in messages.
+    /// The identifier in messages.
     pub fn number(self) -> u8 {
         match self {
             Self::Zlib => 2,
         }
     }
 
-    /// Compresses the message that begins at `start` and ends with `out`. On failure the message is taken away. Every
-    /// message begins afresh, as drivers have it.
+    /// Compresses the message from `start` to the end of `out`. On failure the message is removed. Each
+    /// message is a separate zlib stream, as in drivers.
     pub fn compress(self, out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
         let message = out.split_off(start);
         let Some((header, content)) = message.split_first_chunk::<HEADER_BYTES>() else {
-            return Err(error("no header to be compressed"));
+            return Err(error("the message to compress has no header"));
         };
         let (numbers, code) = header.split_at(HEADER_BYTES - size_of::<i32>());
         out.extend_from_slice(numbers);
@@ -70,7 +69,7 @@ impl Compressor {
         let deflated = deflate(out, content);
         let length = out.len() - start;
         match deflated {
-            // Noise grows.
+            // Incompressible data grow.
             Ok(()) if length > MAX_MESSAGE_BYTES => {
                 out.truncate(start);
                 Err(Error::MessageTooLarge { length, limit: MAX_MESSAGE_BYTES })
@@ -90,7 +89,7 @@ impl Compressor {
 fn deflate(out: &mut Vec<u8>, content: &[u8]) -> Result<(), Error> {
     let failed = || Error::Compression { operation: "deflate" };
     let mut stream = Compress::new(Compression::default(), true);
-    // Most often enough at once: noise grows by five bytes for each 16 KB and a few more.
+    // Usually enough at once: incompressible data grow by five bytes per 16 KB and a few more.
     out.reserve(content.len() + content.len() / 1024 + 64);
     loop {
         let consumed = usize::try_from(stream.total_in()).map_err(|_| failed())?;
@@ -102,28 +101,28 @@ fn deflate(out: &mut Vec<u8>, content: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Whether a command of this name may be compressed.
 pub fn may_be_compressed(command: &str) -> bool {
     !NEVER_COMPRESSED.iter().any(|never| never.eq_ignore_ascii_case(command))
 }
 
-/// Makes messages whole again that a peer has compressed. Kept by readers, so that its room is made once.
+/// Decompresses messages. Readers keep it, so that its buffer is allocated once.
 #[derive(Default)]
 pub struct Inflater {
-    /// What was agreed on; messages that are compressed with anything else are refused.
+    /// The negotiated compressor. Messages compressed with another one are refused.
     agreed: Option<Compressor>,
     stream: Option<Box<Decompress>>,
     message: Vec<u8>,
 }
 
 impl Inflater {
-    /// For a connection on which this was agreed on.
+    /// For a connection with this negotiated compressor.
     pub fn of(agreed: Option<Compressor>) -> Self {
         Self { agreed, ..Self::default() }
     }
 
-    /// The whole message, as it was before it was compressed by compressor `number`: `header` is the message's own,
-    /// `code` the operation that it had, `length` that of what followed its header. At most `limit` bytes come of it.
+    /// Decompresses a message that was compressed by compressor `number`. `header` is the header of the
+    /// compressed message, `code` the original operation, `length` the length of its content. The result has
+    /// at most `limit` bytes.
     pub(super) fn inflate(
         &mut self,
         number: u8,
@@ -136,13 +135,13 @@ impl Inflater {
         if self.agreed.map(Compressor::number) != Some(number) {
             return Err(Error::UnsupportedCompressor { compressor: number });
         }
-        // Nothing else is read, and least of all a compressed message within another.
+        // Other operations are not read, least of all a nested compressed message.
         if code != OP_MSG {
-            return Err(error("not OP_MSG that was compressed"));
+            return Err(error("a compressed operation other than OP_MSG"));
         }
         let length = usize::try_from(length).ok().and_then(|length| length.checked_add(HEADER_BYTES));
-        let length = length.ok_or_else(|| error("an impossible length before it was compressed"))?;
-        // Checked before there is room made for it.
+        let length = length.ok_or_else(|| error("an impossible uncompressed length"))?;
+        // Checked before the buffer is allocated.
         if length > limit {
             return Err(Error::MessageTooLarge { length, limit });
         }
@@ -163,20 +162,20 @@ impl Inflater {
             {
                 Ok(message)
             }
-            Ok(_) => Err(error("compressed to another length than it says")),
+            Ok(_) => Err(error("its uncompressed length is wrong")),
             Err(_) => Err(error("it cannot be decompressed")),
         }
     }
 }
 
-/// Writes the length of the whole, which is not there yet.
+/// Writes the message's length into its header. The content follows later.
 fn patch(message: &mut [u8], length: usize) {
     if let Some(place) = message.first_chunk_mut() {
         *place = (length as u32).to_le_bytes();
     }
 }
 
-/// A copy is for another connection's messages, and needs nothing of what came on this one.
+/// A copy is for another connection and needs no buffered data.
 impl Clone for Inflater {
     fn clone(&self) -> Self {
         Self::of(self.agreed)

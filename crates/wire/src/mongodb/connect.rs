@@ -1,4 +1,5 @@
-//! The client's login: from the first byte to the server's consent ("MongoDB Handshake", "Authentication").
+//! The client's login: from the first byte to the server's acceptance ("MongoDB Handshake",
+//! "Authentication").
 
 use std::sync::Arc;
 
@@ -11,65 +12,61 @@ use super::{
 };
 use crate::{Phase, Secret, Step, scram::KeyCache};
 
-/// The fewest iterations that a server may ask for, as the specification of authentication says.
+/// The minimum of SCRAM iterations that the authentication specification requires.
 pub const MIN_ITERATIONS: u32 = 4096;
-/// The longest name of an application that servers take.
+/// The longest application name that servers accept.
 const MAX_APPLICATION_NAME_BYTES: usize = 128;
 
-/// Whether the connection is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encryption {
-    /// Plaintext.
     Plain,
     /// TLS from the first byte.
     Tls,
 }
 
-/// How the client authenticates.
+/// The authentication mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mechanism {
-    /// Not at all.
+    /// No authentication.
     None,
-    /// SCRAM-SHA-256.
     ScramSha256,
-    /// SCRAM-SHA-1.
     ScramSha1,
-    /// By the certificate that TLS has shown (`MONGODB-X509`).
+    /// With the TLS client certificate (`MONGODB-X509`).
     X509,
-    /// By SCRAM with the better digest of those that the server knows for the user.
+    /// SCRAM with the strongest digest that the server offers for the user.
     #[default]
     Negotiated,
 }
 
-/// Who logs in and how; made once and shared by all connects.
+/// Credentials and connection options. Made once and shared by all connects.
 #[derive(Clone)]
 pub struct Login {
-    /// The user; may be empty where there is no password.
+    /// May be empty if no password is used.
     pub user: String,
-    /// The password; of no matter where the mechanism uses none.
+    /// Unused by mechanisms without a password.
     pub password: Secret,
-    /// The database that knows the user.
+    /// The database that authenticates the user.
     pub auth_source: String,
-    /// The database that commands are for.
+    /// The default database of commands.
     pub database: String,
-    /// How to authenticate.
     pub mechanism: Mechanism,
-    /// Which members of a replica set may be read from; the server that is connected to is told so where it would refuse
+    /// Which members of a replica set may be read from. Sent to the connected server if it would refuse reads
     /// otherwise.
     pub read_preference: ReadPreference,
-    /// Whether to encrypt.
     pub tls: Encryption,
-    /// What the client offers to compress messages with; what comes of it is the server's
-    /// [`compressor`](ServerInfo::compressor). The login itself is not compressed.
+    /// The compressor offered to the server; for the negotiated one see
+    /// [`compressor`](MongoDbServerInfo::compressor). The login itself is not compressed.
     pub compressor: Option<Compressor>,
-    /// The name that the server shows for this client; empty: none.
+    /// The client's name in the server's log; empty for none.
     pub application_name: String,
-    /// The keys of this password, derived by the first connect. A login with another password needs its own.
+    /// The SCRAM keys of this password, derived by the first connect. A login with another password needs its
+    /// own cache.
     pub keys: Arc<KeyCache>,
 }
 
 impl Login {
-    /// A login in plaintext by the best of the server's mechanisms, to `admin` and for `test`.
+    /// A login in plaintext with [`Mechanism::Negotiated`], authenticated by `admin`, for the database
+    /// `test`.
     pub fn new(user: &str, password: Secret) -> Self {
         Self {
             user: user.to_owned(),
@@ -86,12 +83,11 @@ impl Login {
     }
 }
 
-/// One login, from the client's side.
 pub struct Connect {
     login: Arc<Login>,
     authenticator: Authenticator,
     state: State,
-    /// The number of the command whose answer is awaited.
+    /// The request ID of the pending command.
     request_id: i32,
     server: Option<ServerInfo>,
 }
@@ -100,7 +96,7 @@ enum State {
     Begin,
     SendHello,
     AwaitHello,
-    /// Boxed, as it is large and soon gone.
+    /// Boxed because it is large and short-lived.
     Greeted(Box<Hello>),
     AwaitAuth,
     Ready,
@@ -108,17 +104,16 @@ enum State {
 }
 
 impl Connect {
-    /// A login that has sent no byte yet.
     pub fn new(login: Arc<Login>) -> Self {
         let authenticator = Authenticator::new(Arc::clone(&login));
         Self { login, authenticator, state: State::Begin, request_id: 0, server: None }
     }
 
-    /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. The client speaks
-    /// first: the first step takes no input.
+    /// Takes whole messages from the front of `input` and appends output to `out`. The client speaks first:
+    /// the first step takes no input.
     ///
-    /// [`Phase::ServerGreeting`] is the answer to `hello`, after TLS where there is TLS. Input that is there before TLS
-    /// starts is an error: it would be plaintext that passes for encrypted. An error is final.
+    /// [`Phase::ServerGreeting`] is the reply to `hello`, after TLS if it is used. Input before TLS starts is
+    /// an error: it would be plaintext that passes for encrypted. An error is final.
     pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
         match std::mem::replace(&mut self.state, State::Failed) {
             State::Begin => self.begin(input, out),
@@ -134,7 +129,7 @@ impl Connect {
         }
     }
 
-    /// The server, once it awaits commands.
+    /// What is known of the server, once it awaits commands.
     pub fn server(&self) -> Option<&ServerInfo> {
         if let State::Ready = self.state { self.server.as_ref() } else { None }
     }
@@ -152,7 +147,7 @@ impl Connect {
     }
 
     fn send_hello(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
-        // The server has nothing to say here; bytes can only be plaintext that was carried over.
+        // The server must not send anything here; bytes would be plaintext from before TLS.
         refuse_early_input(input)?;
         self.request_id += 1;
         let speculate = self.authenticator.speculate()?;
@@ -200,7 +195,7 @@ impl Connect {
         Ok(Step::NeedInput)
     }
 
-    /// Takes an answer, which is not compressed: what was asked was not, either.
+    /// Takes a reply, which is not compressed, because the request was not.
     fn take<'a>(&self, input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, Error> {
         reply::take(input, self.request_id, MAX_LOGIN_MESSAGE_BYTES)
     }
@@ -216,13 +211,13 @@ fn check(login: &Login) -> Result<(), Error> {
         return Err(Error::InvalidLogin { field: "user" });
     }
     if !is_name(&login.auth_source) {
-        return Err(Error::InvalidLogin { field: "database that knows the user" });
+        return Err(Error::InvalidLogin { field: "authentication database" });
     }
     if !is_name(&login.database) {
         return Err(Error::InvalidLogin { field: "database" });
     }
     if login.application_name.len() > MAX_APPLICATION_NAME_BYTES {
-        return Err(Error::InvalidLogin { field: "application's name" });
+        return Err(Error::InvalidLogin { field: "application name" });
     }
     match (login.mechanism, login.tls) {
         (Mechanism::X509, Encryption::Plain) => Err(Error::CertificateInPlain),
@@ -230,10 +225,10 @@ fn check(login: &Login) -> Result<(), Error> {
     }
 }
 
-/// No plaintext may cross into the encrypted part, and no server speaks first.
+/// Rejects plaintext that would cross into the encrypted part. Servers never speak first.
 fn refuse_early_input(input: &[u8]) -> Result<(), Error> {
     if input.is_empty() {
         return Ok(());
     }
-    Err(Error::Protocol { message: "first bytes", reason: "they come before the client has said anything" })
+    Err(Error::Protocol { message: "first bytes", reason: "they arrive before the client has sent anything" })
 }

@@ -1,4 +1,4 @@
-//! `hello`: the client's first command, and what the server says of itself.
+//! `hello`: the client's first command, and the server's description of itself.
 
 use super::{
     AuthKind, Compressor, Error, Login, Mechanism, Role, ServerInfo,
@@ -9,28 +9,27 @@ use super::{
 use crate::scram::Digest;
 
 const DRIVER: &str = "ciphertoll";
-/// The database that commands of a login are for which do not say otherwise.
+/// The database of login commands that name no other.
 const ADMIN: &str = "admin";
-/// What servers take where they do not say.
+/// The default limit of servers that do not report one.
 const DEFAULT_MAX_BSON_BYTES: u32 = 16 << 20;
-/// What only routers say (`msg`).
+/// The value of `msg` that identifies routers.
 const ROUTER: &str = "isdbgrid";
-/// More than a replica set has.
+/// More members than a replica set can have.
 const MAX_HOSTS: usize = 128;
-/// The longest name of a host, a set or a mechanism that is kept; what is longer is cut.
+/// The longest name of a host, set or mechanism that is kept; the rest is cut.
 const MAX_NAME_CHARACTERS: usize = 300;
 
-/// What the answer says.
+/// The contents of the reply.
 #[derive(Debug, Clone)]
 pub(super) struct Hello {
     pub(super) server: ServerInfo,
-    /// What the user can authenticate with, where the server knows and was asked.
+    /// The user's mechanisms, if they were requested and the server knows them.
     pub(super) mechanisms: Option<Mechanisms>,
-    /// The answer to the authentication that came with `hello`, where the server looked at it.
+    /// The reply to the speculative authentication, if the server handled it.
     pub(super) speculative: Option<Vec<u8>>,
 }
 
-/// The mechanisms of one user.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mechanisms {
     pub(super) sha1: Offer,
@@ -39,7 +38,7 @@ pub(super) struct Mechanisms {
     pub(super) names: String,
 }
 
-/// Whether a mechanism is among those of the user.
+/// Whether the user has a mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Offer {
     Yes,
@@ -47,7 +46,7 @@ pub(super) enum Offer {
     No,
 }
 
-/// Appends `hello`, with an authentication that `speculate` writes.
+/// Appends `hello`, with the speculative authentication that `speculate` writes.
 pub(super) fn encode(
     out: &mut Vec<u8>,
     request_id: i32,
@@ -83,7 +82,6 @@ pub(super) fn encode(
 }
 
 impl Hello {
-    /// Reads the answer.
     pub(super) fn parse(reply: &Reply<'_>, login: &Login) -> Result<Self, Error> {
         let mut hello = Self { server: unknown_server(&login.database), mechanisms: None, speculative: None };
         for element in reply.body.elements() {
@@ -96,7 +94,7 @@ impl Hello {
             server.role = Role::Standalone;
         }
         server.read_preference = login.read_preference.told_to(server.role);
-        // A server has no say in what was not offered.
+        // A compressor that was not offered is ignored.
         server.compressor = server.compressor.filter(|taken| login.compressor == Some(*taken));
         Ok(hello)
     }
@@ -114,14 +112,14 @@ impl Hello {
             (b"msg", Value::String(ROUTER)) => server.role = Role::Router,
             (b"maxWireVersion", value) => {
                 let version = value.as_i64().and_then(|version| i32::try_from(version).ok());
-                server.max_wire_version = version.ok_or_else(|| error("a version that is no number"))?;
+                server.max_wire_version = version.ok_or_else(|| error("a version that is not a number"))?;
             }
             (b"maxBsonObjectSize", value) => server.max_bson_bytes = bytes(value)?,
             (b"maxMessageSizeBytes", value) => server.max_message_bytes = bytes(value)?,
             (b"setName", Value::String(name)) => server.set_name = Some(kept(name)),
             (b"me", Value::String(name)) => server.me = Some(kept(name)),
             (b"primary", Value::String(name)) => server.primary = Some(kept(name)),
-            // Those that cannot become primary are in a list of their own.
+            // Members that cannot become primary have their own list.
             (b"hosts" | b"passives", Value::Array(hosts)) => {
                 for host in hosts.elements().take(MAX_HOSTS.saturating_sub(server.hosts.len())) {
                     server.hosts.extend(host?.value()?.as_str().map(kept));
@@ -139,7 +137,7 @@ impl Hello {
 }
 
 impl ServerInfo {
-    /// Takes a word of its own on what it is, if it is true.
+    /// Applies a claim of the server about its role, if it is true.
     fn take_role(&mut self, role: Role, claim: Value<'_>) {
         if claim.is_true() {
             self.role = self.role.max(role);
@@ -152,7 +150,7 @@ fn mechanisms(names: Document<'_>) -> Result<Mechanisms, Error> {
     let mut all = Vec::new();
     for name in names.elements() {
         let Some(name) = name?.value()?.as_str() else {
-            return Err(error("a mechanism that is no text"));
+            return Err(error("a mechanism that is not a string"));
         };
         match name {
             _ if name == Digest::Sha256.mechanism() => mechanisms.sha256 = Offer::Yes,
@@ -165,7 +163,7 @@ fn mechanisms(names: Document<'_>) -> Result<Mechanisms, Error> {
     Ok(mechanisms)
 }
 
-/// The first of ours that the server takes.
+/// The first supported compressor in the server's list.
 fn compressor(names: Document<'_>) -> Result<Option<Compressor>, Error> {
     for name in names.elements() {
         let name = name?.value()?.as_str();
@@ -198,7 +196,7 @@ fn unknown_server(database: &str) -> ServerInfo {
 
 fn bytes(value: Value<'_>) -> Result<u32, Error> {
     let bytes = value.as_i64().and_then(|bytes| u32::try_from(bytes).ok());
-    bytes.ok_or_else(|| error("a limit that is no number of bytes"))
+    bytes.ok_or_else(|| error("a limit that is not a number of bytes"))
 }
 
 fn kept(name: &str) -> String {
@@ -206,5 +204,5 @@ fn kept(name: &str) -> String {
 }
 
 fn error(reason: &'static str) -> Error {
-    Error::Protocol { message: "answer to hello", reason }
+    Error::Protocol { message: "reply to hello", reason }
 }

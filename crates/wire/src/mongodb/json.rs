@@ -1,4 +1,4 @@
-//! JSON whose objects keep their order: the first key of a command is its name.
+//! JSON that preserves the order of keys: the first key of a command is its name.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl<'de> Visitor<'de> for JsonVisitor {
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Json, E> {
         let number = i64::try_from(number);
-        number.map(Json::Integer).map_err(|_| E::custom("a whole number of more than 64 bits"))
+        number.map(Json::Integer).map_err(|_| E::custom("an integer of more than 64 bits"))
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Json, E> {

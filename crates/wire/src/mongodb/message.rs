@@ -6,57 +6,54 @@ use super::{
     checksum::crc32c,
 };
 
-/// The longest message: what servers take at most (`maxMessageSizeBytes`).
+/// The longest message: the limit of servers (`maxMessageSizeBytes`).
 pub const MAX_MESSAGE_BYTES: usize = 48_000_000;
-/// The longest message taken before the login is done; no answer of a login comes near it.
+/// The longest message accepted before the login is done. No reply of a login is nearly as long.
 pub const MAX_LOGIN_MESSAGE_BYTES: usize = 0x1_0000;
-/// The number of every command after the login, which its answer must name. A connection awaits one answer at a time;
-/// commands of the login count from 1.
+/// The request ID of every command after the login, which its reply must name. A connection awaits one reply
+/// at a time. Commands of the login count from 1.
 pub const COMMAND_REQUEST_ID: i32 = 0x100;
 
-/// The last four bytes are a checksum of all before them.
+/// The last four bytes are a checksum of everything before them.
 pub const CHECKSUM_PRESENT: u32 = 1;
-/// Another message follows without being asked for.
+/// Another message follows without a request.
 pub const MORE_TO_COME: u32 = 1 << 1;
-/// The client takes answers with [`MORE_TO_COME`].
+/// The client accepts replies with [`MORE_TO_COME`].
 pub const EXHAUST_ALLOWED: u32 = 1 << 16;
-/// The flags that must be understood.
+/// Flags that a receiver must understand.
 const REQUIRED_FLAGS: u32 = 0xffff;
 
 pub(super) const OP_COMPRESSED: i32 = 2012;
 pub(super) const OP_MSG: i32 = 2013;
-/// The compressor that does nothing.
+/// The compressor that does not compress.
 const NOOP: u8 = 0;
 pub(super) const HEADER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 4;
 const BODY: u8 = 0;
 const SEQUENCE: u8 = 1;
 
-/// A whole message, whose documents' insides are not checked yet.
+/// A whole message, whose documents have not been checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Its number.
     pub request_id: i32,
-    /// The number of the message that it answers.
     pub response_to: i32,
-    /// Its flags.
     pub flags: u32,
-    /// The command or the answer.
+    /// The command or the reply.
     pub body: Document<'a>,
-    /// Lists of documents that belong to the body; answers have none.
+    /// Document sequences that belong to the body; replies have none.
     pub sequences: Vec<Sequence<'a>>,
 }
 
-/// Documents that are an array of the body in all but place.
+/// Documents of an array field, sent outside the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sequence<'a> {
-    /// The array's name, in whatever bytes the peer chose.
+    /// The name of the field; not necessarily UTF-8.
     pub identifier: &'a [u8],
     documents: &'a [u8],
 }
 
 impl<'a> Sequence<'a> {
-    /// The documents. After an error there are none.
+    /// The documents. After an error the iterator ends.
     pub fn documents(self) -> impl Iterator<Item = Result<Document<'a>, Error>> {
         let mut rest = self.documents;
         std::iter::from_fn(move || {
@@ -72,7 +69,7 @@ impl<'a> Sequence<'a> {
     }
 }
 
-/// Takes the next whole message, or none yet, where no compression was agreed on.
+/// Takes the next complete message, if it has arrived, on a connection without compression.
 pub fn take<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<Message<'a>>, Error> {
     match take_whole(input, limit)? {
         Some(whole) => parse(whole).map(Some),
@@ -80,8 +77,8 @@ pub fn take<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<Message<'a>
     }
 }
 
-/// Takes the next whole message, or none yet. One that was compressed as agreed on is made whole in `inflater`, and is no
-/// longer than `limit` then, either.
+/// Takes the next complete message, if it has arrived. A compressed one is decompressed in `inflater`;
+/// `limit` applies to the result, too.
 pub fn take_inflated<'a, 'i: 'a>(
     input: &mut &'i [u8],
     limit: usize,
@@ -98,20 +95,20 @@ pub fn take_inflated<'a, 'i: 'a>(
     }
 }
 
-/// What `OP_COMPRESSED` has.
+/// The fields of an `OP_COMPRESSED`.
 struct Compressed<'a> {
     header: &'a [u8; HEADER_BYTES],
-    /// The operation that was compressed.
+    /// The original operation.
     code: i32,
-    /// The length of what followed its header.
+    /// The uncompressed length without the header.
     length: i32,
     compressor: u8,
     content: &'a [u8],
 }
 
-/// Reads `OP_COMPRESSED`; none where the message is another.
+/// Parses an `OP_COMPRESSED`; `None` for another operation.
 fn compressed(whole: &[u8]) -> Result<Option<Compressed<'_>>, Error> {
-    let (header, mut content) = whole.split_first_chunk().ok_or_else(|| error("it ends early"))?;
+    let (header, mut content) = whole.split_first_chunk().ok_or_else(|| error("it is truncated"))?;
     if header.last_chunk() != Some(&OP_COMPRESSED.to_le_bytes()) {
         return Ok(None);
     }
@@ -120,7 +117,7 @@ fn compressed(whole: &[u8]) -> Result<Option<Compressed<'_>>, Error> {
     Ok(Some(Compressed { header, code, length, compressor, content }))
 }
 
-/// Takes the bytes of the next whole message, or none yet.
+/// Takes the bytes of the next complete message, if it has arrived.
 fn take_whole<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<&'a [u8]>, Error> {
     let Some(length) = input.first_chunk() else {
         return Ok(None);
@@ -129,7 +126,7 @@ fn take_whole<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<&'a [u8]>
     if length < HEADER_BYTES {
         return Err(error("an impossible length"));
     }
-    // Checked before the message is here, so that nobody buffers what would be refused.
+    // Checked before the message arrives, so that a message that will be refused is not buffered.
     if length > limit {
         return Err(Error::MessageTooLarge { length, limit });
     }
@@ -147,7 +144,7 @@ fn parse(whole: &[u8]) -> Result<Message<'_>, Error> {
     if let Some(Compressed { code: inner, length, compressor, content, .. }) = compressed(whole)? {
         match compressor {
             NOOP if usize::try_from(length) == Ok(content.len()) => (code, rest) = (inner, content),
-            NOOP => return Err(error("a compressed message of another length")),
+            NOOP => return Err(error("a compressed message whose lengths disagree")),
             compressor => return Err(Error::UnsupportedCompressor { compressor }),
         }
     }
@@ -165,7 +162,7 @@ fn parse(whole: &[u8]) -> Result<Message<'_>, Error> {
     Ok(Message { request_id, response_to, flags, body, sequences })
 }
 
-/// What is before the checksum, if that is right.
+/// The bytes before the checksum, which must be correct.
 fn check<'a>(whole: &[u8], rest: &'a [u8]) -> Result<&'a [u8], Error> {
     let short = || error("no room for its checksum");
     let (rest, _) = rest.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(short)?;
@@ -188,7 +185,7 @@ fn sections(mut rest: &[u8]) -> Result<(Document<'_>, Vec<Sequence<'_>>), Error>
 
 fn sequence<'a>(rest: &mut &'a [u8]) -> Result<Sequence<'a>, Error> {
     let before = *rest;
-    // The size counts itself.
+    // The size includes itself.
     let size = usize::try_from(number(rest)?).ok();
     let (section, behind) = size
         .and_then(|size| before.split_at_checked(size))
@@ -202,7 +199,7 @@ fn sequence<'a>(rest: &mut &'a [u8]) -> Result<Sequence<'a>, Error> {
     Ok(Sequence { identifier, documents })
 }
 
-/// Appends a message with the body that `body` appends; appends nothing if that fails or is too long.
+/// Appends a message whose body `body` appends. Appends nothing if that fails or exceeds the limit.
 #[inline]
 pub(super) fn write(
     out: &mut Vec<u8>,
@@ -230,7 +227,7 @@ pub(super) fn write(
     written
 }
 
-/// Appends a list of documents that belongs to the body before it; they lie one after the other.
+/// Appends a document sequence that belongs to the preceding body. `documents` are concatenated documents.
 pub(super) fn put_sequence(out: &mut Vec<u8>, identifier: &str, documents: &[u8]) {
     out.push(SEQUENCE);
     let start = out.len();
@@ -241,7 +238,7 @@ pub(super) fn put_sequence(out: &mut Vec<u8>, identifier: &str, documents: &[u8]
     patch_length(out, start);
 }
 
-/// Appends a command whose elements `elements` writes; `$db` must be among them.
+/// Appends a command whose elements `elements` writes, including `$db`.
 pub fn write_command(
     out: &mut Vec<u8>,
     request_id: i32,
@@ -253,7 +250,7 @@ pub fn write_command(
     })
 }
 
-/// Appends the answer to a message.
+/// Appends the reply to a message.
 pub fn write_reply(
     out: &mut Vec<u8>,
     response_to: i32,
@@ -266,13 +263,13 @@ pub fn write_reply(
 }
 
 fn number(rest: &mut &[u8]) -> Result<i32, Error> {
-    let (number, behind) = rest.split_first_chunk().ok_or_else(|| error("it ends early"))?;
+    let (number, behind) = rest.split_first_chunk().ok_or_else(|| error("it is truncated"))?;
     *rest = behind;
     Ok(i32::from_le_bytes(*number))
 }
 
 fn byte(rest: &mut &[u8]) -> Result<u8, Error> {
-    let (&byte, behind) = rest.split_first().ok_or_else(|| error("it ends early"))?;
+    let (&byte, behind) = rest.split_first().ok_or_else(|| error("it is truncated"))?;
     *rest = behind;
     Ok(byte)
 }

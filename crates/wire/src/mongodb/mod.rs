@@ -1,13 +1,12 @@
-//! The MongoDB wire protocol of today, `OP_MSG`, one message or task per file.
+//! The MongoDB wire protocol with `OP_MSG`, client side.
 //!
-//! - [`Connect`] is the client's login, from the first byte to the server's consent.
-//! - [`Template`] is an operation as data, [`command`] has the encoders of what goes with one; [`ResponseReader`] and
-//!   [`DocumentsReader`] read answers.
-//! - [`compression`] shortens messages, where that is agreed on.
-//! - [`Discovery`] finds the member of a replica set that a [`ReadPreference`] wants.
-//! - [`bson`] reads and writes documents, [`message`] what they travel in.
+//! - [`codec`]: messages, BSON, compression, and the encoders of commands ([`CommandTemplate`]).
+//! - [`client`]: the login ([`MongoDbConnect`]), the readers of replies ([`MongoDbResponseReader`],
+//!   [`DocumentsReader`]), and
+//! [`Discovery`], which selects the member of a replica set that matches a [`ReadPreference`].
 //!
-//! Names in comments are those of the MongoDB manual, "Wire Protocol", and of its specifications for drivers.
+//! Titles in comments refer to the MongoDB manual, "Wire Protocol", and to the specifications for MongoDB
+//! drivers.
 
 pub mod bson;
 pub mod command;

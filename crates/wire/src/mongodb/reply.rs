@@ -1,4 +1,4 @@
-//! The server's answer to a command: what all answers have in common.
+//! The parts that all replies to commands have in common.
 
 use super::{
     Error,
@@ -7,32 +7,32 @@ use super::{
     message::{self, MORE_TO_COME, Message},
 };
 
-/// More than any server writes in earnest; a longer message is cut.
+/// Longer than any server's message; the rest is cut.
 const MAX_MESSAGE_CHARACTERS: usize = 1024;
 const MAX_NAME_CHARACTERS: usize = 128;
-/// The number that a write has failed with whose key is there already. Servers do not name it there.
+/// The error code of a write with an existing key. Servers omit its name there.
 const DUPLICATE_KEY: i32 = 11000;
 
-/// The answer to a command that the server has carried out.
+/// The reply to a successful command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reply<'a> {
     pub(super) body: Document<'a>,
     /// Documents changed (`n`).
     pub(super) affected: u64,
-    /// The first or next documents of a result.
+    /// The first or next batch of a result.
     pub(super) cursor: Option<Document<'a>>,
 }
 
-/// Where a result goes on.
+/// A batch of a result.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch<'a> {
     pub(super) documents: Document<'a>,
-    /// 0: nowhere.
+    /// 0 if the result is complete.
     pub(super) cursor_id: i64,
     pub(super) namespace: &'a str,
 }
 
-/// What an answer says of how it went.
+/// The fields that report success or failure.
 #[derive(Default)]
 struct Outcome<'a> {
     ok: Option<bool>,
@@ -43,7 +43,8 @@ struct Outcome<'a> {
     write_concern_error: Option<Document<'a>>,
 }
 
-/// Takes the answer to a command, or none yet. A refusal is an error; the answer is taken all the same.
+/// Takes the reply to a command, if it has arrived. A refusal is returned as an error; the reply is consumed
+/// nevertheless.
 pub(super) fn take<'a>(
     input: &mut &'a [u8],
     request_id: i32,
@@ -52,7 +53,7 @@ pub(super) fn take<'a>(
     message::take(input, limit)?.map(|message| answer(&message, request_id)).transpose()
 }
 
-/// The same of an answer that may be compressed.
+/// The same for a reply that may be compressed.
 #[inline]
 pub(super) fn take_inflated<'a, 'i: 'a>(
     input: &mut &'i [u8],
@@ -67,10 +68,10 @@ pub(super) fn take_inflated<'a, 'i: 'a>(
 #[inline]
 fn answer<'a>(message: &Message<'a>, request_id: i32) -> Result<Reply<'a>, Error> {
     if message.response_to != request_id {
-        return Err(error("it answers another message"));
+        return Err(error("it belongs to another request"));
     }
     if message.flags & MORE_TO_COME != 0 || !message.sequences.is_empty() {
-        return Err(error("it is of more parts than were asked for"));
+        return Err(error("it has unrequested parts"));
     }
     read(message.body)
 }
@@ -111,7 +112,7 @@ impl Outcome<'_> {
     #[inline]
     fn judge(self) -> Result<(), Error> {
         match self.ok {
-            None => Err(error("it does not say how it went")),
+            None => Err(error("no ok field")),
             Some(false) => Err(refusal(self.code, self.code_name, self.message)),
             Some(true) if self.write_errors.is_none() && self.write_concern_error.is_none() => Ok(()),
             Some(true) => self.judge_writes(),
@@ -125,14 +126,14 @@ impl Outcome<'_> {
         {
             return match first?.value()? {
                 Value::Document(first) => Err(nested_refusal(first)?),
-                _ => Err(error("an error that is no document")),
+                _ => Err(error("an error that is not a document")),
             };
         }
         self.write_concern_error.map_or(Ok(()), |error| Err(nested_refusal(error)?))
     }
 }
 
-/// The error of one write, or of its confirmation.
+/// The error of a write, or of its write concern.
 fn nested_refusal(document: Document<'_>) -> Result<Error, Error> {
     let (mut number, mut name, mut message) = (0, "", "");
     for element in document.elements() {
@@ -158,7 +159,7 @@ fn refusal(code: i32, code_name: &str, message: &str) -> Error {
     }
 }
 
-/// Reads what a cursor has brought.
+/// Parses the batch in a `cursor` field.
 pub(super) fn batch(cursor: Document<'_>) -> Result<Batch<'_>, Error> {
     let (mut documents, mut cursor_id, mut namespace) = (None, 0, "");
     for element in cursor.elements() {
@@ -169,7 +170,7 @@ pub(super) fn batch(cursor: Document<'_>) -> Result<Batch<'_>, Error> {
                     documents = Some(batch);
                 }
             }
-            b"id" => cursor_id = element.value()?.as_i64().ok_or_else(|| error("a cursor without number"))?,
+            b"id" => cursor_id = element.value()?.as_i64().ok_or_else(|| error("a cursor without an ID"))?,
             b"ns" => namespace = text(element.value()?),
             _ => {}
         }
@@ -178,12 +179,12 @@ pub(super) fn batch(cursor: Document<'_>) -> Result<Batch<'_>, Error> {
     Ok(Batch { documents, cursor_id, namespace })
 }
 
-/// The bytes of each of a batch's documents, whose insides are not looked at.
+/// The bytes of each document of a batch. The documents are not checked.
 #[inline]
 pub(super) fn documents(batch: Document<'_>) -> impl Iterator<Item = Result<&[u8], Error>> {
     batch
         .elements()
-        .map(|element| element?.document_bytes().ok_or_else(|| error("a row that is no document")))
+        .map(|element| element?.document_bytes().ok_or_else(|| error("a row that is not a document")))
 }
 
 fn code(value: Value<'_>) -> i32 {
@@ -194,7 +195,7 @@ fn text(value: Value<'_>) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A peer's text as it may be shown: at most `limit` characters, none of which can steer a terminal.
+/// A peer's text made safe to show: at most `limit` characters, without control characters.
 pub(super) fn printable(text: &str, limit: usize) -> String {
     let shown =
         |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
@@ -202,5 +203,5 @@ pub(super) fn printable(text: &str, limit: usize) -> String {
 }
 
 fn error(reason: &'static str) -> Error {
-    Error::Protocol { message: "answer", reason }
+    Error::Protocol { message: "reply", reason }
 }

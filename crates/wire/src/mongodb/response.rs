@@ -1,4 +1,4 @@
-//! Reads a command's answer and keeps only counts: the hot path of a load generator.
+//! Reads a command's reply and keeps only counts: the hot path of a load generator.
 
 use super::{
     Compressor, Error, Inflater, Response,
@@ -6,10 +6,10 @@ use super::{
     reply::{self, Reply},
 };
 
-/// The counts of one answer.
+/// The counts of one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Documents received; none where the answer has no cursor.
+    /// Documents received; 0 if the reply has no cursor.
     pub rows: u64,
     /// Documents inserted, matched by an update or deleted (`n`).
     pub affected_rows: u64,
@@ -17,10 +17,10 @@ pub struct Summary {
     pub row_bytes: u64,
 }
 
-/// Reads one answer and counts. It allocates nothing unless the server says no or has compressed the answer.
+/// Reads one reply and counts. It allocates nothing unless the reply is an error or compressed.
 ///
 /// After [`Response::Done`] or an error it must be [`reset`](Self::reset) before the next command. After
-/// [`Error::Server`] the connection awaits the next command; after any other error it is of no more use.
+/// [`Error::Server`] the connection awaits the next command; after any other error it is unusable.
 #[derive(Debug, Clone)]
 pub struct ResponseReader {
     request_id: i32,
@@ -36,18 +36,18 @@ enum State {
 }
 
 impl ResponseReader {
-    /// Reads the answer to the command of this number.
+    /// `request_id`: that of the command.
     pub fn new(request_id: i32) -> Self {
         Self { request_id, inflater: Inflater::default(), state: State::Open }
     }
 
-    /// The same on a connection on which this compressor was agreed on.
+    /// The same on a connection with this negotiated compressor.
     #[must_use]
     pub fn compressed_by(self, agreed: Option<Compressor>) -> Self {
         Self { inflater: Inflater::of(agreed), ..self }
     }
 
-    /// Makes it ready for the next answer.
+    /// Prepares for the next reply.
     #[inline]
     pub fn reset(&mut self) {
         self.state = State::Open;

@@ -1,4 +1,4 @@
-//! Reads a command's answer and keeps the documents, within a bound: for control connections.
+//! Reads a command's reply and keeps the documents, up to a limit: for control connections.
 
 use super::{
     Compressor, Error, Inflater, Response,
@@ -8,38 +8,35 @@ use super::{
 };
 use crate::mysql::Row;
 
-/// More than any server's version has; what is longer is cut.
+/// Longer than any server's version; the rest is cut.
 const MAX_VERSION_CHARACTERS: usize = 128;
 
-/// The documents of one answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Documents {
-    /// Each as it was sent, and checked throughout.
+    /// As sent, and validated.
     pub documents: Vec<Vec<u8>>,
-    /// Where there are more.
+    /// Present if there are more.
     pub cursor: Option<Cursor>,
 }
 
-/// A result that is not read to its end; what `getMore` asks with.
+/// A result with more batches; the arguments of `getMore`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
-    /// The server's number for it.
     pub id: i64,
-    /// The collection.
     pub collection: String,
 }
 
 impl Documents {
-    /// A row for each document, with one column: its relaxed extended JSON.
+    /// One row per document with one column: its relaxed extended JSON.
     pub fn to_rows(&self) -> Result<Vec<Row>, Error> {
         let row = |document: &Vec<u8>| Ok(vec![Some(to_json(Document::new(document)?)?.into_bytes())]);
         self.documents.iter().map(row).collect()
     }
 }
 
-/// Collects the documents of one answer. An answer without a cursor is itself the one document.
+/// Collects the documents of one reply. A reply without a cursor is itself the only document.
 ///
-/// What holds for [`super::ResponseReader`] after its end holds here too, but that the documents are handed over once.
+/// After an error the same holds as for [`super::MongoDbResponseReader`]. The documents are returned once.
 #[derive(Debug, Clone)]
 pub struct DocumentsReader {
     request_id: i32,
@@ -56,19 +53,18 @@ enum State {
 }
 
 impl DocumentsReader {
-    /// Reads the answer to the command of this number, and keeps at most `limit_bytes` of it, counted with what the
-    /// vectors themselves take.
+    /// `request_id` is that of the command. `limit_bytes` includes the size of the vectors.
     pub fn new(request_id: i32, limit_bytes: usize) -> Self {
         Self { request_id, limit_bytes, inflater: Inflater::default(), state: State::Open }
     }
 
-    /// The same on a connection on which this compressor was agreed on.
+    /// The same on a connection with this negotiated compressor.
     #[must_use]
     pub fn compressed_by(self, agreed: Option<Compressor>) -> Self {
         Self { inflater: Inflater::of(agreed), ..self }
     }
 
-    /// Makes it ready for the next command's answer.
+    /// Prepares for the next reply.
     pub fn reset(&mut self) {
         self.state = State::Open;
     }
@@ -92,7 +88,7 @@ impl DocumentsReader {
     }
 }
 
-/// Keeps documents within a bound.
+/// Collects documents up to a limit.
 struct Collector {
     limit_bytes: usize,
 }
@@ -113,7 +109,7 @@ impl Collector {
             let collection = batch.namespace.split_once('.').map(|(_, collection)| collection);
             let collection = collection.filter(|collection| !collection.is_empty());
             let reason = "a cursor without a collection";
-            let collection = collection.ok_or(Error::Protocol { message: "answer", reason })?;
+            let collection = collection.ok_or(Error::Protocol { message: "reply", reason })?;
             kept.cursor = Some(Cursor { id: batch.cursor_id, collection: collection.to_owned() });
         }
         Ok(kept)
@@ -130,11 +126,11 @@ impl Collector {
     }
 }
 
-/// The server's version, of its answer to [`encode_build_info`](super::command::encode_build_info).
+/// The server's version in the reply to [`encode_build_info`](crate::mongodb::command::encode_build_info).
 pub fn version_of(build_info: &[u8]) -> Result<String, Error> {
     let version = Document::new(build_info)?.get("version")?.and_then(|version| match version {
         Value::String(version) => Some(printable(version, MAX_VERSION_CHARACTERS)),
         _ => None,
     });
-    version.ok_or(Error::Protocol { message: "answer to buildInfo", reason: "no version" })
+    version.ok_or(Error::Protocol { message: "reply to buildInfo", reason: "no version" })
 }

@@ -1,4 +1,3 @@
-//! What is known of a server once the login is done.
 
 use crate::scram::Digest;
 
@@ -8,62 +7,58 @@ use crate::session::Value;
 /// What is known of the server once it awaits commands.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
-    /// What it said of its age: `wire-` and the version of the protocol, as it tells its own version only to who asks
-    /// ([`command::encode_build_info`](super::command::encode_build_info)).
+    /// `wire-` and the version of the protocol. The server's own version must be requested
+    /// ([`command::encode_build_info`](crate::mongodb::command::encode_build_info)).
     pub version: String,
-    /// The newest version of the protocol that it speaks (`maxWireVersion`).
+    /// The newest supported version of the protocol (`maxWireVersion`).
     pub max_wire_version: i32,
-    /// The longest document that it takes.
     pub max_bson_bytes: u32,
-    /// The longest message that it takes.
     pub max_message_bytes: u32,
-    /// The replica set that it belongs to.
+    /// The replica set of the server.
     pub set_name: Option<String>,
-    /// The members of the set that have data and may be read from, as they call themselves.
+    /// The members of the set that hold data and are visible to clients, by the names in its configuration.
     pub hosts: Vec<String>,
-    /// What it is in its set.
+    /// The server's role in its set.
     pub role: Role,
-    /// What commands say of the members that may be read from, where it wants to hear that.
+    /// The read preference that commands must have for this server.
     pub read_preference: Option<ReadPreference>,
-    /// Whether it takes writes.
+    /// Whether it accepts writes.
     pub is_writable_primary: bool,
-    /// What the set calls it.
+    /// The server's name in the configuration of its set.
     pub me: Option<String>,
-    /// The member that takes writes.
     pub primary: Option<String>,
-    /// What it asked for to believe who the client is.
     pub auth: AuthKind,
-    /// What messages are compressed with, on which both have agreed.
+    /// The negotiated compressor.
     pub compressor: Option<Compressor>,
-    /// The login's database, which commands are for.
+    /// The database of the login, used by commands.
     pub database: String,
 }
 
-/// What a server is in its replica set. In the order in which one word of `hello` outdoes another.
+/// A server's role in its replica set. The order is that of precedence among the fields of `hello`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// In no set.
+    /// Not a member of a set.
     Standalone,
-    /// Neither primary nor secondary at the moment: it starts, recovers or is removed.
+    /// Neither primary nor secondary at the moment: starting, recovering or removed.
     Unready,
-    /// It takes writes.
+    /// Accepts writes.
     Primary,
-    /// It has the same data, a moment later.
+    /// Replicates the primary.
     Secondary,
-    /// It votes and has no data.
+    /// Votes but holds no data.
     Arbiter,
-    /// It has data and is not for clients.
+    /// Holds data but is not visible to clients.
     Hidden,
-    /// A router before sets of servers (`mongos`).
+    /// A router of a sharded cluster (`mongos`).
     Router,
 }
 
 impl Role {
-    /// With its article.
+    /// The role in words, with its article.
     pub fn described(self) -> &'static str {
         match self {
-            Self::Standalone => "a server of its own",
-            Self::Unready => "neither primary nor secondary now",
+            Self::Standalone => "a standalone server",
+            Self::Unready => "currently neither primary nor secondary",
             Self::Primary => "the primary",
             Self::Secondary => "a secondary",
             Self::Arbiter => "an arbiter",
@@ -73,18 +68,15 @@ impl Role {
     }
 }
 
-/// How the client has authenticated.
+/// How the server authenticated the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuthKind {
-    /// Not at all.
     None,
-    /// By the certificate that TLS has seen (`MONGODB-X509`).
+    /// With the TLS client certificate (`MONGODB-X509`).
     Certificate,
-    /// SCRAM.
     Scram {
-        /// SHA-256 or SHA-1.
         digest: Digest,
-        /// The rounds of key derivation that the server asked for.
+        /// Iterations of the key derivation, which the server chose.
         iterations: u32,
     },
 }
@@ -102,8 +94,9 @@ impl AuthKind {
 }
 
 impl ServerInfo {
-    /// Appends an operation on the login's database, compressed where that was agreed on and the protocol lets it; its
-    /// answer is for a reader of [`COMMAND_REQUEST_ID`]. Allocates nothing but `out`, unless it is compressed.
+    /// Appends a command for the login's database, compressed if that was negotiated and the protocol allows
+    /// it. Read the reply with [`COMMAND_REQUEST_ID`]. Allocates only for `out`, unless the command is
+    /// compressed.
     #[inline]
     pub fn encode(
         &self,

@@ -1,4 +1,4 @@
-//! An operation as data: JSON that is made into BSON once, with places for parameters.
+//! A command as JSON that is compiled to BSON once, with placeholders for parameters.
 
 use std::{ops::Range, slice};
 
@@ -11,87 +11,83 @@ use super::{
 };
 use crate::session;
 
-/// As many parameters as the other protocols can count.
+/// The limit of the other protocols.
 const MAX_PARAMETERS: usize = 0xffff;
-/// Added to every operation, last.
+/// Appended to every command.
 const DATABASE_KEY: &str = "$db";
 
-/// A command with places for parameters, ready to be encoded many times.
+/// A command with placeholders for parameters, to be encoded many times.
 ///
-/// The text is a JSON object whose first key names the command. Its order is kept. Strings, truths, null, arrays and
-/// objects are what they are in BSON; whole numbers are 32-bit integers where they fit, else 64-bit ones; numbers with
-/// a point or an exponent are doubles. `{"$numberLong": "5"}`, `{"$oid": "…24 digits…"}` and `{"$date": milliseconds}`
-/// are the types that JSON lacks, and `{"$param": 0}` stands for the first parameter.
+/// The text is a JSON object whose first key is the command's name; the order of keys is preserved. Strings,
+/// booleans, null, arrays and objects map to the same BSON types. Integers become 32-bit integers if they
+/// fit, else 64-bit ones; numbers with a point or an exponent become doubles. `{"$numberLong": "5"}`,
+/// `{"$oid": "…24 digits…"}` and `{"$date": milliseconds}` denote types that JSON lacks, and `{"$param": 0}`
+/// the first parameter.
 ///
 /// ```
-/// # use ciphertoll_wire::{mongodb::Template, session::Value};
-/// let find = Template::parse(r#"{"find": "accounts", "filter": {"_id": {"$param": 0}}, "limit": 1}"#)?;
+/// # use ciphertoll_wire::{mongodb::CommandTemplate, session::Value};
+/// let find = CommandTemplate::parse(r#"{"find": "accounts", "filter": {"_id": {"$param": 0}}, "limit": 1}"#)?;
 /// let mut out = Vec::new();
 /// find.encode(&mut out, 1, "bank", &[Value::I64(42)])?;
 /// # Ok::<(), ciphertoll_wire::mongodb::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// What does not depend on parameters: runs of elements, and keys.
+    /// The parts that do not depend on parameters: runs of elements, and keys.
     bytes: Vec<u8>,
     parts: Vec<Part>,
     parameters: usize,
     secrecy: Secrecy,
 }
 
-/// Whether a command speaks of passwords.
+/// Whether a command contains credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Secrecy {
-    /// It does, and so is never compressed.
+    /// It does, so it is never compressed.
     Secret,
     Open,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
-    /// Bytes as they are.
+    /// Literal bytes.
     Bytes(Range<usize>),
-    /// A parameter, with its key and the NUL behind it.
+    /// A parameter, with its NUL-terminated key.
     Parameter { key: Range<usize>, index: usize },
-    /// A document begins whose length depends on parameters.
+    /// The start of a document whose length depends on parameters.
     Begin,
-    /// It ends.
+    /// The end of such a document.
     End,
 }
 
-/// Why a text is no template.
+/// Why a text is not a command template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// It is no JSON.
+    /// It is not JSON.
     #[error("{message}")]
     Json {
-        /// What is wrong and where.
         message: String,
     },
-    /// It is JSON, but no object that names a command.
     #[error("it must be an object whose first key is a command's name")]
     NotACommand,
-    /// The database is the login's.
+    /// The database is that of the login.
     #[error("$db is added to each command and must not be in it")]
     DatabaseGiven,
-    /// A key cannot be written in BSON.
-    #[error("a key has a NUL")]
+    /// A key cannot be encoded in BSON.
+    #[error("a key contains a NUL byte")]
     InvalidKey,
-    /// An object looks like a type that JSON lacks, and is not.
+    /// An object that looks like an extended type but is malformed.
     #[error("{form} is wrong: {reason}")]
     InvalidForm {
-        /// Its key.
         form: &'static str,
-        /// What is wrong with it.
         reason: &'static str,
     },
-    /// It nests deeper than any operation does.
-    #[error("it nests deeper than {MAX_DEPTH} levels")]
+    /// It is nested too deeply.
+    #[error("it is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
 }
 
 impl Template {
-    /// Reads an operation.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let json: Json =
             serde_json::from_str(text).map_err(|error| TemplateError::Json { message: error.to_string() })?;
@@ -113,19 +109,19 @@ impl Template {
         Ok(Self { bytes, parts, parameters, secrecy })
     }
 
-    /// How many parameters it has: one more than the highest number.
+    /// The number of parameters: one more than the highest index.
     pub fn parameters(&self) -> usize {
         self.parameters
     }
 
-    /// Whether the protocol lets it be compressed.
+    /// Whether the protocol allows its compression.
     #[inline]
     pub fn may_be_compressed(&self) -> bool {
         self.secrecy == Secrecy::Open
     }
 
-    /// Appends the command as a whole message, for this database, with as many parameters as it has. Appends nothing if
-    /// that fails, and allocates nothing but `out`.
+    /// Appends the command as a whole message for this database. `parameters` must have [`Self::parameters`]
+    /// values. Appends nothing on failure, and allocates only for `out`.
     pub fn encode(
         &self,
         out: &mut Vec<u8>,
@@ -136,7 +132,7 @@ impl Template {
         self.encode_preferring(out, request_id, database, None, parameters)
     }
 
-    /// The same with what it says of the members that may be read from.
+    /// The same with a read preference.
     pub(super) fn encode_preferring(
         &self,
         out: &mut Vec<u8>,
@@ -161,7 +157,7 @@ impl Template {
         })
     }
 
-    /// Appends parts up to the end of the document that is open.
+    /// Appends segments up to the end of the open document.
     fn put(
         &self,
         parts: &mut slice::Iter<'_, Part>,
@@ -211,7 +207,7 @@ fn put_parameter(out: &mut Vec<u8>, key: &[u8], value: session::Value<'_>) -> Re
     Ok(())
 }
 
-/// What JSON lacks.
+/// An object with an extended JSON type.
 enum Form {
     Parameter(usize),
     Constant(Value<'static>),
@@ -220,7 +216,7 @@ enum Form {
 #[derive(Default)]
 struct Compiler {
     bytes: Vec<u8>,
-    /// Where the bytes begin that are in no part yet.
+    /// Where the bytes start that belong to no segment yet.
     run: usize,
     parts: Vec<Part>,
     parameters: usize,
@@ -288,7 +284,7 @@ impl Compiler {
         Begun { byte, run, part, after: self.parts.len() }
     }
 
-    /// Closes it, and makes it part of the run that it stands in where it turned out to depend on none.
+    /// Closes it. If it depends on no parameter, it becomes part of the surrounding run.
     fn end(&mut self, begun: &Begun) {
         if self.parts.len() > begun.after {
             self.end_run();
@@ -311,8 +307,8 @@ impl Compiler {
     }
 }
 
-/// A document that is open: where its inside begins, the run that it stands in, and the parts before and after its
-/// begin.
+/// An open document: where its content starts, the surrounding run, and the number of segments before and
+/// after its start.
 struct Begun {
     byte: usize,
     run: usize,
@@ -320,7 +316,7 @@ struct Begun {
     after: usize,
 }
 
-/// The type that JSON lacks and an object of one key stands for; an object that is one has no other keys.
+/// The extended type of an object. Such an object must have a single key.
 fn form(elements: &[(String, Json)]) -> Result<Option<Form>, TemplateError> {
     let forms = ["$param", "$numberLong", "$oid", "$date"];
     let Some(form) = forms.into_iter().find(|form| elements.iter().any(|(key, _)| key == form)) else {
@@ -328,18 +324,18 @@ fn form(elements: &[(String, Json)]) -> Result<Option<Form>, TemplateError> {
     };
     let wrong = |reason| Err(TemplateError::InvalidForm { form, reason });
     let [(_, value)] = elements else {
-        return wrong("it does not stand alone");
+        return wrong("it must be the only key");
     };
     Ok(Some(match (form, value) {
         ("$param", Json::Integer(number)) => {
             match usize::try_from(*number).ok().filter(|number| *number < MAX_PARAMETERS) {
                 Some(number) => Form::Parameter(number),
-                None => return wrong("a number that is negative or too large"),
+                None => return wrong("the number is negative or too large"),
             }
         }
         ("$numberLong", Json::String(text)) => match text.parse() {
             Ok(number) => Form::Constant(Value::Int64(number)),
-            Err(_) => return wrong("not a whole number of 64 bits"),
+            Err(_) => return wrong("not a 64-bit integer"),
         },
         ("$oid", Json::String(text)) => match object_id(text) {
             Some(id) => Form::Constant(Value::ObjectId(id)),
@@ -347,7 +343,7 @@ fn form(elements: &[(String, Json)]) -> Result<Option<Form>, TemplateError> {
         },
         ("$date", Json::Integer(milliseconds)) => Form::Constant(Value::DateTime(*milliseconds)),
         ("$numberLong" | "$oid", _) => return wrong("not a string"),
-        _ => return wrong("not a whole number"),
+        _ => return wrong("not an integer"),
     }))
 }
 

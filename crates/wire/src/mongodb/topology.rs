@@ -1,24 +1,24 @@
-//! The members of a replica set: who is asked, what their answers make known, and which one a read preference wants
-//! ("Server Discovery and Monitoring", "Server Selection"). Knows no sockets: who drives it asks and tells.
+//! Finds the member of a replica set that matches a read preference ("Server Discovery and Monitoring",
+//! "Server Selection"). It does no I/O: the caller queries the hosts and reports their replies.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::{ReadPreference, Role, ServerInfo};
 
-/// Where a member listens that is named without port.
+/// The port of a member that is named without one.
 const DEFAULT_PORT: u16 = 27017;
-/// As many hosts are asked at most: twice what a replica set has. Those beyond are not asked.
+/// Limit of hosts to query: twice the size of a replica set.
 const MAX_HOSTS: usize = 100;
-/// As many hosts an error tells of.
+/// Limit of hosts listed in an error.
 const MAX_TOLD: usize = 7;
 
-/// A search for the member that is to be gone to.
+/// A search for a member.
 #[derive(Debug, Clone)]
 pub struct Discovery {
     set_name: Option<String>,
     preference: ReadPreference,
-    /// In the order in which they became known, which ends ties.
+    /// In the order of discovery, which breaks ties.
     hosts: Vec<Host>,
 }
 
@@ -40,60 +40,50 @@ enum State {
 struct Answer {
     role: Role,
     set_name: Option<String>,
-    /// What the set calls this host.
+    /// The host's name in the configuration of its set.
     me: Option<String>,
-    /// Whom it names as members.
+    /// The members that it lists.
     members: Vec<String>,
     round_trip: Duration,
 }
 
-/// The server that is to be gone to.
+/// The selected server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// Its name or address, and its port.
+    /// Name or address, and port.
     pub address: String,
-    /// What it is in its set.
     pub role: Role,
-    /// Its set.
     pub set_name: Option<String>,
-    /// How many there are to choose from: the set's members with data, whether they answer or not; or routers.
+    /// The number of candidates: the set's members with data, whether they reply or not; or routers.
     pub members: usize,
-    /// What a `hello` took.
+    /// The duration of a `hello`.
     pub round_trip: Duration,
 }
 
-/// Why no server is chosen.
+/// Why no server was selected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoveryError {
-    /// Nobody answers, or nobody who belongs there.
+    /// No host replied that belongs to the set.
     #[error("none of its hosts is a member of {}: {told}", set(.set_name.as_ref()))]
     Nobody {
-        /// The set that was asked for.
         set_name: Option<String>,
-        /// What became of each host.
         told: Told,
     },
-    /// Two say that they are the primary.
     #[error("{first} and {second} both say that they are the primary: an election may be under way")]
     TwoPrimaries {
-        /// One.
         first: String,
-        /// The other.
         second: String,
     },
-    /// The set has none of the kind that is wanted.
+    /// The set has no member that matches the read preference.
     #[error("the replica set {set_name} has no member for readPreference={}: {told}", .preference.label())]
     NoMember {
-        /// The set.
         set_name: String,
-        /// What was wanted.
         preference: ReadPreference,
-        /// What became of each host.
         told: Told,
     },
 }
 
-/// Hosts, and what became of each.
+/// Hosts, and the result of querying each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told(Vec<(String, String)>);
 
@@ -115,7 +105,7 @@ fn set(name: Option<&String>) -> String {
 }
 
 impl Discovery {
-    /// A search that begins with these hosts, for a member of the set of this name, if one is said.
+    /// A search that starts with these hosts. `set_name`: the replica set, if it is known.
     pub fn new(
         seeds: impl IntoIterator<Item = String>,
         set_name: Option<String>,
@@ -126,7 +116,7 @@ impl Discovery {
         discovery
     }
 
-    /// The hosts that nobody has asked yet, which are to be asked now. None: all that there is to know is known.
+    /// The hosts that have not been queried yet and must be queried now. If empty, discovery is complete.
     pub fn to_ask(&mut self) -> Vec<String> {
         let unasked = self.hosts.iter_mut().filter(|host| matches!(host.state, State::Unasked));
         unasked
@@ -137,11 +127,11 @@ impl Discovery {
             .collect()
     }
 
-    /// Takes what a host has answered to `hello`, and how long that took. Whom it names is to be asked, too.
+    /// Records a host's reply to `hello` and its round trip. The members that it lists will be queried, too.
     pub fn answered(&mut self, address: &str, server: &ServerInfo, round_trip: Duration) {
         let members: Vec<String> = server.hosts.iter().map(|host| normalised(host)).collect();
         let set_name = server.set_name.clone();
-        // The first to answer says which set it is about where nobody else does.
+        // Without a given name, the first reply defines the set.
         if self.set_name.is_none() {
             self.set_name.clone_from(&set_name);
         }
@@ -155,7 +145,7 @@ impl Discovery {
         self.tell(address, State::Answered(answer));
     }
 
-    /// Takes that a host does not answer, and why.
+    /// Records that a host did not reply, and why.
     pub fn silent(&mut self, address: &str, reason: &str) {
         self.tell(address, State::Silent(reason.to_owned()));
     }
@@ -173,7 +163,7 @@ impl Discovery {
         }
     }
 
-    /// The server that is to be gone to, of all that have answered.
+    /// Selects the server among all that have replied.
     pub fn choose(&self) -> Result<Choice, DiscoveryError> {
         if let Some(choice) = self.without_a_set() {
             return Ok(choice);
@@ -189,7 +179,7 @@ impl Discovery {
             let (first, second) = ((*first).to_owned(), (*second).to_owned());
             return Err(DiscoveryError::TwoPrimaries { first, second });
         }
-        // Whom the primary does not name was removed from the set.
+        // A member that the primary does not list was removed from the set.
         let listed = |address: &str| primary.is_none_or(|(_, primary)| names(primary, address));
         let of_role = |role| {
             let own = members.iter().filter(move |(address, answer)| answer.role == role && listed(address));
@@ -212,7 +202,7 @@ impl Discovery {
         Ok(choice(address, answer, count(&members)))
     }
 
-    /// Routers are all alike, and the one host that is no member of a set is all that there is.
+    /// Routers are equivalent, and a standalone server is the only candidate.
     fn without_a_set(&self) -> Option<Choice> {
         if self.set_name.is_some() {
             return None;
@@ -226,8 +216,8 @@ impl Discovery {
         (self.hosts.len() == 1).then(|| choice(address, alone, 1))
     }
 
-    /// Whether a host that has answered is a member, under the name that it was asked by. A member that is asked by
-    /// another name is not counted twice: its set calls it something else, and that is asked, too.
+    /// Whether a host that has replied is a member under the queried name. A member queried by another name
+    /// is not counted twice: its name in the set is queried, too.
     fn belongs(&self, address: &str, answer: &Answer) -> bool {
         answer.set_name.is_some() && answer.set_name == self.set_name && answer.is_called(address)
     }
@@ -241,15 +231,15 @@ impl Discovery {
 
     fn told(&self) -> Told {
         let finding = |host: &Host| match &host.state {
-            State::Unasked | State::Asked => "has not answered in time".to_owned(),
-            State::Silent(reason) => format!("does not answer ({reason})"),
-            State::Answered(Answer { set_name: None, .. }) => "is in no replica set".to_owned(),
+            State::Unasked | State::Asked => "did not reply in time".to_owned(),
+            State::Silent(reason) => format!("does not reply ({reason})"),
+            State::Answered(Answer { set_name: None, .. }) => "is not in a replica set".to_owned(),
             State::Answered(Answer { set_name, .. }) if *set_name != self.set_name => {
                 format!("is in the replica set {}", set_name.as_deref().unwrap_or_default())
             }
             State::Answered(answer) if !answer.is_called(&host.address) => match &answer.me {
                 Some(me) => format!("is called {me} there"),
-                None => "is not among the members that it names".to_owned(),
+                None => "is not among the members that it lists".to_owned(),
             },
             State::Answered(Answer { role, .. }) => format!("is {}", role.described()),
         };
@@ -258,7 +248,7 @@ impl Discovery {
 }
 
 impl Answer {
-    /// Whether the set calls it that, as far as it says.
+    /// Whether the set uses this name for it, as far as it reports one.
     fn is_called(&self, address: &str) -> bool {
         self.me.as_deref().is_none_or(|me| me == address) && names(self, address)
     }
@@ -269,12 +259,12 @@ fn choice(address: &str, answer: &Answer, members: usize) -> Choice {
     Choice { address: address.to_owned(), role, set_name, members, round_trip }
 }
 
-/// Whether a member names this host as one; who names nobody says nothing.
+/// Whether a member lists this host. A member without a list confirms every host.
 fn names(member: &Answer, address: &str) -> bool {
     member.members.is_empty() || member.members.iter().any(|named| named == address)
 }
 
-/// How many members there are: the primary knows, else all that somebody names.
+/// The number of members: according to the primary, or else all that any member lists.
 fn count(members: &[(&str, &Answer)]) -> usize {
     let primary = members.iter().find(|(_, answer)| answer.role == Role::Primary);
     let mut named: Vec<&str> = match primary {
@@ -286,7 +276,7 @@ fn count(members: &[(&str, &Answer)]) -> usize {
     named.len().max(1)
 }
 
-/// As members are told apart: in small letters, and with the port.
+/// The form in which members are compared: lower case, with port.
 fn normalised(address: &str) -> String {
     let address = address.to_ascii_lowercase();
     let has_port = if address.starts_with('[') { !address.ends_with(']') } else { address.contains(':') };

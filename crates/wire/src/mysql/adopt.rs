@@ -1,5 +1,5 @@
-//! What one between client and server says to a server so that a client finds there what it has made elsewhere, and what
-//! it asks so that it knows that.
+//! Commands that a proxy sends to restore a client's session on another server connection: settings, default
+//! database and prepared statements.
 
 use std::collections::VecDeque;
 
@@ -12,27 +12,26 @@ use super::{
 };
 
 const COM_STMT_PREPARE: u8 = 0x16;
-/// What `SIGNAL` takes of a message.
+/// The longest message that `SIGNAL` accepts.
 const MAX_MESSAGE_BYTES: usize = 128;
-/// More than settings have.
+/// Far more than the settings take.
 const MAX_VALUES_BYTES: usize = 1 << 16;
 
-/// Whose names of settings a server knows.
+/// The server product, which decides the names of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
-    /// Oracle's.
     MySql,
-    /// MariaDB's, which calls those of transactions otherwise.
+    /// MariaDB names the transaction settings differently.
     MariaDb,
 }
 
 impl Flavour {
-    /// Of a server that calls itself so.
+    /// The product that reports this version.
     pub fn of(version: &str) -> Self {
         if version.contains("MariaDB") { Self::MariaDb } else { Self::MySql }
     }
 
-    /// What a setting is called.
+    /// The name of a setting in this product.
     pub fn name(self, setting: &str) -> &str {
         match (self, setting) {
             (Self::MariaDb, "transaction_isolation") => "tx_isolation",
@@ -42,7 +41,7 @@ impl Flavour {
     }
 }
 
-/// Reads the answers to what was said.
+/// Sends the commands and reads their responses.
 #[derive(Debug)]
 pub struct Adopt {
     capabilities: Capabilities,
@@ -54,27 +53,26 @@ pub struct Adopt {
 
 #[derive(Debug)]
 enum Part {
-    /// An OK, or an EOF.
+    /// An OK or an EOF.
     Word,
-    /// An OK that says how the session is.
+    /// An OK whose status flags are kept.
     Status,
     Values(RowsReader),
     Prepared(PrepareReader),
 }
 
-/// What was answered.
+/// What the server answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Adopted {
-    /// "Status flags", if they were asked for.
+    /// The last OK, if it was asked for.
     pub status: Option<OkPacket>,
-    /// What was asked for; none where the server would not say it.
+    /// The values asked for; `None` if the server refused.
     pub values: Option<Vec<Option<Vec<u8>>>>,
-    /// The statement that was to be prepared, or why it was not.
+    /// The prepared statement, or why it could not be prepared.
     pub prepared: Option<Result<Prepared, Error>>,
 }
 
 impl Adopt {
-    /// Nothing is said.
     pub fn new(capabilities: Capabilities) -> Self {
         Self {
             capabilities,
@@ -85,45 +83,45 @@ impl Adopt {
         }
     }
 
-    /// Whether nothing is awaited.
+    /// Whether no response is pending.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Another default database.
+    /// Appends a change of the default database.
     pub fn database(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(), Error> {
         encode_init_db(out, name)?;
         self.parts.push_back(Part::Word);
         Ok(())
     }
 
-    /// A statement that returns nothing.
+    /// Appends a statement that returns no rows.
     pub fn statement(&mut self, sql: &str, out: &mut Vec<u8>) -> Result<(), Error> {
         encode_query_on(self.capabilities, out, sql)?;
         self.parts.push_back(Part::Word);
         Ok(())
     }
 
-    /// Whether queries may have several statements, as a client's `COM_SET_OPTION` has said.
+    /// Appends the client's `COM_SET_OPTION`.
     pub fn option(&mut self, option: u16, out: &mut Vec<u8>) {
         encode_multi_statements(out, if option == 0 { Statements::Several } else { Statements::One });
         self.parts.push_back(Part::Word);
     }
 
-    /// Asks how the session is.
+    /// Appends a request for the session's status flags.
     pub fn status(&mut self, out: &mut Vec<u8>) {
         encode_ping(out);
         self.parts.push_back(Part::Status);
     }
 
-    /// Asks for the values of these expressions.
+    /// Appends a query for the values of these expressions.
     pub fn values(&mut self, expressions: &[String], out: &mut Vec<u8>) -> Result<(), Error> {
         encode_query_on(self.capabilities, out, &format!("SELECT {}", expressions.join(",")))?;
         self.parts.push_back(Part::Values(RowsReader::new(self.capabilities, MAX_VALUES_BYTES)));
         Ok(())
     }
 
-    /// A statement to be prepared, as the client has written it.
+    /// Appends a request to prepare a statement with the client's own text.
     pub fn prepare(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         packet::write(out, 0, |out| {
             out.push(COM_STMT_PREPARE);
@@ -133,8 +131,8 @@ impl Adopt {
         Ok(())
     }
 
-    /// Takes whole packets from the front of `input`. A refusal of what cannot be asked for is returned when all is
-    /// answered, so that the connection awaits commands; after any other error it is of no more use.
+    /// Takes whole packets from the front of `input`. A refusal is returned only after all responses have
+    /// been read, so that the connection awaits commands. After any other error the connection is unusable.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Adopted>, Error> {
         while let Some(part) = self.parts.front_mut() {
             let refused = match part {
@@ -188,12 +186,13 @@ fn one(rows: Vec<Row>) -> Option<Row> {
     <[Row; 1]>::try_from(rows).ok().map(|[row]| row)
 }
 
-/// What makes settings, which have harmless values ([`beginning::harmless`]); none is NULL.
+/// The `SET` statement for these settings, whose values must be safe to quote ([`initial_state::quotable`]).
+/// `None` means NULL.
 pub fn setting<'a>(settings: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Option<String> {
     let written: Vec<String> = settings
         .map(|(name, value)| match value {
             None => format!("{name}=NULL"),
-            // Some settings are numbers and take no text.
+            // Numeric settings accept no quoted text.
             Some(number) if is_number(number) => format!("{name}={number}"),
             Some(text) => format!("{name}='{text}'"),
         })
@@ -208,7 +207,7 @@ fn is_number(text: &str) -> bool {
         && digits.bytes().filter(|byte| *byte == b'.').count() <= 1
 }
 
-/// Appends a statement that the server refuses with these, as far as they can be written.
+/// Appends a statement that makes the server fail with this error, as far as the error can be expressed.
 pub fn encode_refusal(
     capabilities: Capabilities,
     err: &ErrPacket<'_>,
@@ -236,7 +235,7 @@ pub fn encode_refusal(
     encode_query_on(capabilities, out, &sql)
 }
 
-/// A value that can be made again.
+/// A value that can be set again on another connection.
 pub fn portable(value: Option<Vec<u8>>) -> Option<Option<String>> {
     value.map(|value| beginning::harmless(value).ok_or(())).transpose().ok()
 }

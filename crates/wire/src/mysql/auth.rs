@@ -1,26 +1,26 @@
-//! Ways to authenticate: what a client may guess, and what a login came to.
+//! Authentication plugins: what a client may offer first, and how a login was authenticated.
 
-/// The plugin a client names in its login, for which it sends a proof at once where it can.
+/// The plugin that a client names in its login, with a proof if the greeting's nonce suffices.
 ///
-/// A right guess saves a round trip; after a wrong one the server asks for another plugin, and any of these is followed.
+/// A right guess saves a round trip. After a wrong one the server requests another plugin, and any of these
+/// is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Plugin {
-    /// `mysql_native_password`: what MariaDB begins with whatever the account uses.
+    /// `mysql_native_password`: what MariaDB requests first for every account.
     #[default]
     NativePassword,
-    /// `caching_sha2_password`: what `MySQL` begins with since 8.0.
+    /// `caching_sha2_password`: what MySQL requests first since 8.0.
     CachingSha2Password,
-    /// `client_ed25519` of MariaDB; its challenge comes only after the login, so that nothing is saved.
+    /// `client_ed25519` of MariaDB. Its challenge comes only after the login, so no round trip is saved.
     Ed25519,
-    /// `parsec` of MariaDB since 11.6; the same holds.
+    /// `parsec` of MariaDB since 11.6. No round trip is saved, as with `client_ed25519`.
     Parsec,
 }
 
 impl Plugin {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::NativePassword, Self::CachingSha2Password, Self::Ed25519, Self::Parsec];
 
-    /// The name on the wire.
+    /// The name in the protocol.
     pub const fn name(self) -> &'static [u8] {
         match self {
             Self::NativePassword => super::native_password::NAME,
@@ -35,22 +35,20 @@ impl Plugin {
     }
 }
 
-/// What a client said to prove who it is, and the server accepted.
+/// How the server authenticated the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuthMethod {
-    /// Nothing: the account has no password, or the server looks at something else, such as the socket's user.
+    /// No proof was sent: the account has no password, or the server checks something else, such as the user
+    /// of the socket.
     Empty,
-    /// `mysql_native_password`.
     NativePassword,
-    /// `caching_sha2_password`, from the server's cache.
+    /// `caching_sha2_password`, answered from the server's cache.
     CachingSha2Fast,
-    /// `caching_sha2_password`, with the clear password over TLS or a unix socket.
+    /// `caching_sha2_password`, with the cleartext password over TLS or a unix socket.
     CachingSha2FullPrivate,
     /// `caching_sha2_password`, with the password encrypted with the server's RSA key.
     CachingSha2FullRsa,
-    /// `client_ed25519`.
     Ed25519,
-    /// `parsec`.
     Parsec {
         /// Iterations of PBKDF2.
         iterations: u32,
@@ -60,8 +58,8 @@ pub enum AuthMethod {
 }
 
 impl AuthMethod {
-    /// A short, stable name. Both full exchanges of `caching_sha2_password` share one: the encryption beside it tells
-    /// them apart.
+    /// A short, stable name. Both full exchanges of `caching_sha2_password` share one; the encryption of the
+    /// connection distinguishes them.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Empty => "empty",

@@ -1,12 +1,12 @@
-//! What a session is at its beginning, as far as `COM_RESET_CONNECTION` does not bring it back: the database, and
-//! settings that the login has made (its character set, `CLIENT_IGNORE_SPACE`, `CLIENT_INTERACTIVE`, the server's
-//! `init_connect`). Which of them a reset brings back differs: MariaDB's brings a character set back that it knows,
-//! `MySQL`'s none, and neither `IGNORE_SPACE`. So it is looked at: once after the login, and once behind the first reset
-//! after which they were all changed, and reset again.
+//! The state of a session right after login, as far as `COM_RESET_CONNECTION` does not restore it: the
+//! default database, and settings made by the login (character set, `CLIENT_IGNORE_SPACE`,
+//! `CLIENT_INTERACTIVE`, `init_connect`). Servers differ in which of them a reset restores: MariaDB restores
+//! a character set that it knows, MySQL none, and neither restores `IGNORE_SPACE`. Therefore the settings are
+//! read twice: after the login, and after the first reset, before which all of them are changed.
 
 use super::{Capabilities, Error, Response, Row, RowsReader, command::encode_query_on};
 
-/// What is looked at; all of it is there since `MySQL` 5.0.
+/// The settings to read. All exist since MySQL 5.0.
 const SETTINGS: [&str; 7] = [
     "character_set_client",
     "collation_connection",
@@ -16,11 +16,11 @@ const SETTINGS: [&str; 7] = [
     "autocommit",
     "time_zone",
 ];
-/// Gives all of them values that nobody wants.
+/// Sets each of them to an unusual value.
 pub(super) const DISTURB: &str = "SET character_set_client=ascii,collation_connection=ascii_general_ci,\
      character_set_results=ascii,sql_mode='NO_UNSIGNED_SUBTRACTION',wait_timeout=27182,\
      autocommit=1-@@autocommit,time_zone='-11:11'";
-/// The values that [`DISTURB`] gives; `autocommit` has another one than before in any case.
+/// The values that [`DISTURB`] sets; `autocommit` is inverted instead.
 const DISTURBED: [Option<&str>; 7] = [
     Some("ascii"),
     Some("ascii_general_ci"),
@@ -30,30 +30,29 @@ const DISTURBED: [Option<&str>; 7] = [
     None,
     Some("-11:11"),
 ];
-/// Far more than they have.
+/// Far more than the settings take.
 const LIMIT_BYTES: usize = 1 << 14;
 
-/// How a session has begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beginning {
-    /// The database; `None` for none.
+    /// `None`: no default database.
     pub(super) database: Option<String>,
     pub(super) settings: Settings,
-    /// How clients write.
+    /// The client character set.
     pub(super) texts: Texts,
 }
 
-/// Whether a byte of a text means the same wherever it is.
+/// Whether the client character set is ASCII-safe, i.e. an ASCII byte never is part of another character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Texts {
-    /// Quotes and backslashes are never parts of other characters.
+    /// Quotes and backslashes are never part of another character.
     Plain,
     /// They may be.
     Mixed,
 }
 
 impl Texts {
-    /// Of a value of `character_set_client`.
+    /// The kind of a value of `character_set_client`.
     pub fn of(character_set: &str) -> Self {
         const MIXED: [&str; 5] = ["big5", "cp932", "gb18030", "gbk", "sjis"];
         if MIXED.contains(&character_set) { Self::Mixed } else { Self::Plain }
@@ -61,31 +60,31 @@ impl Texts {
 }
 
 impl Beginning {
-    /// How clients write that do not change it.
+    /// The character set of clients that do not change it.
     pub fn texts(&self) -> Texts {
         self.texts
     }
 
-    /// What `COM_RESET_CONNECTION` may give other values than the login has.
+    /// The settings whose value `COM_RESET_CONNECTION` may change.
     pub fn unsteady() -> impl Iterator<Item = &'static str> {
         SETTINGS.into_iter()
     }
 }
 
-/// The settings at the beginning.
+/// The settings after login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Settings {
-    /// They are these, and no reset has shown yet which of them it changes: all are made again.
+    /// These values; no reset has shown yet which of them it changes, so all are set again.
     AtLogin(Values),
-    /// The statement that makes again those that a reset changes; none where it changes none.
+    /// The statement that restores the settings changed by a reset; `None` if there are none.
     Restored(Option<String>),
 }
 
-/// As many as there are [`SETTINGS`]; `None` is NULL.
+/// One value for each of [`SETTINGS`]; `None` is NULL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Values(Vec<Option<String>>);
 
-/// Asks a session that has just begun how it is.
+/// Reads the state of a session right after login.
 #[derive(Debug)]
 pub struct Learning {
     reader: RowsReader,
@@ -93,7 +92,7 @@ pub struct Learning {
 }
 
 impl Learning {
-    /// Appends the question. The login was in `database`.
+    /// Appends the query. `database` is the default database of the login.
     pub fn begin(
         capabilities: Capabilities,
         database: Option<String>,
@@ -103,8 +102,8 @@ impl Learning {
         Ok(Self { reader: reader(capabilities), database })
     }
 
-    /// Takes whole packets from the front of `input`. After [`Error::Server`] the connection awaits the next command,
-    /// and nothing was learnt; after any other error it is of no more use.
+    /// Takes whole packets from the front of `input`. After [`Error::Server`] the connection awaits the next
+    /// command and nothing was learned. After any other error the connection is unusable.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Beginning>, Error> {
         Ok(match self.reader.step(input)? {
             Response::NeedInput => Response::NeedInput,
@@ -119,7 +118,7 @@ impl Learning {
 }
 
 impl Values {
-    /// The one row of the answer.
+    /// Reads the single row of the response.
     pub(super) fn read(rows: Vec<Row>) -> Result<Self, Error> {
         let [row] = <[Row; 1]>::try_from(rows).map_err(|_| unexpected("not one row"))?;
         if row.len() != SETTINGS.len() {
@@ -129,16 +128,16 @@ impl Values {
         row.into_iter().map(value).collect::<Result<_, _>>().map(Self)
     }
 
-    /// What makes these values again, whatever they are.
+    /// The statement that sets all of these values.
     pub(super) fn making(&self) -> String {
         statement(SETTINGS.into_iter().zip(&self.0)).unwrap_or_default()
     }
 
-    /// What makes those of these values again that a reset does not bring back, behind which they were `reset`; none
-    /// where it brings all back.
+    /// The statement that restores the values that a reset changes, given the values after a `reset`; `None`
+    /// if there are none.
     pub(super) fn restoring(&self, reset: &Self) -> Option<String> {
         let settings = SETTINGS.into_iter().zip(&self.0).zip(&reset.0).zip(DISTURBED);
-        // Of those that were so before nobody knows whether they were brought back.
+        // A value that equals the disturbed one may or may not have been restored by the reset.
         let is_lost = |own: &Option<String>, reset: &Option<String>, disturbed: Option<&str>| {
             own != reset || (disturbed.is_some() && own.as_deref() == disturbed)
         };
@@ -151,7 +150,7 @@ fn statement<'a>(settings: impl Iterator<Item = (&'static str, &'a Option<String
     let settings: Vec<String> = settings
         .map(|(name, value)| match value {
             None => format!("{name}=NULL"),
-            // Some settings are numbers and take no text.
+            // Numeric settings accept no quoted text.
             Some(digits) if is_number(digits) => format!("{name}={digits}"),
             Some(text) => format!("{name}='{text}'"),
         })
@@ -159,12 +158,12 @@ fn statement<'a>(settings: impl Iterator<Item = (&'static str, &'a Option<String
     (!settings.is_empty()).then(|| format!("SET {}", settings.join(",")))
 }
 
-/// Appends the question how the settings are.
+/// Appends the query for the settings.
 pub(super) fn ask(capabilities: Capabilities, out: &mut Vec<u8>) -> Result<(), Error> {
     encode_query_on(capabilities, out, &format!("SELECT @@{}", SETTINGS.join(",@@")))
 }
 
-/// What reads the answer.
+/// The reader of its response.
 pub(super) fn reader(capabilities: Capabilities) -> RowsReader {
     RowsReader::new(capabilities, LIMIT_BYTES)
 }
@@ -173,12 +172,12 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A value that can be written into a statement without escapes: no server has others.
+/// A value that can be quoted without escapes. No server has others.
 fn plain(value: Vec<u8>) -> Result<String, Error> {
     harmless(value).ok_or_else(|| unexpected("a setting that cannot be written"))
 }
 
-/// A text that can be written into a statement without escapes, in any character set.
+/// The text, if it can be quoted without escapes in any character set.
 pub fn harmless(value: Vec<u8>) -> Option<String> {
     let harmless = |byte: u8| (byte == b' ' || byte.is_ascii_graphic()) && !b"'\"\\`".contains(&byte);
     String::from_utf8(value).ok().filter(|text| text.bytes().all(harmless))
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_reset_changes_is_made_again() {
+    fn only_settings_that_a_reset_changes_are_restored() {
         assert_eq!(values(&[]).restoring(&values(&[])), None);
         let all = "SET character_set_client='utf8mb4',collation_connection='utf8mb4_general_ci',\
                    character_set_results='utf8mb4',sql_mode='',wait_timeout=28800,autocommit=1,\
@@ -216,13 +215,13 @@ mod tests {
         let statement = values(&[(2, None), (3, Some("ANSI,NO_ZERO_DATE"))]).restoring(&values(&[])).unwrap();
         assert_eq!(statement, "SET character_set_results=NULL,sql_mode='ANSI,NO_ZERO_DATE'");
         assert_eq!(values(&[]).restoring(&values(&[(3, Some("ANSI"))])).unwrap(), "SET sql_mode=''");
-        // What was so before it was disturbed may not have been brought back.
+        // A value that equals the disturbed one may not have been restored.
         let odd = values(&[(6, Some("-11:11"))]);
         assert_eq!(odd.restoring(&odd).unwrap(), "SET time_zone='-11:11'");
     }
 
     #[test]
-    fn nothing_is_written_that_could_be_taken_for_something_else() {
+    fn values_that_need_escapes_are_refused() {
         let row = |value: &[u8]| vec![vec![Some(value.to_vec()); SETTINGS.len()]];
         for value in [&b"a'b"[..], b"a\\", b"\0u\0t\0f", b"\xff", b"a\nb", b"`", b"\""] {
             assert!(Values::read(row(value)).is_err(), "{value:?}");

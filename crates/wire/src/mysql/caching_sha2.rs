@@ -1,10 +1,10 @@
-//! `caching_sha2_password`: SHA-256 challenge and response, and the clear password when the server's cache does not
-//! know the account ("Caching SHA-2 Pluggable Authentication", "`caching_sha2_password` information").
+//! `caching_sha2_password`: SHA-256 challenge and response, and the cleartext password if the server has not
+//! cached the account ("Caching SHA-2 Pluggable Authentication", "`caching_sha2_password` information").
 //!
-//! The client answers the nonce with a proof. A server that has the account in its cache says [`FAST_OK`]; another one
-//! says [`FULL`] and wants the password itself: as it is where the path is private (TLS, a unix socket), else masked with
-//! the nonce (XOR) and encrypted with the server's RSA key, which the client asks for with [`KEY_WANTED`]. Nothing vouches for
-//! that key: it keeps the password from those who listen, not from those who can change what is sent.
+//! The client answers the nonce with a proof. A server that has cached the account answers [`FAST_OK`].
+//! Otherwise it answers [`FULL`] and needs the password: in cleartext if the path is private (TLS, a unix
+//! socket), else XORed with the nonce and encrypted with the server's RSA key, which the client requests with
+//! [`KEY_WANTED`]. The key is not authenticated: it protects against passive observers only.
 
 use openssl::sha::{Sha256, sha256};
 use zeroize::Zeroizing;
@@ -12,28 +12,26 @@ use zeroize::Zeroizing;
 use super::native_password::NONCE_BYTES;
 pub use super::rsa_key::RsaKey;
 
-/// The plugin's name.
 pub const NAME: &[u8] = b"caching_sha2_password";
-/// The server, in `AuthMoreData`: the proof was right.
+/// Server, in `AuthMoreData`: the proof was right.
 pub const FAST_OK: u8 = 3;
-/// The server, in `AuthMoreData`: it needs the password.
+/// Server, in `AuthMoreData`: the password is needed.
 pub const FULL: u8 = 4;
-/// The client: it needs the server's public key.
+/// Client: request for the server's public key.
 pub const KEY_WANTED: u8 = 2;
 
 const HASH_BYTES: usize = 32;
 
-/// What a server's cache holds of a password: SHA-256 of its SHA-256.
+/// What a server caches of a password: SHA-256 of its SHA-256.
 #[derive(Clone)]
 pub struct CachedPassword([u8; HASH_BYTES]);
 
 impl CachedPassword {
-    /// The cached form of a password.
     pub fn of(password: &[u8]) -> Self {
         Self(sha256(&*Zeroizing::new(sha256(password))))
     }
 
-    /// Whether `response` to `nonce` came from one who knows the password.
+    /// Whether `response` to `nonce` was computed from the password.
     pub fn accepts(&self, nonce: &[u8; NONCE_BYTES], response: &[u8]) -> bool {
         let Ok(response) = <&[u8; HASH_BYTES]>::try_from(response) else {
             return false;
@@ -42,13 +40,13 @@ impl CachedPassword {
         openssl::memcmp::eq(&candidate, &self.0)
     }
 
-    /// Whether this is the password: what is said to [`FULL`].
+    /// Whether `password` matches. For the client's answer to [`FULL`].
     pub fn is_of(&self, password: &[u8]) -> bool {
         openssl::memcmp::eq(&Self::of(password).0, &self.0)
     }
 }
 
-/// The response to `nonce`; of an empty password it is empty and not made here.
+/// The response to `nonce`. The response for an empty password is empty and not computed here.
 pub(super) fn response(password: &[u8], nonce: &[u8; NONCE_BYTES]) -> [u8; HASH_BYTES] {
     let once = Zeroizing::new(sha256(password));
     let twice = Zeroizing::new(sha256(&*once));
@@ -71,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn response_as_another_implementation_has_it() {
+    fn response_matches_an_independent_implementation() {
         // Python's hashlib.
         let expected: [u8; HASH_BYTES] = [
             0x9e, 0xab, 0xc4, 0x26, 0xd7, 0xdd, 0x6e, 0xcb, 0x62, 0x09, 0xbc, 0x00, 0x3c, 0xb1, 0x4a, 0xcd,

@@ -1,29 +1,28 @@
-//! Capability flags: what a side can do, and what both agreed on.
 
 use std::ops::{BitAnd, BitOr};
 
-/// A set of capability flags ("Capabilities Flags"); the upper 32 bits are MariaDB's extended ones.
+/// Capability flags ("Capabilities Flags"). The upper 32 bits are MariaDB's extended flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Capabilities(u64);
 
 impl Capabilities {
-    /// `CLIENT_LONG_PASSWORD`; MariaDB calls it `CLIENT_MYSQL` and leaves it out to say that extended flags follow.
+    /// `CLIENT_LONG_PASSWORD`. MariaDB calls it `CLIENT_MYSQL` and clears it to announce extended flags.
     pub const LONG_PASSWORD: Self = Self(1);
-    /// `CLIENT_FOUND_ROWS`: an UPDATE counts the rows that it has found.
+    /// `CLIENT_FOUND_ROWS`: an UPDATE counts matched rows instead of changed ones.
     pub const FOUND_ROWS: Self = Self(1 << 1);
-    /// `CLIENT_LONG_FLAG`: two bytes of flags for each column.
+    /// `CLIENT_LONG_FLAG`: two bytes of flags per column.
     pub const LONG_FLAG: Self = Self(1 << 2);
     /// `CLIENT_CONNECT_WITH_DB`: the login names a database.
     pub const CONNECT_WITH_DB: Self = Self(1 << 3);
-    /// `CLIENT_COMPRESS`: packets in packets that zlib has compressed.
+    /// `CLIENT_COMPRESS`: packets are wrapped in zlib-compressed packets.
     pub const COMPRESS: Self = Self(1 << 5);
-    /// `CLIENT_LOCAL_FILES`: the server may ask the client for a file.
+    /// `CLIENT_LOCAL_FILES`: the server may request a file from the client.
     pub const LOCAL_FILES: Self = Self(1 << 7);
     /// `CLIENT_IGNORE_SPACE`: `sql_mode` has `IGNORE_SPACE`.
     pub const IGNORE_SPACE: Self = Self(1 << 8);
-    /// `CLIENT_PROTOCOL_41`: the protocol since 4.1, the only one spoken here.
+    /// `CLIENT_PROTOCOL_41`: the protocol since 4.1, the only supported one.
     pub const PROTOCOL_41: Self = Self(1 << 9);
-    /// `CLIENT_INTERACTIVE`: `interactive_timeout` in place of `wait_timeout`.
+    /// `CLIENT_INTERACTIVE`: `interactive_timeout` replaces `wait_timeout`.
     pub const INTERACTIVE: Self = Self(1 << 10);
     /// `CLIENT_SSL`: TLS after an `SSLRequest`.
     pub const SSL: Self = Self(1 << 11);
@@ -33,15 +32,15 @@ impl Capabilities {
     pub const SECURE_CONNECTION: Self = Self(1 << 15);
     /// `CLIENT_MULTI_STATEMENTS`: a `COM_QUERY` may have several statements.
     pub const MULTI_STATEMENTS: Self = Self(1 << 16);
-    /// `CLIENT_MULTI_RESULTS`: a `COM_QUERY` may answer with several result sets.
+    /// `CLIENT_MULTI_RESULTS`: a `COM_QUERY` may return several result sets.
     pub const MULTI_RESULTS: Self = Self(1 << 17);
-    /// `CLIENT_PS_MULTI_RESULTS`: so may a `COM_STMT_EXECUTE`.
+    /// `CLIENT_PS_MULTI_RESULTS`: a `COM_STMT_EXECUTE` may return several result sets.
     pub const PS_MULTI_RESULTS: Self = Self(1 << 18);
     /// `CLIENT_PLUGIN_AUTH`: authentication plugins are named.
     pub const PLUGIN_AUTH: Self = Self(1 << 19);
     /// `CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA`: the authentication response has a length-encoded length.
     pub const PLUGIN_AUTH_LENENC: Self = Self(1 << 21);
-    /// `CLIENT_SESSION_TRACK`: an OK may tell of changes of the session.
+    /// `CLIENT_SESSION_TRACK`: an OK may report changes of session state.
     pub const SESSION_TRACK: Self = Self(1 << 23);
     /// `CLIENT_DEPRECATE_EOF`: no EOF after column definitions, an OK after rows.
     pub const DEPRECATE_EOF: Self = Self(1 << 24);
@@ -49,57 +48,54 @@ impl Capabilities {
     pub const ZSTD_COMPRESSION: Self = Self(1 << 26);
     /// `CLIENT_QUERY_ATTRIBUTES`: queries and executes have attributes.
     pub const QUERY_ATTRIBUTES: Self = Self(1 << 27);
-    /// `MARIADB_CLIENT_PROGRESS`: long statements report how far they are.
+    /// `MARIADB_CLIENT_PROGRESS`: long statements report their progress.
     pub const PROGRESS: Self = Self(1 << 32);
     /// `MARIADB_CLIENT_STMT_BULK_OPERATIONS`: `COM_STMT_BULK_EXECUTE`.
     pub const BULK_OPERATIONS: Self = Self(1 << 34);
-    /// `MARIADB_CLIENT_EXTENDED_METADATA`: more in the definitions of columns.
+    /// `MARIADB_CLIENT_EXTENDED_METADATA`: more fields in column definitions.
     pub const EXTENDED_METADATA: Self = Self(1 << 35);
-    /// `MARIADB_CLIENT_CACHE_METADATA`: definitions of columns that have not changed are left out.
+    /// `MARIADB_CLIENT_CACHE_METADATA`: unchanged column definitions are omitted.
     pub const CACHE_METADATA: Self = Self(1 << 36);
-    /// `MARIADB_CLIENT_BULK_UNIT_RESULTS`: a bulk execute answers for each row of parameters.
+    /// `MARIADB_CLIENT_BULK_UNIT_RESULTS`: a bulk execute returns one result per row of parameters.
     pub const BULK_UNIT_RESULTS: Self = Self(1 << 37);
 
-    /// A set from its bits.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// The bits; the lower 32 are the ones both dialects share.
+    /// The lower 32 bits are the flags that MySQL and MariaDB share.
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Whether every flag of `other` is in this set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// This set with the flags of `other`.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// This set without the flags of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether there are any of MariaDB's own.
+    /// Whether any of MariaDB's extended flags is set.
     pub(super) fn is_extended(self) -> bool {
         self.0 >> 32 != 0
     }
 
-    /// The set that a header's lower half and MariaDB's extended half make.
+    /// Combines the lower half with MariaDB's extended half.
     pub(super) fn from_halves(low: u32, extended: u32) -> Self {
         let low = Self(u64::from(low));
-        // A MySQL peer has filler where MariaDB has flags, so the upper half means something only without this flag.
+        // A MySQL peer sends filler in place of MariaDB's flags: the upper half counts only without this
+        // flag.
         if low.contains(Self::LONG_PASSWORD) { low } else { Self(low.0 | u64::from(extended) << 32) }
     }
 
-    /// The lower half, and the extended one or zero where it may not be sent.
+    /// The lower half, and the extended half, or zero if that must not be sent.
     pub(super) fn halves(self) -> (u32, u32) {
         let extended = if self.contains(Self::LONG_PASSWORD) { 0 } else { (self.0 >> 32) as u32 };
         (self.0 as u32, extended)

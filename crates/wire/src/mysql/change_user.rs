@@ -1,4 +1,4 @@
-//! `COM_CHANGE_USER`: a client that is logged in logs in again, on the same connection.
+//! `COM_CHANGE_USER`: a client logs in again on the same connection.
 
 use super::{
     Error,
@@ -6,32 +6,29 @@ use super::{
     packet::{self, MAX_LOGIN_PAYLOAD_BYTES, Packets},
 };
 
-/// The command.
 pub const HEADER: u8 = 0x11;
 
-/// Who the client is from now on, and its proof for the plugin it guessed.
+/// The new account, and a proof for the plugin that the client offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeUser<'a> {
-    /// The account.
     pub user: &'a [u8],
-    /// The proof.
     pub auth_response: &'a [u8],
-    /// The database; empty for none.
+    /// Empty for none.
     pub database: &'a [u8],
-    /// The client's collation; none leaves it to the server.
+    /// The client's collation; `None` leaves it to the server.
     pub character_set: Option<u16>,
-    /// The plugin the proof is for.
+    /// The plugin that the proof is for.
     pub plugin: Option<&'a [u8]>,
 }
 
 impl<'a> ChangeUser<'a> {
-    /// Takes the command from the front of `input`; none if it is not all there.
+    /// Takes the command from the front of `input`; `None` if it is incomplete.
     pub fn read(input: &mut &'a [u8]) -> Result<Option<Self>, Error> {
         let payload = Packets::new(0, MAX_LOGIN_PAYLOAD_BYTES).take(input, "change of the user")?;
         payload.map(Self::parse).transpose()
     }
 
-    /// Reads a payload; the attributes that follow the plugin are left unread.
+    /// Parses a payload. The attributes after the plugin are ignored.
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "change of the user");
         if reader.u8()? != HEADER {
@@ -41,13 +38,13 @@ impl<'a> ChangeUser<'a> {
         let length = usize::from(reader.u8()?);
         let auth_response = reader.bytes(length)?;
         let database = reader.nul_terminated()?;
-        // Older clients end here, or behind the collation.
+        // Older clients end the packet here or after the collation.
         let character_set = (!reader.is_empty()).then(|| reader.u16()).transpose()?;
         let plugin = (!reader.is_empty()).then(|| reader.nul_terminated_or_rest());
         Ok(Self { user, auth_response, database, character_set, plugin })
     }
 
-    /// Appends the command; strings must have no NUL, and the proof no more than 255 bytes.
+    /// Appends the command. Strings must have no NUL; the proof has at most 255 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         packet::write(out, 0, |out| {
             out.push(HEADER);
@@ -70,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back_and_later_fields_may_be_missing() {
+    fn round_trip_with_optional_fields_missing() {
         let whole = ChangeUser {
             user: b"app",
             auth_response: b"proof",
@@ -86,7 +83,7 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert_eq!(ChangeUser::read(&mut &bytes[..cut]), Ok(None));
                 if cut > packet::HEADER_BYTES {
-                    // What is cut short is another one, or none, and never a panic.
+                    // A truncated payload may parse as another one, but must not panic.
                     let _ = ChangeUser::parse(&bytes[packet::HEADER_BYTES..cut]);
                 }
             }

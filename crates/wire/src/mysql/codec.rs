@@ -2,13 +2,13 @@
 
 use super::Error;
 
-/// A length-encoded integer's first byte that stands for NULL in a text row.
+/// As the first byte of a length-encoded integer in a text row: NULL.
 const NULL: u8 = 0xfb;
 const TWO_BYTES: u8 = 0xfc;
 const THREE_BYTES: u8 = 0xfd;
 const EIGHT_BYTES: u8 = 0xfe;
 
-/// Reads one message from its front; every length is checked against what is there.
+/// Parses one message from its front. Every length is checked against the remaining bytes.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
     message: &'static str,
@@ -31,14 +31,14 @@ impl<'a> Reader<'a> {
         self.rest.first().copied()
     }
 
-    /// Fails unless the message ends here.
+    /// Fails unless the whole message has been read.
     pub(super) fn end(&self) -> Result<(), Error> {
-        if self.is_empty() { Ok(()) } else { Err(self.error("bytes after its end")) }
+        if self.is_empty() { Ok(()) } else { Err(self.error("unexpected bytes at its end")) }
     }
 
     pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Error> {
         let Some((taken, rest)) = self.rest.split_at_checked(length) else {
-            return Err(self.error("it ends early"));
+            return Err(self.error("it is truncated"));
         };
         self.rest = rest;
         Ok(taken)
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let Some((taken, rest)) = self.rest.split_first_chunk() else {
-            return Err(self.error("it ends early"));
+            return Err(self.error("it is truncated"));
         };
         self.rest = rest;
         Ok(*taken)
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A length-encoded integer that may not be NULL.
+    /// A length-encoded integer that must not be NULL.
     pub(super) fn lenenc_int(&mut self) -> Result<u64, Error> {
         match self.u8()? {
             NULL | 0xff => Err(self.error("not a length-encoded integer")),
@@ -84,11 +84,11 @@ impl<'a> Reader<'a> {
 
     pub(super) fn lenenc_bytes(&mut self) -> Result<&'a [u8], Error> {
         let length = self.lenenc_int()?;
-        // What does not fit in usize is surely longer than the message.
+        // A length that does not fit in usize exceeds the message anyway.
         self.bytes(usize::try_from(length).unwrap_or(usize::MAX))
     }
 
-    /// A text row's cell: NULL or a length-encoded string.
+    /// A cell of a text row: NULL or a length-encoded string.
     pub(super) fn nullable_bytes(&mut self) -> Result<Option<&'a [u8]>, Error> {
         if self.peek() == Some(NULL) {
             self.u8()?;
@@ -97,17 +97,17 @@ impl<'a> Reader<'a> {
         self.lenenc_bytes().map(Some)
     }
 
-    /// The bytes up to a NUL, which is read too.
+    /// The bytes up to a NUL, which is consumed.
     pub(super) fn nul_terminated(&mut self) -> Result<&'a [u8], Error> {
         let Some(length) = self.rest.iter().position(|&byte| byte == 0) else {
-            return Err(self.error("a string has no end"));
+            return Err(self.error("a string is not NUL-terminated"));
         };
         let text = self.bytes(length)?;
         self.u8()?;
         Ok(text)
     }
 
-    /// The bytes up to a NUL, or all of them; for fields some servers forget to terminate.
+    /// The bytes up to a NUL, or all of them, for fields that some servers do not terminate.
     pub(super) fn nul_terminated_or_rest(&mut self) -> &'a [u8] {
         if let Ok(text) = self.nul_terminated() {
             return text;
@@ -145,7 +145,7 @@ pub(super) fn put_nul_terminated(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(0);
 }
 
-/// A peer's text as it may be shown: at most `limit` characters, none of which can steer a terminal.
+/// A peer's text made safe to show: at most `limit` characters, without control characters.
 pub(super) fn printable(text: &[u8], limit: usize) -> String {
     String::from_utf8_lossy(text)
         .chars()
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_no_integer() {
+    fn null_is_not_an_integer() {
         assert!(Reader::new(&[NULL], "test").lenenc_int().is_err());
         assert!(Reader::new(&[0xff], "test").lenenc_int().is_err());
         assert_eq!(Reader::new(&[NULL], "test").nullable_bytes(), Ok(None));

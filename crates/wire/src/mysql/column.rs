@@ -1,4 +1,4 @@
-//! `Protocol::ColumnDefinition41`: of which only the frame matters here.
+//! `Protocol::ColumnDefinition41`; only its layout matters here.
 
 use super::codec::put_lenenc_bytes;
 
@@ -6,7 +6,7 @@ use super::codec::put_lenenc_bytes;
 const FIXED_BYTES: u8 = 12;
 const TYPE_VAR_STRING: u8 = 0xfd;
 
-/// Appends the payload of a text column's definition, for the server's role.
+/// Appends the payload of a text column's definition, for the server side.
 pub fn encode_text_column(out: &mut Vec<u8>, name: &[u8], character_set: u8) {
     put_lenenc_bytes(out, b"def");
     for empty in [&b""[..]; 3] {

@@ -1,4 +1,4 @@
-//! Commands from client to server ("Command Phase"); each is a packet that begins a new sequence.
+//! Commands from client to server ("Command Phase"). Each is a packet that starts a new sequence.
 
 use super::{Capabilities, Error, Statements, codec::put_lenenc_bytes, packet};
 
@@ -21,12 +21,12 @@ const COM_RESET_CONNECTION: u8 = 0x1f;
 
 /// `CURSOR_TYPE_NO_CURSOR`: the server sends all rows at once.
 const NO_CURSOR: u8 = 0;
-/// The protocol knows no other number of iterations.
+/// The protocol allows no other number of iterations.
 const ITERATIONS: u32 = 1;
-/// The types of the parameters follow; the server forgets them with no harm if they are always sent.
+/// The parameter types follow. They are always sent, so the server need not remember them.
 const NEW_PARAMS_BOUND: u8 = 1;
 
-/// "`COM_QUERY`": no attributes, in the one set that there is.
+/// "`COM_QUERY`": no attributes, in the one parameter set.
 pub(super) const NO_ATTRIBUTES: [u8; 2] = [0, 1];
 
 /// "`COM_SET_OPTION`": `MYSQL_OPTION_MULTI_STATEMENTS_ON` and `_OFF`.
@@ -41,20 +41,18 @@ const TYPE_VAR_STRING: u8 = 0xfd;
 /// A parameter of a prepared statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Param<'a> {
-    /// NULL.
     Null,
-    /// A signed integer.
     I64(i64),
     /// Text or bytes.
     Bytes(&'a [u8]),
 }
 
-/// `COM_QUERY`: a statement as text.
 pub fn encode_query(out: &mut Vec<u8>, sql: &str) -> Result<(), Error> {
     encode_text(out, COM_QUERY, sql)
 }
 
-/// The same on a connection with these agreed capabilities, with which it may have attributes; it has none.
+/// `COM_QUERY` on a connection with these negotiated capabilities. It has no query attributes, even if the
+/// capabilities allow them.
 pub fn encode_query_on(capabilities: Capabilities, out: &mut Vec<u8>, sql: &str) -> Result<(), Error> {
     packet::write(out, 0, |out| {
         out.push(COM_QUERY);
@@ -65,12 +63,12 @@ pub fn encode_query_on(capabilities: Capabilities, out: &mut Vec<u8>, sql: &str)
     })
 }
 
-/// `COM_INIT_DB`: another default database; the answer is an OK, for [`ResponseReader`].
+/// `COM_INIT_DB`: changes the default database. The response is an OK.
 pub fn encode_init_db(out: &mut Vec<u8>, database: &str) -> Result<(), Error> {
     encode_text(out, COM_INIT_DB, database)
 }
 
-/// `COM_SET_OPTION`: whether a query may have several statements; the answer is an EOF or an OK.
+/// `COM_SET_OPTION`: whether a query may have several statements. The response is an EOF or an OK.
 pub(super) fn encode_multi_statements(out: &mut Vec<u8>, statements: Statements) {
     let option = match statements {
         Statements::Several => MULTI_STATEMENTS_ON,
@@ -79,12 +77,11 @@ pub(super) fn encode_multi_statements(out: &mut Vec<u8>, statements: Statements)
     out.extend_from_slice(&[3, 0, 0, 0, COM_SET_OPTION, option, 0]);
 }
 
-/// `COM_STMT_PREPARE`.
 pub fn encode_prepare(out: &mut Vec<u8>, sql: &str) -> Result<(), Error> {
     encode_text(out, COM_STMT_PREPARE, sql)
 }
 
-/// `COM_STMT_EXECUTE`; `params` must be as many as the statement has.
+/// `COM_STMT_EXECUTE`. `params` must have as many values as the statement has parameters.
 pub fn encode_execute(out: &mut Vec<u8>, statement_id: u32, params: &[Param<'_>]) -> Result<(), Error> {
     packet::write(out, 0, |out| {
         out.push(COM_STMT_EXECUTE);
@@ -97,28 +94,28 @@ pub fn encode_execute(out: &mut Vec<u8>, statement_id: u32, params: &[Param<'_>]
     })
 }
 
-/// `COM_STMT_CLOSE`; the server does not answer.
+/// `COM_STMT_CLOSE`. There is no response.
 pub fn encode_statement_close(out: &mut Vec<u8>, statement_id: u32) {
     encode_of_statement(out, COM_STMT_CLOSE, statement_id);
 }
 
-/// `COM_STMT_RESET`: forgets an open cursor and long data of a statement; the answer is an OK, for [`ResponseReader`].
+/// `COM_STMT_RESET`: closes the statement's cursor and discards its long data. The response is an OK.
 pub fn encode_statement_reset(out: &mut Vec<u8>, statement_id: u32) {
     encode_of_statement(out, COM_STMT_RESET, statement_id);
 }
 
-/// `COM_RESET_CONNECTION`: rolls back, and forgets temporary tables, variables and prepared statements, as a pool wants
-/// it between two users; the answer is an OK, for [`ResponseReader`].
+/// `COM_RESET_CONNECTION`: rolls back, and discards temporary tables, variables and prepared statements. The
+/// response is an OK.
 pub fn encode_reset_connection(out: &mut Vec<u8>) {
     out.extend_from_slice(&[1, 0, 0, 0, COM_RESET_CONNECTION]);
 }
 
-/// `COM_PING`; the answer is an OK, for [`ResponseReader`].
+/// `COM_PING`. The response is an OK.
 pub fn encode_ping(out: &mut Vec<u8>) {
     out.extend_from_slice(&[1, 0, 0, 0, COM_PING]);
 }
 
-/// `COM_QUIT`; the server closes the connection.
+/// `COM_QUIT`. The server closes the connection.
 pub fn encode_quit(out: &mut Vec<u8>) {
     out.extend_from_slice(&[1, 0, 0, 0, COM_QUIT]);
 }

@@ -19,22 +19,22 @@ use super::{
 };
 use crate::{Phase, Secret, Step};
 
-/// MariaDB puts this before its version, because old replicas took "10" for less than "5".
+/// MariaDB prefixes its version with this, because old replicas compared "10" as less than "5".
 const MARIADB_VERSION_PREFIX: &[u8] = b"5.5.5-";
-/// More than any server's version or plugin has; what is longer is cut.
+/// Longer than any server's version or plugin name; the rest is cut.
 pub(super) const MAX_NAME_CHARACTERS: usize = 128;
 
-/// An account of MariaDB may have several plugins, which the server tries in turn; nobody has as many as this.
+/// A MariaDB account may have several plugins, which the server tries in turn, but hardly this many.
 const MAX_SWITCHES: u8 = 4;
 
-/// `AuthMoreData`: what follows is for the plugin. MariaDB leaves it out where the data cannot be taken for another
-/// message, `MySQL` never does.
+/// `AuthMoreData`: data for the plugin follows. MariaDB omits this byte if the data cannot be mistaken for
+/// another message; MySQL never does.
 pub(super) const MORE_DATA: u8 = 0x01;
 
-/// Without these a server is older than 4.1.
+/// A server without these is older than 4.1.
 const REQUIRED: Capabilities = Capabilities::PROTOCOL_41.with(Capabilities::SECURE_CONNECTION);
-/// Used where the server offers them. Local files are not among them, nor are several statements in one query unless the
-/// login asks for that.
+/// Used if the server offers them. Local files are not among them; multiple statements only if the login asks
+/// for them.
 const WANTED: Capabilities = REQUIRED
     .with(Capabilities::TRANSACTIONS)
     .with(Capabilities::MULTI_RESULTS)
@@ -42,7 +42,7 @@ const WANTED: Capabilities = REQUIRED
     .with(Capabilities::PLUGIN_AUTH_LENENC)
     .with(Capabilities::DEPRECATE_EOF);
 
-/// What a login alone is about, and nothing that comes after it.
+/// Capabilities that concern the login only.
 const OF_LOGIN: Capabilities = REQUIRED
     .with(Capabilities::LONG_PASSWORD)
     .with(Capabilities::CONNECT_WITH_DB)
@@ -50,79 +50,73 @@ const OF_LOGIN: Capabilities = REQUIRED
     .with(Capabilities::PLUGIN_AUTH)
     .with(Capabilities::PLUGIN_AUTH_LENENC);
 
-/// What a server is taken to offer that is asked for TLS before it has said anything: all that a login may use. Every
-/// server of the last ten years does.
+/// What a server is assumed to offer if TLS is requested before its greeting: everything that a login may
+/// use. Every server of the last ten years offers it.
 const ASSUMED: Capabilities = WANTED
     .with(Capabilities::LONG_PASSWORD)
     .with(Capabilities::CONNECT_WITH_DB)
     .with(Capabilities::MULTI_STATEMENTS)
     .with(Capabilities::SSL);
-/// Of the request for TLS, which answers the greeting even where it goes before.
+/// The sequence number of the TLS request. It counts as the reply to the greeting even if it is sent first.
 const REQUEST_NUMBER: u8 = 1;
 
-/// Whether the connection is encrypted. There is no "if the server can".
+/// Whether the connection is encrypted. There is no opportunistic mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encryption {
-    /// Plaintext.
     Plain,
-    /// TLS or nothing.
+    /// TLS is required.
     Tls,
-    /// The request for it and TLS's first message at once, before the greeting: TLS or nothing.
+    /// The TLS request and the ClientHello are sent together, before the greeting arrives. TLS is required.
     EagerTls,
 }
 
-/// What the connection runs over, as far as authentication must know.
+/// The transport, as far as authentication depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Transport {
-    /// A network: without TLS others may listen.
+    /// Without TLS, others may read along.
     #[default]
     Tcp,
-    /// A unix socket: nobody listens, though nothing is encrypted.
+    /// Private although it is not encrypted.
     UnixSocket,
 }
 
-/// How many statements a `COM_QUERY` may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Statements {
-    /// One, so that nobody appends another to it.
+    /// A single one, which protects against statements injected after it.
     #[default]
     One,
-    /// Any number, between semicolons; each has a result of its own.
+    /// Any number, separated by semicolons; each returns its own result.
     Several,
 }
 
-/// Who logs in and how; made once and shared by all connects.
+/// Credentials and connection options. Made once and shared by all connects.
 ///
-/// [`Login::new`] has what most logins want; the rest is changed in place:
+/// [`MySqlLogin::new`] sets the defaults:
 ///
 /// ```
-/// # use ciphertoll_wire::{Secret, mysql::{Encryption, Login, Plugin}};
-/// let login = Login {
-///     encryption: Encryption::Tls,
+/// # use ciphertoll_wire::{Secret, mysql::{MySqlLogin, MySqlTlsMode, Plugin}};
+/// let login = MySqlLogin {
+///     encryption: MySqlTlsMode::Tls,
 ///     plugin: Plugin::CachingSha2Password,
-///     ..Login::new("toll", Secret::new(b"correct horse".to_vec()))
+///     ..MySqlLogin::new("toll", Secret::new(b"correct horse".to_vec()))
 /// };
 /// ```
 #[derive(Clone)]
 pub struct Login {
-    /// The account.
     pub user: String,
-    /// Its password; empty for none.
+    /// Empty for none.
     pub password: Secret,
-    /// The database to begin in.
+    /// The default database.
     pub database: Option<String>,
-    /// Whether to encrypt.
     pub encryption: Encryption,
-    /// What the connection runs over.
     pub transport: Transport,
-    /// The plugin to begin with.
+    /// The plugin to offer first.
     pub plugin: Plugin,
-    /// How many statements a query may have.
     pub statements: Statements,
 }
 
 impl Login {
-    /// A login in plaintext over TCP with `mysql_native_password`, in no database.
+    /// A login in plaintext over TCP with `mysql_native_password` and no default database.
     pub fn new(user: impl Into<String>, password: Secret) -> Self {
         Self {
             user: user.into(),
@@ -136,43 +130,40 @@ impl Login {
     }
 }
 
-/// What a login agrees on for one that will pass another's bytes through: so much of it as that one has agreed on with
-/// its own client.
+/// What the login of a relayed connection negotiates: what the relay's own client has negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Terms {
-    /// Of those that [`RELAYED`] has; the server must offer all of them.
+    /// A subset of [`RELAYED`]. The server must offer all of them.
     pub capabilities: Capabilities,
-    /// The client's collation, its lower byte.
+    /// The lower byte of the client's collation.
     pub character_set: u8,
 }
 
-/// What is known of the server and the connection once the login is done.
+/// What is known of the server and the connection after the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// The server's version, without MariaDB's `5.5.5-`.
+    /// Without MariaDB's prefix `5.5.5-`.
     pub version: String,
-    /// Its number for this connection.
+    /// The server's identifier for this connection.
     pub connection_id: u32,
-    /// What both sides agreed on: what the readers of answers must be made with.
+    /// The negotiated capabilities, which the readers of responses need.
     pub capabilities: Capabilities,
-    /// What the server offered.
+    /// The capabilities that the server offered.
     pub offered: Capabilities,
-    /// How the client has proved who it is.
     pub auth: AuthMethod,
-    /// What the server says to everybody.
+    /// The parts of the greeting that are the same for every client.
     pub greeting: GreetingTemplate,
 }
 
-/// One login, from the client's side.
 pub struct Connect {
     login: Arc<Login>,
-    /// None for a login that says itself what it wants.
+    /// `None`: the login uses its own options.
     terms: Option<Terms>,
     packets: Packets,
     state: State,
 }
 
-/// Each state has what was learnt up to it.
+/// Each state carries what was learned up to it.
 enum State {
     OfferTls,
     AwaitGreeting,
@@ -184,7 +175,6 @@ enum State {
     Failed,
 }
 
-/// What the greeting said.
 struct Greeted {
     version: String,
     connection_id: u32,
@@ -195,7 +185,6 @@ struct Greeted {
 }
 
 impl Connect {
-    /// A login that has seen no byte yet.
     pub fn new(login: Arc<Login>) -> Self {
         let state = match login.encryption {
             Encryption::Plain | Encryption::Tls => State::AwaitGreeting,
@@ -204,19 +193,19 @@ impl Connect {
         Self { login, terms: None, packets: Packets::new(0, MAX_LOGIN_PAYLOAD_BYTES), state }
     }
 
-    /// A login that agrees on these terms and on nothing else; of `login` neither the statements matter nor anything
-    /// that is not who logs in and how.
+    /// A login that negotiates exactly these terms. Only the credentials and the transport options of `login`
+    /// are used.
     pub fn pooled(login: Arc<Login>, terms: Terms) -> Self {
         Self { terms: Some(terms), ..Self::new(login) }
     }
 
-    /// Takes whole packets from the front of `input` and appends to `out` what is to be sent, which may be the password
-    /// itself (see [`super::clear_password`]).
+    /// Takes whole packets from the front of `input` and appends output to `out`, which may be the cleartext
+    /// password (see [`super::super::auth::clear_password`]).
     ///
-    /// Input that is there before TLS starts is an error: it would be plaintext that passes for encrypted. Where TLS was
-    /// offered at once, what follows the greeting is TLS. An error is final.
+    /// Input before TLS starts is an error: it would be plaintext that passes for encrypted. After
+    /// [`Step::OfferTls`], the bytes behind the greeting are TLS. An error is final.
     pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
-        // An error leaves the state as it is here.
+        // An error leaves this state.
         let (state, step) = match std::mem::replace(&mut self.state, State::Failed) {
             State::OfferTls => self.offer_tls(out),
             State::AwaitGreeting => self.await_greeting(input),
@@ -233,7 +222,6 @@ impl Connect {
         Ok(step)
     }
 
-    /// The server, once the login is done.
     pub fn server(&self) -> Option<&ServerInfo> {
         match &self.state {
             State::Ended(server) => Some(server),
@@ -266,11 +254,11 @@ impl Connect {
             Encryption::Plain => State::SendLogin(greeted),
             Encryption::Tls => State::RequestTls(greeted),
             Encryption::EagerTls if greeted.capabilities != self.agree(ASSUMED)? => {
-                let reason = "it lacks what was taken for granted when TLS was asked for before it";
+                let reason = "it lacks capabilities that the early TLS request assumed";
                 return Err(Error::Protocol { message: "greeting", reason });
             }
             Encryption::EagerTls => {
-                // The request's number, which was used before the greeting's.
+                // The TLS request used this number before the greeting arrived.
                 self.packets.number();
                 State::StartTls(greeted)
             }
@@ -296,12 +284,12 @@ impl Connect {
         input: &mut &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(State, Step), Error> {
-        // The server has nothing to say here; bytes can only be plaintext that was carried over.
+        // The server must not send anything here; bytes would be plaintext from before TLS.
         if self.login.encryption != Encryption::Plain {
             refuse_early_input(input)?;
         }
         let named = greeted.capabilities.contains(Capabilities::PLUGIN_AUTH);
-        // Servers that know no plugins know this one without its name.
+        // Servers without plugin support use this one without naming it.
         let plugin = if named { self.login.plugin } else { Plugin::NativePassword };
         let (conversation, proof) = Conversation::guess(plugin, &self.login, &greeted.nonce);
         let response = HandshakeResponse {
@@ -335,7 +323,7 @@ impl Connect {
             }
             if AuthSwitchRequest::is(payload) {
                 if switches == MAX_SWITCHES {
-                    let reason = "too many requests for another plugin";
+                    let reason = "too many plugin switches";
                     return Err(Error::Protocol { message: "answer to the login", reason });
                 }
                 switches += 1;
@@ -353,7 +341,7 @@ impl Connect {
     }
 
     fn start_tls(&self, greeted: Greeted, input: &[u8]) -> Result<(State, Step), Error> {
-        // Where TLS was offered at once, that is TLS, and never taken for anything else.
+        // After an early TLS request these bytes are TLS, and are never interpreted otherwise.
         if self.login.encryption != Encryption::EagerTls {
             refuse_early_input(input)?;
         }
@@ -364,23 +352,23 @@ impl Connect {
         packet::write(out, self.packets.number(), |out| out.extend_from_slice(answer))
     }
 
-    /// What a request for TLS is, and what a login begins with.
+    /// A TLS request, or the first fields of a login.
     fn head(&self, capabilities: Capabilities) -> SslRequest {
         let character_set = self.terms.map_or(UTF8MB4, |terms| terms.character_set);
         SslRequest { capabilities, max_packet_bytes: MAX_MESSAGE_BYTES as u32, character_set }
     }
 
-    /// The capabilities that this login uses at a server that offers these.
+    /// The capabilities that this login uses if the server offers `offered`.
     fn agree(&self, offered: Capabilities) -> Result<Capabilities, Error> {
         let agreed = agree(&self.login, offered)?;
         let Some(Terms { capabilities, .. }) = self.terms else { return Ok(agreed) };
         let capabilities = capabilities & RELAYED;
         if !offered.contains(capabilities) {
-            let reason = "it offers less than the server has before";
+            let reason = "it offers less than the server did before";
             return Err(Error::Protocol { message: "greeting", reason });
         }
         let terms = (agreed & OF_LOGIN) | capabilities;
-        // MariaDB's own flags are sent in place of this one.
+        // MariaDB's extended flags are sent in place of this one.
         Ok(if terms.is_extended() { terms.without(Capabilities::LONG_PASSWORD) } else { terms })
     }
 }
@@ -392,13 +380,13 @@ impl Greeted {
     }
 }
 
-/// The capabilities that this login uses at a server that offers these.
+/// The capabilities that this login uses if the server offers `offered`.
 fn agree(login: &Login, offered: Capabilities) -> Result<Capabilities, Error> {
     if login.user.contains('\0') {
         return Err(Error::InvalidLogin { field: "user" });
     }
     if !offered.contains(REQUIRED) {
-        return Err(Error::Protocol { message: "greeting", reason: "a server from before 4.1" });
+        return Err(Error::Protocol { message: "greeting", reason: "the server is older than 4.1" });
     }
     let mut agreed = (WANTED & offered) | Capabilities::LONG_PASSWORD;
     if let Some(database) = &login.database {
@@ -406,13 +394,13 @@ fn agree(login: &Login, offered: Capabilities) -> Result<Capabilities, Error> {
             return Err(Error::InvalidLogin { field: "database" });
         }
         if !offered.contains(Capabilities::CONNECT_WITH_DB) {
-            return Err(Error::Protocol { message: "greeting", reason: "no database at login" });
+            return Err(Error::Protocol { message: "greeting", reason: "the server accepts no database at login" });
         }
         agreed = agreed | Capabilities::CONNECT_WITH_DB;
     }
     if login.statements == Statements::Several {
         if !offered.contains(Capabilities::MULTI_STATEMENTS | Capabilities::MULTI_RESULTS) {
-            return Err(Error::Protocol { message: "greeting", reason: "no several statements in a query" });
+            return Err(Error::Protocol { message: "greeting", reason: "the server does not offer multiple statements" });
         }
         agreed = agreed | Capabilities::MULTI_STATEMENTS;
     }
@@ -425,10 +413,11 @@ fn agree(login: &Login, offered: Capabilities) -> Result<Capabilities, Error> {
     Ok(agreed)
 }
 
-/// No plaintext may cross into the encrypted part ("NO STARTTLS", USENIX Security 2021: command injection).
+/// Rejects plaintext that would cross into the encrypted part ("NO STARTTLS", USENIX Security 2021: command
+/// injection).
 fn refuse_early_input(input: &[u8]) -> Result<(), Error> {
     if input.is_empty() {
         return Ok(());
     }
-    Err(Error::Protocol { message: "greeting", reason: "bytes follow it that TLS would not cover" })
+    Err(Error::Protocol { message: "greeting", reason: "plaintext follows it where TLS must start" })
 }

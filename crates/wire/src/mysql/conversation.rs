@@ -1,4 +1,4 @@
-//! What a client says to prove who it is, whichever plugin asks.
+//! The client's side of the authentication exchange, for all plugins.
 
 use zeroize::Zeroizing;
 
@@ -14,33 +14,33 @@ use super::{
     rsa_key,
 };
 
-/// A message to the server; it may be the password itself.
+/// A message to the server; it may be the cleartext password.
 pub(super) type Answer = Zeroizing<Vec<u8>>;
 
-/// One plugin's conversation. The server's OK, ERR and request for another plugin are not part of it.
+/// The exchange of one plugin. The server's OK, ERR and switch to another plugin are not part of it.
 pub(super) enum Conversation {
-    /// Everything is said; what remains is the server's word.
+    /// The client has sent everything; the server's decision is pending.
     Said(AuthMethod),
-    /// The proof is sent; the server says whether it suffices.
+    /// The proof is sent; the server decides whether it suffices.
     CachingSha2 { nonce: [u8; NONCE_BYTES] },
-    /// The server's key was asked for.
+    /// The server's public key was requested.
     PublicKey { nonce: [u8; NONCE_BYTES] },
-    /// The salt was asked for.
+    /// The salt was requested.
     ExtSalt { nonce: [u8; parsec::NONCE_BYTES] },
 }
 
 impl Conversation {
-    /// Begins with a guess, in answer to the greeting's nonce.
+    /// Starts with the plugin that the client offers, in answer to the greeting's nonce.
     pub(super) fn guess(plugin: Plugin, login: &Login, nonce: &[u8; NONCE_BYTES]) -> (Self, Answer) {
         match plugin {
             Plugin::NativePassword => native(login, nonce),
             Plugin::CachingSha2Password => caching_sha2(login, nonce),
-            // The greeting's nonce is too short for these; the server will send another one.
+            // The greeting's nonce is too short for these; the server will send another.
             Plugin::Ed25519 | Plugin::Parsec => (Self::Said(AuthMethod::Empty), Answer::default()),
         }
     }
 
-    /// Begins as the server wishes.
+    /// Starts with the plugin that the server requests.
     pub(super) fn switch(request: &AuthSwitchRequest<'_>, login: &Login) -> Result<(Self, Answer), Error> {
         let Some(plugin) = Plugin::of_name(request.plugin) else {
             return other(request.plugin, login);
@@ -56,7 +56,7 @@ impl Conversation {
         }
     }
 
-    /// Takes the server's next message to the plugin; what to say to it, if anything.
+    /// Takes the server's next message to the plugin and returns the answer, if any.
     pub(super) fn more(&mut self, data: &[u8], login: &Login) -> Result<Option<Answer>, Error> {
         let password = login.password.expose();
         let (next, answer) = match self {
@@ -87,7 +87,7 @@ impl Conversation {
             Self::Said(_) | Self::CachingSha2 { .. } => {
                 return Err(Error::Protocol {
                     message: "answer to the login",
-                    reason: "neither OK nor ERR nor what the plugin expects",
+                    reason: "it is not a message that the plugin expects",
                 });
             }
         };
@@ -95,14 +95,14 @@ impl Conversation {
         Ok(answer)
     }
 
-    /// What the server has accepted, if it says OK now.
+    /// The method that the server accepts if it sends OK now.
     pub(super) fn accepted(&self) -> Result<AuthMethod, Error> {
         match self {
             Self::Said(method) => Ok(*method),
             Self::CachingSha2 { .. } => Ok(AuthMethod::CachingSha2Fast),
             Self::PublicKey { .. } | Self::ExtSalt { .. } => Err(Error::Protocol {
                 message: "answer to the login",
-                reason: "OK before the client has proved who it is",
+                reason: "OK before the client has sent its proof",
             }),
         }
     }
@@ -126,7 +126,7 @@ fn caching_sha2(login: &Login, nonce: &[u8; NONCE_BYTES]) -> (Conversation, Answ
     (Conversation::CachingSha2 { nonce: *nonce }, Answer::new(response.to_vec()))
 }
 
-/// A plugin that nobody guesses: the clear password, or one that is not built.
+/// A plugin that is never offered first: the cleartext password, or one that is not supported.
 fn other(plugin: &[u8], login: &Login) -> Result<(Conversation, Answer), Error> {
     match login.encryption {
         Encryption::Tls | Encryption::EagerTls if plugin == clear_password::NAME => {
@@ -138,13 +138,13 @@ fn other(plugin: &[u8], login: &Login) -> Result<(Conversation, Answer), Error> 
     }
 }
 
-/// The nonce in a plugin's data; `MySQL`'s plugins have a NUL after it, MariaDB's own have none.
+/// The nonce in a plugin's data. MySQL's plugins end it with a NUL, MariaDB's do not.
 fn challenge<const N: usize>(data: &[u8]) -> Result<&[u8; N], Error> {
     match data.split_first_chunk() {
         Some((nonce, [] | [0])) => Ok(nonce),
         _ => Err(Error::Protocol {
             message: "request to switch authentication",
-            reason: "its challenge has not the plugin's length",
+            reason: "its challenge does not have the plugin's length",
         }),
     }
 }

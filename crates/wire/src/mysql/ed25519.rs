@@ -1,8 +1,9 @@
 //! `client_ed25519` of MariaDB: the server's nonce, signed ("Authentication Plugin - ed25519").
 //!
-//! The server sends 32 random bytes and the client answers with their Ed25519 signature. It is not quite the key of
-//! RFC 8032: where that hashes a seed of 32 bytes, MariaDB hashes the password, whatever its length
-//! (`plugin/auth_ed25519/ref10/keypair.c` and `sign.c` of the server's source). Signing and verifying are as usual.
+//! The server sends 32 random bytes and the client answers with their Ed25519 signature. The key differs from
+//! RFC 8032: where that hashes a seed of 32 bytes, MariaDB hashes the password of any length
+//! (`plugin/auth_ed25519/ref10/keypair.c` and `sign.c` of the server's source). Signing and verifying are as
+//! usual.
 
 use ed25519_dalek::{
     Sha512, Signature, Verifier, VerifyingKey,
@@ -11,9 +12,7 @@ use ed25519_dalek::{
 use openssl::sha::sha512;
 use zeroize::Zeroizing;
 
-/// The plugin's name.
 pub const NAME: &[u8] = b"client_ed25519";
-/// The challenge's length.
 pub const NONCE_BYTES: usize = 32;
 
 pub(super) const SIGNATURE_BYTES: usize = 64;
@@ -23,18 +22,16 @@ pub(super) const SIGNATURE_BYTES: usize = 64;
 pub struct StoredKey(VerifyingKey);
 
 impl StoredKey {
-    /// The stored form of a password.
     pub fn of(password: &[u8]) -> Self {
         Self(VerifyingKey::from(&secret_key(password)))
     }
 
-    /// Whether `response` to `nonce` came from one who knows the password.
+    /// Whether `response` to `nonce` was computed from the password.
     pub fn accepts(&self, nonce: &[u8; NONCE_BYTES], response: &[u8]) -> bool {
         Signature::from_slice(response).is_ok_and(|signature| self.0.verify(nonce, &signature).is_ok())
     }
 }
 
-/// The response to `nonce`.
 pub(super) fn response(password: &[u8], nonce: &[u8; NONCE_BYTES]) -> [u8; SIGNATURE_BYTES] {
     let secret = secret_key(password);
     let public = VerifyingKey::from(&secret);
@@ -58,8 +55,8 @@ mod tests {
     }
 
     #[test]
-    fn response_as_another_implementation_has_it() {
-        // RFC 8032's arithmetic written out in Python, with a key of SHA-512(password).
+    fn response_matches_an_independent_implementation() {
+        // The arithmetic of RFC 8032 written out in Python, with a key of SHA-512(password).
         let expected: [u8; SIGNATURE_BYTES] = [
             0xde, 0xe6, 0x2d, 0x17, 0x2e, 0x63, 0x06, 0x38, 0xab, 0x2c, 0x8c, 0x0f, 0x06, 0xe8, 0x7d, 0xb0,
             0x64, 0xb5, 0x15, 0x4f, 0x1a, 0xd1, 0x43, 0x1c, 0x7e, 0x78, 0xc0, 0xcd, 0x48, 0xa0, 0x61, 0x24,

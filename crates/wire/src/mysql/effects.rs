@@ -1,83 +1,75 @@
-//! What of a statement's text outlives its transaction, as far as the text tells: settings, the default database, and
-//! state that only its own connection has.
+//! Which effects of a statement outlive its transaction, as far as its text shows: settings, the default
+//! database, and state that is bound to the connection.
 //!
-//! This is a reading of words, and not of SQL. Where it sees too much, a client keeps a connection that others could
-//! have had; what routines do out of sight it does not see. It must not be relied on to keep clients apart.
+//! This scans tokens; it does not parse SQL. A false positive pins a client to its connection. Effects of
+//! stored routines are not seen. It must not be relied on to isolate clients.
 
 use super::lexer::{Lexer, Token};
 
 pub use super::lexer::Escapes;
 
-/// Settings of one statement; more are state that is kept where it is.
+/// Settings changed by one statement; more pin the connection.
 const MAX_SETTINGS: usize = 16;
 /// No setting has a longer name.
 const MAX_NAME_BYTES: usize = 64;
 
-/// The settings that say how a session's texts are written.
+/// The settings that define the encoding of a session's texts.
 pub(super) const CHARACTER_SETS: [&str; 3] =
     ["character_set_client", "character_set_results", "collation_connection"];
-/// How transactions begin; MariaDB's own names for them are others, see [`super::adopt`].
+/// How transactions start. MariaDB uses other names, see [`super::super::relay::session_restore`].
 const TRANSACTIONS: [&str; 2] = ["transaction_isolation", "transaction_read_only"];
 
-/// What outlives a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
-    /// Settings that may have other values now.
+    /// Settings whose values may have changed.
     pub settings: Vec<String>,
-    /// Whether the default database may be another one.
     pub database: Database,
-    /// Whether it says how the next transaction is to be, and only that one.
+    /// Whether the statement configures the next transaction only.
     pub once: Once,
-    /// State that cannot be had on another connection, and what it is.
+    /// Why the connection is pinned: state that no other connection can have.
     pub pin: Option<&'static str>,
-    /// How many statements the text has: of one that has failed nothing is done.
+    /// How many statements the text has. A single statement that fails has no effect.
     pub count: Count,
 }
 
-/// The default database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Database {
-    /// As before.
     #[default]
     Same,
-    /// Perhaps another one.
+    /// It may have changed.
     Other,
 }
 
-/// What is said of the next transaction.
+/// The configuration of the next transaction (`SET TRANSACTION`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Once {
-    /// Nothing.
     #[default]
     Nothing,
-    /// How it is to be.
     NextTransaction,
 }
 
-/// How many statements a text has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Count {
     /// One, or none.
     #[default]
     One,
-    /// More.
     Several,
 }
 
 impl Effects {
-    /// Whether nothing is known to outlive the transaction.
+    /// Whether no effect outlives the transaction.
     pub fn is_none(&self) -> bool {
         Self { count: Count::One, ..self.clone() } == Self::default()
     }
 
-    /// The effects of a text that is there as a whole.
+    /// The effects of a complete text.
     pub fn of(text: &[u8], escapes: Escapes) -> Self {
         let mut reader = TextReader::new(escapes);
         reader.read(text);
         reader.end()
     }
 
-    /// Takes over what another command does.
+    /// Adds the effects of another command.
     pub fn merge(&mut self, other: &Self) {
         for name in &other.settings {
             self.sets(name);
@@ -107,19 +99,19 @@ impl Effects {
     }
 }
 
-/// Reads a text in pieces, however it is cut.
+/// Scans a text in pieces, cut anywhere.
 #[derive(Debug)]
 pub struct TextReader {
     lexer: Lexer,
     statements: Statements,
 }
 
-/// What the tokens so far have come to.
+/// The state after the tokens read so far.
 #[derive(Debug, Default)]
 struct Statements {
     effects: Effects,
     statement: Statement,
-    /// Whether a statement has ended before this one.
+    /// Whether this is not the first statement.
     earlier: Earlier,
     verb: Verb,
     function: Function,
@@ -132,49 +124,49 @@ enum Earlier {
     Some,
 }
 
-/// What kind of statement it is, as far as that matters for functions in it.
+/// The kind of statement, as far as its functions depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Verb {
     #[default]
     Other,
-    /// What it does to `LAST_INSERT_ID()` is in its answer.
+    /// Its response reports the effect on `LAST_INSERT_ID()`.
     Changes,
 }
 
-/// A word that may be a function's name, if a parenthesis follows.
+/// A word that is a function's name if a parenthesis follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Function {
     #[default]
     None,
     Pins(&'static str),
     LastInsertId,
-    /// Behind `LAST_INSERT_ID(`.
+    /// After `LAST_INSERT_ID(`.
     Argument,
 }
 
-/// What the words of a statement so far make of the next.
+/// The state within a statement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 enum Statement {
-    /// Its first word is still to come.
+    /// Before the first word.
     #[default]
     Begin,
-    /// Nothing more is to be learnt but of words that matter everywhere.
+    /// Only words that matter everywhere are still of interest.
     Other,
     Set(Item),
-    /// `SET STATEMENT … FOR`, behind which the statement itself comes.
+    /// `SET STATEMENT … FOR`: the statement itself follows.
     Wrapper,
     Create,
     Drop,
     Flush,
-    /// Behind `BEGIN`.
+    /// After `BEGIN`.
     Block,
 }
 
-/// A part of a `SET`.
+/// An assignment of a `SET`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Item {
     scope: Scope,
-    /// Whether an item before it was of all sessions: some servers take the next for the like.
+    /// The scope of the preceding assignment: some servers apply it to the next one.
     before: Scope,
     prefix: Prefix,
     place: ItemPlace,
@@ -182,7 +174,6 @@ struct Item {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Scope {
-    /// Not said.
     #[default]
     None,
     Session,
@@ -201,27 +192,26 @@ enum Prefix {
 enum ItemPlace {
     #[default]
     Name,
-    /// Behind the name.
+    /// After the name.
     Named(Vec<u8>),
-    /// Behind the name of a variable of the client's own.
+    /// After the name of a user variable.
     Own,
-    /// In the value, so many parentheses deep.
+    /// In the value, at this depth of parentheses.
     Value { depth: u32 },
 }
 
 impl TextReader {
-    /// Nothing has been read. `escapes` is how the session takes backslashes.
+    /// `escapes`: how the session treats backslashes.
     pub fn new(escapes: Escapes) -> Self {
         Self { lexer: Lexer::new(escapes), statements: Statements::default() }
     }
 
-    /// Reads the next piece.
     pub fn read(&mut self, text: &[u8]) {
         let Self { lexer, statements } = self;
         lexer.read(text, &mut |token| statements.token(&token));
     }
 
-    /// The text has ended: what it does.
+    /// Ends the text and returns its effects.
     pub fn end(mut self) -> Effects {
         let Self { lexer, statements } = &mut self;
         lexer.end(&mut |token| statements.token(&token));
@@ -239,8 +229,8 @@ impl Statements {
         if self.earlier == Earlier::Some && self.statement == Statement::Begin {
             self.effects.count = Count::Several;
             if self.effects.settings.iter().any(|name| name == "sql_mode") {
-                // It may say how what follows is to be read.
-                self.effects.pins("several statements, of which one sets sql_mode");
+                // It may change how the following statements are parsed.
+                self.effects.pins("several statements, one of them sets sql_mode");
             }
         }
         self.function(token);
@@ -254,7 +244,7 @@ impl Statements {
         let statement = std::mem::take(&mut self.statement);
         self.statement = match (statement, token) {
             (Statement::Set(item), _) => self.set(item, token),
-            // Of a quoted name nothing depends here.
+            // Quoted names do not matter here.
             (statement, Token::Word(word)) => self.word(statement, word),
             (Statement::Begin, Token::Sign(b'(')) => Statement::Begin,
             (Statement::Begin, _) => {
@@ -265,7 +255,7 @@ impl Statements {
         };
     }
 
-    /// Calls of functions that leave something behind.
+    /// Detects calls of functions with lasting effects.
     fn function(&mut self, token: &Token<'_>) {
         let before = std::mem::take(&mut self.function);
         match (before, token) {
@@ -318,7 +308,7 @@ impl Statements {
         }
     }
 
-    /// What the first word makes of a statement.
+    /// The state after the first word.
     fn first(&mut self, word: &[u8]) -> Statement {
         let pin = match word {
             b"set" => return Statement::Set(Item::default()),
@@ -345,7 +335,7 @@ impl Statements {
         Statement::Other
     }
 
-    /// What the next token makes of a `SET`.
+    /// The state after the next token of a `SET`.
     fn set(&mut self, mut item: Item, token: &Token<'_>) -> Statement {
         match (&mut item.place, token) {
             (ItemPlace::Name, Token::Word(word)) => return self.set_word(item, word),
@@ -365,7 +355,7 @@ impl Statements {
                 let before = if item.scope == Scope::None { item.before } else { item.scope };
                 item = Item { before, ..Item::default() };
             }
-            // `:=`, of which the rest follows; and the name of a variable of the client's own may be in parts.
+            // Behind the `:` of `:=` the `=` follows; the name of a user variable may have several tokens.
             (ItemPlace::Named(_), Token::Sign(b':')) | (ItemPlace::Own | ItemPlace::Value { .. }, _) => {}
             (ItemPlace::Name | ItemPlace::Named(_), _) => {
                 self.effects.pins("a setting with an unusual name");
@@ -409,7 +399,6 @@ impl Statements {
         Statement::Set(item)
     }
 
-    /// A setting is made.
     fn setting(&mut self, item: &Item, name: &[u8]) {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         let name = match str::from_utf8(name) {
@@ -419,7 +408,7 @@ impl Statements {
         match (item.scope, item.prefix, item.before) {
             (Scope::Global, _, _) => return,
             (Scope::None, Prefix::None, Scope::Global) => {
-                return self.effects.pins("a setting that may be of all sessions");
+                return self.effects.pins("a setting that may be global");
             }
             _ => {}
         }
@@ -432,7 +421,7 @@ impl Statements {
             }
             "character_set_connection" => self.effects.sets("collation_connection"),
             _ if is_of_connection(name) => {
-                self.effects.pins("a setting that is the connection's own");
+                self.effects.pins("a setting bound to the connection");
             }
             _ => self.effects.sets(name),
         }
@@ -441,7 +430,7 @@ impl Statements {
 
 const UNKNOWN: &str = "a statement of an unknown kind";
 
-/// Statements that leave nothing behind but what the words in them tell, or their transactions.
+/// Statements whose only lasting effects are those of the words in them, or of their transaction.
 fn is_harmless(word: &[u8]) -> bool {
     const WORDS: [&[u8]; 36] = [
         b"alter",
@@ -484,7 +473,7 @@ fn is_harmless(word: &[u8]) -> bool {
     WORDS.contains(&word)
 }
 
-/// Settings that say what only this connection is to do next, or that say something else than they were told.
+/// Settings that affect only this connection's next statement, or that read back another value than was set.
 fn is_of_connection(name: &str) -> bool {
     const NAMES: [&str; 11] = [
         "timestamp",

@@ -7,7 +7,7 @@ fn of(text: &str) -> Effects {
 }
 
 #[test]
-fn settings_are_named_however_they_are_written() {
+fn settings_are_found_in_every_notation() {
     for (text, names) in [
         ("SET sql_mode = ''", &["sql_mode"][..]),
         ("set\n session /* so */ Time_Zone := '+01:00'", &["time_zone"]),
@@ -30,7 +30,7 @@ fn settings_are_named_however_they_are_written() {
 }
 
 #[test]
-fn what_ends_with_the_transaction_is_nothing() {
+fn effects_within_the_transaction_are_ignored() {
     for text in [
         "SELECT 1",
         "(SELECT 1) UNION (SELECT 2)",
@@ -57,7 +57,7 @@ fn what_ends_with_the_transaction_is_nothing() {
 }
 
 #[test]
-fn what_only_its_connection_has_is_seen() {
+fn connection_bound_state_pins() {
     for text in [
         "SET @x = 1",
         "SELECT 1 INTO @x",
@@ -115,8 +115,8 @@ fn the_database_and_the_next_transaction() {
 }
 
 #[test]
-fn a_backslash_is_read_as_the_session_does() {
-    let text = br"SELECT '\', @x, '"; // Open for one, and a literal and a variable for the other.
+fn backslashes_follow_the_session_mode() {
+    let text = br"SELECT '\', @x, '"; // An open literal for one mode, a literal and a variable for the other.
     assert_eq!(Effects::of(text, Escapes::Backslash).pin, None);
     let pin = Effects::of(text, Escapes::None).pin;
     assert_eq!(pin, Some("a user variable"));
@@ -124,7 +124,7 @@ fn a_backslash_is_read_as_the_session_does() {
 
 proptest! {
     #[test]
-    fn pieces_come_to_the_same(
+    fn pieces_give_the_same_effects_as_the_whole(
         text in r#"(SET|SELECT|a|=|,|@|@@|;|'|"|`|\\|/\*|\*/|!|-|#|\n| |GET_LOCK|\(|\)|sql_mode){0,40}"#,
         size in 1..9_usize,
     ) {
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn a_user_variable_outside_of_quotes_is_always_seen(
+    fn a_user_variable_outside_quotes_is_always_found(
         before in "[a-z0-9 ,()=;.]{0,30}", quoted in "[a-z@;# -]{0,10}", after in "[a-z0-9 ,()'`;]{0,30}",
     ) {
         let text = format!("{before} '{quoted}' /* {quoted} */ @x {after}");
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn what_servers_may_read_in_two_ways_pins() {
+fn ambiguous_texts_pin() {
     for text in ["SELECT /*+ QB_NAME(`*/ '`) */ 1", "SELECT 1 --\u{a0}'\n; SET x = 1"] {
         let latin1: Vec<u8> = text.chars().map(|character| u8::try_from(character).unwrap()).collect();
         assert!(Effects::of(&latin1, Escapes::Backslash).pin.is_some(), "{text}");

@@ -1,43 +1,38 @@
-//! `ERR_Packet`: the server says no.
+//! `ERR_Packet`: the server reports an error.
 
 use super::{
     Error,
     codec::{Reader, printable},
 };
 
-/// How an ERR begins, and nothing else.
+/// The first byte of an ERR, and of no other message.
 pub(super) const HEADER: u8 = 0xff;
 const SQL_STATE_MARKER: u8 = b'#';
-/// "HY000", the state of an error that has none of its own.
+/// "HY000": the SQL state of an error without a specific one.
 const GENERAL_STATE: [u8; 5] = *b"HY000";
-/// More than any server writes; a longer message is cut.
+/// Longer than any server's message; the rest is cut.
 const MAX_MESSAGE_CHARACTERS: usize = 1024;
 
-/// An error as the server sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrPacket<'a> {
-    /// The error number.
     pub code: u16,
-    /// The SQL state.
     pub sql_state: [u8; 5],
-    /// The message, in whatever bytes the server chose.
+    /// Not necessarily UTF-8.
     pub message: &'a [u8],
 }
 
 impl<'a> ErrPacket<'a> {
-    /// Whether a payload is an ERR; no other message begins like one.
     pub fn is(payload: &[u8]) -> bool {
         payload.first() == Some(&HEADER)
     }
 
-    /// Reads a payload.
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "ERR");
         if reader.u8()? != HEADER {
             return Err(reader.error("wrong first byte"));
         }
         let code = reader.u16()?;
-        // Before the login the client's capabilities are not known and the state is left out.
+        // Before the login the SQL state is omitted, because the client's capabilities are unknown.
         let mut sql_state = GENERAL_STATE;
         if reader.peek() == Some(SQL_STATE_MARKER) {
             reader.u8()?;
@@ -46,7 +41,6 @@ impl<'a> ErrPacket<'a> {
         Ok(Self { code, sql_state, message: reader.rest() })
     }
 
-    /// Appends the payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(HEADER);
         out.extend_from_slice(&self.code.to_le_bytes());
@@ -66,7 +60,7 @@ impl From<ErrPacket<'_>> for Error {
     }
 }
 
-/// Passes a payload on unless it is an ERR.
+/// Turns a payload that is an ERR into an error.
 pub(super) fn refuse_err(payload: &[u8]) -> Result<(), Error> {
     if ErrPacket::is(payload) { Err(ErrPacket::parse(payload)?.into()) } else { Ok(()) }
 }

@@ -1,9 +1,9 @@
-//! Commands that one between client and server runs on its own account, and their answers, which nobody is passed: the
-//! reset when a client has left.
+//! Internal commands: a proxy sends them on its own behalf and does not forward the responses. They reset a
+//! session after its client has left, and check whether the server responds.
 //!
-//! Measured with MariaDB 10.11 and 11.8 and `MySQL` 8.0: `COM_RESET_CONNECTION` undoes a session's variables, tables,
-//! locks, statements and transaction, but neither the default database nor `COM_SET_OPTION`, nor what `FOUND_ROWS()`
-//! says; of the settings see [`super::beginning`].
+//! Measured with MariaDB 10.11 and 11.8 and MySQL 8.0: `COM_RESET_CONNECTION` resets variables, temporary
+//! tables, locks, statements and the transaction, but neither the default database nor `COM_SET_OPTION`, nor
+//! `FOUND_ROWS()`. For settings see [`super::initial_state`].
 
 use super::{
     Capabilities, Error, Response, Row, RowsReader, Statements,
@@ -17,17 +17,17 @@ use super::{
     relay::{MultiStatements, Remains},
 };
 
-/// Finds nothing, so that `FOUND_ROWS()` says 0: statements that are no SELECT leave it as it was.
+/// Returns no row, so that `FOUND_ROWS()` is 0. Statements other than SELECT leave it unchanged.
 const FIND_NOTHING: &str = "SELECT 1 FROM DUAL WHERE 0";
-/// Finds nothing, too, in a session without a database; no command could bring one back to having none.
+/// Returns no row if the session has no default database. No command can unset one.
 const FIND_DATABASE: &str = "SELECT 1 FROM DUAL WHERE DATABASE() IS NOT NULL";
 const MAX_PARTS: usize = 8;
 
-/// Reads the answers to what was sent on one's own account.
+/// Reads the responses to internal commands.
 #[derive(Debug)]
 pub struct Errand {
     parts: [Part; MAX_PARTS],
-    /// How many parts there are, and how many of them are answered.
+    /// The number of expected responses, and of those that have been read.
     count: usize,
     at: usize,
     packets: Packets,
@@ -36,29 +36,27 @@ pub struct Errand {
     condition: Condition,
 }
 
-/// How a session is when all is answered.
+/// The state of the session after the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// As it was asked to be.
     AsAsked,
-    /// A client has chosen a database, and the session had none at its beginning.
+    /// A client has chosen a default database, and the session had none after login.
     OtherDatabase,
 }
 
-/// A command's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// An OK or an EOF.
     Word,
-    /// The settings as a reset has left them.
+    /// The settings after a reset.
     Settings,
-    /// No rows, where all is as it should be.
+    /// An empty result set, unless the state differs.
     Nothing,
 }
 
 impl Errand {
-    /// Appends what brings a session back to its beginning; it must have been left with all answered. `capabilities` are
-    /// those of the connection.
+    /// Appends the commands that reset a session to its state after login. All responses of its client must
+    /// have been read. `capabilities` are those of the connection.
     pub fn reset(
         capabilities: Capabilities,
         beginning: &Beginning,
@@ -75,7 +73,8 @@ impl Errand {
         }
         match &beginning.settings {
             Settings::AtLogin(values) => {
-                // Not before the first reset: a change of `autocommit` would commit what a client has left open.
+                // Not before the first reset: a change of `autocommit` would commit the client's open
+                // transaction.
                 encode_query_on(capabilities, out, beginning::DISTURB)?;
                 errand.expect(Part::Word);
                 encode_reset_connection(out);
@@ -103,7 +102,7 @@ impl Errand {
         Ok(errand)
     }
 
-    /// Appends the question whether the server is there.
+    /// Appends a ping.
     pub fn ping(capabilities: Capabilities, out: &mut Vec<u8>) -> Self {
         let mut errand = Self::new(capabilities);
         encode_ping(out);
@@ -111,7 +110,7 @@ impl Errand {
         errand
     }
 
-    /// Nothing is asked, and nothing may come but the server's last words.
+    /// Sends nothing and expects nothing except a final ERR of the server.
     pub fn nothing() -> Self {
         Self::new(Capabilities::default())
     }
@@ -133,11 +132,11 @@ impl Errand {
         self.count += 1;
     }
 
-    /// Takes whole packets from the front of `input`; how the session is, once all is answered. The server's refusal is
-    /// returned only then, so that the connection awaits the next command. After any other error it is of no more use. Of
-    /// [`Self::nothing`] there is no end.
+    /// Takes whole packets from the front of `input` and returns the outcome once all responses have been
+    /// read. A refusal by the server is returned only then, so that the connection awaits the next command.
+    /// After any other error the connection is unusable. [`Self::nothing`] never completes.
     ///
-    /// What a connection's first reset shows is kept in `beginning`.
+    /// What the first reset of a connection shows is stored in `initial_state`.
     pub fn step(
         &mut self,
         input: &mut &[u8],

@@ -1,8 +1,9 @@
-//! What one between client and server must follow so that a client finds its prepared statements and its settings on
-//! whichever connection its next transaction gets: beside [`Relay`], for sessions that are parted after each transaction.
+//! Follows a client's session so that its next transaction can run on any server connection with the same
+//! prepared statements and settings. Used together with a [`MySqlRelay`], for transaction pooling.
 //!
-//! A connection that was another client's is reset before it is given to this one. Statements have other numbers on each
-//! connection; a client is told numbers of the proxy's own, and what it names is prepared anew where it is not there.
+//! A server connection is reset before another client gets it. Servers number prepared statements per
+//! connection. The client is given identifiers chosen by the proxy, and a statement is prepared again on a
+//! connection that lacks it.
 
 mod numbers;
 
@@ -21,78 +22,72 @@ use super::{
     statements::{MAX_STATEMENT_BYTES, PreparedHere, Statement, Statements},
 };
 
-/// Cursors, and statements with data that was sent ahead, of one client at a time.
+/// Limit of open cursors, and of statements with long data, per client.
 const MAX_OPEN: usize = 1 << 12;
 const COM_QUIT: u8 = 0x01;
-/// What of a `COM_SET_OPTION` says what it sets.
+/// The length of a `COM_SET_OPTION` up to its option.
 const OPTION_BYTES: usize = 3;
 
-/// Follows one client on one connection.
+/// Follows one client on one server connection.
 #[derive(Debug, Default)]
 pub struct Follow {
     escapes: Escapes,
     reading: Reading,
-    /// Of the message that is read, bytes in front of its text.
+    /// Bytes of the current message before its text.
     skip_bytes: usize,
-    /// Answers that are to come, in their order.
+    /// Commands whose response is pending, in order.
     owed: VecDeque<Owed>,
-    /// Of texts and payloads in those.
+    /// The size of the texts and payloads in `owed`.
     owed_bytes: usize,
-    /// Statements with open cursors, and with data for what comes next.
+    /// Statements with open cursors, and statements with long data.
     cursors: HashSet<u32>,
     ahead: HashSet<u32>,
     next_transaction: NextTransaction,
     done: Done,
 }
 
-/// What was done that outlives the transaction.
+/// Session changes that outlive the transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Done {
-    /// As texts tell.
+    /// Effects found in the texts of statements.
     pub effects: Effects,
-    /// The last key that the server has told of.
+    /// The last insert id that the server reported.
     pub insert_id: Option<u64>,
-    /// The last `COM_SET_OPTION`.
     pub option: Option<u16>,
-    /// A `COM_RESET_CONNECTION`, behind which the rest was done.
+    /// Whether the client sent a `COM_RESET_CONNECTION`. The other fields describe what followed it.
     pub reset: Reset,
-    /// What the last command has left to be asked for; none if nothing was answered.
+    /// The diagnostics of the last command; `None` if no response was read.
     pub diagnostics: Option<Diagnostics>,
-    /// Whether the server's last word told how the session is: an ERR does not.
+    /// Whether the server's last response reported the status flags. An ERR does not.
     pub status: Status,
 }
 
-/// Whether a client has given up all that its session had.
+/// Whether the client has reset its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reset {
-    /// It has not.
     #[default]
     No,
-    /// It has.
     Yes,
 }
 
-/// What `SHOW WARNINGS` would say.
+/// Whether `SHOW WARNINGS` would return rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Diagnostics {
-    /// Nothing.
     #[default]
     None,
-    /// Something.
     Some,
 }
 
-/// Whether it is known how a session is.
+/// Whether the session's status flags are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Status {
-    /// The server has said it.
     #[default]
     Said,
-    /// The server has refused something since.
+    /// The server has refused a command since.
     Unknown,
 }
 
-/// What was said of the next transaction alone.
+/// The state of a `SET TRANSACTION` for the next transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum NextTransaction {
     #[default]
@@ -100,7 +95,7 @@ enum NextTransaction {
     Described,
 }
 
-/// What is read of the client's current message beyond its header.
+/// How the payload of the client's current message is read.
 #[derive(Debug, Default)]
 enum Reading {
     #[default]
@@ -115,63 +110,62 @@ enum Reading {
 #[derive(Debug)]
 enum Owed {
     Other,
-    /// Its effects, when all of it has come.
+    /// `None` until the command is complete.
     Query(Option<Effects>),
     Prepare {
         effects: Option<Effects>,
         text: Option<Vec<u8>>,
     },
     Execute(u32),
-    /// What is being prepared is executed at once, by a command of this kind and payload, if that is not long.
+    /// Executes the statement whose prepare is pending: command and payload, which is empty if it was too
+    /// long.
     ExecuteLast(u8, Vec<u8>),
     Fetch(u32),
     Option(u16),
     Reset,
 }
 
-/// What is to become of a client's bytes.
+/// What to do with a client's bytes.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// So many from the front are the server's.
+    /// The number of bytes to forward, from the front.
     pub pass_bytes: usize,
-    /// So many behind those are nobody's.
+    /// The number of bytes behind those to discard.
     pub drop_bytes: usize,
-    /// What the server is to be told behind those that are its own, in place of them.
+    /// Bytes to send to the server in place of the discarded ones.
     pub insert: Vec<u8>,
-    /// Whether a goodbye follows.
+    /// Whether the session ends after the forwarded bytes.
     pub goodbye: Option<Goodbye>,
-    /// This statement of the client's must be prepared before the rest is looked at.
+    /// The client's identifier of a statement that must be prepared before the rest is read.
     pub needs: Option<u32>,
-    /// Whether the last of it is something that nobody answers.
+    /// Whether the server responds to the last command.
     pub silent: Silent,
 }
 
-/// Whether a command will be answered.
+/// Whether the server will respond to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Silent {
-    /// It will.
     #[default]
     No,
-    /// It will not.
     Yes,
 }
 
-/// What is to become of a server's bytes.
+/// What to do with a server's bytes.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// So many from the front are the client's.
+    /// The number of bytes to forward, from the front.
     pub bytes: usize,
-    /// So many behind those are nobody's.
+    /// The number of bytes behind those to discard.
     pub drop_bytes: usize,
-    /// What the client is told in place of them.
+    /// Bytes to send to the client in place of the discarded ones.
     pub insert: Vec<u8>,
 }
 
-/// What is to be done with a command.
+/// What to do with a command.
 enum Next {
     Passes,
     Waits,
-    /// Something else is sent in place of its front; so much of it follows.
+    /// The first `drop_bytes` are replaced; `left_bytes` of the command follow.
     Instead {
         insert: Vec<u8>,
         drop_bytes: usize,
@@ -181,17 +175,17 @@ enum Next {
 }
 
 impl Follow {
-    /// Follows a client that reads and writes so.
+    /// `escapes`: how the session treats backslashes.
     pub fn new(escapes: Escapes) -> Self {
         Self { escapes, ..Self::default() }
     }
 
-    /// How the session takes backslashes now.
+    /// How the session currently treats backslashes.
     pub fn escapes(&self) -> Escapes {
         self.escapes
     }
 
-    /// Looks at the client's next bytes: those that were not passed on or dropped, and newer ones.
+    /// Reads the client's next bytes: those that were neither forwarded nor discarded, and newer ones.
     pub fn from_client(
         &mut self,
         relay: &mut Relay,
@@ -240,8 +234,8 @@ impl Follow {
         }
     }
 
-    /// Has another command sent in place of the client's next one, if all of that is here and will be answered: its
-    /// length. What is sent must be answered with an OK or an ERR.
+    /// Replaces the client's next command, if it is complete and will be answered, and returns its length.
+    /// The command sent in its place must be answered with an OK or an ERR.
     pub fn replace(&mut self, relay: &mut Relay, input: &[u8]) -> Result<Option<usize>, Error> {
         if !relay.client_is_between_messages() {
             return Ok(None);
@@ -253,7 +247,7 @@ impl Follow {
         Ok(Some(bytes))
     }
 
-    /// A command with other KILLs is sent in place of this one, and is answered alike.
+    /// The command of `kill` was replaced by one with the same kind of response.
     pub fn replaced(&mut self, kill: &Kill, statements: &Statements) {
         let owed = match kill.text() {
             Some(text) => {
@@ -299,12 +293,12 @@ impl Follow {
                 *effects = Some(read_effects);
             }
             (Reading::Nothing, _) => {}
-            // It was answered before it was said.
-            _ => self.done.effects.pins("a command that was answered before its end"),
+            // The response came before the end of the command.
+            _ => self.done.effects.pins("a command whose response came before its end"),
         }
     }
 
-    /// Reads a text as the session will, if nothing that is asked changes that.
+    /// A scanner for the client's next text, if no pending command may change how texts are read.
     fn reader(&mut self, statements: &Statements) -> TextReader {
         let changes = |effects: &Effects| effects.settings.iter().any(|name| name == "sql_mode");
         let may_change = |owed: &Owed| match owed {
@@ -317,12 +311,12 @@ impl Follow {
             _ => false,
         };
         if self.owed.iter().any(may_change) {
-            self.done.effects.pins("a command behind one that sets sql_mode");
+            self.done.effects.pins("a command pipelined after one that sets sql_mode");
         }
         TextReader::new(self.escapes)
     }
 
-    /// A command is about to begin, of which this is here.
+    /// Decides what to do with a command that starts. `payload` is the part that has arrived.
     fn command(
         &mut self,
         relay: &Relay,
@@ -371,7 +365,7 @@ impl Follow {
         Ok(Next::Passes)
     }
 
-    /// Looks at the server's next bytes: those that were not passed on or dropped, and newer ones.
+    /// Reads the server's next bytes: those that were neither forwarded nor discarded, and newer ones.
     pub fn from_server(
         &mut self,
         relay: &mut Relay,
@@ -398,7 +392,7 @@ impl Follow {
         Ok(answers)
     }
 
-    /// The next answer's statement is prepared: the client's number for it.
+    /// The pending prepare has succeeded; returns the client's identifier of the statement.
     fn is_prepared(&mut self, params: u16, statements: &mut Statements) -> u32 {
         let (text, effects) = match self.owed.front_mut() {
             Some(Owed::Prepare { effects, text }) => (text.take(), effects.take().unwrap_or_default()),
@@ -411,7 +405,6 @@ impl Follow {
         statements.add(Statement { text, effects, params, types: None })
     }
 
-    /// An answer has ended.
     fn ended(&mut self, ended: Ended, statements: &mut Statements, prepared: &mut PreparedHere) {
         let Ended { end, insert_id } = ended;
         if insert_id != 0 {
@@ -428,7 +421,7 @@ impl Follow {
         match (self.owed.pop_front(), end) {
             (Some(Owed::Query(Some(effects))), _) => self.has(&effects, end),
             (Some(Owed::Query(None)), _) => {
-                self.done.effects.pins("a command that was answered before its end");
+                self.done.effects.pins("a command whose response came before its end");
             }
             (Some(Owed::Prepare { text, .. }), End::Refused) => {
                 self.owed_bytes -= text.map_or(0, |text| text.len());
@@ -466,7 +459,7 @@ impl Follow {
         }
     }
 
-    /// What was said of the next transaction must not be lost before that has begun.
+    /// A `SET TRANSACTION` applies to the next command that starts a transaction.
     fn transaction_begins(&mut self, end: End) {
         if self.next_transaction == NextTransaction::Described {
             self.next_transaction = NextTransaction::Any;
@@ -494,10 +487,10 @@ impl Follow {
         }
     }
 
-    /// A command with these effects has been answered so.
+    /// A command with these effects has completed.
     fn has(&mut self, effects: &Effects, end: End) {
         if end == End::Refused && effects.count == Count::One {
-            // What only its connection has may be there all the same.
+            // Connection-bound state may exist although the command failed.
             return self.done.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
         }
         self.done.effects.merge(effects);
@@ -506,21 +499,20 @@ impl Follow {
         }
     }
 
-    /// Whether something is open that a reset would end: a cursor, data that was sent ahead, the description of a
-    /// transaction to come.
+    /// Whether something is open that a reset would discard: a cursor, long data, or a `SET TRANSACTION`.
     pub fn is_open(&self) -> bool {
         !self.cursors.is_empty()
             || !self.ahead.is_empty()
             || self.next_transaction == NextTransaction::Described
     }
 
-    /// All was answered: what was done since the last time that outlives the transaction.
+    /// All responses were read: the session changes since the last call.
     pub fn settle(&mut self) -> Done {
         std::mem::take(&mut self.done)
     }
 }
 
-/// The first command of these bytes, if all of it is here and will be answered: its length.
+/// The length of the first command, if it is complete and will be answered.
 pub fn first_command_bytes(input: &[u8]) -> Option<usize> {
     let (header, payload) = packet::peek_header(input)?;
     let kind = *payload.first()?;
@@ -529,7 +521,7 @@ pub fn first_command_bytes(input: &[u8]) -> Option<usize> {
     (is_whole && !is_silent(kind) && kind != COM_QUIT).then_some(bytes)
 }
 
-/// Whether these bytes of a client that rests begin with a `COM_QUIT`.
+/// Whether the bytes of an idle client start with a `COM_QUIT`.
 pub fn begins_with_quit(input: &[u8]) -> bool {
     matches!(packet::peek_header(input), Some((Header { length: 1, .. }, &[COM_QUIT, ..])))
 }

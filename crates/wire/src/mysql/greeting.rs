@@ -1,4 +1,4 @@
-//! `Protocol::HandshakeV10`: the server's greeting ("Initial Handshake Packet" at MariaDB).
+//! `Protocol::HandshakeV10`: the server's greeting ("Initial Handshake Packet" in MariaDB's documentation).
 
 use super::{
     Capabilities, Error,
@@ -7,34 +7,32 @@ use super::{
 };
 
 const PROTOCOL_VERSION: u8 = 10;
-/// The nonce is sent in two parts, the second of which ends in a NUL.
+/// The nonce is sent in two parts; the second is followed by a NUL.
 const NONCE_FIRST_BYTES: usize = 8;
 const NONCE_SECOND_BYTES: usize = NONCE_BYTES - NONCE_FIRST_BYTES;
 const MIN_SECOND_FIELD_BYTES: usize = NONCE_SECOND_BYTES + 1;
 /// MariaDB's extended capabilities take the last four of `MySQL`'s ten reserved bytes.
 const RESERVED_BYTES: usize = 6;
 
-/// What a server says first.
+/// The server's first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting<'a> {
-    /// The server's version as sent, `5.5.5-` of MariaDB included.
+    /// As sent, including MariaDB's prefix `5.5.5-`.
     pub version: &'a [u8],
-    /// The server's number for this connection.
+    /// The server's identifier for this connection.
     pub connection_id: u32,
     /// The challenge for the default plugin.
     pub nonce: [u8; NONCE_BYTES],
-    /// What the server can do.
     pub capabilities: Capabilities,
     /// The server's default collation, its lower byte.
     pub character_set: u8,
     /// "Status flags".
     pub status: u16,
-    /// The default authentication plugin; empty at servers that know none.
+    /// The default authentication plugin; empty if the server does not support plugins.
     pub plugin: &'a [u8],
 }
 
 impl<'a> Greeting<'a> {
-    /// Reads a payload.
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "greeting");
         if reader.u8()? != PROTOCOL_VERSION {
@@ -66,7 +64,7 @@ impl<'a> Greeting<'a> {
         Ok(Self { version, connection_id, nonce, capabilities, character_set, status, plugin })
     }
 
-    /// Appends the payload. The version and plugin must have no NUL.
+    /// Appends the payload. Version and plugin must have no NUL.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (low, extended) = self.capabilities.halves();
         let [first, second, third, fourth] = low.to_le_bytes();

@@ -1,25 +1,25 @@
-//! The greeting of one that stands between clients and a server: the server's own, as far as it holds for clients.
+//! The greeting that a proxy sends to its clients: the server's, restricted to what the proxy supports.
 
 use super::{
     Capabilities, Error, Plugin, greeting::Greeting, native_password::NONCE_BYTES, packet, relay::RELAYED,
 };
 
-/// What there is to log in with, whatever the server has beyond it. TLS is for the server's side alone.
+/// Login capabilities that the proxy offers independently of the server. TLS is negotiated separately on each
+/// side.
 const OF_LOGIN: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::CONNECT_WITH_DB)
     .with(Capabilities::PROTOCOL_41)
     .with(Capabilities::SECURE_CONNECTION)
     .with(Capabilities::PLUGIN_AUTH)
     .with(Capabilities::PLUGIN_AUTH_LENENC);
-/// What nobody's version is longer than; it is cut there.
+/// Longer than any server's version; the rest is cut.
 const MAX_VERSION_BYTES: usize = 128;
 
-/// What a server says to everybody in its greeting.
+/// The parts of a server's greeting that are the same for every client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GreetingTemplate {
-    /// As sent, `5.5.5-` of MariaDB included.
+    /// As sent, including MariaDB's prefix `5.5.5-`.
     version: Vec<u8>,
-    /// What the server offers.
     capabilities: Capabilities,
     character_set: u8,
     status: u16,
@@ -27,7 +27,6 @@ pub struct GreetingTemplate {
 }
 
 impl GreetingTemplate {
-    /// What a server's greeting says to others, too.
     pub fn of(greeting: &Greeting<'_>) -> Self {
         let version = &greeting.version[..greeting.version.len().min(MAX_VERSION_BYTES)];
         Self {
@@ -35,7 +34,7 @@ impl GreetingTemplate {
             capabilities: greeting.capabilities,
             character_set: greeting.character_set,
             status: greeting.status,
-            // The others of its plugins take another challenge than a greeting has.
+            // The other plugins need another challenge than a greeting has.
             plugin: match Plugin::of_name(greeting.plugin) {
                 Some(Plugin::CachingSha2Password) => Plugin::CachingSha2Password,
                 _ => Plugin::NativePassword,
@@ -43,31 +42,31 @@ impl GreetingTemplate {
         }
     }
 
-    /// The same without these, whatever the server offers.
+    /// Never offers these capabilities.
     #[must_use]
     pub fn without(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = self.capabilities.without(capabilities);
         self
     }
 
-    /// What clients are offered.
+    /// The capabilities offered to clients.
     pub fn capabilities(&self) -> Capabilities {
         let offered = (self.capabilities & RELAYED) | OF_LOGIN;
-        // Where MariaDB has flags of its own, the lack of this one says so.
+        // A missing flag announces MariaDB's extended flags.
         if offered.is_extended() { offered.without(Capabilities::LONG_PASSWORD) } else { offered }
     }
 
-    /// The plugin that clients are to begin with.
+    /// The plugin with which clients start.
     pub fn plugin(&self) -> Plugin {
         self.plugin
     }
 
-    /// "Status flags" of a session that has just begun.
+    /// "Status flags" of a new session.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// Appends the greeting for a client with this number and challenge, which must have no NUL.
+    /// Appends the greeting. `nonce` must have no NUL.
     pub fn write(
         &self,
         connection_id: u32,
@@ -77,7 +76,7 @@ impl GreetingTemplate {
         self.write_offering(Capabilities::default(), connection_id, nonce, out)
     }
 
-    /// The same for a client that is offered TLS, which is not for the one between to pass on.
+    /// The same, and offers TLS.
     pub fn write_with_tls(
         &self,
         connection_id: u32,
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_be_followed_is_offered() {
+    fn only_relayed_capabilities_are_offered() {
         let everything = Capabilities::from_bits(u64::MAX).without(Capabilities::LONG_PASSWORD);
         let template = of(everything, b"mysql_native_password");
         let mut out = Vec::new();
@@ -141,14 +140,14 @@ mod tests {
         template.write_with_tls(7, *b"ABCDEFGHIJKLMNOPQRST", &mut out).unwrap();
         let with_tls = Greeting::parse(&out[4..]).unwrap().capabilities;
         assert_eq!(with_tls, greeting_capabilities | Capabilities::SSL);
-        // A server without flags of MariaDB's says so.
+        // A server without MariaDB's extended flags says so.
         let plain = Capabilities::from_bits(u64::from(u32::MAX));
         assert!(of(plain, b"").capabilities().contains(Capabilities::LONG_PASSWORD));
         assert!(!of(plain, b"").capabilities().is_extended());
     }
 
     #[test]
-    fn clients_begin_with_a_plugin_that_a_greeting_suffices_for() {
+    fn clients_start_with_a_plugin_that_needs_no_other_challenge() {
         let plugin = |name: &[u8]| of(RELAYED, name).plugin();
         assert_eq!(plugin(b"caching_sha2_password"), Plugin::CachingSha2Password);
         for name in [&b"mysql_native_password"[..], b"client_ed25519", b"parsec", b"sha256_password", b""] {

@@ -6,23 +6,22 @@ use super::{
     ssl_request::SslRequest,
 };
 
-/// Who the client is, and its proof for the plugin it guessed.
+/// The account, and a proof for the plugin that the client offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeResponse<'a> {
     /// The fields it shares with an `SSLRequest`.
     pub head: SslRequest,
-    /// The account.
     pub user: &'a [u8],
-    /// The proof; at most 250 bytes are written the same way by all clients.
+    /// The proof. Up to 250 bytes all clients encode its length the same way.
     pub auth_response: &'a [u8],
     /// The database, if `CONNECT_WITH_DB`.
     pub database: Option<&'a [u8]>,
-    /// The plugin the proof is for, if `PLUGIN_AUTH`.
+    /// The plugin that the proof is for, if `PLUGIN_AUTH`.
     pub plugin: Option<&'a [u8]>,
 }
 
 impl<'a> HandshakeResponse<'a> {
-    /// Reads a payload; what follows the plugin (attributes, compression level) is left unread.
+    /// Parses a payload. Fields after the plugin (attributes, compression level) are ignored.
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "login");
         let head = SslRequest::read(&mut reader)?;
@@ -33,9 +32,9 @@ impl<'a> HandshakeResponse<'a> {
             let length = usize::from(reader.u8()?);
             reader.bytes(length)?
         } else {
-            return Err(reader.error("authentication from before 4.1"));
+            return Err(reader.error("the client is older than 4.1"));
         };
-        // Clients set the flag with no database and then may leave out the field.
+        // Some clients set the flag without a database, and may omit the field.
         let database = (head.capabilities.contains(Capabilities::CONNECT_WITH_DB) && !reader.is_empty())
             .then(|| reader.nul_terminated())
             .transpose()?;
@@ -44,11 +43,11 @@ impl<'a> HandshakeResponse<'a> {
         Ok(Self { head, user, auth_response, database, plugin })
     }
 
-    /// Appends the payload; strings must have no NUL and must be there exactly where the capabilities say so.
+    /// Appends the payload. Strings must have no NUL, and must be present exactly if the capabilities say so.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.head.encode(out);
         put_nul_terminated(out, self.user);
-        // Up to 250 bytes a length-encoded length is the one byte that the older form has.
+        // Up to 250 bytes, a length-encoded length is one byte, as in the older form.
         put_lenenc_bytes(out, self.auth_response);
         if let Some(database) = self.database {
             put_nul_terminated(out, database);

@@ -1,5 +1,5 @@
-//! Commands that end what another connection does: `COM_PROCESS_KILL`, and `KILL` in a `COM_QUERY`. Whom they name is what
-//! one between has greeted that client with, which is no number of the server's.
+//! Commands that end another connection or its command: `COM_PROCESS_KILL`, and `KILL` in a `COM_QUERY`. The
+//! connection identifiers in them are those that the proxy gave its clients; the server does not know them.
 
 use std::ops::Range;
 
@@ -14,69 +14,65 @@ use super::{
 const COM_QUERY: u8 = 0x03;
 const COM_PROCESS_KILL: u8 = 0x0c;
 const PROCESS_KILL_BYTES: usize = 1 + size_of::<u32>();
-/// Longer texts are not looked at.
+/// Longer texts are not scanned.
 const MAX_TEXT_BYTES: usize = 1 << 14;
-/// Answered with an OK, as a KILL is.
+/// Gets an OK, as a KILL does.
 const DO_NOTHING: &[u8] = b"DO 0";
 
-/// A command that has at least one KILL in it.
+/// A command that has at least one KILL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kill {
-    /// Those in it, in their order.
+    /// The KILLs, in order.
     pub named: Vec<Named>,
     payload: Vec<u8>,
-    /// Where the text begins in the payload; none where the number is not written as one.
+    /// Where the text starts in the payload; `None` for `COM_PROCESS_KILL`.
     text: Option<usize>,
 }
 
-/// One KILL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// Whose command or connection shall end.
+    /// The connection identifier.
     pub number: u32,
-    /// What shall end.
     pub target: Target,
-    /// Where in the payload it is, up to the end of its number.
+    /// The range in the payload, up to the end of the connection identifier.
     statement: Range<usize>,
-    /// Where its number begins.
+    /// Where the connection identifier starts.
     digits: usize,
 }
 
 /// What a KILL ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// The connection.
     Connection,
-    /// What it does, and no more.
+    /// Only its current command.
     Query,
 }
 
 /// What is sent in place of a KILL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Instead {
-    /// The same with this number.
+    /// The same KILL with this connection identifier.
     Number(u32),
-    /// What does nothing.
+    /// A statement without effect.
     Nothing,
 }
 
-/// What a command is that has begun.
+/// The result of scanning a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// Anything else.
     Other,
-    /// That cannot be told yet.
+    /// Not enough of the command has arrived.
     Unfinished,
     Kill(Kill),
 }
 
 impl Kill {
-    /// The statements of the command; none where it is no text.
+    /// The statements of the command; `None` for `COM_PROCESS_KILL`.
     pub(super) fn text(&self) -> Option<&[u8]> {
         self.payload.get(self.text?..)
     }
 
-    /// Appends the same command with something else in place of each KILL.
+    /// Appends the same command with a replacement for each KILL.
     pub fn encode(
         &self,
         capabilities: Capabilities,
@@ -110,7 +106,7 @@ impl Kill {
     }
 }
 
-/// Looks at a command whose payload is here up to the end of `input`, or beyond its own.
+/// Scans a command. `input` starts with its payload and may be shorter or longer.
 #[inline]
 pub(super) fn look(header: Header, input: &[u8], capabilities: Capabilities) -> Seen {
     let here = &input[..input.len().min(header.length)];
@@ -155,7 +151,7 @@ fn text(header: Header, here: &[u8], capabilities: Capabilities) -> Seen {
     if !here[start..].windows(4).any(is_kill) {
         return Seen::Other;
     }
-    // Where a quote may end in two places, nothing is changed that may stand in it.
+    // If a quote may end in two places, the text is left unchanged.
     match (find(&here[start..], Escapes::Backslash), find(&here[start..], Escapes::None)) {
         (Some(found), Some(same)) if found == same && !found.is_empty() => {
             let named = found.into_iter().map(|named| named.behind(start)).collect();
@@ -166,18 +162,18 @@ fn text(header: Header, here: &[u8], capabilities: Capabilities) -> Seen {
 }
 
 impl Named {
-    /// The same in a payload with so many bytes in front.
+    /// The same KILL, with `bytes` inserted before it.
     fn behind(self, bytes: usize) -> Self {
         let statement = self.statement.start + bytes..self.statement.end + bytes;
         Self { statement, digits: self.digits + bytes, ..self }
     }
 }
 
-/// The KILLs in a text; none if a quote may end elsewhere for the session.
+/// The KILLs in a text; `None` if the end of a quote is ambiguous.
 fn find(text: &[u8], escapes: Escapes) -> Option<Vec<Named>> {
     let (mut lexer, mut finder) = (Lexer::new(escapes), Finder::default());
     for (at, byte) in text.iter().enumerate() {
-        // A word ends before the byte that is no part of it.
+        // A word ends before the first byte that is not part of it.
         lexer.read(std::slice::from_ref(byte), &mut |token| finder.token(&token, at));
     }
     lexer.end(&mut |token| finder.token(&token, text.len()));
@@ -202,15 +198,15 @@ enum Quotes {
 
 #[derive(Debug, Default)]
 enum Place {
-    /// At a statement's beginning.
+    /// At the start of a statement.
     #[default]
     Begin,
-    /// Behind `KILL`, which began there, and the words that say what of.
+    /// After `KILL` and its modifiers.
     Kill {
         start: usize,
         target: Target,
     },
-    /// Behind the number, if nothing else of the statement follows.
+    /// After the connection identifier, which must be the statement's last token.
     Number(Named),
     Other,
 }
@@ -269,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_keeps_all_but_its_number() {
+    fn only_the_connection_identifier_is_replaced() {
         for (text, expected) in [
             (&b"\x03KILL QUERY 2147483655"[..], &b"\x03KILL QUERY 42"[..]),
             (b"\x03kill 2147483655", b"\x03kill 42"),
@@ -290,9 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn each_kill_among_statements_is_rewritten() {
+    fn each_kill_of_a_multi_statement_is_replaced() {
         let text = b"\x03SELECT 'a''b'; KILL QUERY 70 ;/* KILL 5; */ kill 71; DO 1 -- KILL 6\n; KILL ID 7";
-        let Seen::Kill(kill) = seen(text, Capabilities::default()) else { panic!("it has two") };
+        let Seen::Kill(kill) = seen(text, Capabilities::default()) else { panic!("expected two KILLs") };
         let named: Vec<_> = kill.named.iter().map(|named| (named.number, named.target)).collect();
         assert_eq!(named, [(70, Target::Query), (71, Target::Connection)]);
         let mut out = Vec::new();
@@ -303,14 +299,14 @@ mod tests {
         assert_eq!(kill.text(), Some(&text[1..]));
         out.clear();
         let Seen::Kill(kill) = seen(b"\x0c\x07\0\0\0", Capabilities::QUERY_ATTRIBUTES) else {
-            panic!("it is one")
+            panic!("expected a KILL")
         };
         kill.encode(Capabilities::QUERY_ATTRIBUTES, |_| Instead::Nothing, &mut out).unwrap();
         assert_eq!(out[4..], *b"\x03\0\x01DO 0");
     }
 
     #[test]
-    fn other_statements_are_others() {
+    fn other_statements_are_left_unchanged() {
         for text in [
             &b"\x03KILL QUERY ID 7"[..],
             b"\x03KILL",
@@ -339,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_waited_for_than_may_be_one() {
+    fn only_a_possible_kill_waits_for_more_input() {
         for capabilities in [Capabilities::default(), Capabilities::QUERY_ATTRIBUTES] {
             for payload in [&b"\x03\0\x01KILL QUERY 7"[..], b"\x03\0\x01SELECT 7", b"\x03KILL QUERY 7"] {
                 let whole = seen(payload, capabilities);

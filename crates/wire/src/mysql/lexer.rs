@@ -1,43 +1,43 @@
-//! The words and signs of a statement's text, as servers read it: comments and quotes are known, nothing else.
+//! Splits a statement's text into tokens, as servers do. Comments and quotes are recognized; there is no
+//! grammar.
 
-/// Of a word, what is told apart.
+/// Words are compared up to this length.
 const MAX_WORD_BYTES: usize = 128;
 
-/// How backslashes in quotes are taken ("`NO_BACKSLASH_ESCAPES`").
+/// How backslashes in quotes are treated ("`NO_BACKSLASH_ESCAPES`").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Escapes {
-    /// They take the next byte as it is.
+    /// A backslash escapes the next byte.
     #[default]
     Backslash,
-    /// They are bytes like others.
+    /// A backslash is an ordinary byte.
     None,
 }
 
-/// A part of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// In lower case.
     Word(&'a [u8]),
     /// In backticks.
     Name(&'a [u8]),
-    /// In double quotes: a name or a text, as the session takes it.
+    /// In double quotes: a name or a string, depending on the session.
     Either(&'a [u8]),
     /// In single quotes.
     Literal,
-    /// `@` before a name.
+    /// `@` before a name: a user variable.
     Own,
     /// `@@`.
     System,
     Sign(u8),
-    /// A comment begins that servers execute.
+    /// The start of a comment that servers execute.
     Executed,
-    /// A quote ends for some sessions, and goes on for others.
+    /// A quote whose end depends on the session.
     Ambiguous,
-    /// A name in quotes is longer than any.
+    /// A quoted name that is too long.
     TooLong,
 }
 
-/// Reads a text in pieces, however it is cut.
+/// Reads a text in pieces, cut anywhere.
 #[derive(Debug)]
 pub(super) struct Lexer {
     escapes: Escapes,
@@ -45,7 +45,6 @@ pub(super) struct Lexer {
     word: Vec<u8>,
 }
 
-/// Where in a text one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Plain,
@@ -58,18 +57,18 @@ enum Place {
     Dashes,
     LineComment,
     Slash,
-    /// Behind `/*`.
+    /// After `/*`.
     Comment,
-    /// Behind `/*M`.
+    /// After `/*M`.
     CommentOfMariaDb,
-    /// Behind `/*+`: some servers read hints there, with quotes, and for others it is a comment.
+    /// After `/*+`: some servers parse hints with quotes there, others a comment.
     Hint,
     InComment,
-    /// Behind a `*` in a comment.
+    /// After a `*` in a comment.
     Star,
 }
 
-/// What is before the next byte of a quote.
+/// Whether the number of backslashes before the next byte of a quote is even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Backslashes {
     Even,
@@ -87,21 +86,20 @@ impl Lexer {
         Self { escapes, place: Place::Plain, word: Vec::new() }
     }
 
-    /// Reads the next piece.
     pub(super) fn read(&mut self, text: &[u8], heard: &mut impl FnMut(Token<'_>)) {
         for byte in text {
             self.byte(*byte, heard);
         }
     }
 
-    /// The text has ended.
+    /// Ends the text.
     pub(super) fn end(&mut self, heard: &mut impl FnMut(Token<'_>)) {
         match self.place {
             Place::Word => heard(Token::Word(&self.word)),
             Place::Slash => heard(Token::Sign(b'/')),
             Place::Dash | Place::Dashes => heard(Token::Sign(b'-')),
             Place::At => heard(Token::Own),
-            // Whatever the server makes of that.
+            // An unterminated quote.
             Place::Backticks | Place::Single(_) | Place::Double(_) => heard(Token::Ambiguous),
             _ => {}
         }
@@ -137,14 +135,14 @@ impl Lexer {
         }
     }
 
-    /// A name knows no escapes, and a text may.
+    /// Names have no escapes, but a string may.
     fn double(&mut self, backslashes: Backslashes, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
         let is_escaped = backslashes == Backslashes::Odd && self.escapes == Escapes::Backslash;
         if byte == b'"' && is_escaped {
             heard(Token::Ambiguous);
         }
         if byte == b'"' && !is_escaped {
-            // A text may be of any length.
+            // A string may have any length.
             self.word.truncate(MAX_WORD_BYTES);
             self.name_ends(|name| Token::Either(name), heard);
         } else {
@@ -161,15 +159,16 @@ impl Lexer {
         heard(token(&self.word));
     }
 
-    /// What is seldom in a text.
+    /// The rare states.
     fn rare(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
         match (self.place, byte) {
             (Place::Dash, b'-') => self.place = Place::Dashes,
-            // Two alone are signs.
+            // A second dash is a sign if no blank follows.
             (Place::Dashes, b'\n') | (Place::Star, b'/') => self.place = Place::Plain,
             (Place::Dashes, ..=b' ' | 0x7f) => self.place = Place::LineComment,
             (Place::Dashes, 0x80..=0xa0) => {
-                // In character sets of one byte some of these are blanks; in UTF-8 no character begins so.
+                // Some of these are blanks in single-byte character sets. In UTF-8 no character starts with
+                // them.
                 heard(Token::Ambiguous);
                 self.place = Place::LineComment;
             }
@@ -180,7 +179,7 @@ impl Lexer {
             (Place::Hint, b'*') => self.place = Place::Star,
             (Place::Hint, _) => {}
             (Place::Comment | Place::CommentOfMariaDb, b'!') => {
-                // What is in it is read on as if it were not in a comment.
+                // Its content is read as if it were outside the comment.
                 heard(Token::Executed);
                 self.place = Place::Plain;
             }
@@ -233,7 +232,7 @@ impl Lexer {
         }
     }
 
-    /// One more than is told apart, so that what is longer is known to be.
+    /// Keeps one byte more than is compared, so that longer words are recognized as such.
     fn keep(&mut self, byte: u8) {
         if self.word.len() <= MAX_WORD_BYTES {
             self.word.push(byte);

@@ -1,12 +1,13 @@
-//! The `MySQL` client/server protocol as `MySQL` and MariaDB speak it, one message per file.
+//! The `MySQL` client/server protocol, as `MySQL` and MariaDB implement it.
 //!
-//! - [`Connect`] is the client's login, from the greeting to the first OK.
-//! - [`command`] has the encoders of commands; [`ResponseReader`], [`PrepareReader`] and [`RowsReader`] read answers.
-//! - [`server`] has what the other role needs.
-//! - [`relay`], [`errand`], [`beginning`], [`kill`] and [`greeting_template`] are for one between the two; [`follow`],
-//!   [`statements`], [`effects`] and [`adopt`] for one that gives a client another connection between transactions.
+//! - [`codec`]: packets and the messages in them.
+//! - [`auth`]: the authentication plugins, both sides.
+//! - [`client`]: the login ([`MySqlConnect`]) and the readers of responses.
+//! - [`server`]: the server side of a login.
+//! - [`relay`]: what a proxy between client and server needs.
+//! - [`sql`]: what a statement's text says about its effects on the session.
 //!
-//! Pages named in comments are those of the `MySQL` Source Code Documentation, "Client/Server Protocol", and of the
+//! Titles in comments refer to the `MySQL` Source Code Documentation, "Client/Server Protocol", and to the
 //! MariaDB Knowledge Base, "Client/Server Protocol".
 
 pub mod adopt;

@@ -3,9 +3,7 @@
 use sha1::{Digest, Sha1};
 use zeroize::Zeroizing;
 
-/// The plugin's name.
 pub const NAME: &[u8] = b"mysql_native_password";
-/// The challenge's length.
 pub const NONCE_BYTES: usize = 20;
 const HASH_BYTES: usize = 20;
 
@@ -14,24 +12,23 @@ const HASH_BYTES: usize = 20;
 pub struct StoredPassword([u8; HASH_BYTES]);
 
 impl StoredPassword {
-    /// The stored form of a password.
     pub fn of(password: &[u8]) -> Self {
         Self(sha1(&[&sha1(&[password])[..]]))
     }
 
-    /// Whether `response` to `nonce` came from one who knows the password.
+    /// Whether `response` to `nonce` was computed from the password.
     pub fn accepts(&self, nonce: &[u8; NONCE_BYTES], response: &[u8]) -> bool {
         let Ok(response) = <&[u8; HASH_BYTES]>::try_from(response) else {
             return false;
         };
         let mask = sha1(&[nonce, &self.0]);
         let candidate = sha1(&[&xor(response, &mask)[..]]);
-        // All bytes are looked at, so that the time tells nothing.
+        // All bytes are compared, so that the duration reveals nothing.
         candidate.iter().zip(&self.0).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
     }
 }
 
-/// The response to `nonce`; of an empty password it is empty and not made here.
+/// The response to `nonce`. The response for an empty password is empty and not computed here.
 pub(super) fn response(password: &[u8], nonce: &[u8; NONCE_BYTES]) -> [u8; HASH_BYTES] {
     let once = Zeroizing::new(sha1(&[password]));
     let twice = Zeroizing::new(sha1(&[&once[..]]));

@@ -1,4 +1,4 @@
-//! `OK_Packet` and `EOF_Packet`: a command, or a part of its result, has ended.
+//! `OK_Packet` and `EOF_Packet`: the end of a command, or of a part of its result.
 
 use super::{
     Capabilities, Error,
@@ -6,8 +6,8 @@ use super::{
 };
 
 const OK_HEADER: u8 = 0x00;
-/// How what ends rows begins. A row can begin so, too, but only one whose first packet is full: the byte announces a
-/// cell's eight-byte length.
+/// The first byte of the packet that ends rows. A row can start with it, too, but only if its first packet
+/// has the maximum length: the byte then announces a cell with an eight-byte length.
 pub(super) const EOF_HEADER: u8 = 0xfe;
 /// `SERVER_STATUS_IN_TRANS` ("Status flags").
 const IN_TRANSACTION: u16 = 0x0001;
@@ -19,10 +19,9 @@ const NO_BACKSLASH_ESCAPES: u16 = 0x0200;
 const MORE_RESULTS_EXIST: u16 = 0x0008;
 /// `SERVER_STATUS_CURSOR_EXISTS`.
 const CURSOR_EXISTS: u16 = 0x0040;
-/// An EOF's payload; what is longer and begins like one is an OK, or a row.
+/// The payload of an EOF. A longer one that starts with the same byte is an OK or a row.
 const EOF_BYTES: usize = 5;
 
-/// What the server says at the end of a command or result set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OkPacket {
     /// Rows changed.
@@ -31,22 +30,21 @@ pub struct OkPacket {
     pub last_insert_id: u64,
     /// "Status flags".
     pub status: u16,
-    /// The number of warnings.
     pub warnings: u16,
 }
 
 impl OkPacket {
-    /// Whether a payload is an OK that answers a command.
+    /// Whether a payload is an OK in response to a command.
     pub fn is(payload: &[u8]) -> bool {
         payload.first() == Some(&OK_HEADER)
     }
 
-    /// Reads an OK that answers a command.
+    /// Parses an OK in response to a command.
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         Self::parse_with_header(payload, OK_HEADER)
     }
 
-    /// Reads what ends rows: an EOF, or an OK in an EOF's clothes.
+    /// Parses the end of rows: an EOF, or an OK with an EOF's first byte.
     pub(super) fn parse_end_of_rows(payload: &[u8], capabilities: Capabilities) -> Result<Self, Error> {
         if capabilities.contains(Capabilities::DEPRECATE_EOF) {
             Self::parse_with_header(payload, EOF_HEADER)
@@ -55,7 +53,6 @@ impl OkPacket {
         }
     }
 
-    /// Reads an EOF.
     pub(super) fn parse_eof(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "EOF");
         if reader.u8()? != EOF_HEADER {
@@ -67,12 +64,12 @@ impl OkPacket {
         Ok(Self { status, warnings, ..Self::default() })
     }
 
-    /// Appends the payload of an OK that answers a command.
+    /// Appends the payload of an OK in response to a command.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.encode_with_header(out, OK_HEADER);
     }
 
-    /// Appends the payload of what ends rows.
+    /// Appends the payload that ends rows.
     pub fn encode_end_of_rows(&self, out: &mut Vec<u8>, capabilities: Capabilities) {
         if capabilities.contains(Capabilities::DEPRECATE_EOF) {
             self.encode_with_header(out, EOF_HEADER);
@@ -87,7 +84,6 @@ impl OkPacket {
         self.status & MORE_RESULTS_EXIST != 0
     }
 
-    /// Whether a transaction is open.
     pub fn is_in_transaction(&self) -> bool {
         self.status & IN_TRANSACTION != 0
     }
@@ -97,17 +93,17 @@ impl OkPacket {
         self.status & LAST_ROW_SENT != 0
     }
 
-    /// Whether backslashes in quotes are bytes like others.
+    /// Whether backslashes in quotes are ordinary bytes.
     pub fn takes_backslashes_as_they_are(&self) -> bool {
         self.status & NO_BACKSLASH_ESCAPES != 0
     }
 
-    /// Whether rows are left in a cursor.
+    /// Whether a cursor with more rows is open.
     pub(super) fn cursor_exists(&self) -> bool {
         self.status & CURSOR_EXISTS != 0
     }
 
-    /// Reads the answer to a command that returns nothing: an OK, or an EOF in either dress.
+    /// Parses the response to a command without a result set: an OK, or an EOF in either form.
     pub(super) fn parse_any(payload: &[u8]) -> Result<Self, Error> {
         match payload.first() {
             Some(&EOF_HEADER) if payload.len() <= EOF_BYTES => Self::parse_eof(payload),
@@ -121,7 +117,7 @@ impl OkPacket {
         if reader.u8()? != header {
             return Err(reader.error("wrong first byte"));
         }
-        // What follows, a message and changes of session state, nobody here asked for.
+        // A message and session state changes may follow; both are ignored.
         Ok(Self {
             affected_rows: reader.lenenc_int()?,
             last_insert_id: reader.lenenc_int()?,

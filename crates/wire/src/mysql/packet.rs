@@ -1,63 +1,59 @@
 //! Packets: a three-byte length, a sequence number and a payload ("MySQL Packets").
 //!
-//! A message of [`MAX_PART_BYTES`] or more takes several packets: as long as one has that length, another follows, which
-//! may be empty ("Sending More Than 16Mb").
+//! A message of [`MAX_PART_BYTES`] or more takes several packets: a packet of that length is followed by
+//! another, which may be empty ("Sending More Than 16Mb").
 
 use super::{Error, err::ErrPacket};
 
-/// The length of every packet of a message but its last.
+/// The length of every packet of a message except its last.
 pub const MAX_PART_BYTES: usize = 0xff_ffff;
-/// The longest payload that fits in a single packet. No message but rows and commands is longer.
+/// The longest payload that fits in a single packet. Only rows and commands are longer.
 pub const MAX_PAYLOAD_BYTES: usize = MAX_PART_BYTES - 1;
-/// The longest message, over all the packets it takes: the largest `max_allowed_packet` of any server.
+/// The longest message, over all its packets: the largest `max_allowed_packet` of any server.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 30;
-/// The longest payload taken before the peer has authenticated; no message of a login comes near it.
+/// The longest payload accepted before the peer has authenticated. No login message is nearly as long.
 pub const MAX_LOGIN_PAYLOAD_BYTES: usize = 0x1_0000;
 
 pub(super) const HEADER_BYTES: usize = 4;
-/// Packets of the longest message, without its first.
+/// The number of packets of the longest message, without the first.
 const MAX_MORE_PARTS: u8 = (MAX_MESSAGE_BYTES / MAX_PART_BYTES) as u8;
 
-/// Cuts packets from the front of the input and checks that none is missing.
+/// Takes packets from the front of the input and checks their sequence numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Packets {
     next: u8,
-    /// By how much the next number may be larger.
+    /// How much larger the next sequence number may be.
     slack: u8,
     limit: usize,
 }
 
-/// What can be told of a packet before all of it is here.
+/// What is known of a packet before all of it has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Peeked {
-    /// The payload's length.
     pub(super) length: usize,
-    /// The payload's first byte, if it has one.
+    /// `None` if the payload is empty.
     pub(super) first: Option<u8>,
 }
 
-/// A packet's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The payload's length.
     pub(super) length: usize,
-    /// The packet's number.
     pub(super) sequence: u8,
 }
 
 impl Packets {
-    /// Expects `first` as the first sequence number; [`Self::take`] takes payloads up to `limit` bytes.
+    /// Expects `first` as the first sequence number. [`Self::take`] accepts payloads up to `limit` bytes.
     pub(super) fn new(first: u8, limit: usize) -> Self {
         Self { next: first, slack: 0, limit: limit.min(MAX_PAYLOAD_BYTES) }
     }
 
-    /// Expects the answer to a command. Its numbers go on from the command's last packet, and how many packets that took
-    /// the reader of the answer does not know.
+    /// Expects the response to a command. Its sequence numbers continue those of the command, whose number of
+    /// packets the reader does not know.
     pub(super) fn answer() -> Self {
         Self { next: 1, slack: MAX_MORE_PARTS, limit: MAX_PAYLOAD_BYTES }
     }
 
-    /// The next whole packet's payload, or none yet; `message` is what it is expected to be.
+    /// The payload of the next complete packet, if it has arrived. `message` names it in errors.
     pub(super) fn take<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -66,14 +62,15 @@ impl Packets {
         let Some((length, sequence, rest)) = split_header(input) else {
             return Ok(None);
         };
-        // Checked before the payload is here, so that nobody buffers what would be refused.
+        // Checked before the payload arrives, so that a packet that will be refused is not buffered.
         if length > self.limit {
             return Err(Error::PacketTooLarge { length, limit: self.limit });
         }
         let Some((payload, rest)) = rest.split_at_checked(length) else {
             return Ok(None);
         };
-        // A server that gives up (shutdown, idle timeout) numbers its ERR without regard to what it answers.
+        // A server that closes the connection (shutdown, idle timeout) sends an ERR with an unrelated
+        // sequence number.
         if !ErrPacket::is(payload) {
             self.check(sequence, message)?;
         }
@@ -82,7 +79,7 @@ impl Packets {
         Ok(Some(payload))
     }
 
-    /// The length and first byte of the packet at the front; none if they are not here yet.
+    /// The length and first byte of the packet at the front, if they have arrived.
     pub(super) fn peek(input: &[u8]) -> Option<Peeked> {
         let (length, _, rest) = split_header(input)?;
         match (length, rest.first()) {
@@ -92,7 +89,8 @@ impl Packets {
         }
     }
 
-    /// Takes the header of a packet whose payload the caller takes as it comes: its length, up to [`MAX_PART_BYTES`].
+    /// Takes the header of a packet whose payload the caller reads as it arrives. Returns its length, up to
+    /// [`MAX_PART_BYTES`].
     pub(super) fn begin(&mut self, input: &mut &[u8], message: &'static str) -> Result<Option<usize>, Error> {
         let Some((length, sequence, rest)) = split_header(input) else {
             return Ok(None);
@@ -103,7 +101,7 @@ impl Packets {
         Ok(Some(length))
     }
 
-    /// The sequence number that the next packet in either direction has, and counts it as used.
+    /// Allocates the sequence number of the next packet in either direction.
     pub(super) fn number(&mut self) -> u8 {
         let number = self.next;
         self.count(number);
@@ -123,8 +121,8 @@ impl Packets {
     }
 }
 
-/// Appends a message whose payload is what `payload` appends, in as many packets as it takes; appends nothing if it is
-/// over [`MAX_MESSAGE_BYTES`].
+/// Appends a message, in as many packets as needed, whose payload `payload` appends. Appends nothing if it
+/// exceeds [`MAX_MESSAGE_BYTES`].
 pub(super) fn write(
     out: &mut Vec<u8>,
     sequence: u8,
@@ -133,7 +131,7 @@ pub(super) fn write(
     write_within(MAX_MESSAGE_BYTES, out, sequence, payload).map(drop)
 }
 
-/// As [`write()`]; returns the number that the next packet has.
+/// As [`write()`]; returns the next sequence number.
 pub(super) fn write_numbered(
     out: &mut Vec<u8>,
     sequence: u8,
@@ -163,7 +161,7 @@ fn write_within(
     Ok(split(out, start, length, sequence))
 }
 
-/// Puts a header before every part of the long message that begins at `start` with room for the first one.
+/// Inserts a header before every part of the long message at `start`, which has room for the first one.
 fn split(out: &mut Vec<u8>, start: usize, length: usize, sequence: u8) -> u8 {
     let last = length / MAX_PART_BYTES;
     out.resize(out.len() + last * HEADER_BYTES, 0);
@@ -180,7 +178,7 @@ fn split(out: &mut Vec<u8>, start: usize, length: usize, sequence: u8) -> u8 {
     sequence.wrapping_add(last as u8).wrapping_add(1)
 }
 
-/// The header at the front, and what is there behind it.
+/// The header at the front, and the bytes behind it.
 #[inline]
 pub(super) fn peek_header(input: &[u8]) -> Option<(Header, &[u8])> {
     let (length, sequence, rest) = split_header(input)?;
@@ -201,7 +199,7 @@ fn split_header(input: &[u8]) -> Option<(usize, u8, &[u8])> {
 mod tests {
     use super::*;
 
-    /// The lengths and numbers of the packets, and what is in them.
+    /// The lengths and sequence numbers of the packets, and their concatenated payloads.
     fn cut(mut bytes: &[u8]) -> (Vec<(usize, u8)>, Vec<u8>) {
         let (mut headers, mut payload) = (Vec::new(), Vec::new());
         while let Some((length, sequence, rest)) = split_header(bytes) {
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_takes_as_many_packets_as_it_needs() {
+    fn long_messages_are_split_into_packets() {
         let full = MAX_PART_BYTES;
         let cases: [(usize, &[(usize, u8)]); 6] = [
             (0, &[(0, 254)]),
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_a_limit() {
+    fn too_long_messages_are_refused() {
         let mut out = b"before".to_vec();
         let error = write_within(3, &mut out, 0, |out| out.extend_from_slice(b"four")).unwrap_err();
         assert_eq!(error, Error::PacketTooLarge { length: 4, limit: 3 });
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_on_from_its_command() {
+    fn a_response_continues_the_sequence_of_its_command() {
         for first in [1, 2, 65] {
             let mut packets = Packets::answer();
             let bytes = [0, 0, 0, first, 0, 0, 0, first + 1, 0, 0, 0, first + 3];
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn peeking_needs_a_byte_of_the_payload() {
+    fn peeking_needs_one_byte_of_the_payload() {
         assert_eq!(Packets::peek(&[1, 0, 0]), None);
         assert_eq!(Packets::peek(&[1, 0, 0, 9]), None);
         assert_eq!(Packets::peek(&[2, 1, 0, 9, 7]), Some(Peeked { length: 258, first: Some(7) }));

@@ -1,14 +1,17 @@
-//! `parsec` of MariaDB since 11.6: both sides' nonces, signed with a key that PBKDF2 made of the password.
+//! `parsec` of MariaDB since 11.6: both sides' nonces, signed with a key that PBKDF2 derives from the
+//! password.
 //!
-//! 1. The server asks for the plugin and sends its nonce, 32 bytes.
-//! 2. The client sends an empty packet: it needs the salt.
-//! 3. The server sends the "ext-salt": `P`, the iterations' exponent, the salt. It begins with none of the bytes that an
-//!    answer to a login begins with, so MariaDB sends it as it is, without the `0x01` of `AuthMoreData`.
-//! 4. The client sends its own nonce, 32 bytes, and the Ed25519 signature (RFC 8032) of the server's nonce and its own.
-//!    The key's seed is PBKDF2-HMAC-SHA-512 of password and salt, `1024 << exponent` iterations, 32 bytes.
+//! 1. The server requests the plugin and sends its nonce, 32 bytes.
+//! 2. The client requests the salt with an empty packet.
+//! 3. The server sends the "ext-salt": `P`, the exponent of the iterations, the salt. Its first byte differs
+//! from
+//! that of every other login message, so MariaDB sends it without the `0x01` of `AuthMoreData`.
+//! 4. The client sends its own nonce, 32 bytes, and the Ed25519 signature (RFC 8032) of both nonces. The
+//! key's seed
+//! is PBKDF2-HMAC-SHA-512 of password and salt, `1024 << exponent` iterations, 32 bytes.
 //! 5. The server answers OK or ERR.
 //!
-//! Source: MariaDB Knowledge Base, "Authentication Plugin - PARSEC"; where it is silent (lengths, largest exponent),
+//! Sources: MariaDB Knowledge Base, "Authentication Plugin - PARSEC"; for lengths and the largest exponent,
 //! `plugin/auth_parsec/server_parsec.cc` of the server and `plugins/auth/parsec.c` of Connector/C.
 
 use ed25519_dalek::{Signature, Signer, SigningKey, Verifier, VerifyingKey};
@@ -17,15 +20,14 @@ use zeroize::Zeroizing;
 
 use super::{Error, codec::Reader, ed25519::SIGNATURE_BYTES};
 
-/// The plugin's name.
 pub const NAME: &[u8] = b"parsec";
-/// The length of each side's challenge.
+/// The length of each side's nonce.
 pub const NONCE_BYTES: usize = 32;
 
-/// The key derivation function: PBKDF2, the only one there is.
+/// The key derivation function: PBKDF2, the only one defined.
 const PBKDF2: u8 = b'P';
 const BASE_ITERATIONS: u32 = 1024;
-/// Both of MariaDB's ends take no larger exponent, and a client should not work for a hostile server.
+/// MariaDB accepts no larger exponent. The limit also protects the client from a hostile server.
 const MAX_EXPONENT: u8 = 3;
 /// MariaDB's salts have 18 bytes.
 const MAX_SALT_BYTES: usize = 64;
@@ -33,21 +35,20 @@ const SEED_BYTES: usize = 32;
 const RESPONSE_BYTES: usize = NONCE_BYTES + SIGNATURE_BYTES;
 const SIGNED_BYTES: usize = 2 * NONCE_BYTES;
 
-/// How the password becomes a key: what the server tells each client of an account.
+/// The parameters of the key derivation, which the server sends to each client of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtSalt<'a> {
-    /// The exponent of [`Self::iterations`], at most 3.
+    /// At most 3.
     pub exponent: u8,
-    /// The salt, 1 to 64 bytes.
+    /// 1 to 64 bytes.
     pub salt: &'a [u8],
 }
 
 impl<'a> ExtSalt<'a> {
-    /// Reads a payload.
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "salt");
         if reader.u8()? != PBKDF2 {
-            return Err(reader.error("an unknown way to make a key"));
+            return Err(reader.error("an unknown key derivation function"));
         }
         let exponent = reader.u8()?;
         if exponent > MAX_EXPONENT {
@@ -75,22 +76,21 @@ impl<'a> ExtSalt<'a> {
         let mut seed = Zeroizing::new([0; SEED_BYTES]);
         let iterations = self.iterations() as usize;
         pkcs5::pbkdf2_hmac(password, self.salt, iterations, MessageDigest::sha512(), &mut *seed)
-            .map_err(|_| Error::Crypto { doing: "make a key of the password" })?;
+            .map_err(|_| Error::Crypto { doing: "derive a key from the password" })?;
         Ok(SigningKey::from_bytes(&seed))
     }
 }
 
-/// What a server stores of a password beside its [`ExtSalt`]: the public key.
+/// What a server stores of a password besides its [`ExtSalt`]: the public key.
 #[derive(Clone)]
 pub struct StoredKey(VerifyingKey);
 
 impl StoredKey {
-    /// The stored form of a password.
     pub fn of(password: &[u8], ext_salt: &ExtSalt<'_>) -> Result<Self, Error> {
         ext_salt.key(password).map(|key| Self(key.verifying_key()))
     }
 
-    /// Whether `response` to `nonce` came from one who knows the password.
+    /// Whether `response` to `nonce` was computed from the password.
     pub fn accepts(&self, nonce: &[u8; NONCE_BYTES], response: &[u8]) -> bool {
         let Some((client_nonce, signature)) = response.split_first_chunk() else {
             return false;
@@ -100,7 +100,7 @@ impl StoredKey {
     }
 }
 
-/// The response to `nonce`, with a nonce of the client's own.
+/// The response to `nonce`, with a fresh client nonce.
 pub(super) fn response(
     password: &[u8],
     nonce: &[u8; NONCE_BYTES],
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     const PASSWORD: &[u8] = b"correct horse";
-    /// Made with Python's hashlib and `cryptography`, for [`NONCE`], [`CLIENT_NONCE`] and [`SALT`].
+    /// Computed with Python's hashlib and `cryptography`, for [`NONCE`], [`CLIENT_NONCE`] and [`SALT`].
     const SIGNATURES: [(u8, u32, [u8; SIGNATURE_BYTES]); 2] = [
         (
             0,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn response_as_another_implementation_has_it() {
+    fn response_matches_an_independent_implementation() {
         for (exponent, iterations, signature) in SIGNATURES {
             let ext_salt = ExtSalt { exponent, salt: &SALT };
             assert_eq!(ext_salt.iterations(), iterations);
@@ -192,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn each_response_has_a_nonce_of_its_own() {
+    fn each_response_has_a_fresh_nonce() {
         let ext_salt = ExtSalt { exponent: 0, salt: &SALT };
         let responses = [(); 2].map(|()| response(PASSWORD, &NONCE, &ext_salt).unwrap());
         assert_ne!(responses[0][..NONCE_BYTES], responses[1][..NONCE_BYTES]);
     }
 
     #[test]
-    fn a_salt_is_read_as_it_was_written() {
+    fn ext_salt_round_trip() {
         let ext_salt = ExtSalt { exponent: 2, salt: &SALT };
         let mut payload = Vec::new();
         ext_salt.encode(&mut payload);

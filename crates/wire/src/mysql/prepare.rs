@@ -4,20 +4,16 @@ use super::{Capabilities, Error, Response, codec::Reader, err::refuse_err, packe
 
 const HEADER: u8 = 0x00;
 
-/// A statement that the server has prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prepared {
-    /// The server's number for it, for `COM_STMT_EXECUTE`.
+    /// The server's identifier of the statement, for `COM_STMT_EXECUTE`.
     pub statement_id: u32,
-    /// Parameters it takes.
     pub params: u16,
-    /// Columns it returns.
     pub columns: u16,
 }
 
-/// Reads one answer to `COM_STMT_PREPARE`.
-///
-/// What holds for [`super::ResponseReader`] after its end holds here too.
+/// Reads one response to `COM_STMT_PREPARE`. After an error the same holds as for
+/// [`super::MySqlResponseReader`].
 #[derive(Debug, Clone)]
 pub struct PrepareReader {
     capabilities: Capabilities,
@@ -28,7 +24,7 @@ pub struct PrepareReader {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Head,
-    /// Definitions of parameters and columns, and the EOFs after each kind; nothing in them is needed.
+    /// Definitions of parameters and columns, and the EOF after each kind. They are skipped.
     Definitions {
         prepared: Prepared,
         left: u32,
@@ -38,12 +34,12 @@ enum State {
 }
 
 impl PrepareReader {
-    /// Reads answers on a connection with these agreed capabilities.
+    /// `capabilities`: those negotiated on the connection.
     pub fn new(capabilities: Capabilities) -> Self {
         Self { capabilities, packets: Packets::answer(), state: State::Head }
     }
 
-    /// Makes it ready for the next command's answer.
+    /// Prepares for the next response.
     pub fn reset(&mut self) {
         self.packets = Packets::answer();
         self.state = State::Head;
@@ -87,7 +83,7 @@ impl PrepareReader {
 }
 
 impl Prepared {
-    /// How many packets follow: definitions of parameters and columns, and the EOFs after each kind.
+    /// The number of packets that follow: definitions of parameters and columns, and the EOF after each kind.
     pub(super) fn definitions(self, capabilities: Capabilities) -> u32 {
         let ends_in_eof = !capabilities.contains(Capabilities::DEPRECATE_EOF);
         [self.params, self.columns]
@@ -97,7 +93,7 @@ impl Prepared {
             .sum()
     }
 
-    /// Reads a payload (`COM_STMT_PREPARE_OK`).
+    /// Parses a payload (`COM_STMT_PREPARE_OK`).
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "answer to PREPARE");
         if reader.u8()? != HEADER {
@@ -109,7 +105,6 @@ impl Prepared {
         Ok(Self { statement_id, params, columns })
     }
 
-    /// Appends the payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(HEADER);
         out.extend_from_slice(&self.statement_id.to_le_bytes());

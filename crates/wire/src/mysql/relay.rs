@@ -1,6 +1,6 @@
-//! What one between a client and a server must know of what passes: where packets and messages begin and end, which
-//! commands the server still owes an answer, and whether the session is where another could take it over. Of payloads
-//! the first bytes are looked at, where they say how the answer goes on.
+//! Tracks the traffic between a client and a server that a proxy forwards: where packets and messages start
+//! and end, which commands await a response, and whether another client could take over the server
+//! connection. Only the first bytes of a payload are read, if they decide how the response continues.
 
 mod kinds;
 mod watch;
@@ -22,8 +22,8 @@ use super::{
     result_set::{Definitions, LOCAL_INFILE, ResultHead},
 };
 
-/// What a client and a server can agree on with a relay between them that changes no byte. What a login alone is about
-/// is left out; so is compression, in which nothing could be followed.
+/// The capabilities that client and server can negotiate through a relay that changes no bytes. Login
+/// capabilities are excluded, and compression, which would hide the messages.
 pub const RELAYED: Capabilities = Capabilities::FOUND_ROWS
     .with(Capabilities::LONG_FLAG)
     .with(Capabilities::LOCAL_FILES)
@@ -42,13 +42,13 @@ pub const RELAYED: Capabilities = Capabilities::FOUND_ROWS
     .with(Capabilities::CACHE_METADATA)
     .with(Capabilities::BULK_UNIT_RESULTS);
 
-/// Commands that wait for their answers; nobody who reads answers has as many.
+/// Limit of commands that await a response. A client that reads responses stays below it.
 const MAX_OUTSTANDING: usize = 4096;
-/// What of a packet may have to be here before it is passed on: an OK up to its warnings.
+/// How much of a packet may be needed before it is forwarded: an OK up to its warnings.
 const LOOK_BYTES: usize = 23;
 /// An ERR with this code reports progress ("Progress reporting").
 const PROGRESS_CODE: u16 = 0xffff;
-/// Of a packet that no command came before: a client's next command has 0.
+/// The sequence number of the first packet of a response; a command has 0.
 const FIRST_ANSWER: u8 = 1;
 
 /// One session between a client and a server, both logged in.
@@ -58,10 +58,10 @@ pub struct Relay {
     up: Frames,
     down: Frames,
     upward: Upward,
-    /// What the server is answering, or will next.
+    /// The response that the server sends now or next.
     current: Option<Answer>,
     later: VecDeque<Awaited>,
-    /// The number of the next packet to the client.
+    /// The sequence number of the next packet to the client.
     next: u8,
     statements: MultiStatements,
     transaction: Transaction,
@@ -74,83 +74,78 @@ pub struct Relay {
 /// What is done with a client's KILL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kills {
-    /// It is passed on.
     Pass,
-    /// It is not passed on, and nothing behind it, if it names a number from this one on.
+    /// It is held back, with everything behind it, if it names a connection identifier from this one on.
     StopFrom(u32),
 }
 
-/// What a session leaves behind.
+/// The state of a session after its client has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// All is answered, and the server awaits commands.
+    /// All responses were read; the server awaits commands.
     Clean(Remains),
-    /// Nobody can say what the server will send next, for this reason.
+    /// What the server sends next is unknown, for this reason.
     Unknown(&'static str),
 }
 
-/// What of a session its reset must know.
+/// What a reset must know of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Remains {
-    /// Whether a transaction is open.
     pub transaction: Transaction,
-    /// Whether queries may still have as many statements as was agreed.
+    /// Whether `COM_SET_OPTION` may have changed the session.
     pub statements: MultiStatements,
 }
 
-/// Whether a transaction is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transaction {
-    /// None.
     #[default]
     None,
-    /// One.
     Open,
 }
 
-/// How many statements a query may have.
+/// Whether a query may have several statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MultiStatements {
-    /// As the login has agreed.
+    /// As negotiated at login.
     #[default]
     AsAgreed,
-    /// A `COM_SET_OPTION` has come since.
+    /// A `COM_SET_OPTION` has changed it.
     Changed,
 }
 
-/// Where the current packet ends, in one direction, and whether its message goes on after it.
+/// The position within the packets of one direction.
 #[derive(Debug, Default)]
 struct Frames {
     left_bytes: usize,
     continues: bool,
 }
 
-/// What the client's current message is, or its last one was.
+/// The client's current message, or its last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Upward {
-    /// A command without answer.
+    /// A command without response.
     Silent,
-    /// The newest of those that will be answered.
+    /// The newest command whose response is pending.
     Command,
-    /// A part of a file that the server has asked for.
+    /// A part of a file that the server requested.
     File,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Awaited {
     answer: Answer,
-    /// The number of its first packet.
+    /// The sequence number of its first packet.
     next: u8,
 }
 
-/// How an answer goes on.
+/// What the next packet of a response is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// With an OK or an EOF, and that is all.
+    /// An OK or an EOF, which ends the response.
     Word,
-    /// With a text, and that is all.
+    /// A text, which ends the response.
     Text,
-    /// With an OK, a file, or the number of columns.
+    /// An OK, a file request, or the number of columns.
     Results(Of),
     Columns {
         left: u16,
@@ -158,27 +153,27 @@ enum Answer {
     },
     EndOfColumns(Of),
     Rows(Of),
-    /// With what a statement takes and returns.
+    /// A `COM_STMT_PREPARE_OK`.
     Prepared,
-    /// With definitions, so many packets of them.
+    /// This many definitions.
     Definitions {
         left: u32,
     },
-    /// With definitions until an EOF.
+    /// Definitions up to an EOF.
     Fields,
 }
 
-/// What has results.
+/// The command that returns results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
     Query,
-    /// Rows may stay in a cursor.
+    /// Rows may remain in a cursor.
     Execute,
     /// Rows of a cursor.
     Fetch,
 }
 
-/// The server's last message, as far as it matters to one who has to say goodbye in its name.
+/// Whether the server's last message was an error. If it was, a proxy need not report another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
     Other,
@@ -186,7 +181,8 @@ enum Last {
 }
 
 impl Frames {
-    /// Goes over what is there of the current packet; whether it ends in `input`.
+    /// Skips the rest of the current packet, as far as it has arrived. Returns whether the packet is
+    /// complete.
     #[inline]
     fn skip(&mut self, input: &[u8], at: &mut usize) -> bool {
         let bytes = self.left_bytes.min(input.len() - *at);
@@ -195,7 +191,6 @@ impl Frames {
         self.left_bytes == 0
     }
 
-    /// Begins the packet with this header.
     #[inline]
     fn begin(&mut self, header: Header, at: &mut usize) {
         *at += HEADER_BYTES;
@@ -209,8 +204,7 @@ impl Frames {
 }
 
 impl Relay {
-    /// A session in which nothing has been said, with what client and server have agreed on; both must have agreed on
-    /// the same.
+    /// A new session. Client and server must both have negotiated `capabilities`.
     pub fn new(capabilities: Capabilities) -> Self {
         Self {
             capabilities,
@@ -229,15 +223,16 @@ impl Relay {
         }
     }
 
-    /// Numbers of connections from this one on are not the server's: of commands that name them see [`Self::kill`].
+    /// Connection identifiers from this one on are the proxy's. For commands that name one see
+    /// [`Self::kill`].
     #[must_use]
     pub fn with_own_numbers(mut self, from: u32) -> Self {
         self.kills = Kills::StopFrom(from);
         self
     }
 
-    /// The command that what was passed on has ended before, if it is one that names a number which is not the server's,
-    /// and its length. Its place must be taken by another one, see [`Self::replace_kill`].
+    /// The next command and its length, if it is complete and names a connection identifier of the proxy. It
+    /// must be replaced, see [`Self::replace_kill`].
     pub fn kill(&self, input: &[u8]) -> Option<(Kill, usize)> {
         let Kills::StopFrom(from) = self.kills else { return None };
         if !self.up.is_between_messages() || self.upward == Upward::File {
@@ -250,7 +245,7 @@ impl Relay {
         }
     }
 
-    /// Another command is sent in a [`Self::kill`]'s place, which is answered alike.
+    /// Another command with the same kind of response is sent in place of [`Self::kill`].
     pub fn replace_kill(&mut self, input: &[u8]) -> Result<(), Error> {
         let kills = std::mem::replace(&mut self.kills, Kills::Pass);
         let replaced = match packet::peek_header(input) {
@@ -261,8 +256,8 @@ impl Relay {
         replaced
     }
 
-    /// Looks at the next bytes from the client: those that were not passed on before, and newer ones. An error is final,
-    /// and the client's; [`Error::NotPooled`] is what it is to be told.
+    /// Reads the next bytes from the client: those that were not forwarded before, and newer ones. An error
+    /// is final and the client's fault; report [`Error::NotPooled`] to the client.
     pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
         let mut at = 0;
         let goodbye = loop {
@@ -291,7 +286,7 @@ impl Relay {
         Ok(FromClient { pass_bytes: at, goodbye })
     }
 
-    /// Whether a command must not be passed on, or that cannot be told yet.
+    /// Whether a command must be held back, or may have to be.
     #[inline]
     fn stops_before(&self, header: Header, payload: &[u8]) -> bool {
         let Kills::StopFrom(from) = self.kills else { return false };
@@ -302,7 +297,6 @@ impl Relay {
         }
     }
 
-    /// A command begins.
     fn begins(&mut self, kind: u8, header: Header) -> Result<Goodbye, Error> {
         if header.sequence != 0 {
             return Err(broken("command", "a packet is missing or out of order"));
@@ -334,7 +328,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Another packet of the client's message.
+    /// Another packet of the client's message starts.
     fn goes_on(&mut self, header: Header) {
         let next = header.sequence.wrapping_add(1);
         match (self.upward, self.later.back_mut()) {
@@ -344,7 +338,7 @@ impl Relay {
         }
     }
 
-    /// The file ends with a message that is empty.
+    /// A file ends with an empty message.
     fn part_of_file(&mut self, header: Header) {
         self.next = header.sequence.wrapping_add(1);
         if header.length == 0 {
@@ -352,8 +346,8 @@ impl Relay {
         }
     }
 
-    /// Looks at the next bytes from the server: those that were not passed on before, and newer ones. So many of them
-    /// may be passed on; less than a header may be left, or the beginning of a message. An error is final.
+    /// Reads the next bytes from the server: those that were not forwarded before, and newer ones. Returns
+    /// how many may be forwarded; a partial header or the start of a message may remain. An error is final.
     pub fn from_server(&mut self, input: &[u8]) -> Result<usize, Error> {
         let mut at = 0;
         loop {
@@ -374,7 +368,7 @@ impl Relay {
                     {
                         return Ok(at);
                     }
-                    // At once, so that it is not taken for the answer to what is said next.
+                    // Refused at once, before it could pass for the response to the next command.
                     let here = &payload[..payload.len().min(header.length)];
                     if self.current.is_none() && !ErrPacket::is(here) {
                         return Err(broken("answer", "nothing was asked"));
@@ -392,7 +386,7 @@ impl Relay {
         }
     }
 
-    /// Takes the beginning of a message that is not a row.
+    /// Takes the first bytes of a packet that is not a row.
     fn answer(&mut self, header: Header, look: &[u8]) -> Result<(), Error> {
         let Some(answer) = self.current else { return self.unasked(look) };
         self.next = header.sequence.wrapping_add(1);
@@ -430,7 +424,7 @@ impl Relay {
         Ok(())
     }
 
-    /// The first message of an answer that may have results.
+    /// The first packet of a response that may have results.
     fn results(&mut self, look: &[u8], of: Of) -> Result<Option<Answer>, Error> {
         if OkPacket::is(look) {
             let ok = OkPacket::parse(look)?;
@@ -451,9 +445,9 @@ impl Relay {
 
     fn asks_for_file(&mut self, of: Of) -> Result<Answer, Error> {
         let reason = if !self.capabilities.contains(Capabilities::LOCAL_FILES) {
-            "it asks for a local file, which was not offered"
+            "it requests a local file, which was not offered"
         } else if self.upward != Upward::Command || !self.up.is_between_messages() || !self.later.is_empty() {
-            "it asks for a local file while the client says something else"
+            "it requests a local file while the client sends something else"
         } else {
             self.upward = Upward::File;
             return Ok(Answer::Results(of));
@@ -466,7 +460,7 @@ impl Relay {
         if eof_follows { Answer::EndOfColumns(of) } else { Answer::Rows(of) }
     }
 
-    /// A result has ended; what follows it.
+    /// A result set has ended; what follows it.
     fn ended(&mut self, end: OkPacket, of: Of) -> Option<Answer> {
         self.heard(end);
         (of != Of::Fetch && end.more_results_exist()).then_some(Answer::Results(of))
@@ -489,21 +483,21 @@ impl Relay {
             watch.refuses();
         }
         if self.upward == Upward::File {
-            self.doubt = Some("the server would not have the client's file");
+            self.doubt = Some("the server refused the client's file");
         }
         self.goes_on_with(None);
         Ok(())
     }
 
-    /// What comes when no answer is awaited: the server's last words, if they are that.
+    /// A packet without a pending command: it must be the server's final ERR.
     fn unasked(&mut self, look: &[u8]) -> Result<(), Error> {
         ErrPacket::parse(look)?;
         self.last = Last::Error;
-        self.doubt = Some("the server has said more than it was asked");
+        self.doubt = Some("the server sent an unsolicited message");
         Ok(())
     }
 
-    /// The answer goes on with this, or with nothing, and then the next one is the current one.
+    /// Continues the response, or starts the next one.
     fn goes_on_with(&mut self, next: Option<Answer>) {
         self.current = next;
         if next.is_none() {
@@ -516,7 +510,6 @@ impl Relay {
         }
     }
 
-    /// Where the session stands, as a client leaves it.
     pub fn rest(&self) -> Rest {
         if let Some(doubt) = self.doubt {
             return Rest::Unknown(doubt);
@@ -528,29 +521,29 @@ impl Relay {
             return Rest::Unknown("the client left in the middle of a file");
         }
         if self.current.is_some() || !self.down.is_between_messages() {
-            return Rest::Unknown("the client left before all was answered");
+            return Rest::Unknown("the client left before all responses were read");
         }
         Rest::Clean(Remains { transaction: self.transaction, statements: self.statements })
     }
 
-    /// Whether an ERR of one's own could be put behind what was passed on to the client: it ends the answer that the
-    /// client reads, or the next one.
+    /// Whether the proxy may append an ERR of its own to the bytes forwarded to the client. It ends the
+    /// response that the client reads, or the next one.
     pub fn between_answers(&self) -> bool {
         self.down.is_between_messages()
     }
 
-    /// The number that such an ERR must have.
+    /// The sequence number of such an ERR.
     pub fn next_sequence(&self) -> u8 {
         self.next
     }
 
-    /// Whether the server's last message was an error: if it closes the connection now, it has said why.
+    /// Whether the server's last message was an error: if it closes the connection now, the client knows why.
     pub fn error_was_last(&self) -> bool {
         self.last == Last::Error
     }
 }
 
-/// Whether one of these names a number that is not the server's.
+/// Whether a KILL names a connection identifier of the proxy.
 fn names_own(kill: &Kill, from: u32) -> bool {
     kill.named.iter().any(|named| named.number >= from)
 }
@@ -559,12 +552,12 @@ fn definitions(left: u32) -> Option<Answer> {
     (left > 0).then_some(Answer::Definitions { left })
 }
 
-/// Whether what begins so is a row, rather than the rows' end or an ERR.
+/// Whether a packet that starts with this byte is a row, rather than the end of the rows or an ERR.
 #[inline]
 fn is_row(first: u8, header: Header) -> bool {
     match first {
         err::HEADER => false,
-        // In a row it announces a cell too long for this packet.
+        // In a row it announces a cell that is longer than this packet.
         ok::EOF_HEADER => header.length == MAX_PART_BYTES,
         _ => true,
     }

@@ -1,4 +1,4 @@
-//! `ProtocolText::Resultset` and its binary twin as a stream of events, shared by the readers that count or collect.
+//! Text and binary result sets as a stream of events, shared by the readers that count or collect.
 
 use super::{
     Capabilities, Error, ResponseKind,
@@ -8,12 +8,12 @@ use super::{
     packet::{MAX_MESSAGE_BYTES, MAX_PART_BYTES, Packets, Peeked},
 };
 
-/// `LOCAL INFILE Request`: the server asks the client for a file.
+/// `LOCAL INFILE Request`: the server requests a file from the client.
 pub(super) const LOCAL_INFILE: u8 = 0xfb;
-/// "Binary Protocol Resultset Row": every row begins with it.
+/// "Binary Protocol Resultset Row": the first byte of every row.
 const BINARY_ROW: u8 = 0x00;
 
-/// Reads the answer to one command, any number of result sets and counts of changed rows.
+/// Reads the response to one command: any number of result sets and counts of changed rows.
 #[derive(Debug, Clone)]
 pub(super) struct ResultSets {
     kind: ResponseKind,
@@ -36,7 +36,7 @@ enum State {
     Rows {
         columns: u16,
     },
-    /// In the middle of a row that is not here in one piece.
+    /// Within a row that has not arrived completely.
     Row {
         columns: u16,
         packet: Packet,
@@ -50,13 +50,13 @@ enum State {
 struct Packet {
     length: usize,
     left: usize,
-    /// The row's length up to this packet's end.
+    /// The row's length up to the end of this packet.
     row: usize,
 }
 
 pub(super) enum Event<'a> {
     NeedInput,
-    /// A part of a row, as much of it as is here.
+    /// A part of a row, as much as has arrived.
     Row {
         part: &'a [u8],
         columns: u16,
@@ -67,7 +67,7 @@ pub(super) enum Event<'a> {
     End,
 }
 
-/// Whether a part is its row's last one.
+/// Whether a part is the last one of its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowEnds {
     Here,
@@ -89,12 +89,12 @@ impl ResultSets {
         self.state = State::Head;
     }
 
-    /// Refuses to go on, for a reader that cannot make sense of a row.
+    /// Fails the reader, whose caller cannot use a row.
     pub(super) fn fail(&mut self) {
         self.state = State::Failed;
     }
 
-    /// The next event; after an error only [`Self::reset`] helps.
+    /// The next event. After an error only [`Self::reset`] helps.
     pub(super) fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Event<'a>, Error> {
         let event = self.try_step(input);
         if event.is_err() {
@@ -201,7 +201,8 @@ impl ResultSets {
         }
     }
 
-    /// The next packet of a row of which `row` bytes came before it. What would be too long is refused before it is here.
+    /// The next packet of a row, with `row` bytes before it. A row that is too long is refused before it
+    /// arrives.
     fn row_packet(&mut self, row: usize, input: &mut &[u8]) -> Result<Option<Packet>, Error> {
         let Some(length) = self.packets.begin(input, "row")? else {
             return Ok(None);
@@ -213,7 +214,7 @@ impl ResultSets {
         Ok(Some(Packet { length, left: length, row }))
     }
 
-    /// What is here of a row's packet.
+    /// The part of a row's packet that has arrived.
     fn row<'a>(&mut self, columns: u16, mut packet: Packet, input: &mut &'a [u8]) -> Event<'a> {
         let (part, rest) = input.split_at(packet.left.min(input.len()));
         *input = rest;
@@ -232,33 +233,32 @@ impl ResultSets {
     }
 }
 
-/// Whether what begins so is a row, rather than the rows' end or an ERR.
+/// Whether a packet that starts like this is a row, rather than the end of the rows or an ERR.
 fn is_row(peeked: Peeked) -> bool {
     match peeked.first {
         Some(err::HEADER) => false,
-        // In a row it announces a cell too long for this packet.
+        // In a row it announces a cell that is longer than this packet.
         Some(ok::EOF_HEADER) => peeked.length == MAX_PART_BYTES,
         _ => true,
     }
 }
 
-/// What the first packet of a result says, if it is neither an OK nor a request for a file.
+/// The first packet of a result set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ResultHead {
     pub(super) columns: u16,
     pub(super) definitions: Definitions,
 }
 
-/// Whether the columns' definitions follow; the end of them does in any case.
+/// Whether the column definitions follow. Their end is marked in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Definitions {
     Follow,
-    /// The client has them from before ("`MARIADB_CLIENT_CACHE_METADATA`").
+    /// The client has cached them ("`MARIADB_CLIENT_CACHE_METADATA`").
     LeftOut,
 }
 
 impl ResultHead {
-    /// Reads a payload.
     pub(super) fn parse(payload: &[u8], capabilities: Capabilities) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "result");
         let count = reader.lenenc_int()?;
@@ -266,13 +266,13 @@ impl ResultHead {
             match reader.u8()? {
                 0 => Definitions::LeftOut,
                 1 => Definitions::Follow,
-                _ => return Err(reader.error("neither with definitions nor without")),
+                _ => return Err(reader.error("an unknown metadata flag")),
             }
         } else {
             Definitions::Follow
         };
         reader.end()?;
-        // Servers allow 4096; the protocol's other counts of columns have 16 bits.
+        // Servers allow 4096; other column counts of the protocol have 16 bits.
         match u16::try_from(count) {
             Ok(columns @ 1..) => Ok(Self { columns, definitions }),
             _ => Err(reader.error("an impossible number of columns")),
@@ -284,7 +284,7 @@ fn no_file(payload: &[u8]) -> Result<(), Error> {
     if payload.first() == Some(&LOCAL_INFILE) {
         return Err(Error::Protocol {
             message: "result",
-            reason: "it asks for a local file, which was not offered",
+            reason: "it requests a local file, which was not offered",
         });
     }
     Ok(())

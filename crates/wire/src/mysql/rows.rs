@@ -1,4 +1,4 @@
-//! Reads a query's answer and keeps the rows, within a bound: for control connections.
+//! Reads a query's response and keeps the rows, up to a limit: for control connections.
 
 use super::{
     Capabilities, Error, Response, ResponseKind,
@@ -6,30 +6,28 @@ use super::{
     result_set::{Event, ResultSets, RowEnds},
 };
 
-/// A text row; `None` is NULL.
 pub type Row = Vec<Option<Vec<u8>>>;
 
-/// Collects the text rows of all result sets of one answer.
-///
-/// What holds for [`super::ResponseReader`] after its end holds here too.
+/// Collects the text rows of all result sets of one response. After an error the same holds as for
+/// [`super::MySqlResponseReader`].
 #[derive(Debug, Clone)]
 pub struct RowsReader {
     sets: ResultSets,
     rows: Vec<Row>,
-    /// What is here of a row that did not come in one piece.
+    /// The part of an incomplete row that has arrived.
     partial: Vec<u8>,
     held_bytes: usize,
     limit_bytes: usize,
 }
 
 impl RowsReader {
-    /// Keeps at most `limit_bytes`, counted with what the vectors themselves take.
+    /// `limit_bytes` includes the size of the vectors.
     pub fn new(capabilities: Capabilities, limit_bytes: usize) -> Self {
         let sets = ResultSets::new(ResponseKind::Text, capabilities);
         Self { sets, rows: Vec::new(), partial: Vec::new(), held_bytes: 0, limit_bytes }
     }
 
-    /// Makes it ready for the next command's answer.
+    /// Prepares for the next response.
     pub fn reset(&mut self) {
         self.sets.reset();
         self.rows.clear();
@@ -37,7 +35,8 @@ impl RowsReader {
         self.held_bytes = 0;
     }
 
-    /// Takes from the front of `input` whole packets, and of rows what is there; the rows are handed over once.
+    /// Takes whole packets from the front of `input`, and rows as far as they have arrived. The rows are
+    /// returned once.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Vec<Row>>, Error> {
         loop {
             match self.sets.step(input)? {
@@ -62,7 +61,7 @@ impl RowsReader {
                 let mut row = std::mem::take(&mut self.partial);
                 let kept = self.keep(&row, columns);
                 row.clear();
-                // Another row of many parts needs no new memory.
+                // Its memory is reused for the next row.
                 self.partial = row;
                 kept
             }

@@ -1,4 +1,4 @@
-//! The server's RSA key, with which `caching_sha2_password` hides a password on an unencrypted path.
+//! The server's RSA key, which protects a `caching_sha2_password` password on an unencrypted path.
 
 use openssl::{
     base64,
@@ -12,29 +12,29 @@ use crate::Secret;
 
 const PEM_BEGIN: &str = "-----BEGIN PUBLIC KEY-----";
 const PEM_END: &str = "-----END PUBLIC KEY-----";
-/// Servers make keys of 2048 bits; a shorter one could be an attempt to read along.
+/// Servers generate keys of 2048 bits. A shorter one could be an attempt to read the password.
 const MIN_KEY_BITS: i32 = 2048;
-/// A longer one could be an attempt to keep the client busy.
+/// A longer one could be an attempt to exhaust the client's CPU.
 const MAX_KEY_BITS: i32 = 8192;
-/// What OAEP with SHA-1 adds (RFC 8017, section 7.1.1).
+/// The overhead of OAEP with SHA-1 (RFC 8017, section 7.1.1).
 const OAEP_BYTES: usize = 42;
 const MESSAGE: &str = "public key";
 
-/// A server's key pair, for the server's role.
+/// A key pair, for the server side.
 pub struct RsaKey(Rsa<Private>);
 
 impl RsaKey {
-    /// Makes a key of 2048 bits, as servers do at their first start.
+    /// Generates a key of 2048 bits, as servers do at their first start.
     pub fn generate() -> Result<Self, Error> {
         Rsa::generate(MIN_KEY_BITS as u32).map(Self).map_err(|_| Error::Crypto { doing: "make an RSA key" })
     }
 
-    /// The public half as it is sent.
+    /// The public key, as sent to clients.
     pub fn public_pem(&self) -> Result<Vec<u8>, Error> {
         self.0.public_key_to_pem().map_err(|_| Error::Crypto { doing: "write an RSA key" })
     }
 
-    /// The password that a client sealed; none if it was not sealed for this key and nonce.
+    /// The password that a client encrypted; `None` if it was not encrypted for this key and nonce.
     pub fn open(&self, nonce: &[u8; NONCE_BYTES], sealed: &[u8]) -> Option<Secret> {
         let mut opened = Zeroizing::new(vec![0; self.0.size() as usize]);
         let length = self.0.private_decrypt(sealed, &mut opened, Padding::PKCS1_OAEP).ok()?;
@@ -44,11 +44,11 @@ impl RsaKey {
     }
 }
 
-/// The password and its NUL, masked with the nonce (XOR) and encrypted with the key that `pem` holds.
+/// The password with its NUL, XORed with the nonce and encrypted with the key in `pem`.
 pub(super) fn seal(pem: &[u8], nonce: &[u8; NONCE_BYTES], password: &[u8]) -> Result<Vec<u8>, Error> {
-    let key = parse_pem(pem).ok_or(Error::Protocol { message: MESSAGE, reason: "it is no RSA key" })?;
+    let key = parse_pem(pem).ok_or(Error::Protocol { message: MESSAGE, reason: "it is not an RSA key" })?;
     if !(MIN_KEY_BITS..=MAX_KEY_BITS).contains(&key.n().num_bits()) {
-        return Err(Error::Protocol { message: MESSAGE, reason: "it is not of 2048 to 8192 bits" });
+        return Err(Error::Protocol { message: MESSAGE, reason: "it does not have 2048 to 8192 bits" });
     }
     let mut masked = clear_password::response(password)?;
     let limit = key.size() as usize - OAEP_BYTES;
@@ -64,7 +64,7 @@ pub(super) fn seal(pem: &[u8], nonce: &[u8; NONCE_BYTES], password: &[u8]) -> Re
     Ok(sealed)
 }
 
-/// OpenSSL's own reader of PEM asks at the terminal when the file says that it is encrypted, so only its DER is used.
+/// OpenSSL's PEM parser prompts at the terminal for an encrypted file, so only its DER parser is used.
 fn parse_pem(pem: &[u8]) -> Option<Rsa<Public>> {
     let text = std::str::from_utf8(pem).ok()?.trim_end_matches('\0').trim();
     let body = text.strip_prefix(PEM_BEGIN)?.strip_suffix(PEM_END)?;
@@ -90,10 +90,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_can_be_opened() {
+    fn seal_and_open_round_trip() {
         let key = RsaKey::generate().unwrap();
         let pem = key.public_pem().unwrap();
-        // As MySQL has it, and as one that sends the NUL, too.
+        // As MySQL sends it, and with a NUL appended, as some servers do.
         for pem in [pem.clone(), [pem.as_slice(), b"\0"].concat()] {
             for password in [&b"correct horse"[..], b"", &[b'x'; 213]] {
                 let sealed = seal(&pem, NONCE, password).unwrap();
@@ -108,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn passwords_that_do_not_fit_are_refused() {
         assert_eq!(seal(&pem(2048), NONCE, &[b'x'; 214]), Err(Error::PasswordTooLong { limit: 213 }));
         assert_eq!(seal(&pem(2048), NONCE, b"a\0b"), Err(Error::InvalidLogin { field: "password" }));
     }
 
     #[test]
-    fn keys_of_no_use_are_refused() {
+    fn unsuitable_keys_are_refused() {
         let whole = String::from_utf8(pem(2048)).unwrap();
         let encrypted = whole.replacen('\n', "\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n", 1);
         let curve = openssl::ec::EcGroup::from_curve_name(openssl::nid::Nid::X9_62_PRIME256V1).unwrap();

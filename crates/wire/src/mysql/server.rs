@@ -1,8 +1,9 @@
-//! The server's role in a login: packets to greet, to judge and to answer with.
+//! The server side of a login.
 //!
-//! What judges a client's proof is with each plugin: [`super::native_password::StoredPassword`],
-//! [`super::caching_sha2::CachedPassword`] and [`super::caching_sha2::RsaKey`], [`super::ed25519::StoredKey`],
-//! [`super::parsec::StoredKey`], [`super::clear_password::parse`].
+//! The client's proof is checked by the plugin: [`super::auth::native_password::StoredPassword`],
+//! [`super::auth::caching_sha2::CachedPassword`] and [`super::auth::caching_sha2::RsaKey`],
+//! [`super::auth::ed25519::StoredKey`], [`super::auth::parsec::StoredKey`],
+//! [`super::auth::clear_password::parse`].
 
 use super::{
     Error,
@@ -21,13 +22,11 @@ pub use super::native_password::StoredPassword;
 /// A client's first packet, or its second one after TLS has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientMessage<'a> {
-    /// It asks for TLS.
     TlsRequest(SslRequest),
-    /// It logs in.
     Login(HandshakeResponse<'a>),
 }
 
-/// Takes the client's next message, which must have this number; none if it is not all there.
+/// Takes the client's next message, which must have this sequence number; `None` if it is incomplete.
 pub fn read_login<'a>(input: &mut &'a [u8], sequence: u8) -> Result<Option<ClientMessage<'a>>, Error> {
     let Some(payload) = Packets::new(sequence, MAX_LOGIN_PAYLOAD_BYTES).take(input, "login")? else {
         return Ok(None);
@@ -38,8 +37,8 @@ pub fn read_login<'a>(input: &mut &'a [u8], sequence: u8) -> Result<Option<Clien
     HandshakeResponse::parse(payload).map(ClientMessage::Login).map(Some)
 }
 
-/// Takes what the client says to an [`AuthSwitchRequest`] or to [`AuthMoreData`](write_more_data): the plugin's data as
-/// it is.
+/// Takes the client's reply to an [`AuthSwitchRequest`] or to [`AuthMoreData`](write_more_data): the raw data
+/// of the plugin.
 pub fn read_auth_response<'a>(input: &mut &'a [u8], sequence: u8) -> Result<Option<&'a [u8]>, Error> {
     Packets::new(sequence, MAX_LOGIN_PAYLOAD_BYTES).take(input, "answer to a plugin")
 }
@@ -49,7 +48,6 @@ pub fn write_greeting(out: &mut Vec<u8>, greeting: &Greeting<'_>) -> Result<(), 
     packet::write(out, 0, |out| greeting.encode(out))
 }
 
-/// Appends a request to use another plugin.
 pub fn write_auth_switch(
     out: &mut Vec<u8>,
     sequence: u8,
@@ -58,7 +56,7 @@ pub fn write_auth_switch(
     packet::write(out, sequence, |out| request.encode(out))
 }
 
-/// Appends `AuthMoreData`: what a plugin says to the client in the middle of its conversation.
+/// Appends `AuthMoreData`: a plugin's message to the client.
 pub fn write_more_data(out: &mut Vec<u8>, sequence: u8, data: &[u8]) -> Result<(), Error> {
     packet::write(out, sequence, |out| {
         out.push(MORE_DATA);
@@ -66,17 +64,15 @@ pub fn write_more_data(out: &mut Vec<u8>, sequence: u8, data: &[u8]) -> Result<(
     })
 }
 
-/// Appends an OK.
 pub fn write_ok(out: &mut Vec<u8>, sequence: u8, ok: &OkPacket) -> Result<(), Error> {
     packet::write(out, sequence, |out| ok.encode(out))
 }
 
-/// Appends an ERR.
 pub fn write_err(out: &mut Vec<u8>, sequence: u8, err: &ErrPacket<'_>) -> Result<(), Error> {
     packet::write(out, sequence, |out| err.encode(out))
 }
 
-/// Appends a message whose payload the caller has made, in as many packets as it takes; the number of the next packet.
+/// Appends a message with this payload, in as many packets as needed. Returns the next sequence number.
 pub fn write_payload(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> Result<u8, Error> {
     packet::write_numbered(out, sequence, |out| out.extend_from_slice(payload))
 }

@@ -1,4 +1,4 @@
-//! `Protocol::SSLRequest`: the client asks for TLS; also how every login begins.
+//! `Protocol::SSLRequest`: the client requests TLS. Every login starts with the same fields.
 
 use super::{Capabilities, Error, codec::Reader};
 
@@ -9,35 +9,33 @@ const RESERVED_BYTES: usize = 19;
 /// The length of the whole message; a login is longer.
 const BYTES: usize = 32;
 
-/// The fields that an `SSLRequest` and a `HandshakeResponse41` begin with.
+/// The fields at the start of an `SSLRequest` and a `HandshakeResponse41`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SslRequest {
-    /// What the client will use.
+    /// The capabilities that the client will use.
     pub capabilities: Capabilities,
-    /// The longest packet the client takes.
+    /// The longest packet that the client accepts.
     pub max_packet_bytes: u32,
-    /// The client's collation, its lower byte.
+    /// The lower byte of the client's collation.
     pub character_set: u8,
 }
 
 impl SslRequest {
-    /// Whether a client's first payload asks for TLS, rather than being its login.
+    /// Whether a client's first payload requests TLS, rather than being its login.
     pub fn is(payload: &[u8]) -> bool {
         payload.len() == BYTES
     }
 
-    /// Reads a payload.
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "TLS request");
         let request = Self::read(&mut reader)?;
         if !request.capabilities.contains(Capabilities::SSL) {
-            return Err(reader.error("it does not ask for TLS"));
+            return Err(reader.error("it does not request TLS"));
         }
         reader.end()?;
         Ok(request)
     }
 
-    /// Appends the payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (low, extended) = self.capabilities.halves();
         out.extend_from_slice(&low.to_le_bytes());
@@ -54,7 +52,7 @@ impl SslRequest {
         reader.bytes(RESERVED_BYTES)?;
         let capabilities = Capabilities::from_halves(low, reader.u32()?);
         if !capabilities.contains(Capabilities::PROTOCOL_41) {
-            return Err(reader.error("not the protocol since 4.1"));
+            return Err(reader.error("it does not support the protocol of 4.1"));
         }
         Ok(Self { capabilities, max_packet_bytes, character_set })
     }

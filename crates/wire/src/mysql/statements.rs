@@ -1,53 +1,53 @@
-//! What a client has prepared, by numbers of the proxy's own: it keeps them wherever the client goes, and each connection
-//! has others.
+//! A client's prepared statements. The proxy chooses their identifiers, which stay the same when the client
+//! moves to another server connection; the server's identifiers differ per connection.
 
 use std::collections::HashMap;
 
 use super::effects::Effects;
 
-/// A client's prepared statements, all texts and types taken together; one with more keeps its connection.
+/// Limit for the texts and parameter types of all statements of a client. A client that exceeds it is pinned
+/// to its connection.
 pub(super) const MAX_STATEMENT_BYTES: usize = 8 << 20;
-/// What keeping one takes beside its text.
+/// Memory per statement besides its text.
 const OVERHEAD_BYTES: usize = 256;
-/// A number that no server gives, so that it says that it knows no such statement.
+/// An identifier that no server assigns: the server answers that the statement is unknown.
 pub const NOBODY: u32 = 0;
-/// "The last prepared statement" of MariaDB's.
+/// MariaDB's identifier of the last prepared statement.
 pub(super) const LAST: u32 = u32::MAX;
 
-/// What a client has prepared, and may use on any connection.
+/// The statements that a client has prepared and may use on any connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Statements {
     by_id: HashMap<u32, Statement>,
-    /// The number that was given last.
+    /// The identifier assigned last.
     newest: u32,
-    /// What the client has prepared last, if that has gone well.
+    /// The statement prepared last, if that succeeded.
     pub(super) last: Option<u32>,
     bytes: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// None where there was too much of it: its client stays where it is.
+    /// `None` if it exceeds the limit; its client is then pinned.
     pub(super) text: Option<Vec<u8>>,
     pub(super) effects: Effects,
     pub(super) params: u16,
-    /// The types of its parameters, as the client has said them last.
+    /// The parameter types, as the client sent them last.
     pub(super) types: Option<Vec<u8>>,
 }
 
-/// The statements that a server connection has, by their owner's numbers.
+/// The statements prepared on a server connection, by their client's identifiers.
 #[derive(Debug, Default)]
 pub struct PreparedHere(HashMap<u32, Here>);
 
-/// A statement on a server connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Here {
-    /// The server's number.
+    /// The server's identifier.
     pub(super) id: u32,
     pub(super) types: Types,
 }
 
-/// Whether the server knows the types of a statement's parameters.
+/// Whether the server knows the parameter types of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Types {
     Unknown,
@@ -55,7 +55,7 @@ pub(super) enum Types {
 }
 
 impl PreparedHere {
-    /// The connection was reset.
+    /// Call it when the connection was reset.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -64,7 +64,7 @@ impl PreparedHere {
         self.0.get(&own).copied()
     }
 
-    /// The statement with this number of its client's has this one of the server's here.
+    /// The server assigned `id` to the client's statement `own`.
     pub fn insert(&mut self, own: u32, id: u32) {
         self.0.insert(own, Here { id, types: Types::Unknown });
     }
@@ -81,22 +81,19 @@ impl PreparedHere {
 }
 
 impl Statements {
-    /// What all of them take.
+    /// The memory that all of them take.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
 
-    /// The text of one, as it was prepared.
     pub fn text(&self, own: u32) -> Option<&[u8]> {
         self.by_id.get(&own)?.text.as_deref()
     }
 
-    /// How many parameters it takes.
     pub fn params(&self, own: u32) -> Option<u16> {
         Some(self.by_id.get(&own)?.params)
     }
@@ -105,12 +102,12 @@ impl Statements {
         self.by_id.get(&own)
     }
 
-    /// Whether so many bytes more may be kept.
+    /// Whether `bytes` more may be stored.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.bytes.saturating_add(bytes + OVERHEAD_BYTES) <= MAX_STATEMENT_BYTES
     }
 
-    /// One more; the number that its client is told.
+    /// Adds a statement and returns the client's identifier.
     pub(super) fn add(&mut self, statement: Statement) -> u32 {
         loop {
             self.newest = self.newest.wrapping_add(1);
@@ -134,7 +131,7 @@ impl Statements {
         }
     }
 
-    /// Keeps the types of its parameters; whether there was room for them.
+    /// Stores the parameter types, if there is room.
     pub(super) fn keep_types(&mut self, own: u32, types: &[u8]) -> Kept {
         let Some(statement) = self.by_id.get_mut(&own) else { return Kept::Yes };
         if statement.types.as_deref() == Some(types) {
@@ -150,12 +147,12 @@ impl Statements {
     }
 
     pub(super) fn clear(&mut self) {
-        // Numbers that were given once may still be named.
+        // Closed identifiers may still be in use by pipelined commands.
         *self = Self { newest: self.newest, ..Self::default() };
     }
 }
 
-/// Whether something was kept.
+/// Whether the limit allowed something to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
     Yes,

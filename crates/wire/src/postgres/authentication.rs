@@ -1,4 +1,4 @@
-//! `Authentication…`: what the server asks for, and that it is content.
+//! `Authentication…` messages: requests for credentials, and the acceptance.
 
 use super::{
     Error,
@@ -13,33 +13,31 @@ const SASL: u32 = 10;
 const SASL_CONTINUE: u32 = 11;
 const SASL_FINAL: u32 = 12;
 
-/// One of the messages that begin with `R`.
+/// A message of type `R`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authentication<'a> {
-    /// The client is who it says.
+    /// The client is authenticated.
     Ok,
-    /// The server wants the password as it is.
+    /// The server requests the cleartext password.
     Cleartext,
-    /// The server wants the password hashed with MD5.
+    /// The server requests an MD5 hash of the password.
     Md5 {
-        /// Its challenge.
         salt: [u8; SALT_BYTES],
     },
-    /// The server wants one of these mechanisms of SASL.
+    /// The server offers these SASL mechanisms.
     Sasl {
-        /// Their names, the server's favourite first.
+        /// In the server's order of preference.
         mechanisms: Vec<&'a [u8]>,
     },
     /// The mechanism's next challenge.
     SaslContinue(&'a [u8]),
-    /// The mechanism's last word; [`Authentication::Ok`] follows.
+    /// The mechanism's final message; [`Authentication::Ok`] follows.
     SaslFinal(&'a [u8]),
-    /// Something else, such as Kerberos.
+    /// Another method, such as Kerberos.
     Other(u32),
 }
 
 impl<'a> Authentication<'a> {
-    /// Reads a payload.
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "request to authenticate");
         let request = match reader.u32()? {
@@ -55,7 +53,7 @@ impl<'a> Authentication<'a> {
         Ok(request)
     }
 
-    /// Appends the payload. Names of mechanisms must have no NUL and not be empty.
+    /// Appends the payload. Mechanism names must have no NUL and must not be empty.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_u32(out, self.code());
         match self {
@@ -71,7 +69,7 @@ impl<'a> Authentication<'a> {
         }
     }
 
-    /// What a method is called that no client here speaks.
+    /// The name of a method that is not supported.
     pub(super) fn name_of_other(code: u32) -> String {
         match code {
             2 => "Kerberos V5".to_owned(),

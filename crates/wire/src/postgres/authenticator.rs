@@ -1,4 +1,4 @@
-//! The client's answers to requests to authenticate, up to the server's consent.
+//! The client's side of authentication, up to the server's acceptance.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::scram::{
     Binding, Challenge, ClientFinal, ClientFirst, DerivedKeys, KeyCache, KeyDerivation, Mechanism,
 };
 
-/// More than any list of mechanisms has; what is longer is cut.
+/// Longer than any list of mechanisms; the rest is cut.
 const MAX_NAME_CHARACTERS: usize = 128;
 
 pub(super) struct Authenticator {
     login: Arc<Login>,
-    /// Where keys are kept for other connects of the same password.
+    /// The keys cached for other connects with the same password.
     keys: Option<Arc<KeyCache>>,
     certificate_hash: Option<Vec<u8>>,
-    /// To be run by the driver of the login, see [`State::AwaitKeys`].
+    /// Work for the driver of the login, see [`State::AwaitKeys`].
     derivation: Option<KeyDerivation>,
     state: State,
 }
 
-/// Whether an answer waits for keys.
+/// Whether the reply waits for derived keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keys {
     Pending,
@@ -35,15 +35,15 @@ pub(super) enum Keys {
 }
 
 enum State {
-    /// The server has not asked for anything.
+    /// The server has not requested anything.
     Unasked,
-    /// What was asked for was given.
+    /// The client has answered the request.
     Answered(AuthMethod),
     AwaitChallenge(ClientFirst, Bound),
-    /// The keys of the answer are being derived.
+    /// The keys for the reply are being derived.
     AwaitKeys(Challenge, Bound, DerivedKeys),
     AwaitSignature(ClientFinal, Bound),
-    /// Failed or ended, or a state that is being moved through a call.
+    /// Failed or ended, or temporarily empty during a call.
     Over,
 }
 
@@ -56,7 +56,7 @@ impl Authenticator {
         self.certificate_hash = Some(certificate_hash.to_vec());
     }
 
-    /// Answers a request; how the client has authenticated, once the server consents. An error is final.
+    /// Answers a request. Returns the method once the server has accepted the client. An error is final.
     pub(super) fn answer(
         &mut self,
         request: &Authentication<'_>,
@@ -86,7 +86,7 @@ impl Authenticator {
                 State::Answered(AuthMethod::Scram { iterations: last.iterations(), channel_binding })
             }
             _ => {
-                let reason = "it comes out of order";
+                let reason = "it is out of order";
                 return Err(Error::Protocol { message: "request to authenticate", reason });
             }
         };
@@ -113,7 +113,7 @@ impl Authenticator {
         Ok(State::AwaitKeys(challenge, bound, keys))
     }
 
-    /// What has to be run before the login can go on.
+    /// Work that must be run before the login can continue.
     pub(super) fn take_derivation(&mut self) -> Option<KeyDerivation> {
         self.derivation.take()
     }
@@ -122,7 +122,7 @@ impl Authenticator {
         matches!(self.state, State::AwaitKeys(..))
     }
 
-    /// Sends the answer that waits for keys, if they are there. An error is final.
+    /// Sends the pending reply if its keys have been derived. An error is final.
     pub(super) fn go_on(&mut self, out: &mut Vec<u8>) -> Result<Keys, Error> {
         let State::AwaitKeys(.., keys) = &self.state else { return Ok(Keys::NotAwaited) };
         let Some(keys) = keys.get() else { return Ok(Keys::Pending) };
@@ -132,7 +132,7 @@ impl Authenticator {
         Ok(Keys::NotAwaited)
     }
 
-    /// The server's consent is worth nothing where it had to prove who it is and did not.
+    /// Rejects a server that had to prove its identity and did not.
     fn accept(&self, method: AuthMethod) -> Result<AuthMethod, Error> {
         match (self.login.channel_binding, method) {
             (ChannelBinding::Disabled | ChannelBinding::Preferred, _)
@@ -185,7 +185,7 @@ impl Authenticator {
                 return Err(Error::UnsupportedAuth { method });
             }
         };
-        // The user in SCRAM's own message is not looked at; the start-up message has named it.
+        // The server ignores the user in the SCRAM message; the startup message has named it.
         let first = ClientFirst::new("", binding)?;
         message::write(out, kind::PASSWORD, |out| {
             put_nul_terminated(out, binding.mechanism().name().as_bytes());

@@ -1,35 +1,35 @@
-//! The secret with which a running command may be cancelled from another connection.
+//! The secret that authorizes a cancel request from another connection.
 
 use std::fmt;
 
 use crate::Secret;
 
-/// What `BackendKeyData` has beside the process id: four bytes in protocol 3.0, up to [`CancelKey::MAX_BYTES`] in 3.2.
-/// It is empty where the server gave none.
+/// The secret in `BackendKeyData`: four bytes in protocol 3.0, up to [`CancelKey::MAX_BYTES`] in 3.2. Empty
+/// if the server sent none.
 #[derive(Clone)]
 pub struct CancelKey(Secret);
 
 impl CancelKey {
-    /// The most that any version of the protocol allows.
+    /// The longest key in any version of the protocol.
     pub const MAX_BYTES: usize = 256;
 
-    /// Takes the bytes over; none if they are too many.
+    /// Takes ownership of the bytes; `None` if they are too long.
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         (bytes.len() <= Self::MAX_BYTES).then(|| Self(Secret::new(bytes)))
     }
 
-    /// The key of a server that gave none.
+    /// The key of a server that sent none.
     pub fn none() -> Self {
         Self(Secret::new(Vec::new()))
     }
 
-    /// The bytes, for the one who must send them.
+    /// The bytes, to send.
     pub fn expose(&self) -> &[u8] {
         self.0.expose()
     }
 }
 
-/// Says that there is a key, not which.
+/// Hides the key.
 impl fmt::Debug for CancelKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("CancelKey(..)")

@@ -1,8 +1,8 @@
-//! The protocol's basic types: integers in network order and strings ("Message Data Types").
+//! The protocol's basic types: integers in network byte order, and strings ("Message Data Types").
 
 use super::Error;
 
-/// Reads one message from its front; every length is checked against what is there.
+/// Parses one message from its front. Every length is checked against the remaining bytes.
 #[derive(Clone)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -22,14 +22,14 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// Fails unless the message ends here.
+    /// Fails unless the whole message has been read.
     pub(super) fn end(&self) -> Result<(), Error> {
-        if self.is_empty() { Ok(()) } else { Err(self.error("bytes after its end")) }
+        if self.is_empty() { Ok(()) } else { Err(self.error("unexpected bytes at its end")) }
     }
 
     pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Error> {
         let Some((taken, rest)) = self.rest.split_at_checked(length) else {
-            return Err(self.error("it ends early"));
+            return Err(self.error("it is truncated"));
         };
         self.rest = rest;
         Ok(taken)
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let Some((taken, rest)) = self.rest.split_first_chunk() else {
-            return Err(self.error("it ends early"));
+            return Err(self.error("it is truncated"));
         };
         self.rest = rest;
         Ok(*taken)
@@ -66,10 +66,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The bytes up to a NUL, which is read too.
+    /// The bytes up to a NUL, which is consumed.
     pub(super) fn nul_terminated(&mut self) -> Result<&'a [u8], Error> {
         let Some(length) = self.rest.iter().position(|&byte| byte == 0) else {
-            return Err(self.error("a string has no end"));
+            return Err(self.error("a string is not NUL-terminated"));
         };
         let text = self.bytes(length)?;
         self.u8()?;
@@ -89,13 +89,14 @@ pub(super) fn put_u32(out: &mut Vec<u8>, value: u32) {
     out.extend_from_slice(&value.to_be_bytes());
 }
 
-/// Appends a text that must have no NUL, and one after it.
+/// Appends a NUL-terminated string. `text` must have no NUL.
 pub(super) fn put_nul_terminated(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
     out.push(0);
 }
 
-/// Appends a cell or parameter. What is too long for its length is too long for its message, which refuses it.
+/// Appends a cell or parameter. A value too long for its length field is too long for its message, which is
+/// refused.
 pub(super) fn put_nullable_bytes(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     match bytes {
         None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
@@ -106,9 +107,9 @@ pub(super) fn put_nullable_bytes(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     }
 }
 
-/// A peer's text as it may be shown: at most `limit` characters, none of which can steer a terminal.
+/// A peer's text made safe to show: at most `limit` characters, without control characters.
 pub(super) fn printable(text: &[u8], limit: usize) -> String {
-    // A character has up to four bytes; what is cut from the end of a longer text would not be shown.
+    // A character has up to four bytes; the rest of a longer text would not be shown.
     let text = &text[..text.len().min(limit.saturating_mul(4))];
     String::from_utf8_lossy(text)
         .chars()

@@ -1,22 +1,21 @@
-//! `RowDescription` and `ParameterDescription`: what a statement returns and takes.
+//! `RowDescription` and `ParameterDescription`: the columns and parameters of a statement.
 
 use super::{
     Error,
     codec::{Reader, put_nul_terminated, put_u16, put_u32},
 };
 
-/// How a value is written.
+/// The format of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Format {
-    /// As the type's text.
     #[default]
     Text,
-    /// In the type's own bytes.
+    /// The type's binary representation.
     Binary,
 }
 
 impl Format {
-    /// The protocol's code.
+    /// The format code in the protocol.
     pub fn code(self) -> u16 {
         match self {
             Self::Text => 0,
@@ -32,24 +31,22 @@ impl Format {
 /// One column of a `RowDescription`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Its name.
     pub name: &'a [u8],
-    /// The table it comes from, 0 for none.
+    /// 0 for none.
     pub table_oid: u32,
-    /// Its number in that table, 0 for none.
+    /// The column's number in the table, 0 for none.
     pub attribute: u16,
-    /// Its type.
     pub type_oid: u32,
-    /// The type's length in bytes; negative where it varies.
+    /// The type's length in bytes; negative if it varies.
     pub type_bytes: i16,
-    /// What the type's declaration had in parentheses.
+    /// The type modifier, such as a length limit.
     pub type_modifier: i32,
-    /// How its values are written; text where that is not known yet.
+    /// Text if the format is not known yet.
     pub format: Format,
 }
 
 impl<'a> Field<'a> {
-    /// A column of text that comes from no table, for the server's role.
+    /// A text column without a table, for the server side.
     pub fn text(name: &'a [u8]) -> Self {
         const TEXT_OID: u32 = 25;
         Self {
@@ -86,12 +83,12 @@ impl<'a> Field<'a> {
     }
 }
 
-/// What is kept of a column.
+/// The part of a column description that readers keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Its name, in whatever bytes the server chose.
+    /// Not necessarily UTF-8.
     pub name: Vec<u8>,
-    /// Its type's number in `pg_type`.
+    /// The type's OID in `pg_type`.
     pub type_oid: u32,
 }
 
@@ -101,11 +98,11 @@ impl From<Field<'_>> for Column {
     }
 }
 
-/// Reads the payload of a `RowDescription`.
+/// Parses the payload of a `RowDescription`.
 pub fn parse_row_description(payload: &[u8]) -> Result<Vec<Field<'_>>, Error> {
     let mut reader = Reader::new(payload, "RowDescription");
     let count = reader.u16()?;
-    // Not sized by the count, which a peer may make up.
+    // Not allocated by the count, which a hostile peer chooses.
     let mut fields = Vec::new();
     for _ in 0..count {
         fields.push(Field::parse(&mut reader)?);
@@ -114,7 +111,7 @@ pub fn parse_row_description(payload: &[u8]) -> Result<Vec<Field<'_>>, Error> {
     Ok(fields)
 }
 
-/// Appends the payload of a `RowDescription`; names must have no NUL.
+/// Appends the payload of a `RowDescription`. Names must have no NUL.
 pub fn encode_row_description(out: &mut Vec<u8>, fields: &[Field<'_>]) {
     put_u16(out, fields.len() as u16);
     for field in fields {
@@ -122,7 +119,7 @@ pub fn encode_row_description(out: &mut Vec<u8>, fields: &[Field<'_>]) {
     }
 }
 
-/// Reads the payload of a `ParameterDescription`: the types of a statement's parameters.
+/// Parses the payload of a `ParameterDescription`: the OIDs of the parameter types.
 pub fn parse_parameter_description(payload: &[u8]) -> Result<Vec<u32>, Error> {
     let mut reader = Reader::new(payload, "ParameterDescription");
     let types = parse_types(&mut reader)?;
@@ -130,7 +127,6 @@ pub fn parse_parameter_description(payload: &[u8]) -> Result<Vec<u32>, Error> {
     Ok(types)
 }
 
-/// Appends the payload of a `ParameterDescription`.
 pub fn encode_parameter_description(out: &mut Vec<u8>, types: &[u32]) {
     put_u16(out, types.len() as u16);
     for &oid in types {
@@ -138,7 +134,7 @@ pub fn encode_parameter_description(out: &mut Vec<u8>, types: &[u32]) {
     }
 }
 
-/// A count and as many types.
+/// A count, and as many type OIDs.
 pub(super) fn parse_types(reader: &mut Reader<'_>) -> Result<Vec<u32>, Error> {
     let count = reader.u16()?;
     (0..count).map(|_| reader.u32()).collect()

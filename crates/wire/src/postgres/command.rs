@@ -1,7 +1,8 @@
 //! Commands from client to server ("Simple Query", "Extended Query", "COPY Operations").
 //!
-//! A [`encode_query`] or [`encode_sync`] asks for one answer, which ends in `ReadyForQuery`. What fails in between ends
-//! everything up to the next such message, so that many may be sent without waiting; see [`ResponseReader::pipelined`].
+//! Each [`encode_query`] and [`encode_sync`] gets one response, which ends in `ReadyForQuery`. After an error
+//! the server skips the messages up to the next `Sync`, so several may be sent without waiting; see
+//! [`PostgresResponseReader::pipelined`].
 
 use super::{
     Error,
@@ -27,13 +28,12 @@ const MAX_DECIMAL_BYTES: usize = 20;
 /// A parameter of a prepared statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Param<'a> {
-    /// NULL.
     Null,
-    /// A number, sent as its decimal digits.
+    /// Sent as decimal digits.
     I64(i64),
-    /// The text of a value of any type.
+    /// The text form of a value of any type.
     Text(&'a [u8]),
-    /// A value in its type's own bytes.
+    /// The binary form of a value.
     Binary(&'a [u8]),
 }
 
@@ -46,13 +46,13 @@ impl Param<'_> {
     }
 }
 
-/// `Query`: statements as text.
+/// `Query`: one or more statements as text.
 pub fn encode_query(out: &mut Vec<u8>, sql: &str) -> Result<(), Error> {
     write(out, kind::QUERY, |out| put_text(out, sql, "SQL"))
 }
 
-/// `Parse`: a statement to be prepared under a name, or under none until the next. Types of parameters that are left
-/// out, or 0, are the server's to find.
+/// `Parse`: prepares a statement under a name; the empty name is the unnamed statement. The server infers the
+/// types of parameters that are omitted or 0.
 pub fn encode_parse(out: &mut Vec<u8>, name: &str, sql: &str, param_types: &[u32]) -> Result<(), Error> {
     write(out, kind::PARSE, |out| {
         put_text(out, name, "statement's name")?;
@@ -65,7 +65,7 @@ pub fn encode_parse(out: &mut Vec<u8>, name: &str, sql: &str, param_types: &[u32
     })
 }
 
-/// `Parse` for the statement named `s` and this number, for [`encode_run_numbered`].
+/// `Parse` for the statement named `s` and a number, for [`encode_run_numbered`].
 pub(crate) fn encode_parse_numbered(out: &mut Vec<u8>, statement: u32, sql: &str) -> Result<(), Error> {
     write(out, kind::PARSE, |out| {
         put_numbered(out, statement);
@@ -74,8 +74,8 @@ pub(crate) fn encode_parse_numbered(out: &mut Vec<u8>, statement: u32, sql: &str
     })
 }
 
-/// `Bind`: a portal made of a prepared statement and its parameters, which must be as many as it has. All columns of
-/// the result are to come in one format.
+/// `Bind`: creates a portal from a prepared statement and as many parameters as it has. `result_format`
+/// applies to all columns.
 #[inline]
 pub fn encode_bind(
     out: &mut Vec<u8>,
@@ -93,8 +93,8 @@ pub fn encode_bind(
     })
 }
 
-/// `Bind`, `Execute` and `Sync` for the statement named `s` and this number, with all of its result as text: what a
-/// load generator repeats. Allocates nothing but `out`.
+/// `Bind`, `Execute` and `Sync` for the statement named `s` and a number, with a text result: what a load
+/// generator repeats. Allocates only for `out`.
 #[inline]
 pub(crate) fn encode_run_numbered<'a>(
     out: &mut Vec<u8>,
@@ -113,17 +113,17 @@ pub(crate) fn encode_run_numbered<'a>(
     Ok(())
 }
 
-/// `Describe` of a prepared statement: the types of its parameters, and its columns.
+/// `Describe` for a prepared statement: the types of its parameters, and its columns.
 pub fn encode_describe_statement(out: &mut Vec<u8>, name: &str) -> Result<(), Error> {
     write_named(out, kind::DESCRIBE, STATEMENT, name)
 }
 
-/// `Describe` of a portal: its columns.
+/// `Describe` for a portal: its columns.
 pub fn encode_describe_portal(out: &mut Vec<u8>, name: &str) -> Result<(), Error> {
     write_named(out, kind::DESCRIBE, PORTAL, name)
 }
 
-/// `Execute`: the portal's rows, or the first `max_rows` of them; 0 for all.
+/// `Execute`: returns the portal's rows, at most `max_rows` unless that is 0.
 #[inline]
 pub fn encode_execute(out: &mut Vec<u8>, portal: &str, max_rows: u32) -> Result<(), Error> {
     write(out, kind::EXECUTE, |out| {
@@ -133,18 +133,18 @@ pub fn encode_execute(out: &mut Vec<u8>, portal: &str, max_rows: u32) -> Result<
     })
 }
 
-/// `Close` of a prepared statement.
+/// `Close` for a prepared statement.
 pub fn encode_close_statement(out: &mut Vec<u8>, name: &str) -> Result<(), Error> {
     write_named(out, kind::CLOSE, STATEMENT, name)
 }
 
-/// `Sync`: ends what belongs together and asks for `ReadyForQuery`.
+/// `Sync`: ends an extended query and requests `ReadyForQuery`.
 #[inline]
 pub fn encode_sync(out: &mut Vec<u8>) {
     write_empty(out, kind::SYNC);
 }
 
-/// `Flush`: asks for what there is, without an end.
+/// `Flush`: requests pending output.
 pub fn encode_flush(out: &mut Vec<u8>) {
     write_empty(out, kind::FLUSH);
 }
@@ -162,12 +162,12 @@ pub fn encode_copy_data(out: &mut Vec<u8>, data: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// `CopyDone`: all data were sent. The answer is for [`ResponseReader`].
+/// `CopyDone`: all data were sent. Read the response with [`PostgresResponseReader`].
 pub fn encode_copy_done(out: &mut Vec<u8>) {
     write_empty(out, kind::COPY_DONE);
 }
 
-/// `CopyFail`: the data end early, and the server is to undo the COPY. The answer is the server's error.
+/// `CopyFail`: aborts the COPY, which the server rolls back. The response is the server's error.
 pub fn encode_copy_fail(out: &mut Vec<u8>, reason: &str) -> Result<(), Error> {
     write(out, kind::COPY_FAIL, |out| put_text(out, reason, "reason"))
 }
@@ -179,7 +179,7 @@ fn put_numbered(out: &mut Vec<u8>, statement: u32) {
     out.push(0);
 }
 
-/// Appends a number's decimal digits.
+/// Appends the decimal digits of a number.
 #[inline]
 fn put_decimal(out: &mut Vec<u8>, value: i64) {
     let mut digits = [0; MAX_DECIMAL_BYTES];
@@ -209,7 +209,7 @@ fn write_named(out: &mut Vec<u8>, kind: u8, what: u8, name: &str) -> Result<(), 
 
 #[inline]
 fn put_text(out: &mut Vec<u8>, text: &str, field: &'static str) -> Result<(), Error> {
-    // The server would take what follows a NUL for the message's next field.
+    // The server would take the bytes after a NUL for the next field of the message.
     if text.as_bytes().contains(&0) {
         return Err(Error::InvalidText { field });
     }
@@ -222,7 +222,7 @@ fn put_count(out: &mut Vec<u8>, count: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The formats, none where all are text, and the values.
+/// The format codes, none if all are text, and the values.
 #[inline]
 fn put_params<'a>(
     out: &mut Vec<u8>,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_numbered_statement_runs_as_a_named_one() {
+    fn a_numbered_statement_is_encoded_like_a_named_one() {
         let (mut numbered, mut named) = (Vec::new(), Vec::new());
         encode_run_numbered(&mut numbered, 42, [Param::I64(7), Param::Null].into_iter()).unwrap();
         encode_bind(&mut named, "", "s42", &[Param::Text(b"7"), Param::Null], Format::Text).unwrap();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_nothing() {
+    fn a_failed_encoder_appends_nothing() {
         let mut out = b"before".to_vec();
         assert_eq!(encode_query(&mut out, "SELECT 1\0"), Err(Error::InvalidText { field: "SQL" }));
         let many = vec![Param::Null; 65_536];

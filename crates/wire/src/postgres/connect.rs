@@ -18,72 +18,66 @@ use crate::{
     scram::{KeyCache, KeyDerivation},
 };
 
-/// More than any server's version has; what is longer is cut.
+/// Longer than any server's version; the rest is cut.
 const MAX_VERSION_CHARACTERS: usize = 128;
-/// The name that the server shows for this client.
+/// The client's name in server views such as `pg_stat_activity`.
 const APPLICATION_NAME: &str = "ciphertoll";
-/// The answers to an `SSLRequest`.
+/// The replies to an `SSLRequest`.
 const TLS_ACCEPTED: u8 = b'S';
 const TLS_REFUSED: u8 = b'N';
 
-/// Whether the connection is encrypted. There is no "if the server can".
+/// Whether the connection is encrypted. There is no opportunistic mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encryption {
-    /// Plaintext.
     Plain,
-    /// An `SSLRequest`, then TLS or nothing.
+    /// An `SSLRequest`. TLS is required.
     Tls,
-    /// An `SSLRequest` and TLS's first message at once, then TLS or nothing; since PostgreSQL 17.
+    /// The `SSLRequest` and the ClientHello are sent together. TLS is required. Since PostgreSQL 17.
     EagerTls,
-    /// TLS from the first byte, with ALPN [`DIRECT_TLS_ALPN`]; since PostgreSQL 17.
+    /// TLS from the first byte, with ALPN [`DIRECT_TLS_ALPN`]. Since PostgreSQL 17.
     DirectTls,
 }
 
-/// The protocol's name in ALPN, without which servers refuse TLS from the first byte.
+/// The ALPN protocol, without which servers refuse TLS from the first byte.
 pub const DIRECT_TLS_ALPN: &[u8] = b"postgresql";
 
 /// Whether SCRAM is bound to the TLS channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ChannelBinding {
-    /// Never: SCRAM-SHA-256, over TLS, too.
+    /// SCRAM-SHA-256, over TLS, too.
     #[default]
     Disabled,
-    /// SCRAM-SHA-256-PLUS where the server offers it and [`Connect::bind_channel`] was called, else whatever it asks
-    /// for: what libpq does unless told otherwise.
+    /// SCRAM-SHA-256-PLUS if the server offers it and [`PostgresConnect::bind_channel`] was called, else what
+    /// the server requests. This is libpq's default.
     Preferred,
-    /// SCRAM-SHA-256-PLUS or nothing. [`Connect::bind_channel`] must be called after the TLS handshake.
+    /// Only SCRAM-SHA-256-PLUS. [`PostgresConnect::bind_channel`] must be called after the TLS handshake.
     Required,
 }
 
-/// Who logs in and how; made once and shared by all connects.
+/// Credentials and connection options. Made once and shared by all connects.
 #[derive(Clone)]
 pub struct Login {
-    /// The role.
     pub user: String,
-    /// Its password; of no matter where the server asks for none.
+    /// Unused if the server requests none.
     pub password: Secret,
-    /// The database; the one of the user's name where there is none.
+    /// `None`: the database named like the user.
     pub database: Option<String>,
-    /// Whether to encrypt.
     pub encryption: Encryption,
-    /// Whether to bind SCRAM to the channel.
     pub channel_binding: ChannelBinding,
 }
 
-/// How the server had the client authenticate.
+/// How the server authenticated the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuthMethod {
-    /// It asked for nothing: `trust`, `peer`, or the certificate that TLS has seen.
+    /// No credentials requested: `trust`, `peer`, or the TLS client certificate.
     None,
-    /// The password itself, inside TLS.
+    /// The cleartext password, inside TLS.
     Cleartext,
-    /// MD5 of it and a salt.
+    /// MD5 of the password and a salt.
     Md5,
-    /// SCRAM-SHA-256.
     Scram {
-        /// The rounds of key derivation that the server asked for.
+        /// Iterations of the key derivation, which the server chose.
         iterations: u32,
-        /// What the exchange was bound to.
         channel_binding: Bound,
     },
 }
@@ -103,31 +97,28 @@ impl AuthMethod {
     }
 }
 
-/// What a SCRAM exchange was bound to.
+/// The channel binding of a SCRAM exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// To nothing.
     Nothing,
-    /// To the server's certificate (`tls-server-end-point`).
+    /// The server's certificate (`tls-server-end-point`).
     ServerEndPoint,
 }
 
 /// What is known of the server once it awaits commands.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
-    /// Its version (`server_version`), empty where it did not say.
+    /// `server_version`; empty if the server did not report it.
     pub version: String,
-    /// The process that serves this connection; 0 where the server did not say.
+    /// The server process of this connection; 0 if the server did not report it.
     pub process_id: u32,
-    /// The right to cancel what it does.
+    /// Authorizes cancel requests for this connection.
     pub cancel_key: CancelKey,
-    /// What it asked for to believe who the client is.
     pub auth: AuthMethod,
-    /// Everything that it said of its settings, to a [`Connect::pooled`]; else nothing.
+    /// All reported settings, for a [`PostgresConnect::pooled`]; else empty.
     pub parameters: Parameters,
 }
 
-/// One login, from the client's side.
 pub struct Connect {
     login: Arc<Login>,
     purpose: Purpose,
@@ -138,11 +129,11 @@ pub struct Connect {
 
 /// What a connection is for.
 enum Purpose {
-    /// To be used by the one who makes it.
+    /// Commands of the caller.
     Use,
-    /// To be handed to others, who bring settings of their own.
+    /// Commands of other clients, which bring their own settings.
     Pool,
-    /// To have a command on another connection cancelled.
+    /// A request to cancel a command on another connection.
     Cancel { process_id: u32, key: CancelKey },
 }
 
@@ -159,20 +150,19 @@ enum State {
 }
 
 impl Connect {
-    /// A login that has sent no byte yet.
     pub fn new(login: Arc<Login>) -> Self {
         Self::of(login, Purpose::Use, None)
     }
 
-    /// The login of a connection that others will use: it sets nothing, not even its own name, so that a reset brings
-    /// the server's defaults back, and keeps what the server says of its settings. SCRAM keys are kept in `keys`; those that are
-    /// not there are derived by the caller, see [`Self::take_key_derivation`].
+    /// The login of a connection for a pool. It sets nothing, not even an application name, so that a reset
+    /// restores the server's defaults, and it records the reported settings. SCRAM keys are cached in `keys`;
+    /// the caller derives missing ones, see [`Self::take_key_derivation`].
     pub fn pooled(login: Arc<Login>, keys: Arc<KeyCache>) -> Self {
         Self::of(login, Purpose::Pool, Some(keys))
     }
 
-    /// In place of a login: a request to cancel what another connection does, encrypted as the login says. It is done
-    /// when the request is in `out`; the server closes the connection when it has done its part.
+    /// A cancel request for another connection in place of a login, encrypted as the login says. It is done
+    /// once the request is in `out`; the server closes the connection after handling it.
     pub fn cancelling(login: Arc<Login>, process_id: u32, key: CancelKey) -> Self {
         Self::of(login, Purpose::Cancel { process_id, key }, None)
     }
@@ -182,11 +172,11 @@ impl Connect {
         Self { login, purpose, authenticator, state: State::Begin, server: None }
     }
 
-    /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. The client speaks
-    /// first: the first step takes no input.
+    /// Takes whole messages from the front of `input` and appends output to `out`. The client speaks first:
+    /// the first step takes no input.
     ///
-    /// Input that is there before TLS starts is an error: it would be plaintext that passes for encrypted. An error
-    /// is final.
+    /// Input before TLS starts is an error: it would be plaintext that passes for encrypted. An error is
+    /// final.
     pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
         let step = match self.state {
             State::Begin => self.begin(input, out),
@@ -204,24 +194,25 @@ impl Connect {
         step
     }
 
-    /// The server, once it awaits commands.
+    /// What is known of the server, once it awaits commands.
     pub fn server(&self) -> Option<&ServerInfo> {
         if self.state == State::Ready { self.server.as_ref() } else { None }
     }
 
-    /// Hands over the hash of the server's certificate (`tls-server-end-point`, RFC 5929, section 4.1), after the TLS
-    /// handshake and before the next step, where channel binding is required, or preferred and possible.
+    /// Sets the hash of the server's certificate (`tls-server-end-point`, RFC 5929, section 4.1). Call it
+    /// after the TLS handshake and before the next step, if channel binding is required, or preferred and
+    /// possible.
     pub fn bind_channel(&mut self, certificate_hash: &[u8]) {
         self.authenticator.bind_channel(certificate_hash);
     }
 
-    /// What has to be run, on any thread, before a [`Self::pooled`] login can go on. Until then each step says
-    /// [`Step::NeedInput`] and takes none; afterwards the login is stepped again.
+    /// Work to run on any thread before a [`Self::pooled`] login can continue. Until then each step returns
+    /// [`Step::NeedInput`] and takes no input. Afterwards step the login again.
     pub fn take_key_derivation(&mut self) -> Option<KeyDerivation> {
         self.authenticator.take_derivation()
     }
 
-    /// Whether the login waits for keys, and takes no input.
+    /// Whether the login waits for derived keys. It takes no input meanwhile.
     pub fn awaits_keys(&self) -> bool {
         self.authenticator.awaits_keys()
     }
@@ -258,7 +249,7 @@ impl Connect {
             TLS_REFUSED => Err(Error::TlsNotOffered),
             kind::ERROR_RESPONSE => Err(Error::ErrorBeforeTls),
             _ => {
-                let reason = "neither yes nor no";
+                let reason = "it is neither S nor N";
                 Err(Error::Protocol { message: "answer to the request for TLS", reason })
             }
         }
@@ -270,7 +261,7 @@ impl Connect {
         Ok(Step::StartTls)
     }
 
-    /// What comes before TLS has begun. Where TLS was offered at once, that is TLS, and never taken for anything else.
+    /// After an early TLS request these bytes are TLS, and are never interpreted otherwise.
     fn refuse_plaintext(&self, input: &[u8]) -> Result<(), Error> {
         match self.login.encryption {
             Encryption::EagerTls => Ok(()),
@@ -279,7 +270,7 @@ impl Connect {
     }
 
     fn send_startup(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
-        // The server has nothing to say here; bytes can only be plaintext that was carried over.
+        // The server must not send anything here; bytes would be plaintext from before TLS.
         if self.login.encryption != Encryption::Plain {
             refuse_early_input(input)?;
         }
@@ -319,7 +310,7 @@ impl Connect {
                 kind::NOTICE_RESPONSE => {}
                 kind::ERROR_RESPONSE => return Err(Report::parse(payload)?.into()),
                 _ => {
-                    let reason = "it does not belong there";
+                    let reason = "it is unexpected here";
                     return Err(Error::Protocol { message: "answer to the login", reason });
                 }
             }
@@ -340,7 +331,7 @@ impl Connect {
                 (kind::NOTICE_RESPONSE, _) => {}
                 (kind::ERROR_RESPONSE, _) => return Err(Report::parse(payload)?.into()),
                 _ => {
-                    let reason = "it does not belong there";
+                    let reason = "it is unexpected here";
                     return Err(Error::Protocol { message: "start of the session", reason });
                 }
             }
@@ -372,16 +363,17 @@ fn unknown_server(auth: AuthMethod) -> ServerInfo {
     }
 }
 
-/// `NegotiateProtocolVersion`: what was asked for is the oldest version there is and has no options.
+/// `NegotiateProtocolVersion`. The login requests the oldest version and no options, so nothing is
+/// negotiable.
 fn check_version(payload: &[u8]) -> Result<(), Error> {
     let mut reader = Reader::new(payload, "NegotiateProtocolVersion");
-    // The documentation long said that this is the minor version; servers send both halves.
+    // The documentation long called this the minor version; servers send both halves.
     let version = reader.u32()?;
     if version != 0 && version != PROTOCOL_3_0 {
-        return Err(reader.error("a version that was not asked for"));
+        return Err(reader.error("a version that was not requested"));
     }
     if reader.u32()? != 0 {
-        return Err(reader.error("options that were not asked for"));
+        return Err(reader.error("options that were not requested"));
     }
     reader.end()
 }
@@ -405,11 +397,11 @@ fn take_key(server: &mut ServerInfo, payload: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// No plaintext may cross into the encrypted part (CVE-2021-23222).
+/// Rejects plaintext that would cross into the encrypted part (CVE-2021-23222).
 fn refuse_early_input(input: &[u8]) -> Result<(), Error> {
     if input.is_empty() {
         return Ok(());
     }
-    let reason = "bytes follow it that TLS would not cover";
+    let reason = "plaintext follows it where TLS must start";
     Err(Error::Protocol { message: "answer to the request for TLS", reason })
 }

@@ -1,4 +1,4 @@
-//! The answers to COPY FROM STDIN and COPY TO STDOUT ("COPY Operations").
+//! The responses to COPY FROM STDIN and COPY TO STDOUT ("COPY Operations").
 
 use super::{
     Error, Format, Response, Summary,
@@ -6,29 +6,26 @@ use super::{
     exchange::{Event, Exchange, Rows},
 };
 
-/// How a COPY begins: `CopyInResponse`, where the server waits for data, or `CopyOutResponse`, where it sends them.
+/// The start of a COPY: `CopyInResponse` if the server waits for data, `CopyOutResponse` if it sends them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyStart {
-    /// How the data are written.
     pub format: Format,
-    /// The columns in a row.
     pub columns: u16,
 }
 
 impl CopyStart {
-    /// Reads the payload of either message.
+    /// Parses the payload of either message.
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "start of a COPY");
         let format = Format::from_code(reader.u8()?.into());
         let format = format.ok_or_else(|| reader.error("an unknown format"))?;
         let columns = reader.u16()?;
-        // The columns' formats, which are all the same as the whole's.
+        // The columns' formats, which equal the overall format.
         reader.bytes(usize::from(columns) * size_of::<u16>())?;
         reader.end()?;
         Ok(Self { format, columns })
     }
 
-    /// Appends the payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.format.code() as u8);
         put_u16(out, self.columns);
@@ -38,12 +35,12 @@ impl CopyStart {
     }
 }
 
-/// Reads up to the point where the server waits for the data of a COPY FROM STDIN. These are then sent with
-/// [`encode_copy_data`](super::command::encode_copy_data) and ended with
-/// [`encode_copy_done`](super::command::encode_copy_done), whose answer is for
-/// [`ResponseReader`](super::ResponseReader).
+/// Reads up to the point where the server waits for the data of a COPY FROM STDIN. Send them with
+/// [`encode_copy_data`](super::super::codec::command::encode_copy_data), end with
+/// [`encode_copy_done`](super::super::codec::command::encode_copy_done), and read the response with
+/// [`PostgresResponseReader`](super::PostgresResponseReader).
 ///
-/// After an error what holds for that reader holds here too. A statement that turns out to be no such COPY is
+/// After an error the same holds as for that reader. A statement that is not such a COPY is
 /// [`Error::NotACopy`], after which the connection awaits the next command.
 #[derive(Debug, Clone)]
 pub struct CopyInReader {
@@ -52,12 +49,12 @@ pub struct CopyInReader {
 }
 
 impl CopyInReader {
-    /// Reads the answer to one `Query`.
+    /// Reads the response to one `Query`.
     pub fn new() -> Self {
         Self { exchange: Exchange::new(Rows::Skipped, 1), awaited: None }
     }
 
-    /// Makes it ready for the next command's answer.
+    /// Prepares for the next response.
     pub fn reset(&mut self) {
         *self = Self::new();
     }
@@ -89,10 +86,10 @@ impl Default for CopyInReader {
     }
 }
 
-/// Reads the answer to a COPY TO STDOUT and passes its data on as they come, cut anywhere.
+/// Reads the response to a COPY TO STDOUT and passes the data on as they arrive, cut anywhere.
 ///
-/// What holds for [`super::ResponseReader`] after its end holds here too. A statement that turns out to be no such COPY
-/// is [`Error::NotACopy`], after which the connection awaits the next command.
+/// After an error the same holds as for [`super::PostgresResponseReader`]. A statement that is not such a
+/// COPY is [`Error::NotACopy`], after which the connection awaits the next command.
 #[derive(Debug, Clone)]
 pub struct CopyOutReader {
     exchange: Exchange,
@@ -100,7 +97,7 @@ pub struct CopyOutReader {
     summary: Summary,
 }
 
-/// Whether the server has said that it sends data.
+/// Whether the server has sent its `CopyOutResponse`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Nothing,
@@ -108,18 +105,18 @@ enum Seen {
 }
 
 impl CopyOutReader {
-    /// Reads the answer to one `Query`.
+    /// Reads the response to one `Query`.
     pub fn new() -> Self {
         let exchange = Exchange::new(Rows::Skipped, 1);
         Self { exchange, seen: Seen::Nothing, summary: Summary::default() }
     }
 
-    /// Makes it ready for the next command's answer.
+    /// Prepares for the next response.
     pub fn reset(&mut self) {
         *self = Self::new();
     }
 
-    /// Takes what it can from the front of `input` and hands data to `sink`.
+    /// Takes what it can from the front of `input` and passes data to `sink`.
     pub fn step(
         &mut self,
         input: &mut &[u8],

@@ -1,8 +1,9 @@
-//! Commands that a server refuses while a database has other connections: `DROP DATABASE`, `ALTER DATABASE … RENAME` and
-//! `… SET TABLESPACE`, and `CREATE DATABASE` for its template. One that keeps connections open must close them first.
+//! Commands that a server refuses while a database has other connections: `DROP DATABASE`, `ALTER DATABASE …
+//! RENAME` and `… SET TABLESPACE`, and `CREATE DATABASE` for its template. A proxy must close its idle
+//! connections first.
 //!
-//! Of each text only the first statement is read, and only as far as it may be such a command: servers run all but
-//! `RENAME` alone only.
+//! Only the first statement of each text is scanned, as far as it can be such a command. Servers run all of
+//! them except `RENAME` outside transaction blocks only.
 
 use crate::relay::Vacate;
 
@@ -12,14 +13,14 @@ use super::{
     message::{HEADER_BYTES, peek},
 };
 
-/// What `CREATE DATABASE` copies unless it says otherwise.
+/// The template that `CREATE DATABASE` copies by default.
 const DEFAULT_TEMPLATE: &[u8] = b"template1";
-/// Servers cut longer names.
+/// Servers truncate longer names.
 const MAX_NAME_BYTES: usize = 63;
-/// Parts of a command that are kept; more than any of them needs.
+/// Limit of tokens kept per command; none needs as many.
 const MAX_PARTS: usize = 64;
 
-/// Follows what a client says on one connection.
+/// Scans a client's commands on one connection.
 #[derive(Debug, Default)]
 pub struct DatabaseWatch {
     /// Of the current message.
@@ -31,12 +32,12 @@ pub struct DatabaseWatch {
 enum Reading {
     #[default]
     Nothing,
-    /// The name of the statement in a `Parse`.
+    /// Within the statement name of a `Parse`.
     StatementName,
     Text(Box<Lexer>, Command),
 }
 
-/// What has come of a command.
+/// A partial command.
 #[derive(Debug, Default)]
 struct Command {
     verb: Verb,
@@ -57,10 +58,10 @@ enum Verb {
 enum Progress {
     #[default]
     Begins,
-    /// The next word says of what it is.
+    /// The next word is the object type.
     HasVerb,
     IsOfDatabase,
-    /// It is another command, or it is over.
+    /// It is another command, or it has ended.
     Over,
 }
 
@@ -74,8 +75,8 @@ enum Part {
 }
 
 impl DatabaseWatch {
-    /// Looks at the client's next bytes; no header is cut. What they command that needs a database without connections is
-    /// appended to `vacates`.
+    /// Reads the client's next bytes, which must not cut a header. Appends to `vacates` the databases that
+    /// must have no connections.
     #[inline]
     pub fn read(&mut self, mut bytes: &[u8], vacates: &mut Vec<Vacate>) -> Result<(), Error> {
         loop {
@@ -133,7 +134,7 @@ impl Reading {
 impl Command {
     fn token(&mut self, token: Token<'_>) {
         self.progress = match (self.progress, token) {
-            // Of statements that are empty there may be any number.
+            // Empty statements are skipped.
             (Progress::Begins, Token::Sign(b';')) => Progress::Begins,
             (Progress::Over, _) | (_, Token::Sign(b';')) => Progress::Over,
             (Progress::Begins, Token::Word(word)) => {
@@ -198,7 +199,7 @@ fn vacate(part: &Part) -> Vacate {
     }
 }
 
-/// What these options of a `CREATE DATABASE` name as its template: `[WITH] [option [=] value]…`.
+/// The template that these options of a `CREATE DATABASE` name: `[WITH] [option [=] value]…`.
 fn template(options: &[Part]) -> Vacate {
     let mut parts = options.iter().peekable();
     let is_word = |part: &Part, word: &[u8]| matches!(part, Part::Word(own) if own == word);
@@ -213,7 +214,7 @@ fn template(options: &[Part]) -> Vacate {
         match parts.next() {
             Some(word) if is_template && is_word(word, b"default") => break,
             Some(name) if is_template => return vacate(name),
-            // A number is made of signs.
+            // The lexer splits a number into signs.
             Some(Part::Sign(_)) => while parts.next_if(|part| matches!(part, Part::Sign(_))).is_some() {},
             _ => {}
         }
@@ -234,7 +235,7 @@ mod tests {
         let (mut watch, mut vacates, mut held) = (DatabaseWatch::default(), Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);
-            // As one passes it on: a header as a whole.
+            // As a relay forwards it: without cutting a header.
             let cut = if watch.left_bytes > 0 || held.len() >= HEADER_BYTES { held.len() } else { 0 };
             let whole = whole_headers(&watch, &held[..cut]);
             watch.read(&held[..whole], &mut vacates).unwrap();
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_is_named() {
+    fn the_database_to_vacate_is_found() {
         for (text, name) in [
             ("DROP DATABASE shop", "shop"),
             ("drop /* it */ database\nif exists Shop;", "shop"),
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn other_commands_need_no_database_vacated() {
+    fn other_commands_vacate_no_database() {
         for text in [
             "SELECT 'DROP DATABASE shop'",
             "DROP TABLE database",
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cannot_be_read_may_be_any() {
+    fn an_unclear_name_vacates_any_database() {
         let long = format!("DROP DATABASE {}", "a".repeat(64));
         for text in [long.as_str(), "DROP DATABASE U&\"\\0061\"", "CREATE DATABASE a TEMPLATE E'\\x61'"] {
             assert_eq!(vacates(text), [Vacate::Any], "{text}");

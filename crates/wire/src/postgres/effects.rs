@@ -1,74 +1,67 @@
-//! What of a command's text outlives its transaction, as far as the text tells: settings, prepared statements, and state
-//! that only its own connection has.
+//! Which effects of a command outlive its transaction, as far as its text shows: settings, prepared
+//! statements, and state that is bound to the connection.
 //!
-//! This is a reading of words, and not of SQL. Where it sees too much, a client keeps a connection that others could
-//! have had; what functions do out of sight it does not see. It must not be relied on to keep clients apart.
+//! This scans tokens; it does not parse SQL. A false positive pins a client to its connection. Effects of
+//! functions are not seen. It must not be relied on to isolate clients.
 
 use super::lexer::{Lexer, MAX_TOKEN_BYTES, Token};
 
 pub use super::lexer::Strings;
 
-/// Settings of one transaction; more are state that is kept where it is.
+/// Settings changed in one transaction; more pin the connection.
 const MAX_SETTINGS: usize = 16;
-/// Prepared statements that one text may deallocate by name; more are state that is kept where it is.
+/// Prepared statements that one text may deallocate by name; more pin the connection.
 const MAX_FORGOTTEN: usize = 256;
-/// Servers cut longer names.
+/// Servers truncate longer names.
 const MAX_NAME_BYTES: usize = 63;
 
-/// What outlives a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
-    /// Settings that may have other values now.
+    /// Settings whose values may have changed.
     pub settings: Vec<Vec<u8>>,
-    /// State that cannot be had on another connection, and what it is.
+    /// Why the connection is pinned: state that no other connection can have.
     pub pin: Option<&'static str>,
-    /// Prepared statements that are no more.
     pub forgets: Forgets,
-    /// `DISCARD ALL` was said.
+    /// Whether the text has a `DISCARD ALL`.
     pub discards: Discards,
 }
 
-/// Prepared statements that are no more.
+/// Prepared statements that were deallocated.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Forgets {
-    /// None.
     #[default]
     None,
-    /// These.
     Named(Vec<Vec<u8>>),
-    /// All.
     All,
 }
 
-/// Whether a client has given up all that its session had.
+/// Whether a client has discarded its session state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Discards {
-    /// It has not.
     #[default]
     Nothing,
-    /// It has.
     All,
 }
 
 impl Effects {
-    /// Whether nothing is known to outlive the transaction.
+    /// Whether no effect outlives the transaction.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether texts behind this command may be read otherwise than the server has reported.
+    /// Whether this command may change how the server reads later texts, unlike it has reported.
     pub(super) fn may_change_strings(&self) -> bool {
         self.pin.is_some() || self.discards == Discards::All
     }
 
-    /// The effects of a text that is there as a whole.
+    /// The effects of a complete text.
     pub fn of(text: &[u8], strings: Strings) -> Self {
         let mut reader = TextReader::new(strings);
         reader.read(text);
         reader.end()
     }
 
-    /// Takes over what another command does. Which statements are no more is not added up: that is for each command.
+    /// Adds the effects of another command, except `deallocated`, which applies to each command.
     pub fn merge(&mut self, other: &Self) {
         for name in &other.settings {
             self.sets(name);
@@ -84,7 +77,7 @@ impl Effects {
             return;
         }
         if name.eq_ignore_ascii_case(Strings::SETTING) {
-            // Texts that were prepared before it would mean something else where they are prepared anew.
+            // Statements prepared before it would change their meaning if prepared again.
             self.pins("standard_conforming_strings");
         }
         if name.len() >= MAX_TOKEN_BYTES {
@@ -112,7 +105,7 @@ impl Effects {
                 names.push(name.to_vec());
             }
             Forgets::None | Forgets::Named(_) => {
-                // A client that stays where it is needs no statement prepared anew.
+                // A pinned client needs no statement prepared again.
                 self.forgets = Forgets::All;
                 self.pins("many prepared statements deallocated at once");
             }
@@ -120,14 +113,14 @@ impl Effects {
     }
 }
 
-/// Reads a text in pieces, however it is cut.
+/// Scans a text in pieces, cut anywhere.
 #[derive(Debug)]
 pub struct TextReader {
     lexer: Lexer,
     statements: Statements,
 }
 
-/// What the tokens so far have come to.
+/// The state after the tokens read so far.
 #[derive(Debug, Default)]
 struct Statements {
     effects: Effects,
@@ -135,10 +128,10 @@ struct Statements {
     name: Name,
 }
 
-/// A name, of which more parts may follow.
+/// A name that may have further parts.
 #[derive(Debug, Default)]
 struct Name {
-    /// Its parts with dots between them.
+    /// Its parts, separated by dots.
     text: Vec<u8>,
     form: Form,
     state: NameState,
@@ -149,7 +142,7 @@ enum Form {
     /// Without quotes: it may be a key word.
     #[default]
     Bare,
-    /// At least one part of it is in quotes.
+    /// At least one part is quoted.
     Quoted,
 }
 
@@ -158,48 +151,47 @@ enum NameState {
     #[default]
     None,
     Part,
-    /// Behind a dot.
+    /// After a dot.
     Dot,
 }
 
-/// What the words of a statement so far make of the next.
+/// The state within a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Statement {
-    /// Its first word is still to come.
+    /// Before the first word.
     #[default]
     Begin,
-    /// Nothing more is to be learnt but of words that matter everywhere.
+    /// Only words that matter everywhere are still of interest.
     Other,
     Set,
     SetSession,
-    /// Behind a name: `SET TIME`, whose next word is `ZONE`, `SET SESSION CHARACTERISTICS`.
+    /// After a name: `SET TIME`, whose next word is `ZONE`, `SET SESSION CHARACTERISTICS`.
     SetDone,
     Reset,
     Prepare,
     Deallocate,
     Discard,
     Declare,
-    /// Behind `WITH` in a `DECLARE`.
+    /// After `WITH` in a `DECLARE`.
     With,
-    /// What follows may be run.
+    /// The explained statement may be executed.
     Explain,
     Create,
     Into,
 }
 
 impl TextReader {
-    /// Nothing has been read. `strings` is how the server will read the text.
+    /// `strings`: how the server will read string literals.
     pub fn new(strings: Strings) -> Self {
         Self { lexer: Lexer::new(strings), statements: Statements::default() }
     }
 
-    /// Reads the next piece.
     pub fn read(&mut self, text: &[u8]) {
         let Self { lexer, statements } = self;
         lexer.read(text, &mut |token| statements.token(token));
     }
 
-    /// The text has ended: what it does.
+    /// Ends the text and returns its effects.
     pub fn end(mut self) -> Effects {
         let Self { lexer, statements } = &mut self;
         lexer.end(&mut |token| statements.token(token));
@@ -241,7 +233,7 @@ impl Statements {
         }
     }
 
-    /// No part of a name follows, but this.
+    /// The name is complete; `next` follows it.
     fn name_ends(&mut self, next: Option<Token<'_>>) {
         if self.name.state == NameState::None {
             return;
@@ -252,7 +244,7 @@ impl Statements {
             Form::Bare => self::next(statement, &name, effects),
             Form::Quoted => named(statement, &name, effects),
         };
-        // A quoted name may be that of a column.
+        // A quoted name may be a column.
         if self.name.form == Form::Bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
             anywhere(&name, effects);
         }
@@ -262,7 +254,7 @@ impl Statements {
     }
 }
 
-/// What the next word makes of a statement.
+/// The state after the next word.
 fn next(statement: Statement, word: &[u8], effects: &mut Effects) -> Statement {
     match (statement, word) {
         (Statement::Begin, _) => first(word, effects),
@@ -309,7 +301,7 @@ fn next(statement: Statement, word: &[u8], effects: &mut Effects) -> Statement {
     }
 }
 
-/// What the first word makes of a statement.
+/// The state after the first word.
 fn first(word: &[u8], effects: &mut Effects) -> Statement {
     match word {
         b"set" => Statement::Set,
@@ -328,7 +320,7 @@ fn first(word: &[u8], effects: &mut Effects) -> Statement {
             effects.pins("LOAD");
             Statement::Other
         }
-        // What a block does is out of sight.
+        // The effects of a block are not visible.
         b"do" => {
             effects.pins("DO");
             Statement::Other
@@ -337,7 +329,7 @@ fn first(word: &[u8], effects: &mut Effects) -> Statement {
     }
 }
 
-/// A quoted name, as it is.
+/// A quoted name.
 fn named(statement: Statement, name: &[u8], effects: &mut Effects) -> Statement {
     match statement {
         Statement::Set | Statement::SetSession | Statement::Reset => {
@@ -356,7 +348,7 @@ fn named(statement: Statement, name: &[u8], effects: &mut Effects) -> Statement 
     }
 }
 
-/// The setting that is meant by what stands behind `SET` or `RESET`.
+/// The setting named after `SET` or `RESET`.
 fn setting(word: &[u8], effects: &mut Effects) {
     match word {
         b"time" => effects.sets(b"TimeZone"),
@@ -373,7 +365,7 @@ fn setting(word: &[u8], effects: &mut Effects) {
     }
 }
 
-/// Words that matter wherever they are.
+/// Words that matter everywhere.
 fn anywhere(word: &[u8], effects: &mut Effects) {
     let function = word.rsplit(|byte| *byte == b'.').next().unwrap_or(word);
     match function {
@@ -410,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_named_however_they_are_written() {
+    fn settings_are_found_in_every_notation() {
         for (text, name) in [
             ("SET statement_timeout = 5", "statement_timeout"),
             ("set\n session /* so /* it */ is */ Search_Path to a, b", "search_path"),
@@ -427,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_with_the_transaction_is_nothing() {
+    fn effects_within_the_transaction_are_ignored() {
         for text in [
             "SELECT 1",
             "UPDATE t SET a = 1 WHERE b = '; SET x = 1'",
@@ -447,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_its_connection_has_is_seen() {
+    fn connection_bound_state_pins() {
         for text in [
             "CREATE TEMP TABLE t (a int)",
             "create local temporary view v as select 1",
@@ -467,9 +459,9 @@ mod tests {
         }
     }
 
-    /// Statements behind literals, comments and names that look as if they went on.
+    /// Statements after literals, comments and names that look as if they continued.
     #[test]
-    fn what_stands_behind_a_literal_is_seen() {
+    fn statements_after_a_literal_are_read() {
         for text in [
             r"SELECT E'\'x'; LISTEN y",
             "SELECT E'a'\n'\\'b'; LISTEN y",
@@ -494,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_a_literal_is_not_seen() {
+    fn statements_in_a_literal_are_ignored() {
         for text in [
             r"SELECT E'\'; LISTEN y; --'",
             "SELECT E'a'\n'\\'; LISTEN y; --'",
@@ -508,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backslash_is_read_as_the_server_reads_it() {
+    fn backslashes_follow_the_server_setting() {
         let pin = |text: &str, strings| Effects::of(text.as_bytes(), strings).pin;
         let (behind, within) = (r"SELECT 'a\'; LISTEN y", r"SELECT 'a\'; LISTEN y; --'");
         assert_eq!(pin(behind, Strings::Standard), Some("LISTEN"));
@@ -525,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_pins() {
+    fn unreadable_texts_pin() {
         let long = format!("SELECT ${0}$ ' ${0}$", "a".repeat(200));
         for text in [long.as_str(), "SET U&\"\\0061\" = 1", &format!("SET {}.b = 1", "a".repeat(200))] {
             assert!(pin(text).is_some(), "{text}");
@@ -548,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn prepared_statements_are_forgotten_by_name() {
+    fn prepared_statements_are_deallocated_by_name() {
         let named =
             |names: &[&str]| Forgets::Named(names.iter().map(|name| name.as_bytes().to_vec()).collect());
         let forgets = |text: &str| of(text).forgets;

@@ -1,5 +1,5 @@
-//! Commands that one between client and server runs on its own account, and their answers, which nobody is passed: the
-//! settings that a client comes with, the reset when it has left, and whether the server is still there.
+//! Internal commands: a proxy sends them on its own behalf and does not forward the responses. They apply a
+//! client's settings, reset a session after its client has left, and check whether the server responds.
 
 use super::{
     Error, Parameters, Response, TransactionStatus,
@@ -17,14 +17,14 @@ const SET: &str = "SELECT pg_catalog.set_config($1, $2, false)";
 const CURRENT: &str = "SELECT pg_catalog.current_setting($1, true)";
 const TEXT_OID: u32 = 25;
 
-/// Reads the answers to what was sent on one's own account.
+/// Reads the responses to internal commands.
 #[derive(Debug)]
 pub struct Errand {
     kind: Kind,
-    /// `ReadyForQuery`s that are to come.
+    /// The number of pending `ReadyForQuery`s.
     left: u32,
     refusal: Option<Error>,
-    /// What settings have been asked for, as answers come.
+    /// The values of the queried settings, as they arrive.
     values: Vec<Option<Vec<u8>>>,
 }
 
@@ -39,7 +39,7 @@ enum Kind {
 }
 
 impl Errand {
-    /// Appends what brings a session back to its beginning; it must have been left with all answered.
+    /// Appends the commands that reset a session. All responses of its client must have been read.
     pub fn reset(transaction: TransactionStatus, out: &mut Vec<u8>) -> Result<Self, Error> {
         let left = match transaction {
             TransactionStatus::Idle => 1,
@@ -52,8 +52,8 @@ impl Errand {
         Ok(Self { kind: Kind::Reset, left, refusal: None, values: Vec::new() })
     }
 
-    /// Appends what gives settings these values for the rest of the session, all or none. Names and values are no part
-    /// of the statement, so that nothing need be quoted, whatever the encoding. The encoding itself should come last.
+    /// Appends commands that set these settings for the rest of the session, all or none. Names and values
+    /// are parameters, so nothing needs quoting in any encoding. `client_encoding` should come last.
     pub fn settings<'a>(
         settings: impl IntoIterator<Item = (&'a str, &'a str)>,
         out: &mut Vec<u8>,
@@ -64,15 +64,15 @@ impl Errand {
             encode_bind(out, "", "", &params, Format::Text)?;
             encode_execute(out, "", 0)?;
         }
-        // Nothing of it is to be found by who uses the session.
+        // Leaves no trace for the session's next client.
         encode_close_statement(out, "")?;
         encode_sync(out);
         Ok(Self { kind: Kind::Settings, left: 1, refusal: None, values: Vec::new() })
     }
 
-    /// Appends what resets a session that was left with nothing open, and gives settings these values, in front of the
-    /// commands of whoever has the session next. No `Sync` is in it, so that the server skips those commands if anything of
-    /// it fails ("Extended Query"), and an error of theirs undoes nothing of it.
+    /// Appends a reset of a session without open state, and these settings, to be sent before the first
+    /// commands of the next client. Without a `Sync`, the server skips those commands if the reset fails
+    /// ("Extended Query"), and an error in them does not undo the reset.
     pub fn take_over<'a>(
         settings: impl IntoIterator<Item = (&'a str, &'a str)>,
         out: &mut Vec<u8>,
@@ -83,7 +83,7 @@ impl Errand {
             encode_execute(out, "", 0)
         };
         command("DISCARD ALL", out)?;
-        // A block of its own commits also where a server leaves that to the `Sync`.
+        // An explicit transaction commits even on servers that leave the commit to the `Sync`.
         command("BEGIN", out)?;
         let mut settings = settings.into_iter().peekable();
         if settings.peek().is_some() {
@@ -99,7 +99,7 @@ impl Errand {
         Ok(Self { kind: Kind::TakeOver, left: 0, refusal: None, values: Vec::new() })
     }
 
-    /// Appends what asks for the values of settings. It replaces the unnamed statement.
+    /// Appends a query for the values of settings. It replaces the unnamed statement.
     pub fn values<'a>(names: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> Result<Self, Error> {
         encode_parse(out, "", CURRENT, &[TEXT_OID])?;
         for name in names {
@@ -111,25 +111,25 @@ impl Errand {
         Ok(Self { kind: Kind::Values, left: 1, refusal: None, values: Vec::new() })
     }
 
-    /// What was asked for by [`Self::values`], in that order; none for a setting that there is not.
+    /// The values queried by [`Self::values`], in that order; `None` for an unknown setting.
     pub fn take_values(&mut self) -> Vec<Option<Vec<u8>>> {
         std::mem::take(&mut self.values)
     }
 
-    /// Appends a command that does nothing, whose answer shows that the server is there.
+    /// Appends an empty query, whose response shows that the server is alive.
     pub fn ping(out: &mut Vec<u8>) -> Result<Self, Error> {
         encode_query(out, "")?;
         Ok(Self { kind: Kind::Ping, left: 1, refusal: None, values: Vec::new() })
     }
 
-    /// Nothing is asked; what a server says unasked may come.
+    /// Sends nothing and accepts unsolicited messages.
     pub fn nothing() -> Self {
         Self { kind: Kind::Nothing, left: 0, refusal: None, values: Vec::new() }
     }
 
-    /// Takes whole messages from the front of `input`; where the session stands, once all is answered. The server's
-    /// refusal is returned only then, so that the connection awaits the next command. After any other error it is of no
-    /// more use. Of [`Self::nothing`] there is no end.
+    /// Takes whole messages from the front of `input` and returns the transaction status once all responses
+    /// have been read. A refusal by the server is returned only then, so that the connection awaits the next
+    /// command. After any other error the connection is unusable. [`Self::nothing`] never completes.
     pub fn step(
         &mut self,
         input: &mut &[u8],
@@ -141,7 +141,7 @@ impl Errand {
                     let (name, value) = parse_parameter_status(payload)?;
                     parameters.set(name, value)?;
                 }
-                // What is told to a session that nobody has.
+                // Messages to a session without a client.
                 kind::NOTICE_RESPONSE | kind::NOTIFICATION_RESPONSE => {}
                 kind::ERROR_RESPONSE => {
                     let report = Report::parse(payload)?;
@@ -163,7 +163,7 @@ impl Errand {
                 kind::DATA_ROW if self.kind == Kind::Values => self.values.push(only_value(payload)?),
                 kind if self.expects(kind) => {}
                 _ => {
-                    let reason = "a message that does not belong there";
+                    let reason = "an unexpected message";
                     return Err(Error::Protocol { message: "answer to the proxy", reason });
                 }
             }
@@ -191,10 +191,10 @@ impl Errand {
     }
 }
 
-/// The value of a row of one column.
+/// The value of a row with one column.
 fn only_value(payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     let unexpected =
-        Error::Protocol { message: "answer to the proxy", reason: "a row that does not belong there" };
+        Error::Protocol { message: "answer to the proxy", reason: "an unexpected row" };
     let Some((&[0, 1], rest)) = payload.split_first_chunk() else { return Err(unexpected) };
     let Some((length, value)) = rest.split_first_chunk() else { return Err(unexpected) };
     match i32::from_be_bytes(*length) {

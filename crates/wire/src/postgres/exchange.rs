@@ -1,5 +1,5 @@
-//! The server's answer to a `Query` or `Sync` as a stream of events, shared by the readers that count, collect or pass
-//! on.
+//! The server's response to a `Query` or `Sync` as a stream of events, shared by the readers that count,
+//! collect or pass on.
 
 use super::{
     Error, TransactionStatus, kind,
@@ -8,26 +8,26 @@ use super::{
     tag::affected_rows,
 };
 
-/// How rows are handed over.
+/// How rows are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rows {
-    /// Not at all: they are counted and skipped, with what else nobody looks at, as their bytes come.
+    /// Rows are counted and skipped as they arrive, as are other messages that are not needed.
     Skipped,
-    /// Whole, up to so many bytes; notices and descriptions, too.
+    /// Complete rows up to a limit, and notices and descriptions.
     Whole { limit_bytes: usize },
 }
 
-/// Reads the answers to one command, or to several that were sent together.
+/// Reads the responses to one command, or to several that were sent together.
 #[derive(Debug, Clone)]
 pub(super) struct Exchange {
     rows: Rows,
-    /// How many answers there are, and how many have not ended.
+    /// The number of responses, and of those that have not ended.
     answers: u32,
     left: u32,
     state: State,
-    /// Bytes of a message's payload that are still to come and be skipped or passed on.
+    /// The rest of a payload that is skipped or passed on.
     streaming: Streaming,
-    /// The first of the server's errors, to be given back when all answers have been read.
+    /// The server's first error, returned when all responses have been read.
     refusal: Option<Error>,
     notices: u64,
     transaction: TransactionStatus,
@@ -35,13 +35,13 @@ pub(super) struct Exchange {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Any message of an answer may come.
+    /// Any message of a response may come.
     Open,
     /// The server sends the data of a COPY.
     CopyingOut,
-    /// It has sent all of them, and their count is to come.
+    /// The COPY's data have ended; its `CommandComplete` follows.
     CopiedOut,
-    /// The server has said no and skips to the end of the answer.
+    /// After an error the server skips to the end of the response.
     Refused,
     Ended,
     Failed,
@@ -61,13 +61,12 @@ enum Streamed {
 
 pub(super) enum Event<'a> {
     NeedInput,
-    /// A row of so many bytes, which are skipped.
+    /// A row of this many bytes, which are skipped.
     RowSkipped {
         bytes: usize,
     },
-    /// A row.
     Row(&'a [u8]),
-    /// A message with data of a COPY begins; what it has comes as [`Event::CopyPiece`]s.
+    /// A message with COPY data starts; its content follows as [`ExchangeEvent::CopyPiece`]s.
     CopyData {
         bytes: usize,
     },
@@ -82,7 +81,7 @@ pub(super) enum Event<'a> {
     Parameters(&'a [u8]),
     Columns(&'a [u8]),
     Notice(&'a [u8]),
-    /// All answers have been read.
+    /// All responses have been read.
     End,
 }
 
@@ -104,7 +103,7 @@ impl Exchange {
         *self = Self::new(self.rows, self.answers);
     }
 
-    /// Refuses to go on, for a reader that cannot make sense of an event.
+    /// Fails the reader, whose caller cannot use an event.
     pub(super) fn fail(&mut self) {
         self.state = State::Failed;
     }
@@ -118,7 +117,7 @@ impl Exchange {
         self.notices
     }
 
-    /// The next event; after an error only [`Self::reset`] helps.
+    /// The next event. After an error only [`Self::reset`] helps.
     #[inline]
     pub(super) fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Event<'a>, Error> {
         let event = self.try_step(input);
@@ -172,7 +171,7 @@ impl Exchange {
         piece
     }
 
-    /// Whether a message's bytes are taken as they come.
+    /// Whether a message is read as it arrives.
     #[inline]
     fn streams(&self, kind: u8) -> bool {
         match kind {
@@ -211,7 +210,7 @@ impl Exchange {
         }
     }
 
-    /// Refuses a message that cannot come now, before its payload is looked at.
+    /// Refuses a message that cannot come now, before its payload is read.
     #[inline]
     fn check_order(&self, header: Header) -> Result<(), Error> {
         let allowed = match header.kind {
@@ -239,7 +238,7 @@ impl Exchange {
         if allowed {
             return Ok(());
         }
-        Err(Error::Protocol { message: "answer", reason: "a message that does not belong there" })
+        Err(Error::Protocol { message: "answer", reason: "an unexpected message" })
     }
 
     fn message<'a>(&mut self, kind: u8, payload: &'a [u8]) -> Result<Option<Event<'a>>, Error> {
@@ -264,7 +263,7 @@ impl Exchange {
                 return Ok(Some(Event::CopyOut));
             }
             kind::COPY_DONE => self.state = State::CopiedOut,
-            // The rest says that a step is done which the end of the answer says, too.
+            // The others report steps that the end of the response confirms, too.
             _ => {}
         }
         Ok(None)
@@ -273,7 +272,7 @@ impl Exchange {
     #[inline]
     fn complete<'a>(&mut self, payload: &[u8]) -> Result<Event<'a>, Error> {
         let rows = affected_rows(payload)?;
-        // A COPY's tag is the same in both directions, but what is sent out is not changed.
+        // The tag of a COPY is the same in both directions, but COPY TO changes no rows.
         let copied_out = std::mem::replace(&mut self.state, State::Open) == State::CopiedOut;
         Ok(Event::Affected(if copied_out { 0 } else { rows }))
     }
@@ -282,7 +281,7 @@ impl Exchange {
     fn refuse(&mut self, payload: &[u8]) -> Result<(), Error> {
         let report = Report::parse(payload)?;
         if report.severity.ends_session() {
-            // No ReadyForQuery will come.
+            // No ReadyForQuery will follow.
             return Err(report.into());
         }
         if !matches!(self.refusal, Some(Error::Server { .. })) {
@@ -307,7 +306,7 @@ impl Exchange {
     }
 }
 
-/// The answer to nothing has ended.
+/// The response to no command has ended already.
 fn first_state(answers: u32) -> State {
     if answers == 0 { State::Ended } else { State::Open }
 }

@@ -1,9 +1,10 @@
-//! What one between client and server must follow so that a client finds its prepared statements and its settings on
-//! whichever connection its next transaction gets: beside [`Relay`](super::relay::Relay), for sessions that are parted
-//! after each transaction.
+//! Follows a client's session so that its next transaction can run on any server connection with the same
+//! prepared statements and settings. Used together with a [`PostgresRelay`](super::PostgresRelay), for
+//! transaction pooling.
 //!
-//! A connection that was another client's is reset before it is given to this one, and so has no statements but this
-//! client's: they keep the names that the client has given them, and are prepared anew when it first uses them there.
+//! A server connection is reset before another client gets it, so it has only this client's prepared
+//! statements. They keep the client's names, and are prepared when the client first uses them on the
+//! connection.
 
 mod names;
 
@@ -20,14 +21,15 @@ use super::{
 };
 use names::{Used, name_at, used};
 
-/// A client's prepared statements, all texts taken together; one with more keeps its connection.
+/// Limit for the texts of all prepared statements of a client. A client that exceeds it is pinned to its
+/// connection.
 const MAX_STATEMENT_BYTES: usize = 8 << 20;
-/// Answers that may be owed at a time, those to commands in a row that end in `ReadyForQuery` counted as one; then a
-/// client's next command waits. A server may keep answers back until its buffer of 8 KiB is full, and none is shorter
-/// than five bytes: with fewer than 1,639 the two could wait for one another.
+/// Limit of pending replies; consecutive `ReadyForQuery`s count as one. At the limit the client's next
+/// command waits. A server may hold back replies until its buffer of 8 KiB is full, and the shortest has five
+/// bytes: with a limit below 1,639 the two sides could deadlock.
 const MAX_OWED: usize = 1 << 12;
 
-/// What a client has prepared, and may use on any connection.
+/// The statements that a client has prepared and may use on any connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Statements {
     by_name: HashMap<Vec<u8>, Arc<Statement>>,
@@ -36,16 +38,16 @@ pub struct Statements {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Statement {
-    /// The whole `Parse`.
+    /// The complete `Parse`.
     message: Vec<u8>,
     effects: Effects,
 }
 
-/// The names of the statements that a server connection has.
+/// The names of the statements prepared on a server connection.
 #[derive(Debug, Default)]
 pub struct Prepared(HashSet<Vec<u8>>);
 
-/// Follows one client on one connection.
+/// Follows one client on one server connection.
 #[derive(Debug, Default)]
 pub struct Follow {
     /// Of the client's current message.
@@ -53,19 +55,19 @@ pub struct Follow {
     reading: Reading,
     /// Of the server's current message.
     down_left_bytes: usize,
-    /// Answers that are to come, in their order.
+    /// Replies that are pending, in order.
     owed: VecDeque<Owed>,
     skips: Skips,
-    /// What was done that outlives the transaction.
+    /// Effects that outlive the transaction.
     effects: Effects,
-    /// `ReadyForQuery`s that were asked for, and those of them that are to come.
+    /// The number of requested `ReadyForQuery`s, and of those still pending.
     asked: u64,
     unready: u64,
-    /// Until this many have come, `standard_conforming_strings` may be another than was reported.
+    /// `standard_conforming_strings` is unknown until this many have arrived.
     strings_known_from: u64,
 }
 
-/// Whether the server ignores what the client sends.
+/// Whether the server skips the client's messages after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Skips {
     #[default]
@@ -74,7 +76,7 @@ enum Skips {
     ToSync,
 }
 
-/// What is read of the client's current message beyond its header.
+/// How the payload of the client's current message is read.
 #[derive(Debug, Default)]
 enum Reading {
     #[default]
@@ -89,61 +91,61 @@ enum Reading {
 
 #[derive(Debug)]
 enum Owed {
-    /// `ParseComplete`, for the client's own `Parse`.
+    /// `ParseComplete`, for the client's `Parse`.
     Own {
         name: Vec<u8>,
-        /// Whether the statement is no more if this fails.
+        /// Whether a failure removes the statement.
         creation: Creation,
     },
-    /// `ParseComplete`, for one that the client has not sent this time.
+    /// `ParseComplete`, for a `Parse` that the proxy inserted.
     Inserted(Vec<u8>),
-    /// `CloseComplete`, for the client's own `Close`.
+    /// `CloseComplete`, for the client's `Close`.
     OwnClose,
-    /// The same, in front of one that is inserted again.
+    /// `CloseComplete`, for a `Close` that the proxy inserted before a `Parse`.
     InsertedClose,
-    /// `ReadyForQuery`, so many in a row.
+    /// This many consecutive `ReadyForQuery`s.
     Ready(u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Creation {
     First,
-    /// There is one of this name, and the server will say so.
+    /// The name is in use; the server will refuse the `Parse`.
     Repeated,
 }
 
-/// How far a client's bytes may be passed on.
+/// What to do with a client's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Until {
-    /// So many from the front.
+    /// The number of bytes to forward, from the front.
     pub bytes: usize,
-    /// What the server must be told behind those, before anything else. If this is empty, the rest has to wait for more.
+    /// Messages to send to the server next. If empty, the rest waits for more input.
     pub insert: Vec<u8>,
 }
 
-/// How far a server's bytes may be passed on.
+/// What to do with a server's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Answers {
-    /// So many from the front.
+    /// The number of bytes to forward, from the front.
     pub bytes: usize,
-    /// So many behind those are nobody's. If there are none, the rest has to wait for more.
+    /// The number of bytes behind those to discard. If 0, the rest waits for more input.
     pub skip_bytes: usize,
 }
 
 impl Prepared {
-    /// The connection was reset.
+    /// Call it when the connection was reset.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The proxy has used the unnamed statement for itself.
+    /// The proxy has replaced the unnamed statement.
     pub fn forget_unnamed(&mut self) {
         self.0.remove(&b""[..]);
     }
 }
 
 impl Statements {
-    /// Bytes of all of them.
+    /// The memory that all of them take.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -179,8 +181,8 @@ impl Statements {
 }
 
 impl Follow {
-    /// Looks at the client's next bytes: those beyond the last [`Until::bytes`], and newer ones. `parameters` are what the
-    /// server has reported.
+    /// Reads the client's next bytes: those beyond the last [`ClientBytes::bytes`], and newer ones.
+    /// `parameters` are the server's reported settings.
     pub fn from_client(
         &mut self,
         input: &[u8],
@@ -206,7 +208,7 @@ impl Follow {
         }
     }
 
-    /// Goes on with the current message.
+    /// Continues with the current message.
     fn read_on(
         &mut self,
         input: &[u8],
@@ -234,14 +236,14 @@ impl Follow {
             Reading::Nothing => {}
             Reading::Text(reader) => {
                 let effects = reader.end();
-                // The server reports it before it says that it is ready again.
+                // The server reports the setting before its `ReadyForQuery`.
                 self.apply(&effects, self.asked, statements, prepared);
             }
             Reading::Statement { message, strings } => self.prepares(message, strings, statements, prepared),
         }
     }
 
-    /// A command has these effects, which are done when `known_from` times `ReadyForQuery` was sent.
+    /// Applies the effects of a command. They are complete after `known_from` `ReadyForQuery`s.
     fn apply(
         &mut self,
         effects: &Effects,
@@ -258,7 +260,7 @@ impl Follow {
         statements.forget(&effects.forgets, prepared);
         if effects.discards == Discards::All {
             statements.forget(&Forgets::All, prepared);
-            // What was done before is undone.
+            // A `DISCARD ALL` undoes earlier effects.
             self.effects = Effects::default();
         }
         self.effects.merge(effects);
@@ -270,7 +272,7 @@ impl Follow {
         if is_known { Strings::of(parameters) } else { Strings::Unknown }
     }
 
-    /// Whether the client must be answered before it may say more.
+    /// Whether the client's next command must wait for replies.
     pub fn is_full(&self) -> bool {
         self.owed.len() >= MAX_OWED
     }
@@ -284,7 +286,7 @@ impl Follow {
         }
     }
 
-    /// The first of the answers that are owed is not to come any more.
+    /// Removes the first pending reply.
     fn pop_owed(&mut self) -> Option<Owed> {
         let owed = self.owed.pop_front()?;
         if let Owed::Ready(count) = owed {
@@ -293,7 +295,7 @@ impl Follow {
         Some(owed)
     }
 
-    /// A whole `Parse` has passed.
+    /// A complete `Parse` was forwarded.
     fn prepares(
         &mut self,
         message: Vec<u8>,
@@ -311,7 +313,7 @@ impl Follow {
             prepared.0.remove(&name);
             statements.remove(&name);
             if statements.bytes + message.len() > MAX_STATEMENT_BYTES {
-                // It stays where it is, and so does its client: nothing more is kept of it.
+                // The client is pinned, so the statement need not be kept.
                 self.effects.pin.get_or_insert("prepared statements that are too long");
             } else {
                 statements.insert(name.clone(), Statement { message, effects });
@@ -321,7 +323,7 @@ impl Follow {
         self.owed.push_back(Owed::Own { name, creation });
     }
 
-    /// The client begins a message.
+    /// The client starts a message.
     fn begin(
         &mut self,
         header: Header,
@@ -382,7 +384,7 @@ impl Follow {
                     && !statement.effects.is_none()
                 {
                     let statement = Arc::clone(statement);
-                    // Its `Sync` is still to come.
+                    // Its `Sync` follows.
                     self.apply(&statement.effects, self.asked + 1, statements, prepared);
                 }
             }
@@ -391,7 +393,7 @@ impl Follow {
         Ok(Begun::Passes)
     }
 
-    /// What has a statement prepared that the client has, and the connection has not.
+    /// The messages that prepare a statement that the client has and the connection lacks.
     fn missing(&mut self, name: &[u8], statements: &Statements, prepared: &Prepared) -> Option<Vec<u8>> {
         if prepared.0.contains(name) {
             return None;
@@ -401,7 +403,7 @@ impl Follow {
         match self.coming(name) {
             Coming::Surely => return None,
             Coming::No => {}
-            // Closing what there may be is no error if there is nothing.
+            // Closing a missing statement is not an error.
             Coming::Perhaps => {
                 encode_close_statement(&mut insert, std::str::from_utf8(name).ok()?).ok()?;
                 self.owed.push_back(Owed::InsertedClose);
@@ -419,7 +421,7 @@ impl Follow {
             match owed {
                 Owed::Ready(_) => earlier = true,
                 Owed::Own { name: own, .. } if own == name => return Coming::Surely,
-                // Not if an error comes before it, of which the client would not expect this.
+                // Not if an earlier command fails: the server then skips this `Parse`.
                 Owed::Inserted(inserted) if inserted == name && earlier => return Coming::Perhaps,
                 Owed::Inserted(inserted) if inserted == name => return Coming::Surely,
                 _ => {}
@@ -428,7 +430,7 @@ impl Follow {
         Coming::No
     }
 
-    /// Looks at the server's next bytes: those beyond the last [`Answers`], and newer ones.
+    /// Reads the server's next bytes: those beyond the last [`ServerBytes`], and newer ones.
     pub fn from_server(
         &mut self,
         input: &[u8],
@@ -444,7 +446,7 @@ impl Follow {
             let Some(header) = (if self.down_left_bytes == 0 { checked_header(rest)? } else { None }) else {
                 return Ok(Answers { bytes: at, skip_bytes: 0 });
             };
-            // As much as the relay needs of them.
+            // The part of the payload that the relay needs.
             let needed_bytes = match header.kind {
                 kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => header.payload_bytes,
                 kind::NOTIFICATION_RESPONSE => header.payload_bytes.min(size_of::<u32>()),
@@ -494,10 +496,10 @@ impl Follow {
     fn done(&mut self, statements: &Statements, prepared: &mut Prepared) -> Whose {
         loop {
             match self.pop_owed() {
-                // `Sync`s that the server has not answered, as it waited for a COPY's data.
+                // `Sync`s that the server ignored while it waited for COPY data.
                 Some(Owed::Ready(_)) => {}
                 Some(Owed::Own { name, .. }) => {
-                    // Names of which nothing is kept would only pile up.
+                    // Otherwise the set would grow without limit.
                     if statements.by_name.contains_key(&name) {
                         prepared.0.insert(name);
                     }
@@ -513,7 +515,7 @@ impl Follow {
         }
     }
 
-    /// The server ignores everything up to the next `Sync`.
+    /// The server skips everything up to the next `Sync`.
     fn failed(&mut self, statements: &mut Statements) {
         while self.owed.front().is_some_and(|owed| !matches!(owed, Owed::Ready(_))) {
             if let Some(Owed::Own { name, creation: Creation::First }) = self.owed.pop_front() {
@@ -525,7 +527,7 @@ impl Follow {
         }
     }
 
-    /// All was answered, and no transaction is open: what was done since the last time that outlives it.
+    /// All replies were read and no transaction is open: the effects since the last call.
     pub fn settle(&mut self) -> Effects {
         self.owed.clear();
         self.unready = 0;
@@ -533,30 +535,31 @@ impl Follow {
     }
 }
 
-/// Whether something is about to be.
+/// Whether a prepare is pending.
 enum Coming {
     No,
     Perhaps,
     Surely,
 }
 
-/// Whose an answer is.
+/// The recipient of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Clients,
     Nobodys,
 }
 
-/// What is to be done with a message that begins.
+/// What to do with a message that starts.
 enum Begun {
     Passes,
-    /// Too little of it is there.
+    /// Not enough of it has arrived.
     Waits,
-    /// This must come before.
+    /// These messages must be sent before it.
     After(Vec<u8>),
 }
 
-/// The bytes of the first command, up to where the server answers that it is ready; none if they are not all there.
+/// The length of the first command, up to the message that `ReadyForQuery` answers; `None` if it is
+/// incomplete.
 pub fn first_command_bytes(input: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

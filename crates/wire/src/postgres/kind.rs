@@ -1,5 +1,4 @@
-//! The bytes that messages begin with ("Message Formats"). Some mean one thing from the server and another from the
-//! client.
+//! Message type bytes ("Message Formats"). Some mean different messages in the two directions.
 
 pub(super) const AUTHENTICATION: u8 = b'R';
 pub(super) const BACKEND_KEY_DATA: u8 = b'K';

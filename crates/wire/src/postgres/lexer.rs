@@ -1,15 +1,15 @@
-//! The tokens of a statement's text, as servers read them ("Lexical Structure"): comments, quotes and names are known,
-//! nothing else.
+//! Splits a statement's text into tokens, as servers do ("Lexical Structure"). Comments, quotes and names are
+//! recognized; there is no grammar.
 
 use super::Parameters;
 
-/// Longer names and texts are cut. A server's own names have at most 63 bytes.
+/// Longer names and strings are cut. A server's own names have at most 63 bytes.
 pub(super) const MAX_TOKEN_BYTES: usize = 128;
 
-/// How backslashes in plain literals are read (`standard_conforming_strings`).
+/// How backslashes in plain string literals are read (`standard_conforming_strings`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Strings {
-    /// `on`: a backslash is a byte like any other.
+    /// `on`: a backslash is an ordinary byte.
     #[default]
     Standard,
     /// `off`: a backslash escapes the next byte.
@@ -19,10 +19,9 @@ pub enum Strings {
 }
 
 impl Strings {
-    /// The name of the setting.
     pub const SETTING: &'static [u8] = b"standard_conforming_strings";
 
-    /// As the server has reported it.
+    /// The value that the server has reported.
     pub fn of(parameters: &Parameters) -> Self {
         match parameters.get(Self::SETTING) {
             Some(b"on") => Self::Standard,
@@ -32,70 +31,69 @@ impl Strings {
     }
 }
 
-/// A part of a text. White space and comments are none.
+/// A token. White space and comments are none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// A key word or a name without quotes, in lower case.
     Word(&'a [u8]),
     /// A name in double quotes.
     Name(&'a [u8]),
-    /// A string constant: its text, if that is short and has no escapes.
+    /// A string constant: its text, if it is short and has no escapes.
     Literal(Option<&'a [u8]>),
     Sign(u8),
-    /// What the server reads here cannot be known.
+    /// A construct whose end depends on unknown settings.
     Unclear(&'static str),
 }
 
-/// Reads a text in pieces, however it is cut.
+/// Reads a text in pieces, cut anywhere.
 #[derive(Debug)]
 pub(super) struct Lexer {
     strings: Strings,
     place: Place,
-    /// The word, the name or the literal that is being read.
+    /// The word, name or literal that is being read.
     text: Vec<u8>,
-    /// Whether `text` is all that the literal says.
+    /// Whether `text` is the complete value of the literal.
     literal: Text,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Text {
     Whole,
-    /// It has escapes, or is in dollar quotes.
+    /// It has escapes or is dollar-quoted.
     Other,
 }
 
-/// Where in a text one is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     Plain,
     Word,
-    /// Behind `U&`.
+    /// After `U&`.
     UnicodeMark,
     Name(NameKind),
-    /// Behind the closing quote of a name, unless another quote follows.
+    /// After the closing quote of a name, unless another quote follows.
     AfterName(NameKind),
     Literal(Quote),
-    /// In a literal, behind a backslash that escapes the next byte, or may do so.
+    /// In a literal, after a backslash that escapes the next byte, or may do so.
     Escape(Quote),
-    /// Behind the closing quote of a literal, which may go on.
+    /// After the closing quote of a literal, which may continue.
     AfterLiteral(Quote, Gap),
-    /// Behind a dash that follows a literal.
+    /// After a dash that follows a literal.
     DashAfterLiteral(Quote, Gap),
     CommentAfterLiteral(Quote),
     Dash,
     LineComment,
     Slash,
-    /// In `/*`s, so many deep, behind this byte.
+    /// In nested comments of this depth, after the byte `last`.
     Comment {
         depth: u32,
         last: u8,
     },
-    /// Behind a `$` that may begin a dollar quote or a parameter.
+    /// After a `$` that may start a dollar quote or a parameter.
     Dollar,
     Parameter,
     /// In the tag of a dollar quote.
     Tag(Vec<u8>),
-    /// In a dollar quote that ends with this, of which so many bytes have come.
+    /// In a dollar quote with this end tag, of which `matched` bytes have been read.
     DollarQuote {
         end: Vec<u8>,
         matched: usize,
@@ -109,25 +107,25 @@ enum NameKind {
     Unicode,
 }
 
-/// What kind of literal it is.
+/// The kind of a string literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quote {
     /// `'…'`, `N'…'` and `U&'…'`: a backslash escapes nothing.
     Standard,
-    /// `E'…'`, and `'…'` where that is read alike.
+    /// `E'…'`, and `'…'` if `standard_conforming_strings` is `off`.
     Escaped,
-    /// `'…'` of which that is not known.
+    /// `'…'` if that setting is unknown.
     Unknown,
-    /// `B'…'` and `X'…'`: a doubled quote ends one literal and begins another.
+    /// `B'…'` and `X'…'`: a doubled quote ends one literal and starts another.
     Bits,
 }
 
-/// What has come between a literal's closing quote and what follows.
+/// What was read between a literal's closing quote and the next byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gap {
     None,
     Blank,
-    /// A line's end: if a quote follows, the literal goes on behind it.
+    /// A line end: if a quote follows, the literal continues.
     NewLine,
 }
 
@@ -140,14 +138,13 @@ impl Lexer {
         Self { strings, place: Place::Plain, text: Vec::new(), literal: Text::Whole }
     }
 
-    /// Reads the next piece.
     pub(super) fn read(&mut self, text: &[u8], heard: &mut impl FnMut(Token<'_>)) {
         for byte in text {
             self.byte(*byte, heard);
         }
     }
 
-    /// The text has ended. What is left open the server refuses.
+    /// Ends the text. The server refuses unterminated constructs.
     pub(super) fn end(&mut self, heard: &mut impl FnMut(Token<'_>)) {
         match std::mem::replace(&mut self.place, Place::Plain) {
             Place::Word => heard(Token::Word(&self.text)),
@@ -197,7 +194,7 @@ impl Lexer {
         };
     }
 
-    /// A word has ended before this byte: it may be the mark of a literal.
+    /// A word has ended before this byte. It may be the prefix of a literal.
     fn word_ends(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
         match (self.text.as_slice(), byte) {
             (b"e", b'\'') => self.begin_literal(Quote::Escaped),
@@ -236,7 +233,7 @@ impl Lexer {
         }
     }
 
-    /// Behind a closing quote: a literal goes on if another quote follows at once, or on a later line.
+    /// After a closing quote: a literal continues if another quote follows at once, or on a later line.
     fn after_literal(&mut self, quote: Quote, gap: Gap, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
         match (byte, gap) {
             (b'\'', Gap::None) if quote != Quote::Bits => {
@@ -267,7 +264,7 @@ impl Lexer {
         heard(Token::Name(&self.text));
     }
 
-    /// What is seldom in a text.
+    /// The rare states.
     fn rare(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
         match std::mem::replace(&mut self.place, Place::Plain) {
             Place::Escape(quote) => self.escaped(quote, byte, heard),
@@ -299,17 +296,17 @@ impl Lexer {
         }
     }
 
-    /// A byte behind a backslash.
+    /// The byte after a backslash.
     fn escaped(&mut self, quote: Quote, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
         self.place = Place::Literal(quote);
         if quote == Quote::Unknown && byte == b'\'' {
-            // Read on as if it were the end, which it mostly is.
+            // Read as if it were the end, which is likely.
             heard(Token::Unclear(UNKNOWN_STRINGS));
             self.place = Place::AfterLiteral(quote, Gap::None);
         }
     }
 
-    /// Behind `U&`.
+    /// After `U&`.
     fn after_mark(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
         match byte {
             b'\'' => {
@@ -337,7 +334,7 @@ impl Lexer {
         };
     }
 
-    /// Dollar quotes, and signs that could have begun something else.
+    /// Dollar quotes, and signs that could have started something else.
     fn dollar(&mut self, place: Place, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
         match place {
             Place::Dollar if byte == b'$' => self.begin_dollar_quote(b"$$".to_vec()),
@@ -356,7 +353,7 @@ impl Lexer {
                 self.place = Place::Tag(tag);
             }
             Place::DollarQuote { end, mut matched } => {
-                // An end begins with `$`, and has no other but its last byte.
+                // The end tag starts with `$`, which occurs again only as its last byte.
                 matched =
                     if end.get(matched) == Some(&byte) { matched + 1 } else { usize::from(byte == b'$') };
                 if matched == end.len() {
@@ -400,7 +397,7 @@ fn is_line_end(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r')
 }
 
-/// The end of the text, too.
+/// Includes NUL, the end of the text.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
 }

@@ -1,33 +1,31 @@
-//! Messages: a byte that says which, a length that counts itself, a payload ("Message Formats").
+//! Messages: a type byte, a length that includes itself, a payload ("Message Formats").
 
 use super::Error;
 
-/// The longest payload taken before the peer has authenticated; no message of a login comes near it.
+/// The longest payload accepted before the peer has authenticated. No login message is nearly as long.
 pub const MAX_LOGIN_PAYLOAD_BYTES: usize = 0x1_0000;
-/// The longest payload sent: what PostgreSQL takes at most, a little under 1 GiB.
+/// The longest payload sent: PostgreSQL's limit, a little under 1 GiB.
 pub const MAX_SENT_PAYLOAD_BYTES: usize = 0x3fff_fffa;
-/// The longest payload gathered in memory, of messages other than rows, whose readers have limits of their own.
+/// The longest payload buffered, except rows, whose readers have their own limits.
 pub const MAX_GATHERED_PAYLOAD_BYTES: usize = 0x100_0000;
 
-/// The length of a length, which counts itself.
+/// The size of the length field, which the length includes.
 pub(super) const LENGTH_BYTES: usize = 4;
 pub(super) const HEADER_BYTES: usize = 1 + LENGTH_BYTES;
 
-/// A whole message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message<'a> {
     pub(super) kind: u8,
     pub(super) payload: &'a [u8],
 }
 
-/// The front of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: u8,
     pub(super) payload_bytes: usize,
 }
 
-/// Looks at the next message's header, if it is there, without taking it.
+/// The next message's header, if it has arrived. It is not consumed.
 #[inline]
 pub(super) fn peek(input: &[u8]) -> Result<Option<Header>, Error> {
     let Some(&[kind, a, b, c, d]) = input.first_chunk::<HEADER_BYTES>() else {
@@ -40,20 +38,20 @@ pub(super) fn peek(input: &[u8]) -> Result<Option<Header>, Error> {
     }
 }
 
-/// Takes a header that was peeked at.
+/// Consumes a header that was peeked at.
 #[inline]
 pub(super) fn take_header(input: &mut &[u8]) {
     *input = input.get(HEADER_BYTES..).unwrap_or_default();
 }
 
-/// Takes a message whose header was peeked at, or none yet.
+/// Takes a message whose header was peeked at, if it has arrived.
 #[inline]
 pub(super) fn take_payload<'a>(
     input: &mut &'a [u8],
     header: Header,
     limit: usize,
 ) -> Result<Option<&'a [u8]>, Error> {
-    // Checked before the payload is here, so that nobody buffers what would be refused.
+    // Checked before the payload arrives, so that a message that will be refused is not buffered.
     if header.payload_bytes > limit {
         return Err(Error::MessageTooLarge { length: header.payload_bytes, limit });
     }
@@ -65,7 +63,7 @@ pub(super) fn take_payload<'a>(
     Ok(Some(payload))
 }
 
-/// Takes the next whole message, or none yet.
+/// Takes the next complete message, if it has arrived.
 pub(super) fn take<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<Message<'a>>, Error> {
     let Some(header) = peek(input)? else {
         return Ok(None);
@@ -74,7 +72,7 @@ pub(super) fn take<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<Mess
     Ok(payload.map(|payload| Message { kind: header.kind, payload }))
 }
 
-/// Appends one message whose payload is what `payload` appends; appends nothing if that fails or is too long.
+/// Appends a message whose payload `payload` appends. Appends nothing if that fails or exceeds the limit.
 #[inline]
 pub(super) fn write(
     out: &mut Vec<u8>,
@@ -90,7 +88,7 @@ pub(super) fn write(
     written
 }
 
-/// Appends a length and what it is the length of: all of a message but its first byte, which start-up messages lack.
+/// Appends a length and the payload it counts: a message without its type byte, as at startup.
 #[inline]
 pub(super) fn write_with_length(
     out: &mut Vec<u8>,
@@ -134,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_or_fails_leaves_nothing() {
+    fn a_failed_write_appends_nothing() {
         let mut out = b"before".to_vec();
         let put = |bytes: usize| {
             move |out: &mut Vec<u8>| {

@@ -1,11 +1,12 @@
-//! The PostgreSQL frontend/backend protocol 3.0, one message or task per file.
+//! The PostgreSQL frontend/backend protocol 3.0.
 //!
-//! - [`Connect`] is the client's login, from the first byte to the first `ReadyForQuery`.
-//! - [`command`] has the encoders of commands; [`ResponseReader`], [`RowsReader`], [`PrepareReader`], [`CopyInReader`]
-//!   and [`CopyOutReader`] read answers.
-//! - [`server`] has what the other role needs; [`relay`] and [`errand`] what one between the two needs.
+//! - [`codec`]: messages and their encoding.
+//! - [`client`]: the login ([`PostgresConnect`]) and the readers of responses.
+//! - [`server`]: the server side of a session.
+//! - [`relay`]: what a proxy between client and server needs.
+//! - [`sql`]: what a statement's text says about its effects on the session.
 //!
-//! Chapters and message names in comments are those of the PostgreSQL documentation, "Frontend/Backend Protocol".
+//! Titles in comments refer to the PostgreSQL documentation, "Frontend/Backend Protocol".
 
 pub mod authentication;
 pub mod cancel_key;

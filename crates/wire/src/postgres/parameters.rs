@@ -1,11 +1,12 @@
-//! `ParameterStatus`: what a server says of a session's settings.
+//! `ParameterStatus`: the settings that a server reports.
 
 use super::{Error, codec::Reader};
 
 /// More than any server reports; each is short.
 const MAX_PARAMETERS: usize = 128;
 
-/// The settings that a server reports, with their newest values. Names are compared as servers do, in any case.
+/// The settings that a server reports, with their latest values. Names are compared case-insensitively, as by
+/// servers.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -21,13 +22,12 @@ impl PartialEq for Parameters {
 impl Eq for Parameters {}
 
 impl Parameters {
-    /// The value of a setting.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let found = self.pairs.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_slice())
     }
 
-    /// Takes a new value over; a setting is added in the order in which it is first heard of.
+    /// Stores a value. New settings are added in the order in which they are first reported.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<(), Error> {
         self.changes += 1;
         if let Some((_, old)) = self.pairs.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
@@ -42,18 +42,17 @@ impl Parameters {
         Ok(())
     }
 
-    /// How often something has been set: if it is the same as before, nothing has changed.
+    /// A counter that increases with each [`Self::set`]. If it is unchanged, so are all values.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Names and values in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
     }
 }
 
-/// Reads the payload of a `ParameterStatus`: name and value.
+/// Parses the payload of a `ParameterStatus`: name and value.
 pub fn parse_parameter_status(payload: &[u8]) -> Result<(&[u8], &[u8]), Error> {
     let mut reader = Reader::new(payload, "ParameterStatus");
     let pair = (reader.nul_terminated()?, reader.nul_terminated()?);
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_in_any_case_and_values_replaced() {
+    fn names_are_case_insensitive_and_values_are_replaced() {
         let mut parameters = Parameters::default();
         parameters.set(b"TimeZone", b"UTC").unwrap();
         parameters.set(b"client_encoding", b"UTF8").unwrap();

@@ -1,20 +1,18 @@
-//! The file that `PostgreSQL`'s clients read passwords from (libpq, "The Password File").
+//! The password file of PostgreSQL clients (libpq, "The Password File").
 
-/// Whose password is looked for.
+/// The connection for which a password is looked up.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// As it is connected to; `localhost` for a unix socket.
+    /// As given by the user; `localhost` for a unix socket.
     pub host: &'a str,
-    /// None where any will do: a unix socket's.
+    /// `None` matches any port: for a unix socket.
     pub port: Option<u16>,
-    /// The database.
     pub database: &'a str,
-    /// Who logs in.
     pub user: &'a str,
 }
 
-/// The password of the first line `host:port:database:user:password` that fits; `*` fits all, and a backslash takes the
-/// next character as it is.
+/// The password of the first matching line `host:port:database:user:password`. `*` matches everything, and a
+/// backslash escapes the next character.
 pub fn find_password(text: &str, wanted: &Entry<'_>) -> Option<String> {
     let port = wanted.port.map(|port| port.to_string());
     let wanted = [Some(wanted.host), port.as_deref(), Some(wanted.database), Some(wanted.user)];
@@ -48,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_that_fits_has_the_password() {
+    fn the_first_matching_line_wins() {
         let text =
             "# a comment\nother:5432:shop:app:no\ndb.example:*:shop:app:pa\\:ss\\\\word:more\n*:*:*:*:all\n";
         let of = |host| Entry { host, port: Some(5432), database: "shop", user: "app" };

@@ -1,4 +1,4 @@
-//! The answer to `Parse`, perhaps `Describe`, and `Sync`.
+//! The response to `Parse`, optionally `Describe`, and `Sync`.
 
 use super::{
     Column, Error, Response,
@@ -6,18 +6,17 @@ use super::{
     exchange::{Event, Exchange, Rows},
 };
 
-/// A statement that the server has prepared. Without a `Describe` nothing is known of it.
+/// The description of a prepared statement. Empty without a `Describe`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prepared {
-    /// The types of its parameters.
+    /// The OIDs of the parameter types.
     pub parameter_types: Vec<u32>,
-    /// The columns it returns.
+    /// The columns of its result.
     pub columns: Vec<Column>,
 }
 
-/// Reads one answer to `Parse`, perhaps `Describe` of the statement, and `Sync`.
-///
-/// What holds for [`super::ResponseReader`] after its end holds here too.
+/// Reads the response to one `Parse`, optionally `Describe` of the statement, and `Sync`. After an error the
+/// same holds as for [`super::PostgresResponseReader`].
 #[derive(Debug, Clone)]
 pub struct PrepareReader {
     exchange: Exchange,
@@ -25,7 +24,7 @@ pub struct PrepareReader {
     prepared: Prepared,
 }
 
-/// Whether the server has said that the statement is prepared.
+/// Whether `ParseComplete` has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Parsed {
     NotYet,
@@ -33,19 +32,19 @@ enum Parsed {
 }
 
 impl PrepareReader {
-    /// Reads the answer to one `Sync`.
+    /// Reads the response to one `Sync`.
     pub fn new() -> Self {
-        // No rows come; if they do, they are refused.
+        // Rows are refused; none can come.
         let exchange = Exchange::new(Rows::Whole { limit_bytes: 0 }, 1);
         Self { exchange, parsed: Parsed::NotYet, prepared: Prepared::default() }
     }
 
-    /// Makes it ready for the next command's answer.
+    /// Prepares for the next response.
     pub fn reset(&mut self) {
         *self = Self::new();
     }
 
-    /// Takes whole messages from the front of `input`; what is known of the statement is handed over once.
+    /// Takes whole messages from the front of `input`. The description is returned once.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Prepared>, Error> {
         loop {
             let event = match self.exchange.step(input)? {
@@ -76,7 +75,7 @@ impl PrepareReader {
             _ => {
                 return Err(Error::Protocol {
                     message: "answer to Parse",
-                    reason: "a message that does not belong there",
+                    reason: "an unexpected message",
                 });
             }
         }

@@ -1,6 +1,6 @@
-//! What one between a client and a server must know of what passes: where messages begin and end, which answers the
-//! server still owes, and whether the session is where another could take it over. Payloads are not looked at, but for
-//! those of `ReadyForQuery` and `ParameterStatus`.
+//! Tracks the traffic between a client and a server that a proxy forwards: where messages start and end,
+//! which replies are pending, and whether another client could take over the server connection. Only the
+//! payloads of `ReadyForQuery`, `ParameterStatus` and `NotificationResponse` are read.
 
 use crate::relay::{FromClient, Goodbye};
 
@@ -10,10 +10,10 @@ use super::{
     parameters::parse_parameter_status,
 };
 
-/// `FunctionCall`, and the server's answer to it.
+/// `FunctionCall`, and the server's reply.
 pub(super) const FUNCTION_CALL: u8 = b'F';
 const FUNCTION_CALL_RESPONSE: u8 = b'V';
-/// A process number in a message.
+/// A process ID in a message.
 const PROCESS_BYTES: usize = size_of::<u32>();
 
 /// One session between a client and a server, both logged in.
@@ -21,46 +21,46 @@ const PROCESS_BYTES: usize = size_of::<u32>();
 pub struct Relay {
     up: Frames,
     down: Frames,
-    /// `ReadyForQuery`s that are still to come, for `Query`s and for `Sync`s.
+    /// Pending `ReadyForQuery`s, for `Query`s and for `Sync`s.
     queries: u32,
     syncs: u32,
-    /// Messages were sent that only a `Sync` will end.
+    /// Whether messages were sent that need a `Sync`.
     unsynced: bool,
     copy_in: CopyIn,
     doubt: Option<&'static str>,
     transaction: TransactionStatus,
     last: Last,
     own: Option<OwnProcess>,
-    /// Where in the bytes that were looked at last the client's own process is named as the server knows it.
+    /// Positions in the last bytes read where the server named the client's server process.
     named_at: Vec<usize>,
 }
 
-/// The number that a client was told as its server process, and the number that the server knows.
+/// The process ID that the proxy gave the client, and the one that the server uses.
 #[derive(Debug, Clone, Copy)]
 struct OwnProcess {
     told: [u8; PROCESS_BYTES],
     known: [u8; PROCESS_BYTES],
 }
 
-/// Other bytes in place of those of a message.
+/// A replacement for bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patch {
-    /// Where they begin.
+    /// The position of the bytes to replace.
     pub at: usize,
-    /// What they are.
+    /// The replacement.
     pub bytes: [u8; PROCESS_BYTES],
 }
 
-/// What a session leaves behind.
+/// The state of a session after its client has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// All is answered, and the server awaits commands.
+    /// All responses were read; the server awaits commands.
     Clean(TransactionStatus),
-    /// Nobody can say what the server will send next, for this reason.
+    /// What the server sends next is unknown, for this reason.
     Unknown(&'static str),
 }
 
-/// Where the current message ends, in one direction.
+/// The position within the messages of one direction.
 #[derive(Debug, Default)]
 struct Frames {
     left_bytes: usize,
@@ -70,13 +70,13 @@ struct Frames {
 enum CopyIn {
     #[default]
     None,
-    /// The server waits for data, and ignores every `Sync`.
+    /// The server waits for data, and ignores each `Sync`.
     Sending,
-    /// The client has sent all.
+    /// The client has sent everything.
     Sent,
 }
 
-/// The kind of the server's last message, as far as it matters to one who has to say goodbye in its name.
+/// Whether the server's last message was an error. If it was, a proxy need not report another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Last {
     #[default]
@@ -85,7 +85,8 @@ enum Last {
 }
 
 impl Frames {
-    /// Goes over what is there of the current message; whether it ends in `input`.
+    /// Skips the rest of the current message, as far as it has arrived. Returns whether the message is
+    /// complete.
     #[inline]
     fn skip(&mut self, input: &[u8], at: &mut usize) -> bool {
         let bytes = self.left_bytes.min(input.len() - *at);
@@ -94,7 +95,6 @@ impl Frames {
         self.left_bytes == 0
     }
 
-    /// Begins the message with this header.
     #[inline]
     fn begin(&mut self, header: Header, at: &mut usize) {
         *at += message::HEADER_BYTES;
@@ -102,7 +102,7 @@ impl Frames {
     }
 }
 
-/// The header at the front, where it is all there and its length is one that can be.
+/// The header at the front, if it has arrived. Fails if its length is impossible.
 #[inline]
 pub(super) fn checked_header(input: &[u8]) -> Result<Option<Header>, Error> {
     let header = message::peek(input)?;
@@ -115,24 +115,24 @@ pub(super) fn checked_header(input: &[u8]) -> Result<Option<Header>, Error> {
 }
 
 impl Relay {
-    /// A session in which nothing has been said.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The client was told that its server process is `told`; the server knows it as `known`. Its own notifications must
-    /// name the process that it was told: see [`Self::patches`].
+    /// Sets the process ID that the client was given (`told`) and the one that the server uses (`known`). The
+    /// client's own notifications must have the former: see [`Self::patches`].
     pub fn names_process(&mut self, known: u32, told: u32) {
         self.own = Some(OwnProcess { told: told.to_be_bytes(), known: known.to_be_bytes() });
     }
 
-    /// What must be changed of the bytes that [`Self::from_server`] has looked at last, before they are passed on.
+    /// Replacements for the bytes that [`Self::from_server`] has read last, to apply before they are
+    /// forwarded.
     pub fn patches(&mut self) -> Vec<Patch> {
         let Some(own) = self.own else { return Vec::new() };
         std::mem::take(&mut self.named_at).into_iter().map(|at| Patch { at, bytes: own.told }).collect()
     }
 
-    /// Looks at the next bytes from the client: those that were not passed on before, and newer ones.
+    /// Reads the next bytes from the client: those that were not forwarded before, and newer ones.
     pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
         let mut at = 0;
         let goodbye = loop {
@@ -164,7 +164,7 @@ impl Relay {
             kind::COPY_DONE | kind::COPY_FAIL => {
                 if self.copy_in == CopyIn::Sending {
                     self.copy_in = CopyIn::Sent;
-                    // The server has ignored those that came while it waited for data.
+                    // The server has ignored the `Sync`s sent while it waited for data.
                     self.syncs = 0;
                 }
             }
@@ -176,8 +176,9 @@ impl Relay {
         Ok(())
     }
 
-    /// Looks at the next bytes from the server: those that were not passed on before, and newer ones. So many of them
-    /// may be passed on; less than a header may be left, or a short message. Settings are kept in `parameters`.
+    /// Reads the next bytes from the server: those that were not forwarded before, and newer ones. Returns
+    /// how many may be forwarded; a partial header or a short message may remain. Reported settings are
+    /// stored in `parameters`.
     pub fn from_server(&mut self, input: &[u8], parameters: &mut Parameters) -> Result<usize, Error> {
         let mut at = 0;
         loop {
@@ -215,7 +216,7 @@ impl Relay {
         self.copy_in = CopyIn::None;
         self.last = Last::Other;
         match (&mut self.queries, &mut self.syncs) {
-            (0, 0) => self.doubt = Some("the server has said more than it was asked"),
+            (0, 0) => self.doubt = Some("the server sent an unsolicited message"),
             (0, syncs) => *syncs -= 1,
             (queries, _) => *queries -= 1,
         }
@@ -245,20 +246,19 @@ impl Relay {
             kind::ERROR_RESPONSE => {
                 self.last = Last::Error;
                 if self.copy_in == CopyIn::Sending {
-                    // It waits for data no more: a `Sync` counts again.
+                    // It no longer waits for data: a `Sync` counts again.
                     self.copy_in = CopyIn::Sent;
                 }
             }
             kind::COPY_IN_RESPONSE => self.copy_in = CopyIn::Sending,
             _ => {
-                let reason = "a message that does not belong there";
+                let reason = "an unexpected message";
                 return Err(Error::Protocol { message: "answer", reason });
             }
         }
         Ok(())
     }
 
-    /// Where the session stands, as a client leaves it.
     pub fn rest(&self) -> Rest {
         if let Some(doubt) = self.doubt {
             return Rest::Unknown(doubt);
@@ -270,17 +270,17 @@ impl Relay {
             return Rest::Unknown("the client left in the middle of a COPY");
         }
         if self.queries > 0 || self.syncs > 0 || self.unsynced || self.down.left_bytes > 0 {
-            return Rest::Unknown("the client left before all was answered");
+            return Rest::Unknown("the client left before all responses were read");
         }
         Rest::Clean(self.transaction)
     }
 
-    /// Whether a message of one's own could be put behind what was passed on to the client.
+    /// Whether the proxy may append a message of its own to the bytes forwarded to the client.
     pub fn between_answers(&self) -> bool {
         self.down.left_bytes == 0
     }
 
-    /// Whether the server's last message was an error: if it closes the connection now, it has said why.
+    /// Whether the server's last message was an error: if it closes the connection now, the client knows why.
     pub fn error_was_last(&self) -> bool {
         self.last == Last::Error
     }

@@ -7,12 +7,11 @@ use super::{
     codec::{Reader, printable, put_nul_terminated},
 };
 
-/// More than any server writes in earnest; a longer message is cut.
+/// Longer than any server's message; the rest is cut.
 const MAX_MESSAGE_CHARACTERS: usize = 1024;
-/// "XX000", the state of an error that has none of its own (`internal_error`).
+/// "XX000": the SQL state of an error without a specific one (`internal_error`).
 const INTERNAL_ERROR: [u8; 5] = *b"XX000";
 
-/// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
     /// The whole server stops.
@@ -21,20 +20,17 @@ pub enum Severity {
     Fatal,
     /// The command failed.
     Error,
-    /// A notice that is worth a look.
     Warning,
-    /// A notice.
     Notice,
-    /// A notice that was asked for.
+    /// A notice that the client requested.
     Info,
-    /// A notice meant for the server's log.
+    /// A notice for the server's log.
     Log,
-    /// A notice meant for developers.
+    /// A notice for developers.
     Debug,
 }
 
 impl Severity {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Panic,
         Self::Fatal,
@@ -46,7 +42,7 @@ impl Severity {
         Self::Debug,
     ];
 
-    /// The protocol's name.
+    /// The name in the protocol.
     pub fn label(self) -> &'static str {
         match self {
             Self::Panic => "PANIC",
@@ -60,7 +56,7 @@ impl Severity {
         }
     }
 
-    /// Whether the session is over. The server then closes the connection without another word.
+    /// Whether the session is over. The server then closes the connection.
     pub(super) fn ends_session(self) -> bool {
         matches!(self, Self::Panic | Self::Fatal)
     }
@@ -72,30 +68,26 @@ impl fmt::Display for Severity {
     }
 }
 
-/// An error or notice as the server sends it; the fields that nobody here asks for are left out.
+/// The fields of an error or notice that are used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report<'a> {
-    /// How bad it is.
     pub severity: Severity,
-    /// The SQL state.
     pub sqlstate: [u8; 5],
-    /// The primary message, in whatever bytes the server chose.
+    /// The primary message; not necessarily UTF-8.
     pub message: &'a [u8],
 }
 
-/// A notice that was kept.
+/// A notice that a reader keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// How bad it is.
     pub severity: Severity,
-    /// The SQL state.
     pub sqlstate: String,
-    /// The server's words, made printable.
+    /// Made printable.
     pub message: String,
 }
 
 impl<'a> Report<'a> {
-    /// Reads the payload of an `ErrorResponse` or `NoticeResponse`.
+    /// Parses the payload of an `ErrorResponse` or `NoticeResponse`.
     pub fn parse(payload: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "error or notice");
         let mut report = Self { severity: Severity::Error, sqlstate: INTERNAL_ERROR, message: b"" };
@@ -106,7 +98,7 @@ impl<'a> Report<'a> {
             }
             let value = reader.nul_terminated()?;
             match field {
-                // `S` may be translated, `V` never is; servers before 9.6 have the first alone.
+                // `S` may be localized, `V` never is; servers before 9.6 send only the first.
                 b'S' | b'V' => {
                     let mut known = Severity::ALL.into_iter();
                     if let Some(severity) = known.find(|severity| severity.label().as_bytes() == value) {
@@ -135,7 +127,6 @@ impl<'a> Report<'a> {
         out.push(0);
     }
 
-    /// What is kept of a notice.
     pub(super) fn to_notice(self) -> Notice {
         Notice {
             severity: self.severity,

@@ -1,31 +1,31 @@
-//! Reads a command's answer and keeps only counts: the hot path of a load generator.
+//! Reads a command's response and keeps only counts: the hot path of a load generator.
 
 use super::{
     Error, Response, TransactionStatus,
     exchange::{Event, Exchange, Rows},
 };
 
-/// The counts of one answer, over all its statements.
+/// The counts of one response, over all its statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Rows received; of a COPY TO STDOUT its messages, which are rows where its format is text.
+    /// Rows received. For COPY TO STDOUT the number of messages, which are rows in text format.
     pub rows: u64,
     /// Rows inserted, updated, deleted, merged or copied in.
     pub affected_rows: u64,
-    /// Payload bytes of the rows received.
+    /// Payload bytes of the received rows.
     pub row_bytes: u64,
     /// Notices received, which are skipped.
     pub notices: u64,
-    /// Where the session stands now.
+    /// The transaction status after the response.
     pub transaction: TransactionStatus,
 }
 
-/// Reads one answer, up to its `ReadyForQuery`, and counts. It allocates nothing unless the server says no, and takes
-/// rows as their bytes come, so that nobody has to hold a whole one.
+/// Reads one response, up to its `ReadyForQuery`, and counts. It allocates nothing unless the server reports
+/// an error, and reads rows as they arrive, so that a whole row is never buffered.
 ///
 /// After [`Response::Done`] or an error it must be [`reset`](Self::reset) before the next command. After
-/// [`Error::Server`] of [`Severity::Error`](super::Severity::Error) the connection awaits the next command, the answer
-/// having been read to its end; after any other error it is of no more use.
+/// [`Error::Server`] with [`Severity::Error`](super::super::codec::report::Severity::Error) the connection
+/// awaits the next command, as the response has been read to its end. After any other error it is unusable.
 #[derive(Debug, Clone)]
 pub struct ResponseReader {
     exchange: Exchange,
@@ -33,18 +33,18 @@ pub struct ResponseReader {
 }
 
 impl ResponseReader {
-    /// Reads the answer to one `Query` or `Sync`.
+    /// Reads the response to one `Query` or `Sync`.
     pub fn new() -> Self {
         Self::pipelined(1)
     }
 
-    /// Reads the answers to so many `Query`s and `Sync`s that were sent together, and counts over all of them. Where
-    /// the server says no in some, the first error is given back, after all.
+    /// Reads the responses to this many `Query`s and `Sync`s that were sent together, and counts over all of
+    /// them. The first error is returned after all have been read.
     pub fn pipelined(answers: u32) -> Self {
         Self { exchange: Exchange::new(Rows::Skipped, answers), summary: Summary::default() }
     }
 
-    /// Makes it ready for the next answer, or for as many as before.
+    /// Prepares for as many responses as before.
     pub fn reset(&mut self) {
         self.exchange.reset();
         self.summary = Summary::default();
@@ -60,7 +60,7 @@ impl ResponseReader {
                     self.summary.rows += 1;
                     self.summary.row_bytes += bytes as u64;
                 }
-                // A hostile server's counts must not overflow; a real one's never do.
+                // A hostile server's counts must not overflow.
                 Event::Affected(rows) => {
                     self.summary.affected_rows = self.summary.affected_rows.saturating_add(rows);
                 }

@@ -1,4 +1,4 @@
-//! Reads a query's answer and keeps the rows, within a bound: for control connections.
+//! Reads a query's response and keeps the rows, up to a limit: for control connections.
 
 use super::{
     Error, Notice, Response,
@@ -7,16 +7,15 @@ use super::{
     report::Report,
 };
 
-/// A text row; `None` is NULL.
 pub type Row = Vec<Option<Vec<u8>>>;
 
-/// More notices are counted, but not kept.
+/// Further notices are only counted.
 const MAX_NOTICES: usize = 32;
 
-/// Collects the rows of all statements of one answer as they were sent, and the first notices. The data of a COPY TO
-/// STDOUT are not rows and are skipped; [`CopyOutReader`](super::CopyOutReader) passes them on.
+/// Collects the rows of all statements of one response as sent, and the first notices. The data of a COPY TO
+/// STDOUT are not rows and are skipped; see [`CopyOutReader`](super::CopyOutReader).
 ///
-/// What holds for [`super::ResponseReader`] after its end holds here too.
+/// After an error the same holds as for [`super::PostgresResponseReader`].
 #[derive(Debug, Clone)]
 pub struct RowsReader {
     exchange: Exchange,
@@ -27,13 +26,13 @@ pub struct RowsReader {
 }
 
 impl RowsReader {
-    /// Keeps at most `limit_bytes` of rows, counted with what the vectors themselves take.
+    /// `limit_bytes` includes the size of the vectors.
     pub fn new(limit_bytes: usize) -> Self {
         let exchange = Exchange::new(Rows::Whole { limit_bytes }, 1);
         Self { exchange, rows: Vec::new(), notices: Vec::new(), held_bytes: 0, limit_bytes }
     }
 
-    /// Makes it ready for the next command's answer.
+    /// Prepares for the next response.
     pub fn reset(&mut self) {
         self.exchange.reset();
         self.rows.clear();
@@ -41,12 +40,12 @@ impl RowsReader {
         self.held_bytes = 0;
     }
 
-    /// The first notices of the answer.
+    /// The first notices of the response.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
     }
 
-    /// Takes whole messages from the front of `input`; the rows are handed over once.
+    /// Takes whole messages from the front of `input`. The rows are returned once.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Vec<Row>>, Error> {
         loop {
             let kept = match self.exchange.step(input)? {

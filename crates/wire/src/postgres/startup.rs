@@ -1,4 +1,4 @@
-//! The messages that a connection may begin with; none has a first byte that says which it is ("Start-up").
+//! The messages that a connection may start with. They have no type byte ("Start-up").
 
 use super::{
     CancelKey, Error,
@@ -6,13 +6,12 @@ use super::{
     message::{LENGTH_BYTES, write_with_length},
 };
 
-/// Protocol 3.0.
 pub const PROTOCOL_3_0: u32 = 3 << 16;
-/// The first message's longest payload: what servers take at most.
+/// The longest payload of the first message: the limit of servers.
 pub const MAX_STARTUP_BYTES: usize = 10_000;
 
 const VERSION_BYTES: usize = size_of::<u32>();
-/// What stands where a version would, under a major version that will never be.
+/// Request codes, which take the place of the protocol version under a reserved major version.
 const CANCEL_REQUEST: u32 = request(5678);
 const SSL_REQUEST: u32 = request(5679);
 const GSSENC_REQUEST: u32 = request(5680);
@@ -23,43 +22,38 @@ const fn request(number: u32) -> u32 {
     (1234 << 16) + number
 }
 
-/// A client's first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Startup<'a> {
-    /// It asks for TLS.
+    /// The client requests TLS.
     TlsRequest,
-    /// It asks for GSSAPI's encryption.
+    /// The client requests GSSAPI encryption.
     GssEncRequest,
-    /// It begins TLS at once; none of its bytes has been taken.
+    /// The client starts TLS at once; none of its bytes have been consumed.
     DirectTls,
-    /// It asks for the end of a command on another connection.
+    /// The client requests to cancel a command of another connection.
     Cancel {
-        /// The process that runs it.
+        /// The server process of that connection.
         process_id: u32,
-        /// The secret that shows the right to ask; see [`CancelKey`].
+        /// Authorizes the request; see [`CancelKey`].
         key: &'a [u8],
     },
-    /// It logs in.
     Login(StartupMessage<'a>),
 }
 
-/// `StartupMessage`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartupMessage<'a> {
-    /// Major version in the upper, minor in the lower half.
+    /// The major version in the upper half, the minor one in the lower half.
     pub version: u32,
-    /// Names and values, each with a NUL after it; checked to be complete pairs.
+    /// Names and values, each followed by a NUL. Checked to be complete pairs.
     parameters: &'a [u8],
 }
 
 impl<'a> StartupMessage<'a> {
-    /// Names and values in their order.
     pub fn parameters(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut texts = self.parameters.split(|&byte| byte == 0);
         std::iter::from_fn(move || Some((texts.next()?, texts.next()?)))
     }
 
-    /// The value of the first parameter of this name.
     pub fn parameter(&self, name: &str) -> Option<&'a [u8]> {
         self.parameters().find(|(candidate, _)| *candidate == name.as_bytes()).map(|(_, value)| value)
     }
@@ -77,7 +71,7 @@ impl<'a> StartupMessage<'a> {
     }
 }
 
-/// Takes a client's first message, or its second one after an answer to the first; none if it is not all there.
+/// Takes a client's first message, or its next one after a reply; `None` if it is incomplete.
 pub fn read_startup<'a>(input: &mut &'a [u8]) -> Result<Option<Startup<'a>>, Error> {
     if input.first() == Some(&TLS_HANDSHAKE) {
         return Ok(Some(Startup::DirectTls));
@@ -92,7 +86,7 @@ pub fn read_startup<'a>(input: &mut &'a [u8]) -> Result<Option<Startup<'a>>, Err
     let Some((payload, rest)) = rest.split_at_checked(payload_bytes) else {
         return Ok(None);
     };
-    let mut reader = Reader::new(payload, "start-up message");
+    let mut reader = Reader::new(payload, "startup message");
     let startup = match reader.u32()? {
         SSL_REQUEST => Startup::TlsRequest,
         GSSENC_REQUEST => Startup::GssEncRequest,
@@ -107,7 +101,8 @@ pub fn read_startup<'a>(input: &mut &'a [u8]) -> Result<Option<Startup<'a>>, Err
     Ok(Some(startup))
 }
 
-/// Appends a `StartupMessage` for protocol 3.0. Names and values must have no NUL, and names must not be empty.
+/// Appends a `StartupMessage` for protocol 3.0. Names and values must have no NUL, and names must not be
+/// empty.
 pub fn encode_startup(out: &mut Vec<u8>, parameters: &[(&str, &str)]) -> Result<(), Error> {
     write_with_length(out, |out| {
         put_u32(out, PROTOCOL_3_0);
@@ -120,13 +115,13 @@ pub fn encode_startup(out: &mut Vec<u8>, parameters: &[(&str, &str)]) -> Result<
     })
 }
 
-/// Appends an `SSLRequest`; the answer is one byte.
+/// Appends an `SSLRequest`. The reply is one byte.
 pub fn encode_tls_request(out: &mut Vec<u8>) {
     put_u32(out, 8);
     put_u32(out, SSL_REQUEST);
 }
 
-/// Appends a `CancelRequest`: the first and last message of a connection of its own, which is not answered.
+/// Appends a `CancelRequest`, the only message of its connection. There is no reply.
 pub fn encode_cancel_request(out: &mut Vec<u8>, process_id: u32, key: &CancelKey) {
     put_u32(out, 12 + key.expose().len() as u32);
     put_u32(out, CANCEL_REQUEST);

@@ -2,22 +2,22 @@
 
 use super::Error;
 
-/// The statements whose count is one of rows changed; the others' is of rows shown or moved over.
+/// The statements whose count is of changed rows. Other statements count returned or moved rows.
 const CHANGING: [&[u8]; 5] = [b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY"];
 
-/// The rows that a statement with this tag has changed. A tag is for people, too, so that one which does not end in a
-/// number counts as none.
+/// The number of rows that a statement with this tag has changed. A tag that does not end in a number counts
+/// as 0.
 #[inline]
 pub(super) fn affected_rows(payload: &[u8]) -> Result<u64, Error> {
     let Some((0, tag)) = payload.split_last() else {
-        return Err(Error::Protocol { message: "CommandComplete", reason: "a string has no end" });
+        return Err(Error::Protocol { message: "CommandComplete", reason: "a string is not NUL-terminated" });
     };
     let word_bytes = tag.iter().position(|&byte| byte == b' ').unwrap_or(tag.len());
     if !CHANGING.contains(&&tag[..word_bytes]) {
         return Ok(0);
     }
     let digits = tag.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-    // A hostile server's count must not overflow; a real one's never does.
+    // A hostile server's count must not overflow.
     Ok(tag[tag.len() - digits..]
         .iter()
         .fold(0_u64, |count, digit| count.saturating_mul(10).saturating_add(u64::from(digit - b'0'))))

@@ -1,21 +1,19 @@
-//! `ReadyForQuery`: the server awaits commands, in a transaction or not.
+//! `ReadyForQuery`: the server awaits commands.
 
 use super::{Error, codec::Reader};
 
-/// Where the session stands.
+/// The transaction status of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TransactionStatus {
-    /// In no transaction.
     #[default]
     Idle,
-    /// In a transaction.
     InTransaction,
-    /// In a transaction that an error has doomed; all but its end is refused.
+    /// In a failed transaction, in which all commands except its end are refused.
     Failed,
 }
 
 impl TransactionStatus {
-    /// Reads the payload of a `ReadyForQuery`.
+    /// Parses the payload of a `ReadyForQuery`.
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "ReadyForQuery");
         let status = match reader.u8()? {
@@ -28,7 +26,7 @@ impl TransactionStatus {
         Ok(status)
     }
 
-    /// The byte that stands for it.
+    /// The protocol's byte.
     pub fn byte(self) -> u8 {
         match self {
             Self::Idle => b'I',

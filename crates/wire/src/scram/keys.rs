@@ -1,4 +1,4 @@
-//! The keys of RFC 5802, section 3, and the functions that they are made with.
+//! The keys of RFC 5802, section 3, and the functions that compute them.
 
 use std::ops::Deref;
 
@@ -7,14 +7,14 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::{Digest, Error};
 
-/// The longest of what a [`Digest`] makes.
+/// The longest digest.
 const MAX_KEY_BYTES: usize = 32;
 
 /// A key, a proof or a signature.
 #[derive(Clone, Copy)]
 pub(super) struct Key {
     digest: Digest,
-    /// As many of these as the digest makes; those behind them are 0.
+    /// The digest's length is used; the rest is 0.
     bytes: [u8; MAX_KEY_BYTES],
 }
 
@@ -23,7 +23,7 @@ impl Key {
         Self { digest, bytes: [0; MAX_KEY_BYTES] }
     }
 
-    /// The key of these bytes, if they are as many as the digest makes.
+    /// The key of these bytes, if they have the digest's length.
     pub(super) fn from_slice(digest: Digest, bytes: &[u8]) -> Option<Self> {
         let mut key = Self::zero(digest);
         if bytes.len() != digest.bytes() {
@@ -56,7 +56,7 @@ impl Zeroize for Key {
     }
 }
 
-/// What is derived from a password for one salt and number of iterations.
+/// The keys derived from a password for one salt and number of iterations.
 #[derive(Clone)]
 pub(crate) struct Keys {
     client: Zeroizing<Key>,
@@ -64,7 +64,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Does the iterations: the expensive part.
+    /// Runs the iterations: the expensive part.
     pub(super) fn derive(
         digest: Digest,
         password: &[u8],
@@ -80,12 +80,12 @@ impl Keys {
         })
     }
 
-    /// `StoredKey`: what a server checks proofs with.
+    /// `StoredKey`: verifies proofs.
     pub(super) fn stored(&self) -> Result<Key, Error> {
         hash(&self.client)
     }
 
-    /// `ServerKey`: what a server signs with.
+    /// `ServerKey`: signs for the server.
     pub(super) fn server(&self) -> &Key {
         &self.server
     }
@@ -101,18 +101,17 @@ pub(super) fn server_signature(server_key: &Key, auth_message: &[u8]) -> Result<
     hmac(server_key, auth_message)
 }
 
-/// Whether a proof came from one who knows the password that `stored_key` was made from.
+/// Whether a proof was computed from the password of `stored_key`.
 pub(super) fn proves(stored_key: &Key, auth_message: &[u8], proof: &Key) -> Result<bool, Error> {
     let client_key = Zeroizing::new(xor(proof, &hmac(stored_key, auth_message)?));
     Ok(equal(&hash(&client_key)?, stored_key))
 }
 
-/// Compares in a time that does not depend on where the two differ.
+/// Compares in constant time.
 pub(super) fn equal(one: &Key, other: &Key) -> bool {
     one.digest == other.digest && memcmp::eq(one, other)
 }
 
-/// Fresh random bytes.
 pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     rand::rand_bytes(&mut bytes).map_err(|_| Error::Crypto { operation: "random bytes" })?;
@@ -135,7 +134,7 @@ fn hmac(key: &Key, data: &[u8]) -> Result<Key, Error> {
     hmac().map_err(|_: openssl::error::ErrorStack| Error::Crypto { operation: "HMAC" })
 }
 
-/// Of two keys of one digest.
+/// Both keys must have the same digest.
 fn xor(one: &Key, other: &Key) -> Key {
     Key { digest: one.digest, bytes: std::array::from_fn(|index| one.bytes[index] ^ other.bytes[index]) }
 }

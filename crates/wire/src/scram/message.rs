@@ -1,10 +1,10 @@
-//! Attributes, of which SCRAM's messages are lists (RFC 5802, section 5.1).
+//! SCRAM messages, which are lists of attributes (RFC 5802, section 5.1).
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
 use super::{Digest, Error, keys::Key};
 
-/// Reads one message's attributes from the front.
+/// Parses a message's attributes from its front.
 pub(super) struct Attributes<'a> {
     rest: Option<&'a str>,
     message: &'static str,
@@ -21,14 +21,14 @@ impl<'a> Attributes<'a> {
         Error::Protocol { message: self.message, reason }
     }
 
-    /// What has not been read.
+    /// The unread rest.
     pub(super) fn rest(&self) -> &'a str {
         self.rest.unwrap_or_default()
     }
 
-    /// Everything up to the next comma, which is read too.
+    /// Everything up to the next comma, which is consumed.
     pub(super) fn field(&mut self) -> Result<&'a str, Error> {
-        let rest = self.rest.ok_or_else(|| self.error("it ends early"))?;
+        let rest = self.rest.ok_or_else(|| self.error("it is truncated"))?;
         let (field, rest) = rest.split_once(',').map_or((rest, None), |(field, rest)| (field, Some(rest)));
         self.rest = rest;
         Ok(field)
@@ -38,7 +38,7 @@ impl<'a> Attributes<'a> {
     pub(super) fn value(&mut self, name: char) -> Result<&'a str, Error> {
         let field = self.field()?;
         let value = field.strip_prefix(name).and_then(|value| value.strip_prefix('='));
-        // "m" announces an extension that must be understood, and none is.
+        // "m" announces a mandatory extension; none is supported.
         value.ok_or_else(|| self.error("an unexpected or missing attribute"))
     }
 
@@ -66,17 +66,17 @@ pub(super) fn base64(bytes: &[u8]) -> String {
     BASE64_STANDARD.encode(bytes)
 }
 
-/// A key from its base64, for verifiers.
+/// A key from its base64 form, for verifiers.
 pub(super) fn key_from_base64(digest: Digest, text: &str) -> Option<Key> {
     Key::from_slice(digest, &BASE64_STANDARD.decode(text).ok()?)
 }
 
-/// Bytes from their base64, for verifiers.
+/// Bytes from their base64 form, for verifiers.
 pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
     BASE64_STANDARD.decode(text).ok()
 }
 
-/// A user's name as an attribute can hold it.
+/// A user name, escaped for an attribute.
 pub(super) fn escape(user: &str) -> String {
     user.replace('=', "=3D").replace(',', "=2C")
 }

@@ -1,15 +1,15 @@
-//! The text of a decimal128 ("BSON Decimal128", after IEEE 754-2008).
+//! The text form of a decimal128 ("BSON Decimal128", after IEEE 754-2008).
 
-/// The exponent of the smallest digit is this much less than what is stored.
+/// The bias of the stored exponent.
 const BIAS: i32 = 6176;
-/// More digits than a coefficient can have are taken for 0.
+/// A coefficient with more digits is read as 0.
 const MAX_COEFFICIENT: u128 = 9_999_999_999_999_999_999_999_999_999_999_999;
 
-/// The number in the digits that it has: `0.10` keeps its zero.
+/// The number with its stored number of digits: `0.10` keeps its zero.
 pub(super) fn to_text(bytes: [u8; 16]) -> String {
     let bits = u128::from_le_bytes(bytes);
     let sign = if bits >> 127 == 1 { "-" } else { "" };
-    // The five bits behind the sign tell the special ones.
+    // The five bits after the sign identify the special values.
     let combination = (bits >> 122) & 0x1f;
     match combination {
         0x1f => return "NaN".to_owned(),
@@ -17,7 +17,7 @@ pub(super) fn to_text(bytes: [u8; 16]) -> String {
         _ => {}
     }
     let (exponent, coefficient) = if combination >> 3 == 3 {
-        // A coefficient that begins with 8 or more has more digits than fit.
+        // A coefficient in this encoding has more digits than allowed.
         ((bits >> 111) & 0x3fff, 0)
     } else {
         ((bits >> 113) & 0x3fff, bits & ((1 << 113) - 1))
@@ -25,7 +25,7 @@ pub(super) fn to_text(bytes: [u8; 16]) -> String {
     let coefficient = if coefficient > MAX_COEFFICIENT { 0 } else { coefficient };
     let exponent = exponent as i32 - BIAS;
     let digits = coefficient.to_string();
-    // Of as many digits as a coefficient has.
+    // The exponent in scientific notation.
     let adjusted = i32::try_from(digits.len()).map_or(i32::MAX, |digits| exponent + digits - 1);
     if exponent > 0 || adjusted < -6 {
         let (first, rest) = digits.split_at(1);
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_look_as_the_specification_says() {
+    fn texts_match_the_specification() {
         for (coefficient, exponent, text) in [
             (0, 0, "0"),
             (1, 0, "1"),

@@ -1,4 +1,4 @@
-//! Documents as text for people ("MongoDB Extended JSON", version 2, relaxed format).
+//! Documents as text ("MongoDB Extended JSON", version 2, relaxed format).
 
 use std::fmt::Write;
 
@@ -7,10 +7,9 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use super::{Document, Error, MAX_DEPTH, Value, decimal, error};
 
 const MILLISECONDS_PER_DAY: i64 = 86_400_000;
-/// The last millisecond of the year 9999: later times are shown as numbers.
+/// The last millisecond of the year 9999; later times are written as numbers.
 const LAST_DATE_TIME: i64 = 253_402_300_799_999;
 
-/// The document in relaxed extended JSON.
 pub fn to_json(document: Document<'_>) -> Result<String, Error> {
     let mut text = String::with_capacity(document.as_bytes().len() * 2);
     put_nested(&mut text, document, Nested::Document, MAX_DEPTH)?;
@@ -25,7 +24,7 @@ enum Nested {
 
 fn put_nested(text: &mut String, document: Document<'_>, nested: Nested, depth: usize) -> Result<(), Error> {
     let Some(depth) = depth.checked_sub(1) else {
-        return Err(error("it nests too deep"));
+        return Err(error("it is nested too deeply"));
     };
     let (begin, end) = match nested {
         Nested::Document => ('{', '}'),
@@ -127,12 +126,13 @@ fn put_double(text: &mut String, number: f64) {
         let sign = if number < 0.0 { "-" } else { "" };
         put(text, format_args!(r#"{{"$numberDouble":"{sign}Infinity"}}"#));
     } else {
-        // Shortest digits that read back, with a point or an exponent: whole ones show that they are no integers.
+        // The shortest digits that round-trip, with a point or an exponent to distinguish whole numbers from
+        // integers.
         put(text, format_args!("{number:?}"));
     }
 }
 
-/// A string, escaped; bytes that can steer a terminal are escaped with it.
+/// An escaped string. Control characters are escaped, too.
 fn put_text(text: &mut String, string: &str) {
     text.push('"');
     for character in string.chars() {
@@ -167,10 +167,10 @@ fn put_date_time(text: &mut String, milliseconds: i64) {
     text.push_str(r#"Z"}"#);
 }
 
-/// Year, month and day of a number of days since the beginning of 1970.
+/// Year, month and day of a number of days since 1970-01-01.
 fn civil(days: i64) -> (i64, i64, i64) {
     let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    // 400 years always have as many days.
+    // Every 400 years have the same number of days.
     let (mut year, mut day) = (1970 + days / 146_097 * 400, days % 146_097);
     loop {
         let length = if is_leap(year) { 366 } else { 365 };

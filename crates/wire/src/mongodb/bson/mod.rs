@@ -1,7 +1,8 @@
-//! BSON: documents that are read where they lie, and a writer ("BSON Specification", version 1.1).
+//! BSON: documents that are read in place, and a writer ("BSON Specification", version 1.1).
 //!
-//! A [`Document`] borrows its bytes. Its frame is checked when it is made, an element when the iterator comes to it, and
-//! what a document nests when that is looked at; [`Document::validate`] checks all at once.
+//! A [`Document`] borrows its bytes. Its length and end are checked when it is created, each element when the
+//! iterator reaches it, and nested documents when they are read; [`Document::validate`] checks everything at
+//! once.
 
 mod decimal;
 mod json;
@@ -16,22 +17,22 @@ pub(super) use writer::{begin, end, patch_length, put_string};
 
 use super::Error;
 
-/// As deep as documents may nest; servers take about twice as much.
+/// The deepest nesting accepted; servers accept about twice as much.
 pub const MAX_DEPTH: usize = 100;
-/// A length and the end.
+/// A length and a final NUL.
 const MIN_DOCUMENT_BYTES: usize = LENGTH_BYTES + 1;
 const LENGTH_BYTES: usize = 4;
 const OBJECT_ID_BYTES: usize = 12;
 
-/// A document or an array, whose keys are numbers.
+/// A document, or an array, whose keys are numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Document<'a>(&'a [u8]);
 
-/// The elements of a document, in order. After an error there are none.
+/// The elements of a document, in order. After an error the iterator ends.
 #[derive(Debug, Clone)]
 pub struct Elements<'a>(&'a [u8]);
 
-/// A key and a value whose length is checked and no more.
+/// A key and a value. Only the value's length has been checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element<'a> {
     kind: u8,
@@ -40,16 +41,16 @@ pub struct Element<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// The document that these bytes are; bytes behind its end are an error.
+    /// The document in `bytes`. Further bytes are an error.
     pub fn new(mut bytes: &'a [u8]) -> Result<Self, Error> {
         let document = Self::take(&mut bytes)?;
-        if bytes.is_empty() { Ok(document) } else { Err(error("bytes after its end")) }
+        if bytes.is_empty() { Ok(document) } else { Err(error("unexpected bytes at its end")) }
     }
 
     /// Takes a document from the front of `input`.
     pub fn take(input: &mut &'a [u8]) -> Result<Self, Error> {
         let Some(length) = input.first_chunk() else {
-            return Err(error("it ends early"));
+            return Err(error("it is truncated"));
         };
         let length = usize::try_from(i32::from_le_bytes(*length)).unwrap_or_default();
         if length < MIN_DOCUMENT_BYTES {
@@ -57,23 +58,22 @@ impl<'a> Document<'a> {
         }
         let bytes = bytes(input, length)?;
         if bytes.last() != Some(&0) {
-            return Err(error("a document has no end"));
+            return Err(error("a document has no final NUL"));
         }
         Ok(Self(bytes))
     }
 
-    /// Its bytes, with the length in front.
+    /// The document's bytes, including its length.
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// What is in it.
     pub fn elements(self) -> Elements<'a> {
         let inside = self.0.get(LENGTH_BYTES..self.0.len().saturating_sub(1));
         Elements(inside.unwrap_or_default())
     }
 
-    /// The first value of this key; what stands before it is checked.
+    /// The first value with this key. The elements before it are checked.
     pub fn get(self, key: &str) -> Result<Option<Value<'a>>, Error> {
         for element in self.elements() {
             let element = element?;
@@ -84,14 +84,14 @@ impl<'a> Document<'a> {
         Ok(None)
     }
 
-    /// Checks everything in it, down to [`MAX_DEPTH`].
+    /// Checks all elements, nested ones down to [`MAX_DEPTH`].
     pub fn validate(self) -> Result<(), Error> {
         self.validate_within(MAX_DEPTH)
     }
 
     fn validate_within(self, depth: usize) -> Result<(), Error> {
         let Some(depth) = depth.checked_sub(1) else {
-            return Err(error("it nests too deep"));
+            return Err(error("it is nested too deeply"));
         };
         for element in self.elements() {
             let element = element?;
@@ -124,17 +124,16 @@ impl<'a> Iterator for Elements<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// The key, in whatever bytes the peer chose.
+    /// The key; not necessarily UTF-8.
     pub fn key(self) -> &'a [u8] {
         self.key
     }
 
-    /// The value.
     pub fn value(self) -> Result<Value<'a>, Error> {
         Value::read(self.kind, self.value)
     }
 
-    /// The bytes of a value that is a document and no array; nothing in them is looked at.
+    /// The bytes of a value that is a document, not an array. The document is not checked.
     pub(super) fn document_bytes(self) -> Option<&'a [u8]> {
         (self.kind == kind::DOCUMENT).then_some(self.value)
     }
@@ -148,7 +147,7 @@ fn take_element<'a>(input: &mut &'a [u8]) -> Result<Element<'a>, Error> {
     Ok(Element { kind, key, value: bytes(input, length)? })
 }
 
-/// How many bytes the value at the front of `input` has.
+/// The length of the value at the front of `input`.
 fn value_bytes(kind: u8, input: &[u8]) -> Result<usize, Error> {
     Ok(match kind {
         kind::UNDEFINED | kind::NULL | kind::MIN_KEY | kind::MAX_KEY => 0,
@@ -160,7 +159,7 @@ fn value_bytes(kind: u8, input: &[u8]) -> Result<usize, Error> {
         kind::STRING | kind::CODE | kind::SYMBOL => LENGTH_BYTES + length(input)?,
         kind::BINARY => LENGTH_BYTES + 1 + length(input)?,
         kind::DB_POINTER => LENGTH_BYTES + length(input)? + OBJECT_ID_BYTES,
-        // Their length counts itself.
+        // The length includes itself.
         kind::DOCUMENT | kind::ARRAY | kind::CODE_WITH_SCOPE => length(input)?.max(LENGTH_BYTES),
         kind::REGEX => {
             let mut rest = input;
@@ -172,27 +171,26 @@ fn value_bytes(kind: u8, input: &[u8]) -> Result<usize, Error> {
     })
 }
 
-/// The length at the front of `input`.
 fn length(input: &[u8]) -> Result<usize, Error> {
-    let length = input.first_chunk().ok_or_else(|| error("it ends early"))?;
+    let length = input.first_chunk().ok_or_else(|| error("it is truncated"))?;
     usize::try_from(i32::from_le_bytes(*length)).map_err(|_| error("a negative length"))
 }
 
 fn bytes<'a>(input: &mut &'a [u8], length: usize) -> Result<&'a [u8], Error> {
-    let (taken, rest) = input.split_at_checked(length).ok_or_else(|| error("it ends early"))?;
+    let (taken, rest) = input.split_at_checked(length).ok_or_else(|| error("it is truncated"))?;
     *input = rest;
     Ok(taken)
 }
 
 fn array<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8; N], Error> {
-    let (taken, rest) = input.split_first_chunk().ok_or_else(|| error("it ends early"))?;
+    let (taken, rest) = input.split_first_chunk().ok_or_else(|| error("it is truncated"))?;
     *input = rest;
     Ok(taken)
 }
 
-/// The bytes up to a NUL, which is taken too.
+/// The bytes up to a NUL, which is consumed.
 fn nul_terminated<'a>(input: &mut &'a [u8]) -> Result<&'a [u8], Error> {
-    let length = input.iter().position(|&byte| byte == 0).ok_or_else(|| error("a string has no end"))?;
+    let length = input.iter().position(|&byte| byte == 0).ok_or_else(|| error("a string is not NUL-terminated"))?;
     let text = bytes(input, length)?;
     array::<1>(input)?;
     Ok(text)

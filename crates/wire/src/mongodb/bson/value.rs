@@ -2,88 +2,69 @@
 
 use super::{Document, Error, array, bytes, error, length, nul_terminated};
 
-/// The bytes that say of which type an element is.
+/// The bytes that identify an element's type.
 pub mod kind {
-    /// 64-bit floating point.
     pub const DOUBLE: u8 = 0x01;
-    /// UTF-8 text.
     pub const STRING: u8 = 0x02;
-    /// A document.
     pub const DOCUMENT: u8 = 0x03;
-    /// An array.
     pub const ARRAY: u8 = 0x04;
     /// Bytes.
     pub const BINARY: u8 = 0x05;
-    /// Nothing; no longer made.
+    /// Deprecated.
     pub const UNDEFINED: u8 = 0x06;
-    /// 12 bytes that name a document.
+    /// 12 bytes that identify a document.
     pub const OBJECT_ID: u8 = 0x07;
-    /// A truth.
     pub const BOOLEAN: u8 = 0x08;
     /// Milliseconds since 1970.
     pub const DATE_TIME: u8 = 0x09;
-    /// Null.
     pub const NULL: u8 = 0x0a;
-    /// A regular expression.
     pub const REGEX: u8 = 0x0b;
-    /// A reference to a document; no longer made.
+    /// A reference to a document; deprecated.
     pub const DB_POINTER: u8 = 0x0c;
     /// JavaScript.
     pub const CODE: u8 = 0x0d;
-    /// Text; no longer made.
+    /// Text; deprecated.
     pub const SYMBOL: u8 = 0x0e;
-    /// JavaScript with variables; no longer made.
+    /// JavaScript with variables; deprecated.
     pub const CODE_WITH_SCOPE: u8 = 0x0f;
-    /// 32-bit integer.
     pub const INT32: u8 = 0x10;
-    /// The time of a change, as replication counts it.
+    /// The time of a change in replication.
     pub const TIMESTAMP: u8 = 0x11;
-    /// 64-bit integer.
     pub const INT64: u8 = 0x12;
     /// 128-bit decimal floating point.
     pub const DECIMAL128: u8 = 0x13;
-    /// Less than everything.
+    /// Less than every other value.
     pub const MIN_KEY: u8 = 0xff;
-    /// More than everything.
+    /// Greater than every other value.
     pub const MAX_KEY: u8 = 0x7f;
 }
 
-/// A value; what nests is a [`Document`] whose inside is not checked yet.
+/// A value. Nested documents are not checked yet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
-    /// 64-bit floating point.
     Double(f64),
-    /// Text.
     String(&'a str),
-    /// A document.
     Document(Document<'a>),
-    /// An array.
     Array(Document<'a>),
-    /// Bytes.
     Binary {
-        /// What they are; 0 is anything.
+        /// The kind of data; 0 is generic.
         subtype: u8,
-        /// The bytes.
         bytes: &'a [u8],
     },
-    /// Nothing; no longer made.
+    /// Deprecated.
     Undefined,
-    /// 12 bytes that name a document.
+    /// 12 bytes that identify a document.
     ObjectId([u8; 12]),
-    /// A truth.
     Boolean(bool),
     /// Milliseconds since 1970.
     DateTime(i64),
-    /// Null.
     Null,
-    /// A regular expression.
     Regex {
-        /// The expression.
         pattern: &'a str,
-        /// Its options, one letter each.
+        /// One letter per option.
         options: &'a str,
     },
-    /// A reference to a document; no longer made.
+    /// A reference to a document; deprecated.
     DbPointer {
         /// The collection.
         namespace: &'a str,
@@ -92,31 +73,27 @@ pub enum Value<'a> {
     },
     /// JavaScript.
     Code(&'a str),
-    /// Text; no longer made.
+    /// Text; deprecated.
     Symbol(&'a str),
-    /// JavaScript with variables; no longer made.
+    /// JavaScript with variables; deprecated.
     CodeWithScope {
-        /// The code.
         code: &'a str,
-        /// The variables.
         scope: Document<'a>,
     },
-    /// 32-bit integer.
     Int32(i32),
-    /// The time of a change, as replication counts it: seconds in the upper half.
+    /// The time of a change in replication, with the seconds in the upper half.
     Timestamp(u64),
-    /// 64-bit integer.
     Int64(i64),
-    /// 128-bit decimal floating point, as it is sent.
+    /// 128-bit decimal floating point, in its stored form.
     Decimal128([u8; 16]),
-    /// Less than everything.
+    /// Less than every other value.
     MinKey,
-    /// More than everything.
+    /// Greater than every other value.
     MaxKey,
 }
 
 impl<'a> Value<'a> {
-    /// Reads the value of this kind that `input` is.
+    /// Reads the value of this type from `input`, which must have exactly its length.
     pub(super) fn read(kind: u8, mut input: &'a [u8]) -> Result<Self, Error> {
         let input = &mut input;
         let value = match kind {
@@ -152,16 +129,16 @@ impl<'a> Value<'a> {
             kind::MAX_KEY => Self::MaxKey,
             _ => return Err(error("an element of an unknown type")),
         };
-        // The lengths inside must come to the one outside.
-        if input.is_empty() { Ok(value) } else { Err(error("a value that is longer than it says")) }
+        // The inner lengths must add up to the outer one.
+        if input.is_empty() { Ok(value) } else { Err(error("a value whose lengths disagree")) }
     }
 
-    /// The whole number that it is, whatever type the server chose for it.
+    /// The value as an integer, whatever numeric type the server chose.
     pub fn as_i64(self) -> Option<i64> {
         match self {
             Self::Int32(number) => Some(number.into()),
             Self::Int64(number) => Some(number),
-            // Up to here each whole number is a double of its own.
+            // Up to this limit doubles represent all integers exactly.
             Self::Double(number) if number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0 => {
                 Some(number as i64)
             }
@@ -169,7 +146,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether servers take it for true, such as the 1.0 in `ok`.
+    /// Whether servers treat the value as true, such as the 1.0 in `ok`.
     pub fn is_true(self) -> bool {
         match self {
             Self::Boolean(truth) => truth,
@@ -180,7 +157,6 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The text that it is.
     pub fn as_str(self) -> Option<&'a str> {
         if let Self::String(text) = self { Some(text) } else { None }
     }
@@ -191,7 +167,7 @@ fn string<'a>(input: &mut &'a [u8]) -> Result<&'a str, Error> {
     array::<4>(input)?;
     match bytes(input, length)?.split_last() {
         Some((0, text)) => utf8(text),
-        _ => Err(error("a string has no end")),
+        _ => Err(error("a string is not NUL-terminated")),
     }
 }
 
@@ -203,6 +179,6 @@ fn boolean(input: &mut &[u8]) -> Result<bool, Error> {
     match array(input)? {
         [0] => Ok(false),
         [1] => Ok(true),
-        _ => Err(error("neither true nor false")),
+        _ => Err(error("a boolean that is neither 0 nor 1")),
     }
 }

@@ -1,33 +1,33 @@
-//! Writes documents straight into the bytes to be sent.
+//! Writes documents directly into the bytes to send.
 
 use super::{Document, LENGTH_BYTES, Value, kind};
 
-/// Appends elements to a document that is open.
+/// Appends elements to an open document.
 #[derive(Debug)]
 pub struct Writer<'o>(&'o mut Vec<u8>);
 
-/// Appends a document of the elements that `elements` writes.
+/// Appends a document with the elements that `elements` writes.
 pub fn write_document(out: &mut Vec<u8>, elements: impl FnOnce(&mut Writer<'_>)) {
     let start = begin(out);
     elements(&mut Writer(out));
     end(out, start);
 }
 
-/// Opens a document; where it begins.
+/// Opens a document and returns its position.
 pub(in super::super) fn begin(out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     start
 }
 
-/// Closes the document that begins there.
+/// Closes the document at `start`.
 pub(in super::super) fn end(out: &mut Vec<u8>, start: usize) {
     out.push(0);
     patch_length(out, start);
 }
 
-/// Writes the length of everything from `start` on to `start`. What is too long for its length is too long for its
-/// message, which refuses it.
+/// Writes the number of bytes from `start` on to `start`. A document too long for its length field is too
+/// long for its message, which is refused.
 pub(in super::super) fn patch_length(out: &mut [u8], start: usize) {
     let length = (out.len() - start) as u32;
     if let Some(place) = out.get_mut(start..).and_then(|rest| rest.first_chunk_mut()) {
@@ -35,7 +35,7 @@ pub(in super::super) fn patch_length(out: &mut [u8], start: usize) {
     }
 }
 
-/// Appends a text with its length and a NUL.
+/// Appends a string with its length and a NUL.
 pub(in super::super) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&(text.len() as u32 + 1).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
@@ -43,7 +43,7 @@ pub(in super::super) fn put_string(out: &mut Vec<u8>, text: &str) {
 }
 
 impl<'o> Writer<'o> {
-    /// Appends to what is open in `out`.
+    /// Appends to the open document in `out`.
     pub(in super::super) fn new(out: &'o mut Vec<u8>) -> Self {
         Self(out)
     }
@@ -82,44 +82,40 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// Appends a text.
     pub fn string(&mut self, key: &str, text: &str) {
         self.put(key, Value::String(text));
     }
 
-    /// Appends a 32-bit integer.
     pub fn int32(&mut self, key: &str, number: i32) {
         self.put(key, Value::Int32(number));
     }
 
-    /// Appends a 64-bit integer.
     pub fn int64(&mut self, key: &str, number: i64) {
         self.put(key, Value::Int64(number));
     }
 
-    /// Appends a truth.
     pub fn boolean(&mut self, key: &str, truth: bool) {
         self.put(key, Value::Boolean(truth));
     }
 
-    /// Appends bytes that are nothing in particular.
+    /// Appends bytes of generic type.
     pub fn binary(&mut self, key: &str, bytes: &[u8]) {
         self.put(key, Value::Binary { subtype: 0, bytes });
     }
 
-    /// Appends a document of the elements that `elements` writes.
+    /// Appends a document with the elements that `elements` writes.
     pub fn document(&mut self, key: &str, elements: impl FnOnce(&mut Writer<'_>)) {
         self.key(kind::DOCUMENT, key);
         write_document(self.0, elements);
     }
 
-    /// Appends an array of the elements that `elements` writes, whose keys must be `0`, `1` and so on.
+    /// Appends an array with the elements that `elements` writes, whose keys must be `0`, `1` and so on.
     pub fn array(&mut self, key: &str, elements: impl FnOnce(&mut Writer<'_>)) {
         self.key(kind::ARRAY, key);
         write_document(self.0, elements);
     }
 
-    /// Appends what every element begins with.
+    /// Appends the type and key of an element.
     pub(in super::super) fn key(&mut self, kind: u8, key: &str) {
         self.0.push(kind);
         self.nul_terminated(key);
@@ -133,7 +129,7 @@ impl<'o> Writer<'o> {
     }
 
     fn nul_terminated(&mut self, text: &str) {
-        debug_assert!(!text.contains('\0'), "keys are chosen by callers or checked before");
+        debug_assert!(!text.contains('\0'), "callers choose or check the keys");
         self.0.extend_from_slice(text.as_bytes());
         self.0.push(0);
     }

@@ -1,4 +1,5 @@
-//! Commands that name a statement, with the number that it has on this connection.
+//! Commands that name a prepared statement: their statement identifier is translated for the server
+//! connection.
 
 use super::{Follow, HEADER_BYTES, Header, MAX_OPEN, Next, Owed};
 use crate::mysql::{
@@ -14,43 +15,43 @@ const COM_STMT_RESET: u8 = 0x1a;
 const COM_STMT_FETCH: u8 = 0x1c;
 const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
 const COM_PING: u8 = 0x0e;
-/// A command and a statement's number.
+/// The command byte and a statement identifier.
 const NAMED_BYTES: usize = 5;
-/// A `COM_STMT_EXECUTE` up to what it says of its parameters: flags and the number of iterations behind the statement.
+/// Offset of the null bitmap in a `COM_STMT_EXECUTE`, after flags and iteration count.
 const EXECUTE_BYTES: usize = 10;
-/// A `COM_STMT_BULK_EXECUTE` up to that: two bytes of flags behind the statement.
+/// The same for a `COM_STMT_BULK_EXECUTE`, after two bytes of flags.
 const BULK_BYTES: usize = 7;
 /// `STMT_BULK_FLAG_CLIENT_SEND_TYPES`.
 const BULK_TYPES: u8 = 0x80;
 /// "new params bind flag".
 const NEW_TYPES: u8 = 1;
 const TYPE_BYTES: usize = 2;
-/// Of a command that names a statement which is being prepared, what is kept until that is known.
+/// Commands that name a statement whose prepare is pending are kept up to this length.
 const MAX_EARLY_BYTES: usize = 1 << 13;
 
-/// What a client's number stands for here.
+/// What a client's statement identifier refers to on this server connection.
 enum Meant {
     Here {
         own: u32,
         id: u32,
         types: Types,
     },
-    /// It must be prepared first.
+    /// The client has prepared it, but this connection has not.
     Elsewhere(u32),
-    /// What the client is just preparing.
+    /// The statement whose prepare is pending.
     Last,
     Nobody,
 }
 
-/// Where an execute's types are.
+/// Where the parameter types of an execute are.
 enum Place {
-    /// It has them, in so many bytes from here.
+    /// The offset of the types.
     At(usize),
-    /// It has none. They would be here, behind a byte that says so, or behind a flag.
+    /// The command has none. They would be at this offset, and a flag before it would announce them.
     Missing(usize),
-    /// Too little of it is here to say.
+    /// Not enough of the command has arrived.
     Waits,
-    /// It ends before that.
+    /// The command ends before its types.
     Broken,
 }
 
@@ -67,7 +68,7 @@ impl Follow {
             if header.length >= NAMED_BYTES {
                 return Ok(Next::Waits);
             }
-            // The server says what it lacks.
+            // The server reports what is missing.
             self.owes(kind, Owed::Other);
             return Ok(Next::Passes);
         };
@@ -94,7 +95,7 @@ impl Follow {
                 if self.ahead.len() < MAX_OPEN {
                     self.ahead.insert(own);
                 } else {
-                    self.done.effects.pins("many statements with data sent ahead");
+                    self.done.effects.pins("many statements with long data");
                 }
                 Ok(named(kind, header, id))
             }
@@ -106,7 +107,7 @@ impl Follow {
                 Ok(named(kind, header, id))
             }
             (COM_STMT_RESET, Meant::Elsewhere(_)) if header.length == NAMED_BYTES => {
-                // It is as after a reset there, and a ping is answered alike.
+                // The statement is in its initial state on this connection. A ping gets the same response.
                 self.owed.push_back(Owed::Other);
                 let insert = vec![1, 0, 0, 0, COM_PING];
                 Ok(Next::Instead { insert, drop_bytes: HEADER_BYTES + NAMED_BYTES, left_bytes: 0 })
@@ -116,7 +117,7 @@ impl Follow {
                 Ok(named(kind, header, id))
             }
             (_, Meant::Last) => {
-                self.done.effects.pins("a statement that was used before it was known");
+                self.done.effects.pins("a statement that was used before its prepare completed");
                 self.owes(kind, Owed::Other);
                 Ok(Next::Passes)
             }
@@ -174,7 +175,7 @@ impl Follow {
         named(COM_STMT_CLOSE, header, id)
     }
 
-    /// A statement that is known now was executed with this payload before it was.
+    /// The statement was executed with this payload while its prepare was pending.
     pub(super) fn learns_types(
         &mut self,
         own: u32,
@@ -194,7 +195,7 @@ impl Follow {
             {
                 prepared.knows_types(own);
             }
-            _ => self.done.effects.pins("a statement that was executed before it was known"),
+            _ => self.done.effects.pins("a statement that was executed before its prepare completed"),
         }
     }
 
@@ -216,7 +217,7 @@ impl Follow {
             Place::At(start) => {
                 let types = &here[start..start + params * TYPE_BYTES];
                 if statements.keep_types(own, types) == Kept::No {
-                    self.done.effects.pins("types of parameters that are too long");
+                    self.done.effects.pins("parameter types that are too long");
                 }
                 prepared.knows_types(own);
                 named(kind, header, id)
@@ -240,7 +241,6 @@ impl Follow {
     }
 }
 
-/// A statement that is executed.
 #[derive(Clone, Copy)]
 struct Statement {
     own: u32,
@@ -248,7 +248,7 @@ struct Statement {
     types: Types,
 }
 
-/// The same with another number.
+/// The same command with another statement identifier.
 fn named(kind: u8, header: Header, id: u32) -> Next {
     let mut insert = Vec::with_capacity(HEADER_BYTES + NAMED_BYTES);
     put_header(&mut insert, header.length, header.sequence);
@@ -275,7 +275,8 @@ fn types_of(kind: u8, header: Header, here: &[u8], params: usize) -> Place {
     }
 }
 
-/// The same with the number that it has here, and with types that the server has not been told.
+/// The same command with the server's statement identifier, and with the types that the server does not know
+/// yet.
 fn with_types(
     kind: u8,
     header: Header,
@@ -286,7 +287,7 @@ fn with_types(
 ) -> Result<Next, Error> {
     let length = header.length + types.len();
     if length >= MAX_PART_BYTES {
-        let reason = "it is too long to be told the types of its parameters on another connection";
+        let reason = "it is too long to add the parameter types on another connection";
         return Err(Error::Protocol { message: "command", reason });
     }
     let Some(front) = here.get(NAMED_BYTES..at) else { return Ok(Next::Waits) };
@@ -295,7 +296,7 @@ fn with_types(
     insert.push(kind);
     insert.extend_from_slice(&id.to_le_bytes());
     insert.extend_from_slice(front);
-    // The flag is the last byte of an execute's front, and of a bulk's the one behind the number.
+    // The flag is the last byte before the types of an execute; in a bulk execute it follows the identifier.
     let (flag_at, mask) = if kind == COM_STMT_EXECUTE {
         (insert.len() - 1, NEW_TYPES)
     } else {

@@ -12,7 +12,7 @@ use crate::mysql::{
 
 use super::*;
 
-/// A client, and a connection that it has.
+/// A client and its server connection.
 struct Site {
     relay: Relay,
     follow: Follow,
@@ -30,7 +30,8 @@ impl Site {
         }
     }
 
-    /// What the server gets of these bytes, in portions of so many; what must be prepared first.
+    /// What the server receives if the client sends `bytes` in portions of `size`, and the statement that
+    /// must be prepared first.
     fn says(&mut self, bytes: &[u8], size: usize) -> (Vec<u8>, Option<u32>) {
         let (mut held, mut sent) = (Vec::new(), Vec::new());
         for portion in bytes.chunks(size) {
@@ -53,7 +54,7 @@ impl Site {
         (sent, None)
     }
 
-    /// What the client gets of these bytes.
+    /// What the client receives if the server sends `bytes`.
     fn hears(&mut self, bytes: &[u8]) -> Vec<u8> {
         let (mut held, mut told) = (bytes.to_vec(), Vec::new());
         loop {
@@ -111,7 +112,7 @@ fn is_prepared(id: u32, params: u16) -> Vec<u8> {
     bytes
 }
 
-/// A client that has prepared this, which the server calls so: its own number.
+/// The client's identifier of a newly prepared statement, which the server calls `id`.
 fn prepare(site: &mut Site, text: &str, id: u32, params: u16) -> u32 {
     let command = written(|out| encode_prepare(out, text).unwrap());
     assert_eq!(site.says(&command, 3), (command, None));
@@ -126,14 +127,14 @@ fn execute(id: u32, params: &[Param<'_>]) -> Vec<u8> {
 const OK: OkPacket = OkPacket { affected_rows: 0, last_insert_id: 0, status: 2, warnings: 0 };
 
 #[test]
-fn a_statement_has_one_number_for_its_client_and_others_elsewhere() {
+fn statement_identifiers_are_translated_per_connection() {
     for size in [1, 2, 5, 1000] {
         let mut site = Site::new();
         let own = prepare(&mut site, "SELECT 1", 77, 0);
         assert_eq!(site.says(&execute(own, &[]), size), (execute(77, &[]), None));
         assert_eq!(site.hears(&ok(&OK)), ok(&OK));
         site.moves();
-        // What comes before it is passed on.
+        // Preceding commands are forwarded.
         let bytes = [written(encode_ping), execute(own, &[])].concat();
         assert_eq!(site.says(&bytes, 1000), (written(encode_ping), Some(own)));
         site.hears(&ok(&OK));
@@ -141,7 +142,7 @@ fn a_statement_has_one_number_for_its_client_and_others_elsewhere() {
         site.prepared.insert(own, 5);
         assert_eq!(site.says(&execute(own, &[]), size), (execute(5, &[]), None));
         site.hears(&ok(&OK));
-        // A reset of one that is not here is a ping, and what is closed is not there any more.
+        // A reset of a statement that is not prepared here becomes a ping. A closed statement is gone.
         site.moves();
         let reset = written(|out| encode_statement_reset(out, own));
         assert_eq!(site.says(&reset, size), (written(encode_ping), None));
@@ -154,13 +155,13 @@ fn a_statement_has_one_number_for_its_client_and_others_elsewhere() {
 }
 
 #[test]
-fn types_are_said_again_where_the_server_has_not_heard_them() {
+fn parameter_types_are_added_on_a_new_connection() {
     let params = [Param::I64(7), Param::Bytes(b"x")];
     let mut site = Site::new();
     let own = prepare(&mut site, "SELECT ?, ?", 77, 2);
     assert_eq!(site.says(&execute(own, &params), 1).0, execute(77, &params));
     site.hears(&ok(&OK));
-    // The same without types: the flag is no more, and two bytes for each.
+    // The same without types: the flag is 0 and two bytes per parameter are missing.
     let shorter = |id: u32| {
         let mut bytes = execute(id, &params);
         bytes[15] = 0;
@@ -181,7 +182,7 @@ fn types_are_said_again_where_the_server_has_not_heard_them() {
 }
 
 #[test]
-fn what_was_done_is_told_once() {
+fn changes_are_reported_once() {
     let mut site = Site::new();
     site.says(&query("SET sql_mode = ''; INSERT INTO t VALUES (1)"), 7);
     let more = OkPacket { status: 8, ..OK };
@@ -189,11 +190,11 @@ fn what_was_done_is_told_once() {
     site.hears(&[ok(&more), ok(&insert)].concat());
     assert!(site.is_clean());
     let done = site.follow.settle();
-    assert!(done.effects.pin.is_some(), "what follows sql_mode may be read otherwise");
+    assert!(done.effects.pin.is_some(), "the statement after SET sql_mode is ambiguous");
     assert_eq!((done.effects.settings, done.insert_id), (vec!["sql_mode".to_owned()], Some(9)));
     assert_eq!((done.diagnostics, site.follow.escapes()), (Some(Diagnostics::Some), Escapes::None));
     assert_eq!(site.follow.settle(), Done::default());
-    // Of one that was refused nothing was done, but perhaps for what no other connection has.
+    // A refused command has no effect, except state that only its connection can have.
     site.says(&query("SET time_zone = 'x'"), 7);
     site.hears(&refusal());
     let done = site.follow.settle();
@@ -201,7 +202,7 @@ fn what_was_done_is_told_once() {
     site.says(&query("SELECT GET_LOCK('a', 1), nonsense"), 7);
     site.hears(&refusal());
     assert_eq!(site.follow.settle().effects.pin, Some("GET_LOCK"));
-    // A reset of the client's own undoes all.
+    // The client's own reset discards all changes.
     site.says(&query("SET @x = 1"), 7);
     site.hears(&ok(&OK));
     site.says(&written(encode_reset_connection), 7);
@@ -211,7 +212,7 @@ fn what_was_done_is_told_once() {
 }
 
 #[test]
-fn what_is_open_keeps_its_connection() {
+fn open_state_keeps_the_connection() {
     let mut site = Site::new();
     let own = prepare(&mut site, "SELECT ?", 77, 1);
     let ahead = written(|out| {
@@ -222,7 +223,7 @@ fn what_is_open_keeps_its_connection() {
     assert!(site.follow.is_open());
     site.says(&execute(own, &[Param::Bytes(b"")]), 3);
     assert!(!site.follow.is_open());
-    // With a cursor.
+    // An execute that opens a cursor.
     let mut answer = written(|out| {
         write_payload(out, 1, &[1]).unwrap();
     });
@@ -239,7 +240,7 @@ fn what_is_open_keeps_its_connection() {
     );
     site.hears(b"\x07\0\0\x01\xfe\0\0\x82\0\0\0");
     assert!(!site.follow.is_open() && site.is_clean());
-    // What was said of the next transaction, until that begins or does not.
+    // `SET TRANSACTION` keeps the connection until the transaction starts, or pins it if none starts.
     for (status, pin) in [(3, None), (2, Some("SET TRANSACTION"))] {
         site.follow.settle();
         site.says(&query("SET TRANSACTION READ ONLY"), 3);
@@ -253,7 +254,7 @@ fn what_is_open_keeps_its_connection() {
 }
 
 #[test]
-fn the_last_statement_is_the_last_one() {
+fn the_last_statement_identifier_is_resolved() {
     let mut site = Site::new();
     let own = prepare(&mut site, "SELECT 1", 77, 0);
     let last = u32::MAX;
@@ -261,20 +262,20 @@ fn the_last_statement_is_the_last_one() {
     site.hears(&ok(&OK));
     site.moves();
     assert_eq!(site.says(&execute(last, &[]), 1000).1, Some(own));
-    // One that is being prepared has no number yet.
+    // A statement whose prepare is pending has no identifier yet.
     let mut site = Site::new();
     let both =
         [written(|out| encode_prepare(out, "SET sql_mode = ''").unwrap()), execute(last, &[])].concat();
     assert_eq!(site.says(&both, 3), (both, None));
     site.hears(&[is_prepared(7, 0), ok(&OK)].concat());
     assert_eq!(site.follow.settle().effects.settings, ["sql_mode"]);
-    // What is said behind it may be read otherwise, however it was said.
+    // Commands pipelined after it are ambiguous.
     let prepared = site.statements.last.unwrap();
     let both = [execute(prepared, &[]), query("SELECT '\\'")].concat();
     site.says(&both, 3);
     site.hears(&[ok(&OK), ok(&OK)].concat());
     assert_eq!(site.follow.settle().effects.pin, Some("a command behind one that sets sql_mode"));
-    // What it says of its parameters is not lost.
+    // Its parameter types are kept.
     let params = [Param::I64(7)];
     let both = [written(|out| encode_prepare(out, "SELECT ?").unwrap()), execute(last, &params)].concat();
     assert_eq!(site.says(&both, 3), (both, None));
@@ -289,14 +290,14 @@ fn the_last_statement_is_the_last_one() {
     shorter[0] -= 2;
     assert_eq!(site.says(&shorter, 3).0, execute(9, &params));
     site.hears(&ok(&OK));
-    // One that could not be prepared is none.
+    // A failed prepare leaves no last statement.
     site.says(&written(|out| encode_prepare(out, "nonsense").unwrap()), 3);
     site.hears(&refusal());
     assert_eq!(site.says(&execute(last, &[]), 3).0, execute(0, &[]));
 }
 
 #[test]
-fn no_more_is_kept_than_is_said() {
+fn prepared_statements_are_bounded() {
     let mut site = Site::new();
     let text = "x".repeat(3 << 20);
     for number in 0..4_u32 {
@@ -310,7 +311,7 @@ fn no_more_is_kept_than_is_said() {
 }
 
 #[test]
-fn no_more_is_kept_of_what_waits_for_its_answer() {
+fn pending_prepares_are_bounded() {
     let mut site = Site::new();
     let text = "x".repeat(3 << 20);
     let command = written(|out| encode_prepare(out, &text).unwrap());
@@ -329,7 +330,7 @@ fn no_more_is_kept_of_what_waits_for_its_answer() {
 }
 
 #[test]
-fn a_bulk_execute_is_told_its_types_again() {
+fn parameter_types_are_added_to_a_bulk_execute() {
     let bulk = |id: u32, front: &[u8]| {
         let payload = [&b"\xfa"[..], &id.to_le_bytes(), front, b"\0\x2a\0\0\0\0\0\0\0"].concat();
         written(|out| {

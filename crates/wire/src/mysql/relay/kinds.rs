@@ -1,9 +1,9 @@
-//! The kinds of commands, and how each is answered.
+//! The commands, and how the server responds to each.
 
 use super::{Answer, Error, Of, broken};
 use crate::mysql::change_user;
 
-/// What is to be done with a command.
+/// What to do with a command.
 pub(super) enum Command {
     Quit,
     ChangeUser,
@@ -12,7 +12,7 @@ pub(super) enum Command {
     Answered(Answer),
 }
 
-/// What a command's answer will be ("Command Phase").
+/// How the server responds to a command ("Command Phase").
 pub(super) fn command(kind: u8) -> Result<Command, Error> {
     let refused = |command| Err(Error::NotPooled { command });
     let answer = match kind {
@@ -42,7 +42,7 @@ pub(super) fn command(kind: u8) -> Result<Command, Error> {
         0x1e => return refused("COM_BINLOG_DUMP_GTID"),
         0x20 => return refused("COM_CLONE"),
         0x21 => return refused("COM_SUBSCRIBE_GROUP_REPLICATION_STREAM"),
-        _ => return Err(broken("command", "of an unknown kind")),
+        _ => return Err(broken("command", "it is unknown")),
     };
     Ok(Command::Answered(answer))
 }

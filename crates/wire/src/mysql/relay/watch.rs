@@ -1,5 +1,5 @@
-//! What one must know beyond a relay who gives the client another connection between transactions: how each answer has
-//! ended, and where commands begin.
+//! What a [`SessionFollower`](super::SessionFollower) learns from the relay: how each response ended, and
+//! where commands start.
 
 use crate::relay::Goodbye;
 
@@ -8,14 +8,14 @@ use super::{
     Upward, broken, packet,
 };
 
-/// What is kept for one who follows the client from one connection to the next, see [`super::super::follow`].
+/// What is recorded for the session follower.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// The answers that have ended, in their order.
+    /// The responses that have ended, in order.
     ended: Vec<Ended>,
-    /// Of the current answer: its last OK or EOF, or its ERR.
+    /// The last OK or EOF of the current response, or its ERR.
     end: End,
-    /// The last key that it has told of.
+    /// The last insert id of the current response.
     insert_id: u64,
 }
 
@@ -40,65 +40,64 @@ impl Watch {
     }
 }
 
-/// An answer that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in super::super) struct Ended {
     pub(in super::super) end: End,
-    /// The last key that it has told of; 0 for none.
+    /// 0 if none was reported.
     pub(in super::super) insert_id: u64,
 }
 
-/// How an answer ends.
+/// How a response ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in super::super) enum End {
-    /// Without a word on the session.
+    /// Without an OK, EOF or ERR.
     #[default]
     Silent,
     Said(OkPacket),
     Refused,
 }
 
-/// What a client's next bytes are.
+/// The next event in the client's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Step {
-    /// Too few to say.
+    /// More input is needed.
     Waits,
-    /// So many of what has begun before; of what kind it is is known.
+    /// This many bytes of the current message.
     Goes(usize),
-    /// The header of another packet of what has begun before.
+    /// The header of another packet of the current message.
     Header,
-    /// A command, which has not begun yet.
+    /// A command that has not started yet.
     Command(u8, Header),
 }
 
-/// The answer to a `COM_STMT_PREPARE` that has gone well.
+/// A successful response to `COM_STMT_PREPARE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct PreparedHere {
     pub(in super::super) prepared: Prepared,
-    /// Of the packet, with its header.
+    /// The length of the packet with its header.
     pub(in super::super) bytes: usize,
 }
 
 impl Relay {
-    /// It is followed: the client's side goes by [`super::super::follow`], and the server's stops before statements that
-    /// were prepared.
+    /// Records events for a session follower, which then reads the client's bytes in place of
+    /// [`Self::from_client`]. The server's bytes stop before each successful response to `COM_STMT_PREPARE`.
     #[must_use]
     pub fn watched(mut self) -> Self {
         self.watch = Some(Watch::default());
         self
     }
 
-    /// How many statements a query may have was changed before.
+    /// Restores the state of `COM_SET_OPTION` on another connection.
     pub fn set_statements(&mut self, statements: MultiStatements) {
         self.statements = statements;
     }
 
-    /// The server has said, unasked by the client, whether a transaction is open.
+    /// Sets whether a transaction is open, as the server reported it to the proxy.
     pub fn set_transaction(&mut self, transaction: Transaction) {
         self.transaction = transaction;
     }
 
-    /// Looks at one thing of the client's next bytes.
+    /// Reads the next event from the client's bytes.
     pub(in super::super) fn step_client(&mut self, input: &[u8]) -> Result<Step, Error> {
         let mut at = 0;
         let ends = self.up.skip(input, &mut at);
@@ -121,7 +120,8 @@ impl Relay {
         Ok(Step::Header)
     }
 
-    /// The command that was looked at begins; so much of it is still to come behind what was written in its place.
+    /// Starts the command that [`Self::step_client`] returned. `left_bytes` of it follow what was sent in its
+    /// place.
     pub(in super::super) fn begin_command(
         &mut self,
         kind: u8,
@@ -136,22 +136,22 @@ impl Relay {
         Ok(goodbye)
     }
 
-    /// Whether the client's last message is here to its end.
+    /// Whether the client's last message is complete.
     pub(in super::super) fn client_is_between_messages(&self) -> bool {
         self.up.is_between_messages()
     }
 
-    /// Whether a command is one that [`Self::kill`] is for, or that cannot be told yet.
+    /// Whether a command is, or may turn out to be, one for [`Self::kill`].
     pub(in super::super) fn may_be_kill(&self, header: Header, payload: &[u8]) -> bool {
         self.stops_before(header, payload)
     }
 
-    /// The answers that have ended since the last time.
+    /// The responses that have ended since the last call.
     pub(in super::super) fn take_ended(&mut self) -> Vec<Ended> {
         self.watch.as_mut().map(|watch| std::mem::take(&mut watch.ended)).unwrap_or_default()
     }
 
-    /// The server's word that a statement is prepared, if it is next. It is done with.
+    /// Takes the next response if it is a successful one to `COM_STMT_PREPARE`.
     pub(in super::super) fn take_prepared(&mut self, input: &[u8]) -> Result<Option<PreparedHere>, Error> {
         let Some((header, payload)) = packet::peek_header(input) else { return Ok(None) };
         let is_next = self.watch.is_some()

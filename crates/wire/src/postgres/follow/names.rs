@@ -2,14 +2,13 @@
 
 use crate::postgres::{Error, kind, message::Header};
 
-/// Names of a portal and a statement; servers cut names at 63 bytes.
+/// The longest names of portal and statement that are read. Servers truncate names at 63 bytes.
 const MAX_NAMES_BYTES: usize = 4096;
 
-/// What a message uses.
 pub(super) enum Used<'a> {
     Statement(&'a [u8]),
     Portal,
-    /// Too little of it is there.
+    /// Not enough of the message has arrived.
     Unknown,
 }
 
@@ -28,7 +27,7 @@ pub(super) fn used(header: Header, payload: &[u8]) -> Result<Used<'_>, Error> {
     }
 }
 
-/// The name at the front of what is there of a payload; none if it does not end there.
+/// The NUL-terminated name at the front of a payload, as far as it has arrived; `None` if it is incomplete.
 pub(super) fn name_at(payload: &[u8], header: Header) -> Result<Option<&[u8]>, Error> {
     let all = payload.len().min(header.payload_bytes);
     let payload = &payload[..all];
@@ -38,5 +37,5 @@ pub(super) fn name_at(payload: &[u8], header: Header) -> Result<Option<&[u8]>, E
     if all < header.payload_bytes && all < MAX_NAMES_BYTES {
         return Ok(None);
     }
-    Err(Error::Protocol { message: "command", reason: "a name without an end" })
+    Err(Error::Protocol { message: "command", reason: "a name is not NUL-terminated" })
 }

@@ -1,4 +1,4 @@
-//! The server's role: a client's messages to read, and messages to answer with.
+//! The server side: reads a client's messages and writes replies.
 
 mod frontend;
 mod write;
