@@ -16,23 +16,23 @@ const STACK_PARAMS: usize = 16;
 /// Credentials and connection options. Made once and shared by all connects.
 #[derive(Clone)]
 pub enum Login {
-    MySql(Arc<mysql::Login>),
-    Postgres(Arc<postgres::Login>),
-    MongoDb(Arc<mongodb::Login>),
+    MySql(Arc<mysql::MySqlLogin>),
+    Postgres(Arc<postgres::PostgresLogin>),
+    MongoDb(Arc<mongodb::MongoDbLogin>),
 }
 
 pub enum Connect {
-    MySql(mysql::Connect),
-    Postgres(postgres::Connect),
-    MongoDb(mongodb::Connect),
+    MySql(mysql::MySqlConnect),
+    Postgres(postgres::PostgresConnect),
+    MongoDb(mongodb::MongoDbConnect),
 }
 
 /// What is known of the server after the login, and how to encode commands for it.
 #[derive(Debug, Clone)]
 pub enum ServerInfo {
-    MySql(mysql::ServerInfo),
-    Postgres(postgres::ServerInfo),
-    MongoDb(mongodb::ServerInfo),
+    MySql(mysql::MySqlServerInfo),
+    Postgres(postgres::PostgresServerInfo),
+    MongoDb(mongodb::MongoDbServerInfo),
 }
 
 /// A parameter of a prepared statement.
@@ -47,7 +47,7 @@ pub enum Value<'a> {
 
 /// A statement that the server has prepared: what is needed to execute it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prepared {
+pub enum PreparedStatement {
     /// The server chooses the identifier.
     MySql {
         statement_id: u32,
@@ -60,7 +60,7 @@ pub enum Prepared {
 
 /// The counts of one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Summary {
+pub struct ResponseSummary {
     pub rows: u64,
     /// Rows inserted, changed or deleted.
     pub affected_rows: u64,
@@ -130,16 +130,16 @@ impl Login {
     /// Whether the login will ask for [`Step::StartTls`].
     pub fn uses_tls(&self) -> bool {
         match self {
-            Self::MySql(login) => login.encryption != mysql::Encryption::Plain,
-            Self::Postgres(login) => login.encryption != postgres::Encryption::Plain,
-            Self::MongoDb(login) => login.tls != mongodb::Encryption::Plain,
+            Self::MySql(login) => login.encryption != mysql::MySqlTlsMode::Plain,
+            Self::Postgres(login) => login.encryption != postgres::PostgresTlsMode::Plain,
+            Self::MongoDb(login) => login.tls != mongodb::MongoDbTlsMode::Plain,
         }
     }
 
     /// The ALPN protocol that TLS must offer, if the server requires one.
     pub fn alpn(&self) -> Option<&'static [u8]> {
         match self {
-            Self::Postgres(login) if login.encryption == postgres::Encryption::DirectTls => {
+            Self::Postgres(login) if login.encryption == postgres::PostgresTlsMode::DirectTls => {
                 Some(postgres::DIRECT_TLS_ALPN)
             }
             Self::MySql(_) | Self::Postgres(_) | Self::MongoDb(_) => None,
@@ -175,9 +175,9 @@ impl Connect {
 
     pub fn new(login: &Login) -> Self {
         match login {
-            Login::MySql(login) => Self::MySql(mysql::Connect::new(Arc::clone(login))),
-            Login::Postgres(login) => Self::Postgres(postgres::Connect::new(Arc::clone(login))),
-            Login::MongoDb(login) => Self::MongoDb(mongodb::Connect::new(Arc::clone(login))),
+            Login::MySql(login) => Self::MySql(mysql::MySqlConnect::new(Arc::clone(login))),
+            Login::Postgres(login) => Self::Postgres(postgres::PostgresConnect::new(Arc::clone(login))),
+            Login::MongoDb(login) => Self::MongoDb(mongodb::MongoDbConnect::new(Arc::clone(login))),
         }
     }
 
@@ -262,15 +262,15 @@ impl ServerInfo {
     pub fn encode_execute(
         &self,
         out: &mut Vec<u8>,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
         params: &[Value<'_>],
     ) -> Result<(), Error> {
         match (self, *prepared) {
             (Self::MongoDb(_), _) => Err(mongodb::Error::NoPreparedStatements.into()),
-            (_, Prepared::MySql { statement_id }) => Ok(with_mysql_params(params, |params| {
+            (_, PreparedStatement::MySql { statement_id }) => Ok(with_mysql_params(params, |params| {
                 mysql::command::encode_execute(out, statement_id, params)
             })?),
-            (_, Prepared::Postgres { number }) => {
+            (_, PreparedStatement::Postgres { number }) => {
                 let params = params.iter().map(|value| postgres::Param::from(*value));
                 Ok(postgres::command::encode_run_numbered(out, number, params)?)
             }
@@ -291,11 +291,11 @@ impl ServerInfo {
     pub fn response_reader(&self, kind: ResponseKind) -> ResponseReader {
         match self {
             Self::MySql(server) => {
-                ResponseReader::MySql(mysql::ResponseReader::new(kind, server.capabilities))
+                ResponseReader::MySql(mysql::MySqlResponseReader::new(kind, server.capabilities))
             }
-            Self::Postgres(_) => ResponseReader::Postgres(postgres::ResponseReader::new()),
+            Self::Postgres(_) => ResponseReader::Postgres(postgres::PostgresResponseReader::new()),
             Self::MongoDb(server) => {
-                let reader = mongodb::ResponseReader::new(mongodb::COMMAND_REQUEST_ID);
+                let reader = mongodb::MongoDbResponseReader::new(mongodb::COMMAND_REQUEST_ID);
                 ResponseReader::MongoDb(reader.compressed_by(server.compressor))
             }
         }
@@ -305,9 +305,9 @@ impl ServerInfo {
     pub fn rows_reader(&self, limit_bytes: usize) -> RowsReader {
         match self {
             Self::MySql(server) => {
-                RowsReader::MySql(mysql::RowsReader::new(server.capabilities, limit_bytes))
+                RowsReader::MySql(mysql::MySqlRowsReader::new(server.capabilities, limit_bytes))
             }
-            Self::Postgres(_) => RowsReader::Postgres(postgres::RowsReader::new(limit_bytes)),
+            Self::Postgres(_) => RowsReader::Postgres(postgres::PostgresRowsReader::new(limit_bytes)),
             Self::MongoDb(server) => {
                 let reader = mongodb::DocumentsReader::new(mongodb::COMMAND_REQUEST_ID, limit_bytes);
                 RowsReader::MongoDb(reader.compressed_by(server.compressor))
@@ -318,8 +318,8 @@ impl ServerInfo {
     /// A reader for the response to [`Self::encode_prepare`] with this number.
     pub fn prepare_reader(&self, number: u32) -> PrepareReader {
         match self {
-            Self::MySql(server) => PrepareReader::MySql(mysql::PrepareReader::new(server.capabilities)),
-            Self::Postgres(_) => PrepareReader::Postgres { reader: postgres::PrepareReader::new(), number },
+            Self::MySql(server) => PrepareReader::MySql(mysql::MySqlPrepareReader::new(server.capabilities)),
+            Self::Postgres(_) => PrepareReader::Postgres { reader: postgres::PostgresPrepareReader::new(), number },
             Self::MongoDb(_) => PrepareReader::MongoDb,
         }
     }
@@ -362,9 +362,9 @@ fn with_mysql_params<T>(params: &[Value<'_>], run: impl FnOnce(&[mysql::Param<'_
 /// session has ended; see the reader of the protocol.
 #[derive(Debug, Clone)]
 pub enum ResponseReader {
-    MySql(mysql::ResponseReader),
-    Postgres(postgres::ResponseReader),
-    MongoDb(mongodb::ResponseReader),
+    MySql(mysql::MySqlResponseReader),
+    Postgres(postgres::PostgresResponseReader),
+    MongoDb(mongodb::MongoDbResponseReader),
 }
 
 impl ResponseReader {
@@ -380,11 +380,11 @@ impl ResponseReader {
 
     /// Takes what it can from the front of `input`.
     #[inline]
-    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Summary>, Error> {
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<ResponseSummary>, Error> {
         match self {
-            Self::MySql(reader) => Ok(map(reader.step(input)?, Summary::from)),
-            Self::Postgres(reader) => Ok(map(reader.step(input)?, Summary::from)),
-            Self::MongoDb(reader) => Ok(map(reader.step(input)?, Summary::from)),
+            Self::MySql(reader) => Ok(map(reader.step(input)?, ResponseSummary::from)),
+            Self::Postgres(reader) => Ok(map(reader.step(input)?, ResponseSummary::from)),
+            Self::MongoDb(reader) => Ok(map(reader.step(input)?, ResponseSummary::from)),
         }
     }
 }
@@ -392,8 +392,8 @@ impl ResponseReader {
 /// Collects the rows of one response. After an error the same holds as for [`ResponseReader`].
 #[derive(Debug, Clone)]
 pub enum RowsReader {
-    MySql(mysql::RowsReader),
-    Postgres(postgres::RowsReader),
+    MySql(mysql::MySqlRowsReader),
+    Postgres(postgres::PostgresRowsReader),
     /// Each document becomes a row with one column, its JSON text.
     MongoDb(mongodb::DocumentsReader),
 }
@@ -429,9 +429,9 @@ impl RowsReader {
 /// [`ResponseReader`].
 #[derive(Debug, Clone)]
 pub enum PrepareReader {
-    MySql(mysql::PrepareReader),
+    MySql(mysql::MySqlPrepareReader),
     Postgres {
-        reader: postgres::PrepareReader,
+        reader: postgres::PostgresPrepareReader,
         number: u32,
     },
     /// MongoDB has no prepared statements.
@@ -439,41 +439,41 @@ pub enum PrepareReader {
 }
 
 impl PrepareReader {
-    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Prepared>, Error> {
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<PreparedStatement>, Error> {
         match self {
             Self::MySql(reader) => {
                 let prepared =
-                    |prepared: mysql::Prepared| Prepared::MySql { statement_id: prepared.statement_id };
+                    |prepared: mysql::PrepareOk| PreparedStatement::MySql { statement_id: prepared.statement_id };
                 Ok(map(reader.step(input)?, prepared))
             }
             Self::Postgres { reader, number } => {
-                Ok(map(reader.step(input)?, |_| Prepared::Postgres { number: *number }))
+                Ok(map(reader.step(input)?, |_| PreparedStatement::Postgres { number: *number }))
             }
             Self::MongoDb => Err(mongodb::Error::NoPreparedStatements.into()),
         }
     }
 }
 
-impl From<mysql::Summary> for Summary {
+impl From<mysql::ResponseSummary> for ResponseSummary {
     #[inline]
-    fn from(summary: mysql::Summary) -> Self {
-        let mysql::Summary { rows, affected_rows, row_bytes } = summary;
+    fn from(summary: mysql::ResponseSummary) -> Self {
+        let mysql::ResponseSummary { rows, affected_rows, row_bytes } = summary;
         Self { rows, affected_rows, row_bytes }
     }
 }
 
-impl From<postgres::Summary> for Summary {
+impl From<postgres::ExchangeSummary> for ResponseSummary {
     #[inline]
-    fn from(summary: postgres::Summary) -> Self {
-        let postgres::Summary { rows, affected_rows, row_bytes, .. } = summary;
+    fn from(summary: postgres::ExchangeSummary) -> Self {
+        let postgres::ExchangeSummary { rows, affected_rows, row_bytes, .. } = summary;
         Self { rows, affected_rows, row_bytes }
     }
 }
 
-impl From<mongodb::Summary> for Summary {
+impl From<mongodb::ResponseSummary> for ResponseSummary {
     #[inline]
-    fn from(summary: mongodb::Summary) -> Self {
-        let mongodb::Summary { rows, affected_rows, row_bytes } = summary;
+    fn from(summary: mongodb::ResponseSummary) -> Self {
+        let mongodb::ResponseSummary { rows, affected_rows, row_bytes } = summary;
         Self { rows, affected_rows, row_bytes }
     }
 }

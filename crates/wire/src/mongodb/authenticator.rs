@@ -7,8 +7,8 @@ use openssl::hash::{MessageDigest, hash};
 use zeroize::Zeroizing;
 
 use super::{
-    AuthKind, Error, Login, MIN_ITERATIONS, Mechanism,
-    bson::{Document, Value, Writer},
+    MongoDbAuthMethod, Error, MongoDbLogin, MIN_ITERATIONS, Mechanism,
+    bson::{Document, BsonValue, BsonWriter},
     hello::{Mechanisms, Offer},
     message::write_command,
 };
@@ -19,87 +19,87 @@ const X509: &str = "MONGODB-X509";
 const EXTERNAL: &str = "$external";
 
 pub(super) struct Authenticator {
-    login: Arc<Login>,
+    login: Arc<MongoDbLogin>,
     state: State,
 }
 
 enum State {
     Idle,
     /// Started within `hello`.
-    Speculated(Begun),
+    Speculated(AuthStart),
     AwaitChallenge(ClientFirst, Digest),
     AwaitSignature(ClientFinal, Digest),
     /// The server has proved that it knows the password, but has not ended the exchange.
-    AwaitEnd(AuthKind),
+    AwaitEnd(MongoDbAuthMethod),
     AwaitConsent,
     /// Failed or ended, or temporarily empty during a call.
     Over,
 }
 
 /// The first message of an authentication.
-enum Begun {
+enum AuthStart {
     Scram(ClientFirst, Digest),
     Certificate,
 }
 
 /// The reply to a step of SCRAM.
-struct SaslAnswer<'a> {
+struct SaslReply<'a> {
     conversation: i64,
-    end: End,
+    exchange: SaslExchange,
     payload: &'a [u8],
 }
 
 /// Whether the exchange is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Reached,
-    NotYet,
+enum SaslExchange {
+    Complete,
+    Continues,
 }
 
 impl Authenticator {
-    pub(super) fn new(login: Arc<Login>) -> Self {
+    pub(super) fn new(login: Arc<MongoDbLogin>) -> Self {
         Self { login, state: State::Idle }
     }
 
     /// Starts the likely authentication, to be sent within `hello`. Returns the function that writes it.
-    pub(super) fn speculate(&mut self) -> Result<Option<impl FnOnce(&mut Writer<'_>)>, Error> {
-        let begun = match self.login.mechanism {
+    pub(super) fn speculate(&mut self) -> Result<Option<impl FnOnce(&mut BsonWriter<'_>)>, Error> {
+        let start = match self.login.mechanism {
             Mechanism::None => return Ok(None),
             Mechanism::ScramSha256 | Mechanism::Negotiated => self.begin_scram(Digest::Sha256)?,
             Mechanism::ScramSha1 => self.begin_scram(Digest::Sha1)?,
-            Mechanism::X509 => Begun::Certificate,
+            Mechanism::X509 => AuthStart::Certificate,
         };
-        self.state = State::Speculated(begun);
-        let State::Speculated(begun) = &self.state else { return Ok(None) };
+        self.state = State::Speculated(start);
+        let State::Speculated(start) = &self.state else { return Ok(None) };
         let login = &self.login;
-        Ok(Some(move |command: &mut Writer<'_>| {
-            begun.write(login, command);
+        Ok(Some(move |command: &mut BsonWriter<'_>| {
+            start.write(login, command);
             command.string("db", source(login));
         }))
     }
 
     /// Continues after `hello`: with the server's reply to the authentication in it, or from the start.
     /// Returns the method if the authentication is complete.
-    pub(super) fn greeted(
+    pub(super) fn continue_after_hello(
         &mut self,
         mechanisms: Option<&Mechanisms>,
         speculative: Option<&[u8]>,
         out: &mut Vec<u8>,
         request_id: i32,
-    ) -> Result<Option<AuthKind>, Error> {
+    ) -> Result<Option<MongoDbAuthMethod>, Error> {
         match (std::mem::replace(&mut self.state, State::Over), speculative) {
-            (State::Idle, _) => Ok(Some(AuthKind::None)),
-            (State::Speculated(begun), Some(answer)) => {
-                self.state = begun.sent();
-                self.answer(Document::new(answer)?, out, request_id)
+            (State::Idle, _) => Ok(Some(MongoDbAuthMethod::None)),
+            (State::Speculated(start), Some(reply)) => {
+                self.state = start.sent();
+                self.reply(Document::new(reply)?, out, request_id)
             }
             (State::Speculated(_), None) => {
-                let begun = self.begin(mechanisms)?;
+                let start = self.begin(mechanisms)?;
                 write_command(out, request_id, |command| {
-                    begun.write(&self.login, command);
+                    start.write(&self.login, command);
                     command.string("$db", source(&self.login));
                 })?;
-                self.state = begun.sent();
+                self.state = start.sent();
                 Ok(None)
             }
             _ => Err(out_of_order()),
@@ -113,43 +113,43 @@ impl Authenticator {
         body: Document<'_>,
         out: &mut Vec<u8>,
         request_id: i32,
-    ) -> Result<Option<AuthKind>, Error> {
+    ) -> Result<Option<MongoDbAuthMethod>, Error> {
         let state = std::mem::replace(&mut self.state, State::Over);
         if let State::AwaitConsent = state {
-            return Ok(Some(AuthKind::Certificate));
+            return Ok(Some(MongoDbAuthMethod::Certificate));
         }
-        let answer = SaslAnswer::parse(body)?;
+        let reply = SaslReply::parse(body)?;
         match state {
             State::AwaitChallenge(first, digest) => {
-                if answer.end == End::Reached {
+                if reply.exchange == SaslExchange::Complete {
                     return Err(Error::ServerSignature);
                 }
                 let password = password(&self.login, digest)?;
-                let last = first.answer_cached(&password, &self.login.keys, answer.payload)?;
-                self.go_on(answer.conversation, last.message(), out, request_id)?;
+                let last = first.answer_cached(&password, &self.login.keys, reply.payload)?;
+                self.send_step(reply.conversation, last.message(), out, request_id)?;
                 self.state = State::AwaitSignature(last, digest);
                 Ok(None)
             }
             State::AwaitSignature(last, digest) => {
-                last.verify(answer.payload)?;
-                let kind = AuthKind::Scram { digest, iterations: last.iterations() };
-                if answer.end == End::Reached {
+                last.verify(reply.payload)?;
+                let kind = MongoDbAuthMethod::Scram { digest, iterations: last.iterations() };
+                if reply.exchange == SaslExchange::Complete {
                     return Ok(Some(kind));
                 }
                 // A server that does not support `skipEmptyExchange` sends one more reply.
-                self.go_on(answer.conversation, b"", out, request_id)?;
+                self.send_step(reply.conversation, b"", out, request_id)?;
                 self.state = State::AwaitEnd(kind);
                 Ok(None)
             }
-            State::AwaitEnd(kind) if answer.end == End::Reached => Ok(Some(kind)),
+            State::AwaitEnd(kind) if reply.exchange == SaslExchange::Complete => Ok(Some(kind)),
             _ => Err(out_of_order()),
         }
     }
 
     /// Starts the mechanism that the login requires, or that the server offers.
-    fn begin(&self, mechanisms: Option<&Mechanisms>) -> Result<Begun, Error> {
+    fn begin(&self, mechanisms: Option<&Mechanisms>) -> Result<AuthStart, Error> {
         let digest = match (self.login.mechanism, mechanisms) {
-            (Mechanism::X509, _) => return Ok(Begun::Certificate),
+            (Mechanism::X509, _) => return Ok(AuthStart::Certificate),
             (Mechanism::ScramSha1, _) => Digest::Sha1,
             (Mechanism::Negotiated, Some(Mechanisms { sha256: Offer::No, sha1: Offer::Yes, .. })) => {
                 Digest::Sha1
@@ -163,12 +163,12 @@ impl Authenticator {
         self.begin_scram(digest)
     }
 
-    fn begin_scram(&self, digest: Digest) -> Result<Begun, Error> {
+    fn begin_scram(&self, digest: Digest) -> Result<AuthStart, Error> {
         let first = ClientFirst::new(&self.login.user, Binding::None)?;
-        Ok(Begun::Scram(first.digest(digest).min_iterations(MIN_ITERATIONS), digest))
+        Ok(AuthStart::Scram(first.digest(digest).min_iterations(MIN_ITERATIONS), digest))
     }
 
-    fn go_on(
+    fn send_step(
         &self,
         conversation: i64,
         payload: &[u8],
@@ -188,8 +188,8 @@ impl Authenticator {
     }
 }
 
-impl Begun {
-    fn write(&self, login: &Login, command: &mut Writer<'_>) {
+impl AuthStart {
+    fn write(&self, login: &MongoDbLogin, command: &mut BsonWriter<'_>) {
         match self {
             Self::Scram(first, digest) => {
                 command.int32("saslStart", 1);
@@ -216,26 +216,26 @@ impl Begun {
     }
 }
 
-impl<'a> SaslAnswer<'a> {
+impl<'a> SaslReply<'a> {
     fn parse(body: Document<'a>) -> Result<Self, Error> {
         let error = |reason| Error::Protocol { message: "reply to the authentication", reason };
-        let conversation = body.get("conversationId")?.and_then(Value::as_i64);
-        let end = body.get("done")?.map(|done| if done.is_true() { End::Reached } else { End::NotYet });
+        let conversation = body.get("conversationId")?.and_then(BsonValue::as_i64);
+        let exchange = body.get("done")?.map(|done| if done.is_true() { SaslExchange::Complete } else { SaslExchange::Continues });
         let payload = match body.get("payload")? {
-            Some(Value::Binary { bytes, .. }) => bytes,
-            Some(Value::String(text)) => text.as_bytes(),
+            Some(BsonValue::Binary { bytes, .. }) => bytes,
+            Some(BsonValue::String(text)) => text.as_bytes(),
             _ => return Err(error("no payload")),
         };
         Ok(Self {
             conversation: conversation.ok_or_else(|| error("no conversation"))?,
-            end: end.ok_or_else(|| error("no done field"))?,
+            exchange: exchange.ok_or_else(|| error("no done field"))?,
             payload,
         })
     }
 }
 
 /// The database that authenticates the user.
-fn source(login: &Login) -> &str {
+fn source(login: &MongoDbLogin) -> &str {
     match login.mechanism {
         Mechanism::X509 => EXTERNAL,
         Mechanism::None | Mechanism::ScramSha256 | Mechanism::ScramSha1 | Mechanism::Negotiated => {
@@ -246,7 +246,7 @@ fn source(login: &Login) -> &str {
 
 /// The secret from which keys are derived: the password, or for SHA-1 the hash that servers stored before
 /// SCRAM.
-fn password(login: &Login, digest: Digest) -> Result<Zeroizing<Vec<u8>>, Error> {
+fn password(login: &MongoDbLogin, digest: Digest) -> Result<Zeroizing<Vec<u8>>, Error> {
     let password = login.password.expose();
     match digest {
         Digest::Sha256 => Ok(Zeroizing::new(password.to_vec())),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{
-    Compressor, Error, ReadPreference, ServerInfo,
+    Compressor, Error, ReadPreference, MongoDbServerInfo,
     authenticator::Authenticator,
     hello::{self, Hello},
     message::MAX_LOGIN_MESSAGE_BYTES,
@@ -18,7 +18,7 @@ pub const MIN_ITERATIONS: u32 = 4096;
 const MAX_APPLICATION_NAME_BYTES: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Encryption {
+pub enum MongoDbTlsMode {
     Plain,
     /// TLS from the first byte.
     Tls,
@@ -40,7 +40,7 @@ pub enum Mechanism {
 
 /// Credentials and connection options. Made once and shared by all connects.
 #[derive(Clone)]
-pub struct Login {
+pub struct MongoDbLogin {
     /// May be empty if no password is used.
     pub user: String,
     /// Unused by mechanisms without a password.
@@ -53,7 +53,7 @@ pub struct Login {
     /// Which members of a replica set may be read from. Sent to the connected server if it would refuse reads
     /// otherwise.
     pub read_preference: ReadPreference,
-    pub tls: Encryption,
+    pub tls: MongoDbTlsMode,
     /// The compressor offered to the server; for the negotiated one see
     /// [`compressor`](MongoDbServerInfo::compressor). The login itself is not compressed.
     pub compressor: Option<Compressor>,
@@ -64,7 +64,7 @@ pub struct Login {
     pub keys: Arc<KeyCache>,
 }
 
-impl Login {
+impl MongoDbLogin {
     /// A login in plaintext with [`Mechanism::Negotiated`], authenticated by `admin`, for the database
     /// `test`.
     pub fn new(user: &str, password: Secret) -> Self {
@@ -75,7 +75,7 @@ impl Login {
             database: "test".to_owned(),
             mechanism: Mechanism::default(),
             read_preference: ReadPreference::default(),
-            tls: Encryption::Plain,
+            tls: MongoDbTlsMode::Plain,
             compressor: None,
             application_name: "ciphertoll".to_owned(),
             keys: Arc::new(KeyCache::new()),
@@ -83,13 +83,13 @@ impl Login {
     }
 }
 
-pub struct Connect {
-    login: Arc<Login>,
+pub struct MongoDbConnect {
+    login: Arc<MongoDbLogin>,
     authenticator: Authenticator,
     state: State,
     /// The request ID of the pending command.
     request_id: i32,
-    server: Option<ServerInfo>,
+    server: Option<MongoDbServerInfo>,
 }
 
 enum State {
@@ -103,8 +103,8 @@ enum State {
     Failed,
 }
 
-impl Connect {
-    pub fn new(login: Arc<Login>) -> Self {
+impl MongoDbConnect {
+    pub fn new(login: Arc<MongoDbLogin>) -> Self {
         let authenticator = Authenticator::new(Arc::clone(&login));
         Self { login, authenticator, state: State::Begin, request_id: 0, server: None }
     }
@@ -130,15 +130,15 @@ impl Connect {
     }
 
     /// What is known of the server, once it awaits commands.
-    pub fn server(&self) -> Option<&ServerInfo> {
+    pub fn server(&self) -> Option<&MongoDbServerInfo> {
         if let State::Ready = self.state { self.server.as_ref() } else { None }
     }
 
     fn begin(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
         check(&self.login)?;
         match self.login.tls {
-            Encryption::Plain => self.send_hello(input, out),
-            Encryption::Tls => {
+            MongoDbTlsMode::Plain => self.send_hello(input, out),
+            MongoDbTlsMode::Tls => {
                 refuse_early_input(input)?;
                 self.state = State::SendHello;
                 Ok(Step::StartTls)
@@ -171,7 +171,7 @@ impl Connect {
         self.request_id += 1;
         let request_id = self.request_id;
         let kind =
-            self.authenticator.greeted(mechanisms.as_ref(), speculative.as_deref(), out, request_id)?;
+            self.authenticator.continue_after_hello(mechanisms.as_ref(), speculative.as_deref(), out, request_id)?;
         if let (Some(auth), Some(server)) = (kind, &mut self.server) {
             server.auth = auth;
             self.state = State::Ready;
@@ -201,7 +201,7 @@ impl Connect {
     }
 }
 
-fn check(login: &Login) -> Result<(), Error> {
+fn check(login: &MongoDbLogin) -> Result<(), Error> {
     let is_name = |name: &str| !name.is_empty() && !name.contains('\0');
     let is_named = match login.mechanism {
         Mechanism::None | Mechanism::X509 => !login.user.contains('\0'),
@@ -220,7 +220,7 @@ fn check(login: &Login) -> Result<(), Error> {
         return Err(Error::InvalidLogin { field: "application name" });
     }
     match (login.mechanism, login.tls) {
-        (Mechanism::X509, Encryption::Plain) => Err(Error::CertificateInPlain),
+        (Mechanism::X509, MongoDbTlsMode::Plain) => Err(Error::CertificateInPlain),
         _ => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
 //! `hello`: the client's first command, and the server's description of itself.
 
 use super::{
-    AuthKind, Compressor, Error, Login, Mechanism, Role, ServerInfo,
-    bson::{Document, Value, Writer},
+    MongoDbAuthMethod, Compressor, Error, MongoDbLogin, Mechanism, MemberRole, MongoDbServerInfo,
+    bson::{Document, BsonValue, BsonWriter},
     message::{MAX_MESSAGE_BYTES, write_command},
     reply::{Reply, printable},
 };
@@ -23,7 +23,7 @@ const MAX_NAME_CHARACTERS: usize = 300;
 /// The contents of the reply.
 #[derive(Debug, Clone)]
 pub(super) struct Hello {
-    pub(super) server: ServerInfo,
+    pub(super) server: MongoDbServerInfo,
     /// The user's mechanisms, if they were requested and the server knows them.
     pub(super) mechanisms: Option<Mechanisms>,
     /// The reply to the speculative authentication, if the server handled it.
@@ -50,8 +50,8 @@ pub(super) enum Offer {
 pub(super) fn encode(
     out: &mut Vec<u8>,
     request_id: i32,
-    login: &Login,
-    speculate: Option<impl FnOnce(&mut Writer<'_>)>,
+    login: &MongoDbLogin,
+    speculate: Option<impl FnOnce(&mut BsonWriter<'_>)>,
 ) -> Result<(), Error> {
     write_command(out, request_id, |hello| {
         hello.int32("hello", 1);
@@ -82,7 +82,7 @@ pub(super) fn encode(
 }
 
 impl Hello {
-    pub(super) fn parse(reply: &Reply<'_>, login: &Login) -> Result<Self, Error> {
+    pub(super) fn parse(reply: &Reply<'_>, login: &MongoDbLogin) -> Result<Self, Error> {
         let mut hello = Self { server: unknown_server(&login.database), mechanisms: None, speculative: None };
         for element in reply.body.elements() {
             let element = element?;
@@ -90,44 +90,44 @@ impl Hello {
         }
         let server = &mut hello.server;
         server.version = format!("wire-{}", server.max_wire_version);
-        if server.set_name.is_none() && server.role == Role::Primary {
-            server.role = Role::Standalone;
+        if server.set_name.is_none() && server.role == MemberRole::Primary {
+            server.role = MemberRole::Standalone;
         }
-        server.read_preference = login.read_preference.told_to(server.role);
+        server.read_preference = login.read_preference.for_role(server.role);
         // A compressor that was not offered is ignored.
         server.compressor = server.compressor.filter(|taken| login.compressor == Some(*taken));
         Ok(hello)
     }
 
-    fn take(&mut self, key: &[u8], value: Value<'_>) -> Result<(), Error> {
+    fn take(&mut self, key: &[u8], value: BsonValue<'_>) -> Result<(), Error> {
         let server = &mut self.server;
         match (key, value) {
             (b"isWritablePrimary" | b"ismaster", value) => {
                 server.is_writable_primary = value.is_true();
-                server.take_role(Role::Primary, value);
+                server.take_role(MemberRole::Primary, value);
             }
-            (b"secondary", value) => server.take_role(Role::Secondary, value),
-            (b"arbiterOnly", value) => server.take_role(Role::Arbiter, value),
-            (b"hidden", value) => server.take_role(Role::Hidden, value),
-            (b"msg", Value::String(ROUTER)) => server.role = Role::Router,
+            (b"secondary", value) => server.take_role(MemberRole::Secondary, value),
+            (b"arbiterOnly", value) => server.take_role(MemberRole::Arbiter, value),
+            (b"hidden", value) => server.take_role(MemberRole::Hidden, value),
+            (b"msg", BsonValue::String(ROUTER)) => server.role = MemberRole::Router,
             (b"maxWireVersion", value) => {
                 let version = value.as_i64().and_then(|version| i32::try_from(version).ok());
                 server.max_wire_version = version.ok_or_else(|| error("a version that is not a number"))?;
             }
             (b"maxBsonObjectSize", value) => server.max_bson_bytes = bytes(value)?,
             (b"maxMessageSizeBytes", value) => server.max_message_bytes = bytes(value)?,
-            (b"setName", Value::String(name)) => server.set_name = Some(kept(name)),
-            (b"me", Value::String(name)) => server.me = Some(kept(name)),
-            (b"primary", Value::String(name)) => server.primary = Some(kept(name)),
+            (b"setName", BsonValue::String(name)) => server.set_name = Some(kept(name)),
+            (b"me", BsonValue::String(name)) => server.me = Some(kept(name)),
+            (b"primary", BsonValue::String(name)) => server.primary = Some(kept(name)),
             // Members that cannot become primary have their own list.
-            (b"hosts" | b"passives", Value::Array(hosts)) => {
+            (b"hosts" | b"passives", BsonValue::Array(hosts)) => {
                 for host in hosts.elements().take(MAX_HOSTS.saturating_sub(server.hosts.len())) {
                     server.hosts.extend(host?.value()?.as_str().map(kept));
                 }
             }
-            (b"compression", Value::Array(names)) => server.compressor = compressor(names)?,
-            (b"saslSupportedMechs", Value::Array(names)) => self.mechanisms = Some(mechanisms(names)?),
-            (b"speculativeAuthenticate", Value::Document(answer)) => {
+            (b"compression", BsonValue::Array(names)) => server.compressor = compressor(names)?,
+            (b"saslSupportedMechs", BsonValue::Array(names)) => self.mechanisms = Some(mechanisms(names)?),
+            (b"speculativeAuthenticate", BsonValue::Document(answer)) => {
                 self.speculative = Some(answer.as_bytes().to_vec());
             }
             _ => {}
@@ -136,9 +136,9 @@ impl Hello {
     }
 }
 
-impl ServerInfo {
+impl MongoDbServerInfo {
     /// Applies a claim of the server about its role, if it is true.
-    fn take_role(&mut self, role: Role, claim: Value<'_>) {
+    fn take_role(&mut self, role: MemberRole, claim: BsonValue<'_>) {
         if claim.is_true() {
             self.role = self.role.max(role);
         }
@@ -175,26 +175,26 @@ fn compressor(names: Document<'_>) -> Result<Option<Compressor>, Error> {
     Ok(None)
 }
 
-fn unknown_server(database: &str) -> ServerInfo {
-    ServerInfo {
+fn unknown_server(database: &str) -> MongoDbServerInfo {
+    MongoDbServerInfo {
         version: String::new(),
         max_wire_version: 0,
         max_bson_bytes: DEFAULT_MAX_BSON_BYTES,
         max_message_bytes: MAX_MESSAGE_BYTES as u32,
         set_name: None,
         hosts: Vec::new(),
-        role: Role::Unready,
+        role: MemberRole::Unready,
         read_preference: None,
         is_writable_primary: false,
         me: None,
         primary: None,
-        auth: AuthKind::None,
+        auth: MongoDbAuthMethod::None,
         compressor: None,
         database: database.to_owned(),
     }
 }
 
-fn bytes(value: Value<'_>) -> Result<u32, Error> {
+fn bytes(value: BsonValue<'_>) -> Result<u32, Error> {
     let bytes = value.as_i64().and_then(|bytes| u32::try_from(bytes).ok());
     bytes.ok_or_else(|| error("a limit that is not a number of bytes"))
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Error, Inflater,
-    bson::{Document, Writer, patch_length, write_document},
+    bson::{Document, BsonWriter, patch_length, write_document},
     checksum::crc32c,
 };
 
@@ -34,25 +34,25 @@ const SEQUENCE: u8 = 1;
 
 /// A whole message, whose documents have not been checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message<'a> {
+pub struct OpMsg<'a> {
     pub request_id: i32,
     pub response_to: i32,
     pub flags: u32,
     /// The command or the reply.
     pub body: Document<'a>,
     /// Document sequences that belong to the body; replies have none.
-    pub sequences: Vec<Sequence<'a>>,
+    pub sequences: Vec<DocumentSequence<'a>>,
 }
 
 /// Documents of an array field, sent outside the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sequence<'a> {
+pub struct DocumentSequence<'a> {
     /// The name of the field; not necessarily UTF-8.
     pub identifier: &'a [u8],
     documents: &'a [u8],
 }
 
-impl<'a> Sequence<'a> {
+impl<'a> DocumentSequence<'a> {
     /// The documents. After an error the iterator ends.
     pub fn documents(self) -> impl Iterator<Item = Result<Document<'a>, Error>> {
         let mut rest = self.documents;
@@ -70,7 +70,7 @@ impl<'a> Sequence<'a> {
 }
 
 /// Takes the next complete message, if it has arrived, on a connection without compression.
-pub fn take<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<Message<'a>>, Error> {
+pub fn take<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<OpMsg<'a>>, Error> {
     match take_whole(input, limit)? {
         Some(whole) => parse(whole).map(Some),
         None => Ok(None),
@@ -83,7 +83,7 @@ pub fn take_inflated<'a, 'i: 'a>(
     input: &mut &'i [u8],
     limit: usize,
     inflater: &'a mut Inflater,
-) -> Result<Option<Message<'a>>, Error> {
+) -> Result<Option<OpMsg<'a>>, Error> {
     let Some(whole) = take_whole(input, limit)? else {
         return Ok(None);
     };
@@ -137,7 +137,7 @@ fn take_whole<'a>(input: &mut &'a [u8], limit: usize) -> Result<Option<&'a [u8]>
     Ok(Some(whole))
 }
 
-fn parse(whole: &[u8]) -> Result<Message<'_>, Error> {
+fn parse(whole: &[u8]) -> Result<OpMsg<'_>, Error> {
     let mut rest = whole;
     number(&mut rest)?;
     let (request_id, response_to, mut code) = (number(&mut rest)?, number(&mut rest)?, number(&mut rest)?);
@@ -159,7 +159,7 @@ fn parse(whole: &[u8]) -> Result<Message<'_>, Error> {
         rest = check(whole, rest)?;
     }
     let (body, sequences) = sections(rest)?;
-    Ok(Message { request_id, response_to, flags, body, sequences })
+    Ok(OpMsg { request_id, response_to, flags, body, sequences })
 }
 
 /// The bytes before the checksum, which must be correct.
@@ -170,7 +170,7 @@ fn check<'a>(whole: &[u8], rest: &'a [u8]) -> Result<&'a [u8], Error> {
     if crc32c(covered) == u32::from_le_bytes(*checksum) { Ok(rest) } else { Err(error("a wrong checksum")) }
 }
 
-fn sections(mut rest: &[u8]) -> Result<(Document<'_>, Vec<Sequence<'_>>), Error> {
+fn sections(mut rest: &[u8]) -> Result<(Document<'_>, Vec<DocumentSequence<'_>>), Error> {
     let (mut body, mut sequences) = (None, Vec::new());
     while !rest.is_empty() {
         match byte(&mut rest)? {
@@ -183,7 +183,7 @@ fn sections(mut rest: &[u8]) -> Result<(Document<'_>, Vec<Sequence<'_>>), Error>
     body.map(|body| (body, sequences)).ok_or_else(|| error("no body"))
 }
 
-fn sequence<'a>(rest: &mut &'a [u8]) -> Result<Sequence<'a>, Error> {
+fn sequence<'a>(rest: &mut &'a [u8]) -> Result<DocumentSequence<'a>, Error> {
     let before = *rest;
     // The size includes itself.
     let size = usize::try_from(number(rest)?).ok();
@@ -196,7 +196,7 @@ fn sequence<'a>(rest: &mut &'a [u8]) -> Result<Sequence<'a>, Error> {
     let (identifier, documents) = end
         .and_then(|end| Some((inside.get(..end)?, inside.get(end + 1..)?)))
         .ok_or_else(|| error("a section without a name"))?;
-    Ok(Sequence { identifier, documents })
+    Ok(DocumentSequence { identifier, documents })
 }
 
 /// Appends a message whose body `body` appends. Appends nothing if that fails or exceeds the limit.
@@ -242,7 +242,7 @@ pub(super) fn put_sequence(out: &mut Vec<u8>, identifier: &str, documents: &[u8]
 pub fn write_command(
     out: &mut Vec<u8>,
     request_id: i32,
-    elements: impl FnOnce(&mut Writer<'_>),
+    elements: impl FnOnce(&mut BsonWriter<'_>),
 ) -> Result<(), Error> {
     write(out, request_id, 0, |out| {
         write_document(out, elements);
@@ -254,7 +254,7 @@ pub fn write_command(
 pub fn write_reply(
     out: &mut Vec<u8>,
     response_to: i32,
-    elements: impl FnOnce(&mut Writer<'_>),
+    elements: impl FnOnce(&mut BsonWriter<'_>),
 ) -> Result<(), Error> {
     write(out, 0, response_to, |out| {
         write_document(out, elements);

@@ -28,14 +28,14 @@ mod json;
 mod reply;
 
 pub use compression::{Compressor, Inflater};
-pub use connect::{Connect, Encryption, Login, MIN_ITERATIONS, Mechanism};
+pub use connect::{MongoDbConnect, MongoDbTlsMode, MongoDbLogin, MIN_ITERATIONS, Mechanism};
 pub use error::Error;
 pub use message::COMMAND_REQUEST_ID;
 pub use read_preference::ReadPreference;
-pub use response::{ResponseReader, Summary};
+pub use response::{MongoDbResponseReader, ResponseSummary};
 pub use rows::{Cursor, Documents, DocumentsReader, version_of};
-pub use server_info::{AuthKind, Role, ServerInfo};
-pub use template::{Template, TemplateError};
-pub use topology::{Choice, Discovery, DiscoveryError};
+pub use server_info::{MongoDbAuthMethod, MemberRole, MongoDbServerInfo};
+pub use template::{CommandTemplate, TemplateError};
+pub use topology::{SelectedServer, Discovery, DiscoveryError};
 
 pub use crate::mysql::{Fault, Response};

@@ -1,6 +1,6 @@
 //! Which members of a replica set may be read from ("Server Selection").
 
-use super::{Role, bson::Writer};
+use super::{MemberRole, bson::BsonWriter};
 
 const KEY: &str = "$readPreference";
 
@@ -36,10 +36,10 @@ impl ReadPreference {
 
     /// The read preference that commands must have for a directly connected server of this role, if any. A
     /// member that is not the primary refuses reads without one.
-    pub(super) fn told_to(self, role: Role) -> Option<Self> {
+    pub(super) fn for_role(self, role: MemberRole) -> Option<Self> {
         match (role, self) {
-            (Role::Standalone | Role::Primary, _) | (Role::Router, Self::Primary) => None,
-            (Role::Secondary | Role::Hidden | Role::Arbiter | Role::Unready, Self::Primary) => {
+            (MemberRole::Standalone | MemberRole::Primary, _) | (MemberRole::Router, Self::Primary) => None,
+            (MemberRole::Secondary | MemberRole::Hidden | MemberRole::Arbiter | MemberRole::Unready, Self::Primary) => {
                 Some(Self::PrimaryPreferred)
             }
             (_, preference) => Some(preference),
@@ -47,7 +47,7 @@ impl ReadPreference {
     }
 
     /// Writes it as an element of a command.
-    pub(super) fn write(self, command: &mut Writer<'_>) {
+    pub(super) fn write(self, command: &mut BsonWriter<'_>) {
         command.document(KEY, |preference| preference.string("mode", self.label()));
     }
 }

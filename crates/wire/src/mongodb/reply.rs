@@ -2,9 +2,9 @@
 
 use super::{
     Error,
-    bson::{Document, Value},
+    bson::{Document, BsonValue},
     compression::Inflater,
-    message::{self, MORE_TO_COME, Message},
+    message::{self, MORE_TO_COME, OpMsg},
 };
 
 /// Longer than any server's message; the rest is cut.
@@ -34,7 +34,7 @@ pub(super) struct Batch<'a> {
 
 /// The fields that report success or failure.
 #[derive(Default)]
-struct Outcome<'a> {
+struct CommandOutcome<'a> {
     ok: Option<bool>,
     code: i32,
     code_name: &'a str,
@@ -50,7 +50,7 @@ pub(super) fn take<'a>(
     request_id: i32,
     limit: usize,
 ) -> Result<Option<Reply<'a>>, Error> {
-    message::take(input, limit)?.map(|message| answer(&message, request_id)).transpose()
+    message::take(input, limit)?.map(|message| check(&message, request_id)).transpose()
 }
 
 /// The same for a reply that may be compressed.
@@ -62,11 +62,11 @@ pub(super) fn take_inflated<'a, 'i: 'a>(
     inflater: &'a mut Inflater,
 ) -> Result<Option<Reply<'a>>, Error> {
     let message = message::take_inflated(input, limit, inflater)?;
-    message.map(|message| answer(&message, request_id)).transpose()
+    message.map(|message| check(&message, request_id)).transpose()
 }
 
 #[inline]
-fn answer<'a>(message: &Message<'a>, request_id: i32) -> Result<Reply<'a>, Error> {
+fn check<'a>(message: &OpMsg<'a>, request_id: i32) -> Result<Reply<'a>, Error> {
     if message.response_to != request_id {
         return Err(error("it belongs to another request"));
     }
@@ -77,7 +77,7 @@ fn answer<'a>(message: &Message<'a>, request_id: i32) -> Result<Reply<'a>, Error
 }
 
 fn read(body: Document<'_>) -> Result<Reply<'_>, Error> {
-    let mut outcome = Outcome::default();
+    let mut outcome = CommandOutcome::default();
     let mut reply = Reply { body, affected: 0, cursor: None };
     for element in body.elements() {
         let element = element?;
@@ -92,12 +92,12 @@ fn read(body: Document<'_>) -> Result<Reply<'_>, Error> {
             b"codeName" => outcome.code_name = text(element.value()?),
             b"errmsg" => outcome.message = text(element.value()?),
             b"writeErrors" => {
-                if let Value::Array(errors) = element.value()? {
+                if let BsonValue::Array(errors) = element.value()? {
                     outcome.write_errors = Some(errors);
                 }
             }
             b"writeConcernError" => {
-                if let Value::Document(error) = element.value()? {
+                if let BsonValue::Document(error) = element.value()? {
                     outcome.write_concern_error = Some(error);
                 }
             }
@@ -108,7 +108,7 @@ fn read(body: Document<'_>) -> Result<Reply<'_>, Error> {
     Ok(reply)
 }
 
-impl Outcome<'_> {
+impl CommandOutcome<'_> {
     #[inline]
     fn judge(self) -> Result<(), Error> {
         match self.ok {
@@ -125,7 +125,7 @@ impl Outcome<'_> {
             && let Some(first) = errors.elements().next()
         {
             return match first?.value()? {
-                Value::Document(first) => Err(nested_refusal(first)?),
+                BsonValue::Document(first) => Err(nested_refusal(first)?),
                 _ => Err(error("an error that is not a document")),
             };
         }
@@ -166,7 +166,7 @@ pub(super) fn batch(cursor: Document<'_>) -> Result<Batch<'_>, Error> {
         let element = element?;
         match element.key() {
             b"firstBatch" | b"nextBatch" => {
-                if let Value::Array(batch) = element.value()? {
+                if let BsonValue::Array(batch) = element.value()? {
                     documents = Some(batch);
                 }
             }
@@ -187,11 +187,11 @@ pub(super) fn documents(batch: Document<'_>) -> impl Iterator<Item = Result<&[u8
         .map(|element| element?.document_bytes().ok_or_else(|| error("a row that is not a document")))
 }
 
-fn code(value: Value<'_>) -> i32 {
+fn code(value: BsonValue<'_>) -> i32 {
     value.as_i64().and_then(|code| i32::try_from(code).ok()).unwrap_or_default()
 }
 
-fn text(value: Value<'_>) -> &str {
+fn text(value: BsonValue<'_>) -> &str {
     value.as_str().unwrap_or_default()
 }
 

@@ -8,7 +8,7 @@ use super::{
 
 /// The counts of one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Summary {
+pub struct ResponseSummary {
     /// Documents received; 0 if the reply has no cursor.
     pub rows: u64,
     /// Documents inserted, matched by an update or deleted (`n`).
@@ -22,7 +22,7 @@ pub struct Summary {
 /// After [`Response::Done`] or an error it must be [`reset`](Self::reset) before the next command. After
 /// [`Error::Server`] the connection awaits the next command; after any other error it is unusable.
 #[derive(Debug, Clone)]
-pub struct ResponseReader {
+pub struct MongoDbResponseReader {
     request_id: i32,
     inflater: Inflater,
     state: State,
@@ -31,11 +31,11 @@ pub struct ResponseReader {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Open,
-    Ended(Summary),
+    Ended(ResponseSummary),
     Failed,
 }
 
-impl ResponseReader {
+impl MongoDbResponseReader {
     /// `request_id`: that of the command.
     pub fn new(request_id: i32) -> Self {
         Self { request_id, inflater: Inflater::default(), state: State::Open }
@@ -55,7 +55,7 @@ impl ResponseReader {
 
     /// Takes a whole message from the front of `input`.
     #[inline]
-    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Summary>, Error> {
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<ResponseSummary>, Error> {
         match self.state {
             State::Open => {}
             State::Ended(summary) => return Ok(Response::Done(summary)),
@@ -75,8 +75,8 @@ impl ResponseReader {
 }
 
 #[inline]
-fn count(reply: &Reply<'_>) -> Result<Summary, Error> {
-    let mut summary = Summary { affected_rows: reply.affected, ..Summary::default() };
+fn count(reply: &Reply<'_>) -> Result<ResponseSummary, Error> {
+    let mut summary = ResponseSummary { affected_rows: reply.affected, ..ResponseSummary::default() };
     if let Some(cursor) = reply.cursor {
         for document in reply::documents(reply::batch(cursor)?.documents) {
             summary.rows += 1;

@@ -2,7 +2,7 @@
 
 use super::{
     Compressor, Error, Inflater, Response,
-    bson::{Document, Value, to_json},
+    bson::{Document, BsonValue, to_json},
     message::MAX_MESSAGE_BYTES,
     reply::{self, Reply, printable},
 };
@@ -129,7 +129,7 @@ impl Collector {
 /// The server's version in the reply to [`encode_build_info`](crate::mongodb::command::encode_build_info).
 pub fn version_of(build_info: &[u8]) -> Result<String, Error> {
     let version = Document::new(build_info)?.get("version")?.and_then(|version| match version {
-        Value::String(version) => Some(printable(version, MAX_VERSION_CHARACTERS)),
+        BsonValue::String(version) => Some(printable(version, MAX_VERSION_CHARACTERS)),
         _ => None,
     });
     version.ok_or(Error::Protocol { message: "reply to buildInfo", reason: "no version" })

@@ -1,12 +1,12 @@
 
 use crate::scram::Digest;
 
-use super::{COMMAND_REQUEST_ID, Compressor, Error, ReadPreference, Template};
+use super::{COMMAND_REQUEST_ID, Compressor, Error, ReadPreference, CommandTemplate};
 use crate::session::Value;
 
 /// What is known of the server once it awaits commands.
 #[derive(Debug, Clone)]
-pub struct ServerInfo {
+pub struct MongoDbServerInfo {
     /// `wire-` and the version of the protocol. The server's own version must be requested
     /// ([`command::encode_build_info`](crate::mongodb::command::encode_build_info)).
     pub version: String,
@@ -19,7 +19,7 @@ pub struct ServerInfo {
     /// The members of the set that hold data and are visible to clients, by the names in its configuration.
     pub hosts: Vec<String>,
     /// The server's role in its set.
-    pub role: Role,
+    pub role: MemberRole,
     /// The read preference that commands must have for this server.
     pub read_preference: Option<ReadPreference>,
     /// Whether it accepts writes.
@@ -27,7 +27,7 @@ pub struct ServerInfo {
     /// The server's name in the configuration of its set.
     pub me: Option<String>,
     pub primary: Option<String>,
-    pub auth: AuthKind,
+    pub auth: MongoDbAuthMethod,
     /// The negotiated compressor.
     pub compressor: Option<Compressor>,
     /// The database of the login, used by commands.
@@ -36,7 +36,7 @@ pub struct ServerInfo {
 
 /// A server's role in its replica set. The order is that of precedence among the fields of `hello`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
+pub enum MemberRole {
     /// Not a member of a set.
     Standalone,
     /// Neither primary nor secondary at the moment: starting, recovering or removed.
@@ -53,7 +53,7 @@ pub enum Role {
     Router,
 }
 
-impl Role {
+impl MemberRole {
     /// The role in words, with its article.
     pub fn described(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Role {
 
 /// How the server authenticated the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AuthKind {
+pub enum MongoDbAuthMethod {
     None,
     /// With the TLS client certificate (`MONGODB-X509`).
     Certificate,
@@ -81,7 +81,7 @@ pub enum AuthKind {
     },
 }
 
-impl AuthKind {
+impl MongoDbAuthMethod {
     /// A short, stable name, such as `scram-15000`.
     pub fn label(self) -> String {
         match self {
@@ -93,7 +93,7 @@ impl AuthKind {
     }
 }
 
-impl ServerInfo {
+impl MongoDbServerInfo {
     /// Appends a command for the login's database, compressed if that was negotiated and the protocol allows
     /// it. Read the reply with [`COMMAND_REQUEST_ID`]. Allocates only for `out`, unless the command is
     /// compressed.
@@ -101,7 +101,7 @@ impl ServerInfo {
     pub fn encode(
         &self,
         out: &mut Vec<u8>,
-        template: &Template,
+        template: &CommandTemplate,
         parameters: &[Value<'_>],
     ) -> Result<(), Error> {
         let start = out.len();
@@ -116,7 +116,7 @@ impl ServerInfo {
     }
 
     #[inline]
-    fn compress(&self, out: &mut Vec<u8>, start: usize, template: &Template) -> Result<(), Error> {
+    fn compress(&self, out: &mut Vec<u8>, start: usize, template: &CommandTemplate) -> Result<(), Error> {
         match self.compressor {
             Some(compressor) if template.may_be_compressed() => compressor.compress(out, start),
             _ => Ok(()),

@@ -4,7 +4,7 @@ use std::{ops::Range, slice};
 
 use super::{
     Error, ReadPreference,
-    bson::{self, MAX_DEPTH, Value, Writer, kind},
+    bson::{self, MAX_DEPTH, BsonValue, BsonWriter, kind},
     compression::may_be_compressed,
     json::Json,
     message,
@@ -32,10 +32,10 @@ const DATABASE_KEY: &str = "$db";
 /// # Ok::<(), ciphertoll_wire::mongodb::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template {
+pub struct CommandTemplate {
     /// The parts that do not depend on parameters: runs of elements, and keys.
     bytes: Vec<u8>,
-    parts: Vec<Part>,
+    segments: Vec<Segment>,
     parameters: usize,
     secrecy: Secrecy,
 }
@@ -49,7 +49,7 @@ enum Secrecy {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum Segment {
     /// Literal bytes.
     Bytes(Range<usize>),
     /// A parameter, with its NUL-terminated key.
@@ -87,7 +87,7 @@ pub enum TemplateError {
     TooDeep,
 }
 
-impl Template {
+impl CommandTemplate {
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let json: Json =
             serde_json::from_str(text).map_err(|error| TemplateError::Json { message: error.to_string() })?;
@@ -105,8 +105,8 @@ impl Template {
         let mut compiler = Compiler::default();
         compiler.elements(&elements, MAX_DEPTH)?;
         compiler.end_run();
-        let Compiler { bytes, parts, parameters, .. } = compiler;
-        Ok(Self { bytes, parts, parameters, secrecy })
+        let Compiler { bytes, segments, parameters, .. } = compiler;
+        Ok(Self { bytes, segments, parameters, secrecy })
     }
 
     /// The number of parameters: one more than the highest index.
@@ -146,8 +146,8 @@ impl Template {
         }
         message::write(out, request_id, 0, |out| {
             let start = bson::begin(out);
-            self.put(&mut self.parts.iter(), out, parameters)?;
-            let mut command = Writer::new(out);
+            self.put(&mut self.segments.iter(), out, parameters)?;
+            let mut command = BsonWriter::new(out);
             if let Some(preference) = preference {
                 preference.write(&mut command);
             }
@@ -160,23 +160,23 @@ impl Template {
     /// Appends segments up to the end of the open document.
     fn put(
         &self,
-        parts: &mut slice::Iter<'_, Part>,
+        segments: &mut slice::Iter<'_, Segment>,
         out: &mut Vec<u8>,
         parameters: &[session::Value<'_>],
     ) -> Result<(), Error> {
-        while let Some(part) = parts.next() {
-            match part {
-                Part::Bytes(range) => out.extend_from_slice(self.bytes(range)),
-                Part::Parameter { key, index } => {
+        while let Some(segment) = segments.next() {
+            match segment {
+                Segment::Bytes(range) => out.extend_from_slice(self.bytes(range)),
+                Segment::Parameter { key, index } => {
                     let value = parameters.get(*index).copied().unwrap_or(session::Value::Null);
                     put_parameter(out, self.bytes(key), value)?;
                 }
-                Part::Begin => {
+                Segment::Begin => {
                     let start = bson::begin(out);
-                    self.put(parts, out, parameters)?;
+                    self.put(segments, out, parameters)?;
                     bson::end(out, start);
                 }
-                Part::End => break,
+                Segment::End => break,
             }
         }
         Ok(())
@@ -208,9 +208,9 @@ fn put_parameter(out: &mut Vec<u8>, key: &[u8], value: session::Value<'_>) -> Re
 }
 
 /// An object with an extended JSON type.
-enum Form {
+enum ExtendedType {
     Parameter(usize),
-    Constant(Value<'static>),
+    Constant(BsonValue<'static>),
 }
 
 #[derive(Default)]
@@ -218,7 +218,7 @@ struct Compiler {
     bytes: Vec<u8>,
     /// Where the bytes start that belong to no segment yet.
     run: usize,
-    parts: Vec<Part>,
+    segments: Vec<Segment>,
     parameters: usize,
 }
 
@@ -233,11 +233,11 @@ impl Compiler {
             return Err(TemplateError::InvalidKey);
         }
         let constant = match value {
-            Json::Null => Value::Null,
-            Json::Boolean(truth) => Value::Boolean(*truth),
-            Json::Integer(number) => i32::try_from(*number).map_or(Value::Int64(*number), Value::Int32),
-            Json::Double(number) => Value::Double(*number),
-            Json::String(text) => Value::String(text),
+            Json::Null => BsonValue::Null,
+            Json::Boolean(truth) => BsonValue::Boolean(*truth),
+            Json::Integer(number) => i32::try_from(*number).map_or(BsonValue::Int64(*number), BsonValue::Int32),
+            Json::Double(number) => BsonValue::Double(*number),
+            Json::String(text) => BsonValue::String(text),
             Json::Array(values) => {
                 let start = self.begin(kind::ARRAY, key);
                 let depth = depth.checked_sub(1).ok_or(TemplateError::TooDeep)?;
@@ -254,14 +254,14 @@ impl Compiler {
                     self.end(&start);
                     return Ok(());
                 }
-                Some(Form::Constant(constant)) => constant,
-                Some(Form::Parameter(index)) => {
+                Some(ExtendedType::Constant(constant)) => constant,
+                Some(ExtendedType::Parameter(index)) => {
                     self.parameter(key, index);
                     return Ok(());
                 }
             },
         };
-        Writer::new(&mut self.bytes).put(key, constant);
+        BsonWriter::new(&mut self.bytes).put(key, constant);
         Ok(())
     }
 
@@ -271,29 +271,29 @@ impl Compiler {
         self.bytes.extend_from_slice(key.as_bytes());
         self.bytes.push(0);
         self.run = self.bytes.len();
-        self.parts.push(Part::Parameter { key: start..self.run, index });
+        self.segments.push(Segment::Parameter { key: start..self.run, index });
         self.parameters = self.parameters.max(index + 1);
     }
 
     /// Opens a document as if it depended on parameters.
-    fn begin(&mut self, kind: u8, key: &str) -> Begun {
-        Writer::new(&mut self.bytes).key(kind, key);
-        let (byte, run, part) = (self.bytes.len(), self.run, self.parts.len());
+    fn begin(&mut self, kind: u8, key: &str) -> OpenDocument {
+        BsonWriter::new(&mut self.bytes).key(kind, key);
+        let (byte, run, segment) = (self.bytes.len(), self.run, self.segments.len());
         self.end_run();
-        self.parts.push(Part::Begin);
-        Begun { byte, run, part, after: self.parts.len() }
+        self.segments.push(Segment::Begin);
+        OpenDocument { byte, run, segment, after: self.segments.len() }
     }
 
     /// Closes it. If it depends on no parameter, it becomes part of the surrounding run.
-    fn end(&mut self, begun: &Begun) {
-        if self.parts.len() > begun.after {
+    fn end(&mut self, open: &OpenDocument) {
+        if self.segments.len() > open.after {
             self.end_run();
-            self.parts.push(Part::End);
+            self.segments.push(Segment::End);
             return;
         }
-        self.parts.truncate(begun.part);
-        self.run = begun.run;
-        let inside = self.bytes.split_off(begun.byte);
+        self.segments.truncate(open.segment);
+        self.run = open.run;
+        let inside = self.bytes.split_off(open.byte);
         let start = bson::begin(&mut self.bytes);
         self.bytes.extend_from_slice(&inside);
         bson::end(&mut self.bytes, start);
@@ -301,7 +301,7 @@ impl Compiler {
 
     fn end_run(&mut self) {
         if self.run < self.bytes.len() {
-            self.parts.push(Part::Bytes(self.run..self.bytes.len()));
+            self.segments.push(Segment::Bytes(self.run..self.bytes.len()));
         }
         self.run = self.bytes.len();
     }
@@ -309,15 +309,15 @@ impl Compiler {
 
 /// An open document: where its content starts, the surrounding run, and the number of segments before and
 /// after its start.
-struct Begun {
+struct OpenDocument {
     byte: usize,
     run: usize,
-    part: usize,
+    segment: usize,
     after: usize,
 }
 
 /// The extended type of an object. Such an object must have a single key.
-fn form(elements: &[(String, Json)]) -> Result<Option<Form>, TemplateError> {
+fn form(elements: &[(String, Json)]) -> Result<Option<ExtendedType>, TemplateError> {
     let forms = ["$param", "$numberLong", "$oid", "$date"];
     let Some(form) = forms.into_iter().find(|form| elements.iter().any(|(key, _)| key == form)) else {
         return Ok(None);
@@ -329,19 +329,19 @@ fn form(elements: &[(String, Json)]) -> Result<Option<Form>, TemplateError> {
     Ok(Some(match (form, value) {
         ("$param", Json::Integer(number)) => {
             match usize::try_from(*number).ok().filter(|number| *number < MAX_PARAMETERS) {
-                Some(number) => Form::Parameter(number),
+                Some(number) => ExtendedType::Parameter(number),
                 None => return wrong("the number is negative or too large"),
             }
         }
         ("$numberLong", Json::String(text)) => match text.parse() {
-            Ok(number) => Form::Constant(Value::Int64(number)),
+            Ok(number) => ExtendedType::Constant(BsonValue::Int64(number)),
             Err(_) => return wrong("not a 64-bit integer"),
         },
         ("$oid", Json::String(text)) => match object_id(text) {
-            Some(id) => Form::Constant(Value::ObjectId(id)),
+            Some(id) => ExtendedType::Constant(BsonValue::ObjectId(id)),
             None => return wrong("not 24 hexadecimal digits"),
         },
-        ("$date", Json::Integer(milliseconds)) => Form::Constant(Value::DateTime(*milliseconds)),
+        ("$date", Json::Integer(milliseconds)) => ExtendedType::Constant(BsonValue::DateTime(*milliseconds)),
         ("$numberLong" | "$oid", _) => return wrong("not a string"),
         _ => return wrong("not an integer"),
     }))

@@ -4,14 +4,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{ReadPreference, Role, ServerInfo};
+use super::{ReadPreference, MemberRole, MongoDbServerInfo};
 
 /// The port of a member that is named without one.
 const DEFAULT_PORT: u16 = 27017;
 /// Limit of hosts to query: twice the size of a replica set.
 const MAX_HOSTS: usize = 100;
 /// Limit of hosts listed in an error.
-const MAX_TOLD: usize = 7;
+const MAX_SHOWN: usize = 7;
 
 /// A search for a member.
 #[derive(Debug, Clone)]
@@ -30,15 +30,15 @@ struct Host {
 
 #[derive(Debug, Clone)]
 enum State {
-    Unasked,
-    Asked,
-    Silent(String),
-    Answered(Answer),
+    New,
+    Queried,
+    Failed(String),
+    Replied(HostReply),
 }
 
 #[derive(Debug, Clone)]
-struct Answer {
-    role: Role,
+struct HostReply {
+    role: MemberRole,
     set_name: Option<String>,
     /// The host's name in the configuration of its set.
     me: Option<String>,
@@ -49,10 +49,10 @@ struct Answer {
 
 /// The selected server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
+pub struct SelectedServer {
     /// Name or address, and port.
     pub address: String,
-    pub role: Role,
+    pub role: MemberRole,
     pub set_name: Option<String>,
     /// The number of candidates: the set's members with data, whether they reply or not; or routers.
     pub members: usize,
@@ -65,9 +65,9 @@ pub struct Choice {
 pub enum DiscoveryError {
     /// No host replied that belongs to the set.
     #[error("none of its hosts is a member of {}: {told}", set(.set_name.as_ref()))]
-    Nobody {
+    NoMembers {
         set_name: Option<String>,
-        told: Told,
+        findings: HostFindings,
     },
     #[error("{first} and {second} both say that they are the primary: an election may be under way")]
     TwoPrimaries {
@@ -76,24 +76,24 @@ pub enum DiscoveryError {
     },
     /// The set has no member that matches the read preference.
     #[error("the replica set {set_name} has no member for readPreference={}: {told}", .preference.label())]
-    NoMember {
+    NoEligibleMember {
         set_name: String,
         preference: ReadPreference,
-        told: Told,
+        findings: HostFindings,
     },
 }
 
 /// Hosts, and the result of querying each.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told(Vec<(String, String)>);
+pub struct HostFindings(Vec<(String, String)>);
 
-impl fmt::Display for Told {
+impl fmt::Display for HostFindings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, (address, finding)) in self.0.iter().take(MAX_TOLD).enumerate() {
+        for (number, (address, finding)) in self.0.iter().take(MAX_SHOWN).enumerate() {
             let comma = if number > 0 { ", " } else { "" };
             write!(formatter, "{comma}{address} {finding}")?;
         }
-        match self.0.len().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
+        match self.0.len().checked_sub(MAX_SHOWN).filter(|more| *more > 0) {
             Some(more) => write!(formatter, " and {more} more"),
             None => Ok(()),
         }
@@ -112,23 +112,23 @@ impl Discovery {
         preference: ReadPreference,
     ) -> Self {
         let mut discovery = Self { set_name, preference, hosts: Vec::new() };
-        seeds.into_iter().for_each(|seed| discovery.hear_of(&seed));
+        seeds.into_iter().for_each(|seed| discovery.add_host(&seed));
         discovery
     }
 
     /// The hosts that have not been queried yet and must be queried now. If empty, discovery is complete.
-    pub fn to_ask(&mut self) -> Vec<String> {
-        let unasked = self.hosts.iter_mut().filter(|host| matches!(host.state, State::Unasked));
-        unasked
+    pub fn hosts_to_query(&mut self) -> Vec<String> {
+        let new = self.hosts.iter_mut().filter(|host| matches!(host.state, State::New));
+        new
             .map(|host| {
-                host.state = State::Asked;
+                host.state = State::Queried;
                 host.address.clone()
             })
             .collect()
     }
 
     /// Records a host's reply to `hello` and its round trip. The members that it lists will be queried, too.
-    pub fn answered(&mut self, address: &str, server: &ServerInfo, round_trip: Duration) {
+    pub fn record_reply(&mut self, address: &str, server: &MongoDbServerInfo, round_trip: Duration) {
         let members: Vec<String> = server.hosts.iter().map(|host| normalised(host)).collect();
         let set_name = server.set_name.clone();
         // Without a given name, the first reply defines the set.
@@ -137,139 +137,139 @@ impl Discovery {
         }
         if set_name.is_some() && set_name == self.set_name {
             for member in &members {
-                self.hear_of(member);
+                self.add_host(member);
             }
         }
         let me = server.me.as_deref().map(normalised);
-        let answer = Answer { role: server.role, set_name, me, members, round_trip };
-        self.tell(address, State::Answered(answer));
+        let reply = HostReply { role: server.role, set_name, me, members, round_trip };
+        self.set_state(address, State::Replied(reply));
     }
 
     /// Records that a host did not reply, and why.
-    pub fn silent(&mut self, address: &str, reason: &str) {
-        self.tell(address, State::Silent(reason.to_owned()));
+    pub fn record_failure(&mut self, address: &str, reason: &str) {
+        self.set_state(address, State::Failed(reason.to_owned()));
     }
 
-    fn hear_of(&mut self, address: &str) {
+    fn add_host(&mut self, address: &str) {
         let address = normalised(address);
         if self.hosts.len() < MAX_HOSTS && self.hosts.iter().all(|host| host.address != address) {
-            self.hosts.push(Host { address, state: State::Unasked });
+            self.hosts.push(Host { address, state: State::New });
         }
     }
 
-    fn tell(&mut self, address: &str, state: State) {
+    fn set_state(&mut self, address: &str, state: State) {
         if let Some(host) = self.hosts.iter_mut().find(|host| host.address == address) {
             host.state = state;
         }
     }
 
     /// Selects the server among all that have replied.
-    pub fn choose(&self) -> Result<Choice, DiscoveryError> {
-        if let Some(choice) = self.without_a_set() {
-            return Ok(choice);
+    pub fn choose(&self) -> Result<SelectedServer, DiscoveryError> {
+        if let Some(select) = self.without_a_set() {
+            return Ok(select);
         }
-        let members: Vec<(&str, &Answer)> =
-            self.answers().filter(|(host, answer)| self.belongs(host, answer)).collect();
+        let members: Vec<(&str, &HostReply)> =
+            self.replies().filter(|(host, reply)| self.belongs(host, reply)).collect();
         let Some(set_name) = self.set_name.clone().filter(|_| !members.is_empty()) else {
-            return Err(DiscoveryError::Nobody { set_name: self.set_name.clone(), told: self.told() });
+            return Err(DiscoveryError::NoMembers { set_name: self.set_name.clone(), findings: self.findings() });
         };
-        let mut primaries = members.iter().filter(|(_, answer)| answer.role == Role::Primary);
+        let mut primaries = members.iter().filter(|(_, reply)| reply.role == MemberRole::Primary);
         let primary = primaries.next();
         if let (Some((first, _)), Some((second, _))) = (primary, primaries.next()) {
             let (first, second) = ((*first).to_owned(), (*second).to_owned());
             return Err(DiscoveryError::TwoPrimaries { first, second });
         }
         // A member that the primary does not list was removed from the set.
-        let listed = |address: &str| primary.is_none_or(|(_, primary)| names(primary, address));
+        let listed = |address: &str| primary.is_none_or(|(_, primary)| lists(primary, address));
         let of_role = |role| {
-            let own = members.iter().filter(move |(address, answer)| answer.role == role && listed(address));
-            own.min_by_key(|(_, answer)| answer.round_trip)
+            let own = members.iter().filter(move |(address, reply)| reply.role == role && listed(address));
+            own.min_by_key(|(_, reply)| reply.round_trip)
         };
-        let (primary, secondary) = (of_role(Role::Primary), of_role(Role::Secondary));
+        let (primary, secondary) = (of_role(MemberRole::Primary), of_role(MemberRole::Secondary));
         let chosen = match self.preference {
             ReadPreference::Primary => primary,
             ReadPreference::PrimaryPreferred => primary.or(secondary),
             ReadPreference::Secondary => secondary,
             ReadPreference::SecondaryPreferred => secondary.or(primary),
             ReadPreference::Nearest => {
-                [primary, secondary].into_iter().flatten().min_by_key(|(_, answer)| answer.round_trip)
+                [primary, secondary].into_iter().flatten().min_by_key(|(_, reply)| reply.round_trip)
             }
         };
-        let Some((address, answer)) = chosen else {
-            let (preference, told) = (self.preference, self.told());
-            return Err(DiscoveryError::NoMember { set_name, preference, told });
+        let Some((address, reply)) = chosen else {
+            let (preference, findings) = (self.preference, self.findings());
+            return Err(DiscoveryError::NoEligibleMember { set_name, preference, findings });
         };
-        Ok(choice(address, answer, count(&members)))
+        Ok(select(address, reply, count(&members)))
     }
 
     /// Routers are equivalent, and a standalone server is the only candidate.
-    fn without_a_set(&self) -> Option<Choice> {
+    fn without_a_set(&self) -> Option<SelectedServer> {
         if self.set_name.is_some() {
             return None;
         }
-        let routers = self.answers().filter(|(_, answer)| answer.role == Role::Router);
-        if let Some((address, nearest)) = routers.clone().min_by_key(|(_, answer)| answer.round_trip) {
-            return Some(choice(address, nearest, routers.count()));
+        let routers = self.replies().filter(|(_, reply)| reply.role == MemberRole::Router);
+        if let Some((address, nearest)) = routers.clone().min_by_key(|(_, reply)| reply.round_trip) {
+            return Some(select(address, nearest, routers.count()));
         }
-        let mut answers = self.answers();
-        let (address, alone) = answers.next().filter(|(_, answer)| answer.role == Role::Standalone)?;
-        (self.hosts.len() == 1).then(|| choice(address, alone, 1))
+        let mut replies = self.replies();
+        let (address, alone) = replies.next().filter(|(_, reply)| reply.role == MemberRole::Standalone)?;
+        (self.hosts.len() == 1).then(|| select(address, alone, 1))
     }
 
     /// Whether a host that has replied is a member under the queried name. A member queried by another name
     /// is not counted twice: its name in the set is queried, too.
-    fn belongs(&self, address: &str, answer: &Answer) -> bool {
-        answer.set_name.is_some() && answer.set_name == self.set_name && answer.is_called(address)
+    fn belongs(&self, address: &str, reply: &HostReply) -> bool {
+        reply.set_name.is_some() && reply.set_name == self.set_name && reply.is_called(address)
     }
 
-    fn answers(&self) -> impl Iterator<Item = (&str, &Answer)> + Clone {
+    fn replies(&self) -> impl Iterator<Item = (&str, &HostReply)> + Clone {
         self.hosts.iter().filter_map(|host| match &host.state {
-            State::Answered(answer) => Some((host.address.as_str(), answer)),
-            State::Unasked | State::Asked | State::Silent(_) => None,
+            State::Replied(reply) => Some((host.address.as_str(), reply)),
+            State::New | State::Queried | State::Failed(_) => None,
         })
     }
 
-    fn told(&self) -> Told {
+    fn findings(&self) -> HostFindings {
         let finding = |host: &Host| match &host.state {
-            State::Unasked | State::Asked => "did not reply in time".to_owned(),
-            State::Silent(reason) => format!("does not reply ({reason})"),
-            State::Answered(Answer { set_name: None, .. }) => "is not in a replica set".to_owned(),
-            State::Answered(Answer { set_name, .. }) if *set_name != self.set_name => {
+            State::New | State::Queried => "did not reply in time".to_owned(),
+            State::Failed(reason) => format!("does not reply ({reason})"),
+            State::Replied(HostReply { set_name: None, .. }) => "is not in a replica set".to_owned(),
+            State::Replied(HostReply { set_name, .. }) if *set_name != self.set_name => {
                 format!("is in the replica set {}", set_name.as_deref().unwrap_or_default())
             }
-            State::Answered(answer) if !answer.is_called(&host.address) => match &answer.me {
+            State::Replied(reply) if !reply.is_called(&host.address) => match &reply.me {
                 Some(me) => format!("is called {me} there"),
                 None => "is not among the members that it lists".to_owned(),
             },
-            State::Answered(Answer { role, .. }) => format!("is {}", role.described()),
+            State::Replied(HostReply { role, .. }) => format!("is {}", role.described()),
         };
-        Told(self.hosts.iter().map(|host| (host.address.clone(), finding(host))).collect())
+        HostFindings(self.hosts.iter().map(|host| (host.address.clone(), finding(host))).collect())
     }
 }
 
-impl Answer {
+impl HostReply {
     /// Whether the set uses this name for it, as far as it reports one.
     fn is_called(&self, address: &str) -> bool {
-        self.me.as_deref().is_none_or(|me| me == address) && names(self, address)
+        self.me.as_deref().is_none_or(|me| me == address) && lists(self, address)
     }
 }
 
-fn choice(address: &str, answer: &Answer, members: usize) -> Choice {
-    let Answer { role, set_name, round_trip, .. } = answer.clone();
-    Choice { address: address.to_owned(), role, set_name, members, round_trip }
+fn select(address: &str, reply: &HostReply, members: usize) -> SelectedServer {
+    let HostReply { role, set_name, round_trip, .. } = reply.clone();
+    SelectedServer { address: address.to_owned(), role, set_name, members, round_trip }
 }
 
 /// Whether a member lists this host. A member without a list confirms every host.
-fn names(member: &Answer, address: &str) -> bool {
+fn lists(member: &HostReply, address: &str) -> bool {
     member.members.is_empty() || member.members.iter().any(|named| named == address)
 }
 
 /// The number of members: according to the primary, or else all that any member lists.
-fn count(members: &[(&str, &Answer)]) -> usize {
-    let primary = members.iter().find(|(_, answer)| answer.role == Role::Primary);
+fn count(members: &[(&str, &HostReply)]) -> usize {
+    let primary = members.iter().find(|(_, reply)| reply.role == MemberRole::Primary);
     let mut named: Vec<&str> = match primary {
         Some((_, primary)) => primary.members.iter().map(String::as_str).collect(),
-        None => members.iter().flat_map(|(_, answer)| answer.members.iter().map(String::as_str)).collect(),
+        None => members.iter().flat_map(|(_, reply)| reply.members.iter().map(String::as_str)).collect(),
     };
     named.sort_unstable();
     named.dedup();

@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 
 use super::{
-    Capabilities, Error, PrepareReader, Prepared, Response, Row, RowsReader, Statements, beginning,
+    Capabilities, Error, MySqlPrepareReader, PrepareOk, Response, Row, MySqlRowsReader, StatementsPerQuery, initial_state,
     command::{encode_init_db, encode_multi_statements, encode_ping, encode_query_on},
     err::{ErrPacket, refuse_err},
     ok::OkPacket,
-    packet::{self, Packets},
+    packet::{self, PacketReader},
 };
 
 const COM_STMT_PREPARE: u8 = 0x16;
@@ -19,13 +19,13 @@ const MAX_VALUES_BYTES: usize = 1 << 16;
 
 /// The server product, which decides the names of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavour {
+pub enum ServerProduct {
     MySql,
     /// MariaDB names the transaction settings differently.
     MariaDb,
 }
 
-impl Flavour {
+impl ServerProduct {
     /// The product that reports this version.
     pub fn of(version: &str) -> Self {
         if version.contains("MariaDB") { Self::MariaDb } else { Self::MySql }
@@ -43,81 +43,81 @@ impl Flavour {
 
 /// Sends the commands and reads their responses.
 #[derive(Debug)]
-pub struct Adopt {
+pub struct SessionRestore {
     capabilities: Capabilities,
-    parts: VecDeque<Part>,
-    packets: Packets,
-    adopted: Adopted,
+    replies: VecDeque<RestoreReply>,
+    packets: PacketReader,
+    adopted: RestoredSession,
     refusal: Option<Error>,
 }
 
 #[derive(Debug)]
-enum Part {
+enum RestoreReply {
     /// An OK or an EOF.
-    Word,
+    Ok,
     /// An OK whose status flags are kept.
     Status,
-    Values(RowsReader),
-    Prepared(PrepareReader),
+    Values(MySqlRowsReader),
+    Prepared(MySqlPrepareReader),
 }
 
 /// What the server answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Adopted {
+pub struct RestoredSession {
     /// The last OK, if it was asked for.
     pub status: Option<OkPacket>,
     /// The values asked for; `None` if the server refused.
     pub values: Option<Vec<Option<Vec<u8>>>>,
     /// The prepared statement, or why it could not be prepared.
-    pub prepared: Option<Result<Prepared, Error>>,
+    pub prepared: Option<Result<PrepareOk, Error>>,
 }
 
-impl Adopt {
+impl SessionRestore {
     pub fn new(capabilities: Capabilities) -> Self {
         Self {
             capabilities,
-            parts: VecDeque::new(),
-            packets: Packets::answer(),
-            adopted: Adopted::default(),
+            replies: VecDeque::new(),
+            packets: PacketReader::answer(),
+            adopted: RestoredSession::default(),
             refusal: None,
         }
     }
 
     /// Whether no response is pending.
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.replies.is_empty()
     }
 
     /// Appends a change of the default database.
     pub fn database(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(), Error> {
         encode_init_db(out, name)?;
-        self.parts.push_back(Part::Word);
+        self.replies.push_back(RestoreReply::Ok);
         Ok(())
     }
 
     /// Appends a statement that returns no rows.
     pub fn statement(&mut self, sql: &str, out: &mut Vec<u8>) -> Result<(), Error> {
         encode_query_on(self.capabilities, out, sql)?;
-        self.parts.push_back(Part::Word);
+        self.replies.push_back(RestoreReply::Ok);
         Ok(())
     }
 
     /// Appends the client's `COM_SET_OPTION`.
     pub fn option(&mut self, option: u16, out: &mut Vec<u8>) {
-        encode_multi_statements(out, if option == 0 { Statements::Several } else { Statements::One });
-        self.parts.push_back(Part::Word);
+        encode_multi_statements(out, if option == 0 { StatementsPerQuery::Several } else { StatementsPerQuery::One });
+        self.replies.push_back(RestoreReply::Ok);
     }
 
     /// Appends a request for the session's status flags.
     pub fn status(&mut self, out: &mut Vec<u8>) {
         encode_ping(out);
-        self.parts.push_back(Part::Status);
+        self.replies.push_back(RestoreReply::Status);
     }
 
     /// Appends a query for the values of these expressions.
     pub fn values(&mut self, expressions: &[String], out: &mut Vec<u8>) -> Result<(), Error> {
         encode_query_on(self.capabilities, out, &format!("SELECT {}", expressions.join(",")))?;
-        self.parts.push_back(Part::Values(RowsReader::new(self.capabilities, MAX_VALUES_BYTES)));
+        self.replies.push_back(RestoreReply::Values(MySqlRowsReader::new(self.capabilities, MAX_VALUES_BYTES)));
         Ok(())
     }
 
@@ -127,23 +127,23 @@ impl Adopt {
             out.push(COM_STMT_PREPARE);
             out.extend_from_slice(text);
         })?;
-        self.parts.push_back(Part::Prepared(PrepareReader::new(self.capabilities)));
+        self.replies.push_back(RestoreReply::Prepared(MySqlPrepareReader::new(self.capabilities)));
         Ok(())
     }
 
     /// Takes whole packets from the front of `input`. A refusal is returned only after all responses have
     /// been read, so that the connection awaits commands. After any other error the connection is unusable.
-    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Adopted>, Error> {
-        while let Some(part) = self.parts.front_mut() {
-            let refused = match part {
-                Part::Word | Part::Status => {
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<RestoredSession>, Error> {
+        while let Some(reply) = self.replies.front_mut() {
+            let refused = match reply {
+                RestoreReply::Ok | RestoreReply::Status => {
                     let Some(payload) = self.packets.take(input, "answer to the proxy")? else {
                         return Ok(Response::NeedInput);
                     };
                     match refuse_err(payload) {
                         Ok(()) => {
                             let ok = OkPacket::parse_any(payload)?;
-                            if let Part::Status = part {
+                            if let RestoreReply::Status = reply {
                                 self.adopted.status = Some(ok);
                             }
                             None
@@ -151,7 +151,7 @@ impl Adopt {
                         Err(error) => Some(error),
                     }
                 }
-                Part::Values(reader) => match reader.step(input) {
+                RestoreReply::Values(reader) => match reader.step(input) {
                     Ok(Response::NeedInput) => return Ok(Response::NeedInput),
                     Ok(Response::Done(rows)) => {
                         self.adopted.values = one(rows);
@@ -160,7 +160,7 @@ impl Adopt {
                     Err(Error::Server { .. }) => None,
                     Err(error) => return Err(error),
                 },
-                Part::Prepared(reader) => {
+                RestoreReply::Prepared(reader) => {
                     self.adopted.prepared = Some(match reader.step(input) {
                         Ok(Response::NeedInput) => return Ok(Response::NeedInput),
                         Ok(Response::Done(prepared)) => Ok(prepared),
@@ -175,8 +175,8 @@ impl Adopt {
                 Some(error) => return Err(error),
                 None => {}
             }
-            self.parts.pop_front();
-            self.packets = Packets::answer();
+            self.replies.pop_front();
+            self.packets = PacketReader::answer();
         }
         self.refusal.take().map_or_else(|| Ok(Response::Done(std::mem::take(&mut self.adopted))), Err)
     }
@@ -236,6 +236,6 @@ pub fn encode_refusal(
 }
 
 /// A value that can be set again on another connection.
-pub fn portable(value: Option<Vec<u8>>) -> Option<Option<String>> {
-    value.map(|value| beginning::harmless(value).ok_or(())).transpose().ok()
+pub fn restorable(value: Option<Vec<u8>>) -> Option<Option<String>> {
+    value.map(|value| initial_state::quotable(value).ok_or(())).transpose().ok()
 }

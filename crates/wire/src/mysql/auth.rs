@@ -37,7 +37,7 @@ impl Plugin {
 
 /// How the server authenticated the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AuthMethod {
+pub enum MySqlAuthMethod {
     /// No proof was sent: the account has no password, or the server checks something else, such as the user
     /// of the socket.
     Empty,
@@ -57,7 +57,7 @@ pub enum AuthMethod {
     ClearPassword,
 }
 
-impl AuthMethod {
+impl MySqlAuthMethod {
     /// A short, stable name. Both full exchanges of `caching_sha2_password` share one; the encryption of the
     /// connection distinguishes them.
     pub const fn label(self) -> &'static str {

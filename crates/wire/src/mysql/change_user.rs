@@ -3,7 +3,7 @@
 use super::{
     Error,
     codec::{Reader, put_nul_terminated},
-    packet::{self, MAX_LOGIN_PAYLOAD_BYTES, Packets},
+    packet::{self, MAX_LOGIN_PAYLOAD_BYTES, PacketReader},
 };
 
 pub const HEADER: u8 = 0x11;
@@ -24,7 +24,7 @@ pub struct ChangeUser<'a> {
 impl<'a> ChangeUser<'a> {
     /// Takes the command from the front of `input`; `None` if it is incomplete.
     pub fn read(input: &mut &'a [u8]) -> Result<Option<Self>, Error> {
-        let payload = Packets::new(0, MAX_LOGIN_PAYLOAD_BYTES).take(input, "change of the user")?;
+        let payload = PacketReader::new(0, MAX_LOGIN_PAYLOAD_BYTES).take(input, "change of the user")?;
         payload.map(Self::parse).transpose()
     }
 

@@ -1,11 +1,11 @@
 //! Commands from client to server ("Command Phase"). Each is a packet that starts a new sequence.
 
-use super::{Capabilities, Error, Statements, codec::put_lenenc_bytes, packet};
+use super::{Capabilities, Error, StatementsPerQuery, codec::put_lenenc_bytes, packet};
 
 pub use super::{
-    prepare::{PrepareReader, Prepared},
-    response::{Response, ResponseKind, ResponseReader, Summary},
-    rows::{Row, RowsReader},
+    prepare::{MySqlPrepareReader, PrepareOk},
+    response::{Response, ResponseKind, MySqlResponseReader, ResponseSummary},
+    rows::{Row, MySqlRowsReader},
 };
 
 const COM_QUIT: u8 = 0x01;
@@ -69,10 +69,10 @@ pub fn encode_init_db(out: &mut Vec<u8>, database: &str) -> Result<(), Error> {
 }
 
 /// `COM_SET_OPTION`: whether a query may have several statements. The response is an EOF or an OK.
-pub(super) fn encode_multi_statements(out: &mut Vec<u8>, statements: Statements) {
+pub(super) fn encode_multi_statements(out: &mut Vec<u8>, statements: StatementsPerQuery) {
     let option = match statements {
-        Statements::Several => MULTI_STATEMENTS_ON,
-        Statements::One => MULTI_STATEMENTS_OFF,
+        StatementsPerQuery::Several => MULTI_STATEMENTS_ON,
+        StatementsPerQuery::One => MULTI_STATEMENTS_OFF,
     };
     out.extend_from_slice(&[3, 0, 0, 0, COM_SET_OPTION, option, 0]);
 }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use super::{
-    AuthMethod, Capabilities, Error, Plugin,
+    MySqlAuthMethod, Capabilities, Error, Plugin,
     auth_switch::AuthSwitchRequest,
     codec::printable,
-    conversation::{Answer, Conversation},
+    auth_exchange::{AuthMessage, AuthExchange},
     err::refuse_err,
     greeting::Greeting,
     greeting_template::GreetingTemplate,
     handshake_response::HandshakeResponse,
     native_password::NONCE_BYTES,
     ok::OkPacket,
-    packet::{self, MAX_LOGIN_PAYLOAD_BYTES, MAX_MESSAGE_BYTES, Packets},
+    packet::{self, MAX_LOGIN_PAYLOAD_BYTES, MAX_MESSAGE_BYTES, PacketReader},
     relay::RELAYED,
     ssl_request::{SslRequest, UTF8MB4},
 };
@@ -62,7 +62,7 @@ const REQUEST_NUMBER: u8 = 1;
 
 /// Whether the connection is encrypted. There is no opportunistic mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Encryption {
+pub enum MySqlTlsMode {
     Plain,
     /// TLS is required.
     Tls,
@@ -81,7 +81,7 @@ pub enum Transport {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Statements {
+pub enum StatementsPerQuery {
     /// A single one, which protects against statements injected after it.
     #[default]
     One,
@@ -102,30 +102,30 @@ pub enum Statements {
 /// };
 /// ```
 #[derive(Clone)]
-pub struct Login {
+pub struct MySqlLogin {
     pub user: String,
     /// Empty for none.
     pub password: Secret,
     /// The default database.
     pub database: Option<String>,
-    pub encryption: Encryption,
+    pub encryption: MySqlTlsMode,
     pub transport: Transport,
     /// The plugin to offer first.
     pub plugin: Plugin,
-    pub statements: Statements,
+    pub statements: StatementsPerQuery,
 }
 
-impl Login {
+impl MySqlLogin {
     /// A login in plaintext over TCP with `mysql_native_password` and no default database.
     pub fn new(user: impl Into<String>, password: Secret) -> Self {
         Self {
             user: user.into(),
             password,
             database: None,
-            encryption: Encryption::Plain,
+            encryption: MySqlTlsMode::Plain,
             transport: Transport::default(),
             plugin: Plugin::default(),
-            statements: Statements::default(),
+            statements: StatementsPerQuery::default(),
         }
     }
 }
@@ -141,7 +141,7 @@ pub struct Terms {
 
 /// What is known of the server and the connection after the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerInfo {
+pub struct MySqlServerInfo {
     /// Without MariaDB's prefix `5.5.5-`.
     pub version: String,
     /// The server's identifier for this connection.
@@ -150,16 +150,16 @@ pub struct ServerInfo {
     pub capabilities: Capabilities,
     /// The capabilities that the server offered.
     pub offered: Capabilities,
-    pub auth: AuthMethod,
+    pub auth: MySqlAuthMethod,
     /// The parts of the greeting that are the same for every client.
     pub greeting: GreetingTemplate,
 }
 
-pub struct Connect {
-    login: Arc<Login>,
+pub struct MySqlConnect {
+    login: Arc<MySqlLogin>,
     /// `None`: the login uses its own options.
     terms: Option<Terms>,
-    packets: Packets,
+    packets: PacketReader,
     state: State,
 }
 
@@ -167,15 +167,15 @@ pub struct Connect {
 enum State {
     OfferTls,
     AwaitGreeting,
-    RequestTls(Greeted),
-    StartTls(Greeted),
-    SendLogin(Greeted),
-    AwaitVerdict { greeted: Greeted, conversation: Conversation, switches: u8 },
-    Ended(ServerInfo),
+    RequestTls(GreetingInfo),
+    StartTls(GreetingInfo),
+    SendLogin(GreetingInfo),
+    AwaitVerdict { greeted: GreetingInfo, auth_exchange: AuthExchange, switches: u8 },
+    Ended(MySqlServerInfo),
     Failed,
 }
 
-struct Greeted {
+struct GreetingInfo {
     version: String,
     connection_id: u32,
     capabilities: Capabilities,
@@ -184,18 +184,18 @@ struct Greeted {
     greeting: GreetingTemplate,
 }
 
-impl Connect {
-    pub fn new(login: Arc<Login>) -> Self {
+impl MySqlConnect {
+    pub fn new(login: Arc<MySqlLogin>) -> Self {
         let state = match login.encryption {
-            Encryption::Plain | Encryption::Tls => State::AwaitGreeting,
-            Encryption::EagerTls => State::OfferTls,
+            MySqlTlsMode::Plain | MySqlTlsMode::Tls => State::AwaitGreeting,
+            MySqlTlsMode::EagerTls => State::OfferTls,
         };
-        Self { login, terms: None, packets: Packets::new(0, MAX_LOGIN_PAYLOAD_BYTES), state }
+        Self { login, terms: None, packets: PacketReader::new(0, MAX_LOGIN_PAYLOAD_BYTES), state }
     }
 
     /// A login that negotiates exactly these terms. Only the credentials and the transport options of `login`
     /// are used.
-    pub fn pooled(login: Arc<Login>, terms: Terms) -> Self {
+    pub fn pooled(login: Arc<MySqlLogin>, terms: Terms) -> Self {
         Self { terms: Some(terms), ..Self::new(login) }
     }
 
@@ -212,8 +212,8 @@ impl Connect {
             State::RequestTls(greeted) => self.request_tls(greeted, input, out),
             State::StartTls(greeted) => self.start_tls(greeted, input),
             State::SendLogin(greeted) => self.send_login(greeted, input, out),
-            State::AwaitVerdict { greeted, conversation, switches } => {
-                self.await_verdict(greeted, conversation, switches, input, out)
+            State::AwaitVerdict { greeted, auth_exchange, switches } => {
+                self.await_verdict(greeted, auth_exchange, switches, input, out)
             }
             State::Ended(server) => Ok((State::Ended(server), Step::Done)),
             State::Failed => Err(Error::NotReset),
@@ -222,7 +222,7 @@ impl Connect {
         Ok(step)
     }
 
-    pub fn server(&self) -> Option<&ServerInfo> {
+    pub fn server(&self) -> Option<&MySqlServerInfo> {
         match &self.state {
             State::Ended(server) => Some(server),
             _ => None,
@@ -242,7 +242,7 @@ impl Connect {
         refuse_err(payload)?;
         let greeting = Greeting::parse(payload)?;
         let version = greeting.version.strip_prefix(MARIADB_VERSION_PREFIX).unwrap_or(greeting.version);
-        let greeted = Greeted {
+        let greeted = GreetingInfo {
             version: printable(version, MAX_NAME_CHARACTERS),
             connection_id: greeting.connection_id,
             capabilities: self.agree(greeting.capabilities)?,
@@ -251,13 +251,13 @@ impl Connect {
             greeting: GreetingTemplate::of(&greeting),
         };
         let next = match self.login.encryption {
-            Encryption::Plain => State::SendLogin(greeted),
-            Encryption::Tls => State::RequestTls(greeted),
-            Encryption::EagerTls if greeted.capabilities != self.agree(ASSUMED)? => {
+            MySqlTlsMode::Plain => State::SendLogin(greeted),
+            MySqlTlsMode::Tls => State::RequestTls(greeted),
+            MySqlTlsMode::EagerTls if greeted.capabilities != self.agree(ASSUMED)? => {
                 let reason = "it lacks capabilities that the early TLS request assumed";
                 return Err(Error::Protocol { message: "greeting", reason });
             }
-            Encryption::EagerTls => {
+            MySqlTlsMode::EagerTls => {
                 // The TLS request used this number before the greeting arrived.
                 self.packets.number();
                 State::StartTls(greeted)
@@ -268,7 +268,7 @@ impl Connect {
 
     fn request_tls(
         &mut self,
-        greeted: Greeted,
+        greeted: GreetingInfo,
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(State, Step), Error> {
@@ -280,18 +280,18 @@ impl Connect {
 
     fn send_login(
         &mut self,
-        greeted: Greeted,
+        greeted: GreetingInfo,
         input: &mut &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(State, Step), Error> {
         // The server must not send anything here; bytes would be plaintext from before TLS.
-        if self.login.encryption != Encryption::Plain {
+        if self.login.encryption != MySqlTlsMode::Plain {
             refuse_early_input(input)?;
         }
         let named = greeted.capabilities.contains(Capabilities::PLUGIN_AUTH);
         // Servers without plugin support use this one without naming it.
         let plugin = if named { self.login.plugin } else { Plugin::NativePassword };
-        let (conversation, proof) = Conversation::guess(plugin, &self.login, &greeted.nonce);
+        let (auth_exchange, proof) = AuthExchange::guess(plugin, &self.login, &greeted.nonce);
         let response = HandshakeResponse {
             head: self.head(greeted.capabilities),
             user: self.login.user.as_bytes(),
@@ -300,25 +300,25 @@ impl Connect {
             plugin: named.then_some(plugin.name()),
         };
         packet::write(out, self.packets.number(), |out| response.encode(out))?;
-        self.await_verdict(greeted, conversation, 0, input, out)
+        self.await_verdict(greeted, auth_exchange, 0, input, out)
     }
 
     fn await_verdict(
         &mut self,
-        greeted: Greeted,
-        mut conversation: Conversation,
+        greeted: GreetingInfo,
+        mut auth_exchange: AuthExchange,
         mut switches: u8,
         input: &mut &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(State, Step), Error> {
         loop {
             let Some(payload) = self.packets.take(input, "answer to the login")? else {
-                return Ok((State::AwaitVerdict { greeted, conversation, switches }, Step::NeedInput));
+                return Ok((State::AwaitVerdict { greeted, auth_exchange, switches }, Step::NeedInput));
             };
             refuse_err(payload)?;
             if OkPacket::is(payload) {
                 OkPacket::parse(payload)?;
-                let server = greeted.into_server(conversation.accepted()?);
+                let server = greeted.into_server(auth_exchange.accepted()?);
                 return Ok((State::Ended(server), Step::Phase(Phase::Auth)));
             }
             if AuthSwitchRequest::is(payload) {
@@ -329,26 +329,26 @@ impl Connect {
                 switches += 1;
                 let request = AuthSwitchRequest::parse(payload)?;
                 let answer;
-                (conversation, answer) = Conversation::switch(&request, &self.login)?;
+                (auth_exchange, answer) = AuthExchange::switch(&request, &self.login)?;
                 self.send(&answer, out)?;
             } else {
                 let data = payload.strip_prefix(&[MORE_DATA]).unwrap_or(payload);
-                if let Some(answer) = conversation.more(data, &self.login)? {
+                if let Some(answer) = auth_exchange.more(data, &self.login)? {
                     self.send(&answer, out)?;
                 }
             }
         }
     }
 
-    fn start_tls(&self, greeted: Greeted, input: &[u8]) -> Result<(State, Step), Error> {
+    fn start_tls(&self, greeted: GreetingInfo, input: &[u8]) -> Result<(State, Step), Error> {
         // After an early TLS request these bytes are TLS, and are never interpreted otherwise.
-        if self.login.encryption != Encryption::EagerTls {
+        if self.login.encryption != MySqlTlsMode::EagerTls {
             refuse_early_input(input)?;
         }
         Ok((State::SendLogin(greeted), Step::StartTls))
     }
 
-    fn send(&mut self, answer: &Answer, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn send(&mut self, answer: &AuthMessage, out: &mut Vec<u8>) -> Result<(), Error> {
         packet::write(out, self.packets.number(), |out| out.extend_from_slice(answer))
     }
 
@@ -373,15 +373,15 @@ impl Connect {
     }
 }
 
-impl Greeted {
-    fn into_server(self, auth: AuthMethod) -> ServerInfo {
+impl GreetingInfo {
+    fn into_server(self, auth: MySqlAuthMethod) -> MySqlServerInfo {
         let Self { version, connection_id, capabilities, offered, nonce: _, greeting } = self;
-        ServerInfo { version, connection_id, capabilities, offered, auth, greeting }
+        MySqlServerInfo { version, connection_id, capabilities, offered, auth, greeting }
     }
 }
 
 /// The capabilities that this login uses if the server offers `offered`.
-fn agree(login: &Login, offered: Capabilities) -> Result<Capabilities, Error> {
+fn agree(login: &MySqlLogin, offered: Capabilities) -> Result<Capabilities, Error> {
     if login.user.contains('\0') {
         return Err(Error::InvalidLogin { field: "user" });
     }
@@ -398,13 +398,13 @@ fn agree(login: &Login, offered: Capabilities) -> Result<Capabilities, Error> {
         }
         agreed = agreed | Capabilities::CONNECT_WITH_DB;
     }
-    if login.statements == Statements::Several {
+    if login.statements == StatementsPerQuery::Several {
         if !offered.contains(Capabilities::MULTI_STATEMENTS | Capabilities::MULTI_RESULTS) {
             return Err(Error::Protocol { message: "greeting", reason: "the server does not offer multiple statements" });
         }
         agreed = agreed | Capabilities::MULTI_STATEMENTS;
     }
-    if login.encryption != Encryption::Plain {
+    if login.encryption != MySqlTlsMode::Plain {
         if !offered.contains(Capabilities::SSL) {
             return Err(Error::TlsNotOffered);
         }

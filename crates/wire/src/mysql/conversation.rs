@@ -3,7 +3,7 @@
 use zeroize::Zeroizing;
 
 use super::{
-    AuthMethod, Encryption, Error, Login, Plugin, Transport,
+    MySqlAuthMethod, MySqlTlsMode, Error, MySqlLogin, Plugin, Transport,
     auth_switch::AuthSwitchRequest,
     caching_sha2, clear_password,
     codec::printable,
@@ -15,12 +15,12 @@ use super::{
 };
 
 /// A message to the server; it may be the cleartext password.
-pub(super) type Answer = Zeroizing<Vec<u8>>;
+pub(super) type AuthMessage = Zeroizing<Vec<u8>>;
 
 /// The exchange of one plugin. The server's OK, ERR and switch to another plugin are not part of it.
-pub(super) enum Conversation {
+pub(super) enum AuthExchange {
     /// The client has sent everything; the server's decision is pending.
-    Said(AuthMethod),
+    Sent(MySqlAuthMethod),
     /// The proof is sent; the server decides whether it suffices.
     CachingSha2 { nonce: [u8; NONCE_BYTES] },
     /// The server's public key was requested.
@@ -29,19 +29,19 @@ pub(super) enum Conversation {
     ExtSalt { nonce: [u8; parsec::NONCE_BYTES] },
 }
 
-impl Conversation {
+impl AuthExchange {
     /// Starts with the plugin that the client offers, in answer to the greeting's nonce.
-    pub(super) fn guess(plugin: Plugin, login: &Login, nonce: &[u8; NONCE_BYTES]) -> (Self, Answer) {
+    pub(super) fn guess(plugin: Plugin, login: &MySqlLogin, nonce: &[u8; NONCE_BYTES]) -> (Self, AuthMessage) {
         match plugin {
             Plugin::NativePassword => native(login, nonce),
             Plugin::CachingSha2Password => caching_sha2(login, nonce),
             // The greeting's nonce is too short for these; the server will send another.
-            Plugin::Ed25519 | Plugin::Parsec => (Self::Said(AuthMethod::Empty), Answer::default()),
+            Plugin::Ed25519 | Plugin::Parsec => (Self::Sent(MySqlAuthMethod::Empty), AuthMessage::default()),
         }
     }
 
     /// Starts with the plugin that the server requests.
-    pub(super) fn switch(request: &AuthSwitchRequest<'_>, login: &Login) -> Result<(Self, Answer), Error> {
+    pub(super) fn switch(request: &AuthSwitchRequest<'_>, login: &MySqlLogin) -> Result<(Self, AuthMessage), Error> {
         let Some(plugin) = Plugin::of_name(request.plugin) else {
             return other(request.plugin, login);
         };
@@ -50,41 +50,41 @@ impl Conversation {
             Plugin::CachingSha2Password => Ok(caching_sha2(login, challenge(request.data)?)),
             Plugin::Ed25519 => {
                 let signature = ed25519::response(login.password.expose(), challenge(request.data)?);
-                Ok((Self::Said(AuthMethod::Ed25519), Answer::new(signature.to_vec())))
+                Ok((Self::Sent(MySqlAuthMethod::Ed25519), AuthMessage::new(signature.to_vec())))
             }
-            Plugin::Parsec => Ok((Self::ExtSalt { nonce: *challenge(request.data)? }, Answer::default())),
+            Plugin::Parsec => Ok((Self::ExtSalt { nonce: *challenge(request.data)? }, AuthMessage::default())),
         }
     }
 
     /// Takes the server's next message to the plugin and returns the answer, if any.
-    pub(super) fn more(&mut self, data: &[u8], login: &Login) -> Result<Option<Answer>, Error> {
+    pub(super) fn more(&mut self, data: &[u8], login: &MySqlLogin) -> Result<Option<AuthMessage>, Error> {
         let password = login.password.expose();
         let (next, answer) = match self {
             Self::CachingSha2 { .. } if data == [caching_sha2::FAST_OK] => {
-                (Self::Said(AuthMethod::CachingSha2Fast), None)
+                (Self::Sent(MySqlAuthMethod::CachingSha2Fast), None)
             }
             Self::CachingSha2 { nonce } if data == [caching_sha2::FULL] => {
                 match (login.encryption, login.transport) {
-                    (Encryption::Tls | Encryption::EagerTls, _) | (_, Transport::UnixSocket) => {
+                    (MySqlTlsMode::Tls | MySqlTlsMode::EagerTls, _) | (_, Transport::UnixSocket) => {
                         let clear = clear_password::response(password)?;
-                        (Self::Said(AuthMethod::CachingSha2FullPrivate), Some(clear))
+                        (Self::Sent(MySqlAuthMethod::CachingSha2FullPrivate), Some(clear))
                     }
-                    (Encryption::Plain, Transport::Tcp) => {
-                        (Self::PublicKey { nonce: *nonce }, Some(Answer::new(vec![caching_sha2::KEY_WANTED])))
+                    (MySqlTlsMode::Plain, Transport::Tcp) => {
+                        (Self::PublicKey { nonce: *nonce }, Some(AuthMessage::new(vec![caching_sha2::KEY_WANTED])))
                     }
                 }
             }
             Self::PublicKey { nonce } => {
                 let sealed = rsa_key::seal(data, nonce, password)?;
-                (Self::Said(AuthMethod::CachingSha2FullRsa), Some(Answer::new(sealed)))
+                (Self::Sent(MySqlAuthMethod::CachingSha2FullRsa), Some(AuthMessage::new(sealed)))
             }
             Self::ExtSalt { nonce } => {
                 let ext_salt = ExtSalt::parse(data)?;
                 let response = parsec::response(password, nonce, &ext_salt)?;
-                let method = AuthMethod::Parsec { iterations: ext_salt.iterations() };
-                (Self::Said(method), Some(Answer::new(response.to_vec())))
+                let method = MySqlAuthMethod::Parsec { iterations: ext_salt.iterations() };
+                (Self::Sent(method), Some(AuthMessage::new(response.to_vec())))
             }
-            Self::Said(_) | Self::CachingSha2 { .. } => {
+            Self::Sent(_) | Self::CachingSha2 { .. } => {
                 return Err(Error::Protocol {
                     message: "answer to the login",
                     reason: "it is not a message that the plugin expects",
@@ -96,10 +96,10 @@ impl Conversation {
     }
 
     /// The method that the server accepts if it sends OK now.
-    pub(super) fn accepted(&self) -> Result<AuthMethod, Error> {
+    pub(super) fn accepted(&self) -> Result<MySqlAuthMethod, Error> {
         match self {
-            Self::Said(method) => Ok(*method),
-            Self::CachingSha2 { .. } => Ok(AuthMethod::CachingSha2Fast),
+            Self::Sent(method) => Ok(*method),
+            Self::CachingSha2 { .. } => Ok(MySqlAuthMethod::CachingSha2Fast),
             Self::PublicKey { .. } | Self::ExtSalt { .. } => Err(Error::Protocol {
                 message: "answer to the login",
                 reason: "OK before the client has sent its proof",
@@ -108,32 +108,32 @@ impl Conversation {
     }
 }
 
-fn native(login: &Login, nonce: &[u8; NONCE_BYTES]) -> (Conversation, Answer) {
+fn native(login: &MySqlLogin, nonce: &[u8; NONCE_BYTES]) -> (AuthExchange, AuthMessage) {
     let password = login.password.expose();
     if password.is_empty() {
-        return (Conversation::Said(AuthMethod::Empty), Answer::default());
+        return (AuthExchange::Sent(MySqlAuthMethod::Empty), AuthMessage::default());
     }
     let response = native_password::response(password, nonce);
-    (Conversation::Said(AuthMethod::NativePassword), Answer::new(response.to_vec()))
+    (AuthExchange::Sent(MySqlAuthMethod::NativePassword), AuthMessage::new(response.to_vec()))
 }
 
-fn caching_sha2(login: &Login, nonce: &[u8; NONCE_BYTES]) -> (Conversation, Answer) {
+fn caching_sha2(login: &MySqlLogin, nonce: &[u8; NONCE_BYTES]) -> (AuthExchange, AuthMessage) {
     let password = login.password.expose();
     if password.is_empty() {
-        return (Conversation::Said(AuthMethod::Empty), Answer::default());
+        return (AuthExchange::Sent(MySqlAuthMethod::Empty), AuthMessage::default());
     }
     let response = caching_sha2::response(password, nonce);
-    (Conversation::CachingSha2 { nonce: *nonce }, Answer::new(response.to_vec()))
+    (AuthExchange::CachingSha2 { nonce: *nonce }, AuthMessage::new(response.to_vec()))
 }
 
 /// A plugin that is never offered first: the cleartext password, or one that is not supported.
-fn other(plugin: &[u8], login: &Login) -> Result<(Conversation, Answer), Error> {
+fn other(plugin: &[u8], login: &MySqlLogin) -> Result<(AuthExchange, AuthMessage), Error> {
     match login.encryption {
-        Encryption::Tls | Encryption::EagerTls if plugin == clear_password::NAME => {
+        MySqlTlsMode::Tls | MySqlTlsMode::EagerTls if plugin == clear_password::NAME => {
             let clear = clear_password::response(login.password.expose())?;
-            Ok((Conversation::Said(AuthMethod::ClearPassword), clear))
+            Ok((AuthExchange::Sent(MySqlAuthMethod::ClearPassword), clear))
         }
-        Encryption::Plain if plugin == clear_password::NAME => Err(Error::ClearPasswordRefused),
+        MySqlTlsMode::Plain if plugin == clear_password::NAME => Err(Error::ClearPasswordRefused),
         _ => Err(Error::UnsupportedAuth { plugin: printable(plugin, MAX_NAME_CHARACTERS) }),
     }
 }

@@ -23,33 +23,32 @@ const TRANSACTIONS: [&str; 2] = ["transaction_isolation", "transaction_read_only
 pub struct Effects {
     /// Settings whose values may have changed.
     pub settings: Vec<String>,
-    pub database: Database,
+    pub database: DefaultDatabase,
     /// Whether the statement configures the next transaction only.
-    pub once: Once,
+    pub next_transaction: NextTransaction,
     /// Why the connection is pinned: state that no other connection can have.
     pub pin: Option<&'static str>,
     /// How many statements the text has. A single statement that fails has no effect.
-    pub count: Count,
+    pub count: StatementCount,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Database {
+pub enum DefaultDatabase {
     #[default]
-    Same,
-    /// It may have changed.
-    Other,
+    Unchanged,
+    MayDiffer,
 }
 
 /// The configuration of the next transaction (`SET TRANSACTION`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Once {
+pub enum NextTransaction {
     #[default]
-    Nothing,
-    NextTransaction,
+    Unchanged,
+    Configured,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Count {
+pub enum StatementCount {
     /// One, or none.
     #[default]
     One,
@@ -59,7 +58,7 @@ pub enum Count {
 impl Effects {
     /// Whether no effect outlives the transaction.
     pub fn is_none(&self) -> bool {
-        Self { count: Count::One, ..self.clone() } == Self::default()
+        Self { count: StatementCount::One, ..self.clone() } == Self::default()
     }
 
     /// The effects of a complete text.
@@ -75,11 +74,11 @@ impl Effects {
             self.sets(name);
         }
         self.pin = self.pin.or(other.pin);
-        if other.database == Database::Other {
-            self.database = Database::Other;
+        if other.database == DefaultDatabase::MayDiffer {
+            self.database = DefaultDatabase::MayDiffer;
         }
-        if other.once == Once::NextTransaction {
-            self.once = Once::NextTransaction;
+        if other.next_transaction == NextTransaction::Configured {
+            self.next_transaction = NextTransaction::Configured;
         }
     }
 
@@ -103,22 +102,22 @@ impl Effects {
 #[derive(Debug)]
 pub struct TextReader {
     lexer: Lexer,
-    statements: Statements,
+    scanner: EffectsScanner,
 }
 
 /// The state after the tokens read so far.
 #[derive(Debug, Default)]
-struct Statements {
+struct EffectsScanner {
     effects: Effects,
-    statement: Statement,
+    statement: StatementState,
     /// Whether this is not the first statement.
-    earlier: Earlier,
+    earlier: EarlierStatement,
     verb: Verb,
     function: Function,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Earlier {
+enum EarlierStatement {
     #[default]
     None,
     Some,
@@ -146,13 +145,13 @@ enum Function {
 
 /// The state within a statement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-enum Statement {
+enum StatementState {
     /// Before the first word.
     #[default]
     Begin,
     /// Only words that matter everywhere are still of interest.
     Other,
-    Set(Item),
+    Set(SetItem),
     /// `SET STATEMENT … FOR`: the statement itself follows.
     Wrapper,
     Create,
@@ -164,12 +163,12 @@ enum Statement {
 
 /// An assignment of a `SET`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Item {
+struct SetItem {
     scope: Scope,
     /// The scope of the preceding assignment: some servers apply it to the next one.
     before: Scope,
     prefix: Prefix,
-    place: ItemPlace,
+    state: SetItemState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -189,7 +188,7 @@ enum Prefix {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-enum ItemPlace {
+enum SetItemState {
     #[default]
     Name,
     /// After the name.
@@ -203,31 +202,31 @@ enum ItemPlace {
 impl TextReader {
     /// `escapes`: how the session treats backslashes.
     pub fn new(escapes: Escapes) -> Self {
-        Self { lexer: Lexer::new(escapes), statements: Statements::default() }
+        Self { lexer: Lexer::new(escapes), scanner: EffectsScanner::default() }
     }
 
     pub fn read(&mut self, text: &[u8]) {
-        let Self { lexer, statements } = self;
-        lexer.read(text, &mut |token| statements.token(&token));
+        let Self { lexer, scanner } = self;
+        lexer.read(text, &mut |token| scanner.token(&token));
     }
 
     /// Ends the text and returns its effects.
     pub fn end(mut self) -> Effects {
-        let Self { lexer, statements } = &mut self;
-        lexer.end(&mut |token| statements.token(&token));
-        std::mem::take(&mut statements.effects)
+        let Self { lexer, scanner } = &mut self;
+        lexer.end(&mut |token| scanner.token(&token));
+        std::mem::take(&mut scanner.effects)
     }
 }
 
-impl Statements {
+impl EffectsScanner {
     fn token(&mut self, token: &Token<'_>) {
         if matches!(token, Token::Sign(b';')) {
-            self.earlier = Earlier::Some;
-            (self.statement, self.verb, self.function) = (Statement::Begin, Verb::Other, Function::None);
+            self.earlier = EarlierStatement::Some;
+            (self.statement, self.verb, self.function) = (StatementState::Begin, Verb::Other, Function::None);
             return;
         }
-        if self.earlier == Earlier::Some && self.statement == Statement::Begin {
-            self.effects.count = Count::Several;
+        if self.earlier == EarlierStatement::Some && self.statement == StatementState::Begin {
+            self.effects.count = StatementCount::Several;
             if self.effects.settings.iter().any(|name| name == "sql_mode") {
                 // It may change how the following statements are parsed.
                 self.effects.pins("several statements, one of them sets sql_mode");
@@ -237,19 +236,19 @@ impl Statements {
         match token {
             Token::Executed => self.effects.pins("a comment that is executed"),
             Token::Ambiguous => self.effects.pins("a quote that can be read in two ways"),
-            Token::Own => self.effects.pins("a user variable"),
+            Token::UserVariable => self.effects.pins("a user variable"),
             Token::TooLong => self.effects.pins("a name that is too long"),
             _ => {}
         }
         let statement = std::mem::take(&mut self.statement);
         self.statement = match (statement, token) {
-            (Statement::Set(item), _) => self.set(item, token),
+            (StatementState::Set(item), _) => self.set(item, token),
             // Quoted names do not matter here.
             (statement, Token::Word(word)) => self.word(statement, word),
-            (Statement::Begin, Token::Sign(b'(')) => Statement::Begin,
-            (Statement::Begin, _) => {
+            (StatementState::Begin, Token::Sign(b'(')) => StatementState::Begin,
+            (StatementState::Begin, _) => {
                 self.effects.pins(UNKNOWN);
-                Statement::Other
+                StatementState::Other
             }
             (statement, _) => statement,
         };
@@ -267,7 +266,7 @@ impl Statements {
             }
             _ => {}
         }
-        if let Token::Word(name) | Token::Name(name) | Token::Either(name) = token {
+        if let Token::Word(name) | Token::Name(name) | Token::NameOrString(name) = token {
             match name.to_ascii_lowercase().as_slice() {
                 b"get_lock" => self.function = Function::Pins("GET_LOCK"),
                 b"service_get_read_locks" | b"service_get_write_locks" => {
@@ -282,49 +281,49 @@ impl Statements {
         }
     }
 
-    fn word(&mut self, statement: Statement, word: &[u8]) -> Statement {
+    fn word(&mut self, statement: StatementState, word: &[u8]) -> StatementState {
         match (statement, word) {
-            (Statement::Begin, _) => self.first(word),
-            (Statement::Wrapper, b"for") => Statement::Begin,
-            (Statement::Create, b"or" | b"replace") => Statement::Create,
-            (Statement::Create, b"temporary") => {
+            (StatementState::Begin, _) => self.first(word),
+            (StatementState::Wrapper, b"for") => StatementState::Begin,
+            (StatementState::Create, b"or" | b"replace") => StatementState::Create,
+            (StatementState::Create, b"temporary") => {
                 self.effects.pins("a temporary table");
-                Statement::Other
+                StatementState::Other
             }
-            (Statement::Drop, b"database" | b"schema") => {
-                self.effects.database = Database::Other;
-                Statement::Other
+            (StatementState::Drop, b"database" | b"schema") => {
+                self.effects.database = DefaultDatabase::MayDiffer;
+                StatementState::Other
             }
-            (Statement::Flush, b"table" | b"tables") => {
+            (StatementState::Flush, b"table" | b"tables") => {
                 self.effects.pins("FLUSH TABLES");
-                Statement::Other
+                StatementState::Other
             }
-            (Statement::Block, b"not") => {
+            (StatementState::Block, b"not") => {
                 self.effects.pins("a block");
-                Statement::Other
+                StatementState::Other
             }
-            (Statement::Create | Statement::Drop | Statement::Block, _) => Statement::Other,
+            (StatementState::Create | StatementState::Drop | StatementState::Block, _) => StatementState::Other,
             (other, _) => other,
         }
     }
 
     /// The state after the first word.
-    fn first(&mut self, word: &[u8]) -> Statement {
+    fn first(&mut self, word: &[u8]) -> StatementState {
         let pin = match word {
-            b"set" => return Statement::Set(Item::default()),
-            b"create" => return Statement::Create,
-            b"drop" => return Statement::Drop,
-            b"flush" => return Statement::Flush,
-            b"begin" => return Statement::Block,
+            b"set" => return StatementState::Set(SetItem::default()),
+            b"create" => return StatementState::Create,
+            b"drop" => return StatementState::Drop,
+            b"flush" => return StatementState::Flush,
+            b"begin" => return StatementState::Block,
             b"use" => {
-                self.effects.database = Database::Other;
-                return Statement::Other;
+                self.effects.database = DefaultDatabase::MayDiffer;
+                return StatementState::Other;
             }
             b"insert" | b"update" | b"replace" => {
                 self.verb = Verb::Changes;
-                return Statement::Other;
+                return StatementState::Other;
             }
-            word if is_harmless(word) => return Statement::Other,
+            word if is_harmless(word) => return StatementState::Other,
             b"lock" => "LOCK TABLES",
             b"handler" => "HANDLER",
             b"prepare" | b"execute" | b"deallocate" => "PREPARE",
@@ -332,41 +331,41 @@ impl Statements {
             _ => UNKNOWN,
         };
         self.effects.pins(pin);
-        Statement::Other
+        StatementState::Other
     }
 
     /// The state after the next token of a `SET`.
-    fn set(&mut self, mut item: Item, token: &Token<'_>) -> Statement {
-        match (&mut item.place, token) {
-            (ItemPlace::Name, Token::Word(word)) => return self.set_word(item, word),
-            (ItemPlace::Name, Token::Name(name)) => item.place = ItemPlace::Named(name.to_ascii_lowercase()),
-            (ItemPlace::Name, Token::System) => item.prefix = Prefix::System,
-            (ItemPlace::Name, Token::Own) => item.place = ItemPlace::Own,
-            (ItemPlace::Name, Token::Sign(b'.')) if item.scope != Scope::None => {}
-            (ItemPlace::Named(name), Token::Sign(b'=')) => {
+    fn set(&mut self, mut item: SetItem, token: &Token<'_>) -> StatementState {
+        match (&mut item.state, token) {
+            (SetItemState::Name, Token::Word(word)) => return self.set_word(item, word),
+            (SetItemState::Name, Token::Name(name)) => item.state = SetItemState::Named(name.to_ascii_lowercase()),
+            (SetItemState::Name, Token::SystemVariable) => item.prefix = Prefix::System,
+            (SetItemState::Name, Token::UserVariable) => item.state = SetItemState::Own,
+            (SetItemState::Name, Token::Sign(b'.')) if item.scope != Scope::None => {}
+            (SetItemState::Named(name), Token::Sign(b'=')) => {
                 let name = std::mem::take(name);
                 self.setting(&item, &name);
-                item.place = ItemPlace::Value { depth: 0 };
+                item.state = SetItemState::Value { depth: 0 };
             }
-            (ItemPlace::Own, Token::Sign(b'=')) => item.place = ItemPlace::Value { depth: 0 },
-            (ItemPlace::Value { depth }, Token::Sign(b'(')) => *depth = depth.saturating_add(1),
-            (ItemPlace::Value { depth }, Token::Sign(b')')) => *depth = depth.saturating_sub(1),
-            (ItemPlace::Value { depth: 0 }, Token::Sign(b',')) => {
+            (SetItemState::Own, Token::Sign(b'=')) => item.state = SetItemState::Value { depth: 0 },
+            (SetItemState::Value { depth }, Token::Sign(b'(')) => *depth = depth.saturating_add(1),
+            (SetItemState::Value { depth }, Token::Sign(b')')) => *depth = depth.saturating_sub(1),
+            (SetItemState::Value { depth: 0 }, Token::Sign(b',')) => {
                 let before = if item.scope == Scope::None { item.before } else { item.scope };
-                item = Item { before, ..Item::default() };
+                item = SetItem { before, ..SetItem::default() };
             }
             // Behind the `:` of `:=` the `=` follows; the name of a user variable may have several tokens.
-            (ItemPlace::Named(_), Token::Sign(b':')) | (ItemPlace::Own | ItemPlace::Value { .. }, _) => {}
-            (ItemPlace::Name | ItemPlace::Named(_), _) => {
+            (SetItemState::Named(_), Token::Sign(b':')) | (SetItemState::Own | SetItemState::Value { .. }, _) => {}
+            (SetItemState::Name | SetItemState::Named(_), _) => {
                 self.effects.pins("a setting with an unusual name");
-                return Statement::Other;
+                return StatementState::Other;
             }
         }
-        Statement::Set(item)
+        StatementState::Set(item)
     }
 
     /// A word where a setting's name may be.
-    fn set_word(&mut self, mut item: Item, word: &[u8]) -> Statement {
+    fn set_word(&mut self, mut item: SetItem, word: &[u8]) -> StatementState {
         let is_plain = item.prefix == Prefix::None;
         match word {
             b"session" | b"local" => item.scope = Scope::Session,
@@ -375,31 +374,31 @@ impl Statements {
                 for name in CHARACTER_SETS {
                     self.effects.sets(name);
                 }
-                item.place = ItemPlace::Value { depth: 0 };
+                item.state = SetItemState::Value { depth: 0 };
             }
             b"transaction" if is_plain => {
                 match item.scope {
-                    Scope::None => self.effects.once = Once::NextTransaction,
+                    Scope::None => self.effects.next_transaction = NextTransaction::Configured,
                     Scope::Session => TRANSACTIONS.iter().for_each(|name| self.effects.sets(name)),
                     Scope::Global => {}
                 }
-                return Statement::Other;
+                return StatementState::Other;
             }
-            b"statement" if is_plain => return Statement::Wrapper,
+            b"statement" if is_plain => return StatementState::Wrapper,
             b"password" | b"role" | b"default" | b"resource" if is_plain => {
                 self.effects.pins(match word {
                     b"password" => "SET PASSWORD",
                     b"resource" => "SET RESOURCE GROUP",
                     _ => "SET ROLE",
                 });
-                return Statement::Other;
+                return StatementState::Other;
             }
-            name => item.place = ItemPlace::Named(name.to_vec()),
+            name => item.state = SetItemState::Named(name.to_vec()),
         }
-        Statement::Set(item)
+        StatementState::Set(item)
     }
 
-    fn setting(&mut self, item: &Item, name: &[u8]) {
+    fn setting(&mut self, item: &SetItem, name: &[u8]) {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         let name = match str::from_utf8(name) {
             Ok(name) if name.len() <= MAX_NAME_BYTES && name.bytes().all(|byte| plain(&byte)) => name,
@@ -415,7 +414,7 @@ impl Statements {
         match name {
             "transaction_isolation" | "tx_isolation" | "transaction_read_only" | "tx_read_only" => {
                 if item.scope == Scope::None && item.prefix == Prefix::System {
-                    return self.effects.once = Once::NextTransaction;
+                    return self.effects.next_transaction = NextTransaction::Configured;
                 }
                 self.effects.sets(TRANSACTIONS[usize::from(name.ends_with("read_only"))]);
             }

@@ -24,7 +24,7 @@ fn settings_are_found_in_every_notation() {
         ("BEGIN; UPDATE t SET a = 1; # set b\n SET c = off;", &["c"]),
     ] {
         let effects = of(text);
-        assert_eq!((effects.pin, effects.once), (None, Once::Nothing), "{text}");
+        assert_eq!((effects.pin, effects.next_transaction), (None, NextTransaction::Unchanged), "{text}");
         assert_eq!(effects.settings, names, "{text}");
     }
 }
@@ -102,13 +102,13 @@ fn connection_bound_state_pins() {
 fn the_database_and_the_next_transaction() {
     for text in ["USE `x`", "use x", "DROP DATABASE x", "drop schema if exists x"] {
         let effects = of(text);
-        assert_eq!((effects.database, effects.pin), (Database::Other, None), "{text}");
+        assert_eq!((effects.database, effects.pin), (DefaultDatabase::MayDiffer, None), "{text}");
     }
     for text in ["SET TRANSACTION READ ONLY", "SET @@transaction_isolation = 'SERIALIZABLE'"] {
         let effects = of(text);
         assert_eq!(
-            (effects.once, effects.pin, effects.settings.len()),
-            (Once::NextTransaction, None, 0),
+            (effects.next_transaction, effects.pin, effects.settings.len()),
+            (NextTransaction::Configured, None, 0),
             "{text}"
         );
     }

@@ -6,108 +6,108 @@
 //! `FOUND_ROWS()`. For settings see [`super::initial_state`].
 
 use super::{
-    Capabilities, Error, Response, Row, RowsReader, Statements,
-    beginning::{self, Beginning, Settings, Values},
+    Capabilities, Error, Response, Row, MySqlRowsReader, StatementsPerQuery,
+    initial_state::{self, InitialState, SettingsRestore, SettingValues},
     command::{
         encode_init_db, encode_multi_statements, encode_ping, encode_query_on, encode_reset_connection,
     },
     err::refuse_err,
     ok::OkPacket,
-    packet::Packets,
-    relay::{MultiStatements, Remains},
+    packet::PacketReader,
+    relay::{MultiStatements, OpenState},
 };
 
 /// Returns no row, so that `FOUND_ROWS()` is 0. Statements other than SELECT leave it unchanged.
 const FIND_NOTHING: &str = "SELECT 1 FROM DUAL WHERE 0";
 /// Returns no row if the session has no default database. No command can unset one.
 const FIND_DATABASE: &str = "SELECT 1 FROM DUAL WHERE DATABASE() IS NOT NULL";
-const MAX_PARTS: usize = 8;
+const MAX_REPLIES: usize = 8;
 
 /// Reads the responses to internal commands.
 #[derive(Debug)]
-pub struct Errand {
-    parts: [Part; MAX_PARTS],
+pub struct InternalCommand {
+    replies: [ExpectedReply; MAX_REPLIES],
     /// The number of expected responses, and of those that have been read.
     count: usize,
     at: usize,
-    packets: Packets,
-    rows: RowsReader,
+    packets: PacketReader,
+    rows: MySqlRowsReader,
     refusal: Option<Error>,
-    condition: Condition,
+    outcome: ResetOutcome,
 }
 
 /// The state of the session after the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
-    AsAsked,
+pub enum ResetOutcome {
+    Restored,
     /// A client has chosen a default database, and the session had none after login.
     OtherDatabase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum ExpectedReply {
     /// An OK or an EOF.
-    Word,
+    Ok,
     /// The settings after a reset.
     Settings,
     /// An empty result set, unless the state differs.
-    Nothing,
+    NoRows,
 }
 
-impl Errand {
+impl InternalCommand {
     /// Appends the commands that reset a session to its state after login. All responses of its client must
     /// have been read. `capabilities` are those of the connection.
     pub fn reset(
         capabilities: Capabilities,
-        beginning: &Beginning,
-        remains: Remains,
+        initial_state: &InitialState,
+        open_state: OpenState,
         out: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        let mut errand = Self::new(capabilities);
+        let mut command = Self::new(capabilities);
         encode_reset_connection(out);
-        errand.expect(Part::Word);
-        if remains.statements == MultiStatements::Changed {
+        command.expect(ExpectedReply::Ok);
+        if open_state.statements == MultiStatements::Changed {
             let several = capabilities.contains(Capabilities::MULTI_STATEMENTS);
-            encode_multi_statements(out, if several { Statements::Several } else { Statements::One });
-            errand.expect(Part::Word);
+            encode_multi_statements(out, if several { StatementsPerQuery::Several } else { StatementsPerQuery::One });
+            command.expect(ExpectedReply::Ok);
         }
-        match &beginning.settings {
-            Settings::AtLogin(values) => {
+        match &initial_state.settings {
+            SettingsRestore::AtLogin(values) => {
                 // Not before the first reset: a change of `autocommit` would commit the client's open
                 // transaction.
-                encode_query_on(capabilities, out, beginning::DISTURB)?;
-                errand.expect(Part::Word);
+                encode_query_on(capabilities, out, initial_state::DISTURB)?;
+                command.expect(ExpectedReply::Ok);
                 encode_reset_connection(out);
-                errand.expect(Part::Word);
-                beginning::ask(capabilities, out)?;
-                errand.expect(Part::Settings);
-                encode_query_on(capabilities, out, &values.making())?;
-                errand.expect(Part::Word);
+                command.expect(ExpectedReply::Ok);
+                initial_state::encode_query_settings(capabilities, out)?;
+                command.expect(ExpectedReply::Settings);
+                encode_query_on(capabilities, out, &values.set_statement())?;
+                command.expect(ExpectedReply::Ok);
             }
-            Settings::Restored(None) => {}
-            Settings::Restored(Some(statement)) => {
+            SettingsRestore::Restored(None) => {}
+            SettingsRestore::Restored(Some(statement)) => {
                 encode_query_on(capabilities, out, statement)?;
-                errand.expect(Part::Word);
+                command.expect(ExpectedReply::Ok);
             }
         }
-        match &beginning.database {
+        match &initial_state.database {
             Some(database) => {
                 encode_init_db(out, database)?;
-                errand.expect(Part::Word);
+                command.expect(ExpectedReply::Ok);
                 encode_query_on(capabilities, out, FIND_NOTHING)?;
             }
             None => encode_query_on(capabilities, out, FIND_DATABASE)?,
         }
-        errand.expect(Part::Nothing);
-        Ok(errand)
+        command.expect(ExpectedReply::NoRows);
+        Ok(command)
     }
 
     /// Appends a ping.
     pub fn ping(capabilities: Capabilities, out: &mut Vec<u8>) -> Self {
-        let mut errand = Self::new(capabilities);
+        let mut command = Self::new(capabilities);
         encode_ping(out);
-        errand.expect(Part::Word);
-        errand
+        command.expect(ExpectedReply::Ok);
+        command
     }
 
     /// Sends nothing and expects nothing except a final ERR of the server.
@@ -117,18 +117,18 @@ impl Errand {
 
     fn new(capabilities: Capabilities) -> Self {
         Self {
-            parts: [Part::Word; MAX_PARTS],
+            replies: [ExpectedReply::Ok; MAX_REPLIES],
             count: 0,
             at: 0,
-            packets: Packets::answer(),
-            rows: beginning::reader(capabilities),
+            packets: PacketReader::answer(),
+            rows: initial_state::reader(capabilities),
             refusal: None,
-            condition: Condition::AsAsked,
+            outcome: ResetOutcome::Restored,
         }
     }
 
-    fn expect(&mut self, part: Part) {
-        self.parts[self.count] = part;
+    fn expect(&mut self, reply: ExpectedReply) {
+        self.replies[self.count] = reply;
         self.count += 1;
     }
 
@@ -140,18 +140,18 @@ impl Errand {
     pub fn step(
         &mut self,
         input: &mut &[u8],
-        beginning: &mut Option<Beginning>,
-    ) -> Result<Response<Condition>, Error> {
+        initial_state: &mut Option<InitialState>,
+    ) -> Result<Response<ResetOutcome>, Error> {
         if self.count == 0 {
-            return self.unasked(input);
+            return self.read_unsolicited(input);
         }
         while self.at < self.count {
-            let part = self.parts[self.at];
-            let answered = match part {
-                Part::Word => self.word(input),
-                Part::Settings | Part::Nothing => self.rows.step(input).and_then(|rows| match rows {
+            let reply = self.replies[self.at];
+            let answered = match reply {
+                ExpectedReply::Ok => self.read_ok(input),
+                ExpectedReply::Settings | ExpectedReply::NoRows => self.rows.step(input).and_then(|rows| match rows {
                     Response::NeedInput => Ok(Response::NeedInput),
-                    Response::Done(rows) => self.learn(part, rows, beginning),
+                    Response::Done(rows) => self.learn(reply, rows, initial_state),
                 }),
             };
             match answered {
@@ -163,13 +163,13 @@ impl Errand {
                 Err(error) => return Err(error),
             }
             self.at += 1;
-            self.packets = Packets::answer();
+            self.packets = PacketReader::answer();
             self.rows.reset();
         }
-        self.refusal.take().map_or(Ok(Response::Done(self.condition)), Err)
+        self.refusal.take().map_or(Ok(Response::Done(self.outcome)), Err)
     }
 
-    fn word(&mut self, input: &mut &[u8]) -> Result<Response<()>, Error> {
+    fn read_ok(&mut self, input: &mut &[u8]) -> Result<Response<()>, Error> {
         let Some(payload) = self.packets.take(input, "answer to the proxy")? else {
             return Ok(Response::NeedInput);
         };
@@ -180,27 +180,27 @@ impl Errand {
 
     fn learn(
         &mut self,
-        part: Part,
+        reply: ExpectedReply,
         rows: Vec<Row>,
-        beginning: &mut Option<Beginning>,
+        initial_state: &mut Option<InitialState>,
     ) -> Result<Response<()>, Error> {
-        if part == Part::Nothing {
+        if reply == ExpectedReply::NoRows {
             if !rows.is_empty() {
-                self.condition = Condition::OtherDatabase;
+                self.outcome = ResetOutcome::OtherDatabase;
             }
             return Ok(Response::Done(()));
         }
-        let reset = Values::read(rows)?;
-        if let Some(Beginning { settings, .. }) = beginning
-            && let Settings::AtLogin(login) = settings
+        let reset = SettingValues::read(rows)?;
+        if let Some(InitialState { settings, .. }) = initial_state
+            && let SettingsRestore::AtLogin(login) = settings
         {
-            *settings = Settings::Restored(login.restoring(&reset));
+            *settings = SettingsRestore::Restored(login.restore_statement(&reset));
         }
         Ok(Response::Done(()))
     }
 
-    fn unasked(&mut self, input: &mut &[u8]) -> Result<Response<Condition>, Error> {
-        match self.word(input)? {
+    fn read_unsolicited(&mut self, input: &mut &[u8]) -> Result<Response<ResetOutcome>, Error> {
+        match self.read_ok(input)? {
             Response::NeedInput => Ok(Response::NeedInput),
             Response::Done(()) => {
                 Err(Error::Protocol { message: "answer to the proxy", reason: "nothing was asked" })

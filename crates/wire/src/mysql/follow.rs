@@ -15,11 +15,11 @@ use crate::relay::Goodbye;
 
 use super::{
     Error,
-    effects::{Count, Effects, Once, TextReader},
-    kill::Kill,
+    effects::{StatementCount, Effects, NextTransaction, TextReader},
+    kill::KillCommand,
     packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
-    relay::{End, Ended, Relay, Step},
-    statements::{MAX_STATEMENT_BYTES, PreparedHere, Statement, Statements},
+    relay::{ResponseEnd, CompletedResponse, MySqlRelay, ClientEvent},
+    statements::{MAX_STATEMENT_BYTES, ConnectionStatements, ClientStatement, ClientStatements},
 };
 
 /// Limit of open cursors, and of statements with long data, per client.
@@ -30,41 +30,41 @@ const OPTION_BYTES: usize = 3;
 
 /// Follows one client on one server connection.
 #[derive(Debug, Default)]
-pub struct Follow {
+pub struct SessionFollower {
     escapes: Escapes,
-    reading: Reading,
+    payload_reader: PayloadReader,
     /// Bytes of the current message before its text.
     skip_bytes: usize,
     /// Commands whose response is pending, in order.
-    owed: VecDeque<Owed>,
-    /// The size of the texts and payloads in `owed`.
-    owed_bytes: usize,
+    pending: VecDeque<PendingCommand>,
+    /// The size of the texts and payloads in `pending`.
+    pending_bytes: usize,
     /// Statements with open cursors, and statements with long data.
     cursors: HashSet<u32>,
-    ahead: HashSet<u32>,
+    long_data: HashSet<u32>,
     next_transaction: NextTransaction,
-    done: Done,
+    changes: SessionChanges,
 }
 
 /// Session changes that outlive the transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Done {
+pub struct SessionChanges {
     /// Effects found in the texts of statements.
     pub effects: Effects,
     /// The last insert id that the server reported.
     pub insert_id: Option<u64>,
     pub option: Option<u16>,
     /// Whether the client sent a `COM_RESET_CONNECTION`. The other fields describe what followed it.
-    pub reset: Reset,
+    pub reset: SessionReset,
     /// The diagnostics of the last command; `None` if no response was read.
     pub diagnostics: Option<Diagnostics>,
     /// Whether the server's last response reported the status flags. An ERR does not.
-    pub status: Status,
+    pub status: StatusFlags,
 }
 
 /// Whether the client has reset its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Reset {
+pub enum SessionReset {
     #[default]
     No,
     Yes,
@@ -80,24 +80,16 @@ pub enum Diagnostics {
 
 /// Whether the session's status flags are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Status {
+pub enum StatusFlags {
     #[default]
     Said,
     /// The server has refused a command since.
     Unknown,
 }
 
-/// The state of a `SET TRANSACTION` for the next transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum NextTransaction {
-    #[default]
-    Any,
-    Described,
-}
-
 /// How the payload of the client's current message is read.
 #[derive(Debug, Default)]
-enum Reading {
+enum PayloadReader {
     #[default]
     Nothing,
     Query(TextReader),
@@ -108,7 +100,7 @@ enum Reading {
 }
 
 #[derive(Debug)]
-enum Owed {
+enum PendingCommand {
     Other,
     /// `None` until the command is complete.
     Query(Option<Effects>),
@@ -127,7 +119,7 @@ enum Owed {
 
 /// What to do with a client's bytes.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct ClientBytes {
     /// The number of bytes to forward, from the front.
     pub pass_bytes: usize,
     /// The number of bytes behind those to discard.
@@ -139,12 +131,12 @@ pub struct Taken {
     /// The client's identifier of a statement that must be prepared before the rest is read.
     pub needs: Option<u32>,
     /// Whether the server responds to the last command.
-    pub silent: Silent,
+    pub reply: Reply,
 }
 
 /// Whether the server will respond to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Silent {
+pub enum Reply {
     #[default]
     No,
     Yes,
@@ -152,7 +144,7 @@ pub enum Silent {
 
 /// What to do with a server's bytes.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct ServerBytes {
     /// The number of bytes to forward, from the front.
     pub bytes: usize,
     /// The number of bytes behind those to discard.
@@ -162,11 +154,11 @@ pub struct Answers {
 }
 
 /// What to do with a command.
-enum Next {
-    Passes,
-    Waits,
+enum CommandAction {
+    Forward,
+    NeedInput,
     /// The first `drop_bytes` are replaced; `left_bytes` of the command follow.
-    Instead {
+    Replace {
         insert: Vec<u8>,
         drop_bytes: usize,
         left_bytes: usize,
@@ -174,7 +166,7 @@ enum Next {
     Needs(u32),
 }
 
-impl Follow {
+impl SessionFollower {
     /// `escapes`: how the session treats backslashes.
     pub fn new(escapes: Escapes) -> Self {
         Self { escapes, ..Self::default() }
@@ -188,86 +180,86 @@ impl Follow {
     /// Reads the client's next bytes: those that were neither forwarded nor discarded, and newer ones.
     pub fn from_client(
         &mut self,
-        relay: &mut Relay,
+        relay: &mut MySqlRelay,
         input: &[u8],
-        statements: &mut Statements,
-        prepared: &mut PreparedHere,
-    ) -> Result<Taken, Error> {
-        let mut taken = Taken::default();
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<ClientBytes, Error> {
+        let mut client_bytes = ClientBytes::default();
         loop {
-            let rest = &input[taken.pass_bytes..];
-            match relay.step_client(rest)? {
-                Step::Waits => return Ok(taken),
-                Step::Goes(bytes) => {
+            let rest = &input[client_bytes.pass_bytes..];
+            match relay.next_client_event(rest)? {
+                ClientEvent::NeedInput => return Ok(client_bytes),
+                ClientEvent::Payload(bytes) => {
                     self.read(&rest[..bytes]);
-                    taken.pass_bytes += bytes;
+                    client_bytes.pass_bytes += bytes;
                 }
-                Step::Header => taken.pass_bytes += HEADER_BYTES,
-                Step::Command(kind, header) => {
+                ClientEvent::Header => client_bytes.pass_bytes += HEADER_BYTES,
+                ClientEvent::Command(kind, header) => {
                     let payload = &rest[HEADER_BYTES..];
-                    taken.silent = Silent::No;
+                    client_bytes.reply = Reply::Expected;
                     match self.command(relay, kind, header, payload, statements, prepared)? {
-                        Next::Waits => return Ok(taken),
-                        Next::Needs(own) => {
-                            taken.needs = Some(own);
-                            return Ok(taken);
+                        CommandAction::NeedInput => return Ok(client_bytes),
+                        CommandAction::Prepare(own) => {
+                            client_bytes.needs = Some(own);
+                            return Ok(client_bytes);
                         }
-                        Next::Passes => match relay.begin_command(kind, header, header.length)? {
-                            Goodbye::None => taken.pass_bytes += HEADER_BYTES,
+                        CommandAction::Forward => match relay.begin_command(kind, header, header.length)? {
+                            Goodbye::None => client_bytes.pass_bytes += HEADER_BYTES,
                             goodbye @ (Goodbye::Said | Goodbye::Anew) => {
-                                taken.goodbye = Some(goodbye);
-                                return Ok(taken);
+                                client_bytes.goodbye = Some(goodbye);
+                                return Ok(client_bytes);
                             }
                         },
-                        Next::Instead { insert, drop_bytes, left_bytes } => {
+                        CommandAction::Replace { insert, drop_bytes, left_bytes } => {
                             relay.begin_command(kind, header, left_bytes)?;
-                            taken.silent = if is_silent(kind) { Silent::Yes } else { Silent::No };
-                            (taken.insert, taken.drop_bytes) = (insert, drop_bytes);
-                            return Ok(taken);
+                            client_bytes.reply = if is_silent(kind) { Reply::None } else { Reply::Expected };
+                            (client_bytes.insert, client_bytes.drop_bytes) = (insert, drop_bytes);
+                            return Ok(client_bytes);
                         }
                     }
                 }
             }
             if relay.client_is_between_messages() {
-                self.message_ends(statements);
+                self.end_message(statements);
             }
         }
     }
 
     /// Replaces the client's next command, if it is complete and will be answered, and returns its length.
     /// The command sent in its place must be answered with an OK or an ERR.
-    pub fn replace(&mut self, relay: &mut Relay, input: &[u8]) -> Result<Option<usize>, Error> {
+    pub fn replace(&mut self, relay: &mut MySqlRelay, input: &[u8]) -> Result<Option<usize>, Error> {
         if !relay.client_is_between_messages() {
             return Ok(None);
         }
         let Some(bytes) = first_command_bytes(input) else { return Ok(None) };
-        let Step::Command(kind, header) = relay.step_client(input)? else { return Ok(None) };
+        let ClientEvent::Command(kind, header) = relay.next_client_event(input)? else { return Ok(None) };
         relay.begin_command(kind, header, 0)?;
-        self.owed.push_back(Owed::Other);
+        self.pending.push_back(PendingCommand::Other);
         Ok(Some(bytes))
     }
 
     /// The command of `kill` was replaced by one with the same kind of response.
-    pub fn replaced(&mut self, kill: &Kill, statements: &Statements) {
-        let owed = match kill.text() {
+    pub fn replaced(&mut self, kill: &KillCommand, statements: &ClientStatements) {
+        let pending = match kill.text() {
             Some(text) => {
                 let mut reader = self.reader(statements);
                 reader.read(text);
-                Owed::Query(Some(reader.end()))
+                PendingCommand::Query(Some(reader.end()))
             }
-            None => Owed::Other,
+            None => PendingCommand::Other,
         };
-        self.owed.push_back(owed);
+        self.pending.push_back(pending);
     }
 
     fn read(&mut self, piece: &[u8]) {
         let skip = self.skip_bytes.min(piece.len());
         self.skip_bytes -= skip;
         let piece = &piece[skip..];
-        match &mut self.reading {
-            Reading::Nothing => {}
-            Reading::Query(reader) => reader.read(piece),
-            Reading::Statement { reader, text } => {
+        match &mut self.payload_reader {
+            PayloadReader::Nothing => {}
+            PayloadReader::Query(reader) => reader.read(piece),
+            PayloadReader::Statement { reader, text } => {
                 reader.read(piece);
                 match text {
                     Some(kept) if kept.len() + piece.len() <= MAX_STATEMENT_BYTES => {
@@ -279,39 +271,39 @@ impl Follow {
         }
     }
 
-    fn message_ends(&mut self, statements: &Statements) {
-        match (std::mem::take(&mut self.reading), self.owed.back_mut()) {
-            (Reading::Query(reader), Some(Owed::Query(effects))) => *effects = Some(reader.end()),
-            (Reading::Statement { reader, text: read }, Some(Owed::Prepare { effects, text })) => {
+    fn end_message(&mut self, statements: &ClientStatements) {
+        match (std::mem::take(&mut self.payload_reader), self.pending.back_mut()) {
+            (PayloadReader::Query(reader), Some(PendingCommand::Query(effects))) => *effects = Some(reader.end()),
+            (PayloadReader::Statement { reader, text: read }, Some(PendingCommand::Prepare { effects, text })) => {
                 let mut read_effects = reader.end();
-                *text = read.filter(|read| statements.has_room(self.owed_bytes + read.len()));
-                self.owed_bytes += text.as_ref().map_or(0, Vec::len);
+                *text = read.filter(|read| statements.has_room(self.pending_bytes + read.len()));
+                self.pending_bytes += text.as_ref().map_or(0, Vec::len);
                 if text.is_none() {
                     read_effects.pins("prepared statements that are too long");
-                    self.done.effects.pins("prepared statements that are too long");
+                    self.changes.effects.pins("prepared statements that are too long");
                 }
                 *effects = Some(read_effects);
             }
-            (Reading::Nothing, _) => {}
+            (PayloadReader::Nothing, _) => {}
             // The response came before the end of the command.
-            _ => self.done.effects.pins("a command whose response came before its end"),
+            _ => self.changes.effects.pins("a command whose response came before its end"),
         }
     }
 
     /// A scanner for the client's next text, if no pending command may change how texts are read.
-    fn reader(&mut self, statements: &Statements) -> TextReader {
+    fn reader(&mut self, statements: &ClientStatements) -> TextReader {
         let changes = |effects: &Effects| effects.settings.iter().any(|name| name == "sql_mode");
-        let may_change = |owed: &Owed| match owed {
-            Owed::Query(effects) | Owed::Prepare { effects, .. } => effects.as_ref().is_some_and(changes),
-            Owed::Execute(own) => statements.get(*own).is_some_and(|statement| changes(&statement.effects)),
-            Owed::ExecuteLast(..) => statements
+        let may_change = |pending: &PendingCommand| match pending {
+            PendingCommand::Query(effects) | PendingCommand::Prepare { effects, .. } => effects.as_ref().is_some_and(changes),
+            PendingCommand::Execute(own) => statements.get(*own).is_some_and(|statement| changes(&statement.effects)),
+            PendingCommand::ExecuteLast(..) => statements
                 .last
                 .and_then(|own| statements.get(own))
                 .is_some_and(|statement| changes(&statement.effects)),
             _ => false,
         };
-        if self.owed.iter().any(may_change) {
-            self.done.effects.pins("a command pipelined after one that sets sql_mode");
+        if self.pending.iter().any(may_change) {
+            self.changes.effects.pins("a command pipelined after one that sets sql_mode");
         }
         TextReader::new(self.escapes)
     }
@@ -319,196 +311,196 @@ impl Follow {
     /// Decides what to do with a command that starts. `payload` is the part that has arrived.
     fn command(
         &mut self,
-        relay: &Relay,
+        relay: &MySqlRelay,
         kind: u8,
         header: Header,
         payload: &[u8],
-        statements: &mut Statements,
-        prepared: &mut PreparedHere,
-    ) -> Result<Next, Error> {
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<CommandAction, Error> {
         let here = &payload[..payload.len().min(header.length)];
         if relay.may_be_kill(header, payload) {
-            return Ok(Next::Waits);
+            return Ok(CommandAction::NeedInput);
         }
-        let owed = match kind {
-            COM_QUIT => return Ok(Next::Passes),
+        let pending = match kind {
+            COM_QUIT => return Ok(CommandAction::Forward),
             // COM_QUERY.
             0x03 => {
-                self.reading = Reading::Query(self.reader(statements));
+                self.payload_reader = PayloadReader::Query(self.reader(statements));
                 self.skip_bytes = 1;
-                Owed::Query(None)
+                PendingCommand::Query(None)
             }
             // COM_INIT_DB, and COM_DROP_DB.
             0x02 | 0x06 => {
-                Owed::Query(Some(Effects { database: super::effects::Database::Other, ..Effects::default() }))
+                PendingCommand::Query(Some(Effects { database: super::effects::DefaultDatabase::MayDiffer, ..Effects::default() }))
             }
             // COM_STMT_PREPARE.
             0x16 => {
-                self.reading = Reading::Statement { reader: self.reader(statements), text: Some(Vec::new()) };
+                self.payload_reader = PayloadReader::Statement { reader: self.reader(statements), text: Some(Vec::new()) };
                 self.skip_bytes = 1;
-                Owed::Prepare { effects: None, text: None }
+                PendingCommand::Prepare { effects: None, text: None }
             }
             // COM_SET_OPTION.
             0x1b => match *here {
-                [_, low, high, ..] => Owed::Option(u16::from_le_bytes([low, high])),
-                _ if header.length >= OPTION_BYTES => return Ok(Next::Waits),
-                _ => Owed::Other,
+                [_, low, high, ..] => PendingCommand::Option(u16::from_le_bytes([low, high])),
+                _ if header.length >= OPTION_BYTES => return Ok(CommandAction::NeedInput),
+                _ => PendingCommand::Other,
             },
             // COM_RESET_CONNECTION.
-            0x1f => Owed::Reset,
+            0x1f => PendingCommand::Reset,
             0x17..=0x1a | 0x1c | 0xfa => {
-                return self.of_statement(kind, header, here, statements, prepared);
+                return self.statement_command(kind, header, here, statements, prepared);
             }
-            _ => Owed::Other,
+            _ => PendingCommand::Other,
         };
-        self.owed.push_back(owed);
-        Ok(Next::Passes)
+        self.pending.push_back(pending);
+        Ok(CommandAction::Forward)
     }
 
     /// Reads the server's next bytes: those that were neither forwarded nor discarded, and newer ones.
     pub fn from_server(
         &mut self,
-        relay: &mut Relay,
+        relay: &mut MySqlRelay,
         input: &[u8],
-        statements: &mut Statements,
-        prepared: &mut PreparedHere,
-    ) -> Result<Answers, Error> {
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<ServerBytes, Error> {
         let bytes = relay.from_server(input)?;
-        for ended in relay.take_ended() {
-            self.ended(ended, statements, prepared);
+        for complete in relay.take_completed() {
+            self.complete(complete, statements, prepared);
         }
         let rest = &input[bytes..];
-        let mut answers = Answers { bytes, ..Answers::default() };
+        let mut server_bytes = ServerBytes { bytes, ..ServerBytes::default() };
         if let Some(here) = relay.take_prepared(rest)? {
-            let own = self.is_prepared(here.prepared.params, statements);
+            let own = self.complete_prepare(here.prepared.params, statements);
             prepared.insert(own, here.prepared.statement_id);
-            answers.drop_bytes = here.bytes;
-            answers.insert = rest[..here.bytes].to_vec();
-            answers.insert[HEADER_BYTES + 1..HEADER_BYTES + 5].copy_from_slice(&own.to_le_bytes());
-            for ended in relay.take_ended() {
-                self.ended(ended, statements, prepared);
+            server_bytes.drop_bytes = here.bytes;
+            server_bytes.insert = rest[..here.bytes].to_vec();
+            server_bytes.insert[HEADER_BYTES + 1..HEADER_BYTES + 5].copy_from_slice(&own.to_le_bytes());
+            for complete in relay.take_completed() {
+                self.complete(complete, statements, prepared);
             }
         }
-        Ok(answers)
+        Ok(server_bytes)
     }
 
     /// The pending prepare has succeeded; returns the client's identifier of the statement.
-    fn is_prepared(&mut self, params: u16, statements: &mut Statements) -> u32 {
-        let (text, effects) = match self.owed.front_mut() {
-            Some(Owed::Prepare { effects, text }) => (text.take(), effects.take().unwrap_or_default()),
+    fn complete_prepare(&mut self, params: u16, statements: &mut ClientStatements) -> u32 {
+        let (text, effects) = match self.pending.front_mut() {
+            Some(PendingCommand::Prepare { effects, text }) => (text.take(), effects.take().unwrap_or_default()),
             _ => (None, Effects::default()),
         };
         match &text {
-            Some(text) => self.owed_bytes -= text.len(),
-            None => self.done.effects.pins("prepared statements that are too long"),
+            Some(text) => self.pending_bytes -= text.len(),
+            None => self.changes.effects.pins("prepared statements that are too long"),
         }
-        statements.add(Statement { text, effects, params, types: None })
+        statements.add(ClientStatement { text, effects, params, types: None })
     }
 
-    fn ended(&mut self, ended: Ended, statements: &mut Statements, prepared: &mut PreparedHere) {
-        let Ended { end, insert_id } = ended;
+    fn complete(&mut self, complete: CompletedResponse, statements: &mut ClientStatements, prepared: &mut ConnectionStatements) {
+        let CompletedResponse { end, insert_id } = complete;
         if insert_id != 0 {
-            self.done.insert_id = Some(insert_id);
+            self.changes.insert_id = Some(insert_id);
         }
         let (status, diagnostics) = match end {
-            End::Silent => (self.done.status, Diagnostics::None),
-            End::Refused => (Status::Unknown, Diagnostics::Some),
-            End::Said(ok) if ok.warnings > 0 => (Status::Said, Diagnostics::Some),
-            End::Said(_) => (Status::Said, Diagnostics::None),
+            ResponseEnd::NoStatus => (self.changes.status, Diagnostics::None),
+            ResponseEnd::Err => (StatusFlags::Unknown, Diagnostics::Some),
+            ResponseEnd::Ok(ok) if ok.warnings > 0 => (StatusFlags::Reported, Diagnostics::Some),
+            ResponseEnd::Ok(_) => (StatusFlags::Reported, Diagnostics::None),
         };
-        (self.done.status, self.done.diagnostics) = (status, Some(diagnostics));
-        self.transaction_begins(end);
-        match (self.owed.pop_front(), end) {
-            (Some(Owed::Query(Some(effects))), _) => self.has(&effects, end),
-            (Some(Owed::Query(None)), _) => {
-                self.done.effects.pins("a command whose response came before its end");
+        (self.changes.status, self.changes.diagnostics) = (status, Some(diagnostics));
+        self.check_next_transaction(end);
+        match (self.pending.pop_front(), end) {
+            (Some(PendingCommand::Query(Some(effects))), _) => self.apply_effects(&effects, end),
+            (Some(PendingCommand::Query(None)), _) => {
+                self.changes.effects.pins("a command whose response came before its end");
             }
-            (Some(Owed::Prepare { text, .. }), End::Refused) => {
-                self.owed_bytes -= text.map_or(0, |text| text.len());
+            (Some(PendingCommand::Prepare { text, .. }), ResponseEnd::Err) => {
+                self.pending_bytes -= text.map_or(0, |text| text.len());
                 statements.last = None;
             }
-            (Some(Owed::Execute(own)), _) => self.executed(own, end, statements),
-            (Some(Owed::ExecuteLast(kind, payload)), _) => {
-                self.owed_bytes -= payload.len();
+            (Some(PendingCommand::Execute(own)), _) => self.executed(own, end, statements),
+            (Some(PendingCommand::ExecuteLast(kind, payload)), _) => {
+                self.pending_bytes -= payload.len();
                 if let Some(own) = statements.last {
-                    self.learns_types(own, kind, &payload, statements, prepared);
+                    self.learn_types(own, kind, &payload, statements, prepared);
                     self.executed(own, end, statements);
                 }
             }
-            (Some(Owed::Fetch(own)), End::Said(ok)) if ok.last_row_was_sent() => {
+            (Some(PendingCommand::Fetch(own)), ResponseEnd::Ok(ok)) if ok.last_row_was_sent() => {
                 self.cursors.remove(&own);
             }
-            (Some(Owed::Option(option)), End::Said(_)) => self.done.option = Some(option),
-            (Some(Owed::Reset), End::Said(_)) => {
+            (Some(PendingCommand::Option(option)), ResponseEnd::Ok(_)) => self.changes.option = Some(option),
+            (Some(PendingCommand::Reset), ResponseEnd::Ok(_)) => {
                 statements.clear();
                 prepared.clear();
-                (self.cursors, self.ahead) = (HashSet::new(), HashSet::new());
-                self.next_transaction = NextTransaction::Any;
-                self.done = Done {
-                    reset: Reset::Yes,
-                    option: self.done.option,
+                (self.cursors, self.long_data) = (HashSet::new(), HashSet::new());
+                self.next_transaction = NextTransaction::Unchanged;
+                self.changes = SessionChanges {
+                    reset: SessionReset::Yes,
+                    option: self.changes.option,
                     diagnostics: Some(diagnostics),
-                    ..Done::default()
+                    ..SessionChanges::default()
                 };
             }
             _ => {}
         }
-        if let End::Said(ok) = end {
+        if let ResponseEnd::Ok(ok) = end {
             self.escapes =
                 if ok.takes_backslashes_as_they_are() { Escapes::None } else { Escapes::Backslash };
         }
     }
 
     /// A `SET TRANSACTION` applies to the next command that starts a transaction.
-    fn transaction_begins(&mut self, end: End) {
-        if self.next_transaction == NextTransaction::Described {
-            self.next_transaction = NextTransaction::Any;
-            if !matches!(end, End::Said(ok) if ok.is_in_transaction()) {
-                self.done.effects.pins("SET TRANSACTION");
+    fn check_next_transaction(&mut self, end: ResponseEnd) {
+        if self.next_transaction == NextTransaction::Configured {
+            self.next_transaction = NextTransaction::Unchanged;
+            if !matches!(end, ResponseEnd::Ok(ok) if ok.is_in_transaction()) {
+                self.changes.effects.pins("SET TRANSACTION");
             }
         }
     }
 
-    fn executed(&mut self, own: u32, end: End, statements: &Statements) {
-        if let End::Said(ok) = end
+    fn executed(&mut self, own: u32, end: ResponseEnd, statements: &ClientStatements) {
+        if let ResponseEnd::Ok(ok) = end
             && ok.cursor_exists()
         {
             if self.cursors.len() < MAX_OPEN {
                 self.cursors.insert(own);
             } else {
-                self.done.effects.pins("many cursors");
+                self.changes.effects.pins("many cursors");
             }
         }
         if let Some(statement) = statements.get(own)
             && !statement.effects.is_none()
         {
             let effects = statement.effects.clone();
-            self.has(&effects, end);
+            self.apply_effects(&effects, end);
         }
     }
 
     /// A command with these effects has completed.
-    fn has(&mut self, effects: &Effects, end: End) {
-        if end == End::Refused && effects.count == Count::One {
+    fn apply_effects(&mut self, effects: &Effects, end: ResponseEnd) {
+        if end == ResponseEnd::Err && effects.count == StatementCount::One {
             // Connection-bound state may exist although the command failed.
-            return self.done.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
+            return self.changes.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
         }
-        self.done.effects.merge(effects);
-        if effects.once == Once::NextTransaction && !matches!(end, End::Said(ok) if ok.is_in_transaction()) {
-            self.next_transaction = NextTransaction::Described;
+        self.changes.effects.merge(effects);
+        if effects.next_transaction == NextTransaction::Configured && !matches!(end, ResponseEnd::Ok(ok) if ok.is_in_transaction()) {
+            self.next_transaction = NextTransaction::Configured;
         }
     }
 
     /// Whether something is open that a reset would discard: a cursor, long data, or a `SET TRANSACTION`.
     pub fn is_open(&self) -> bool {
         !self.cursors.is_empty()
-            || !self.ahead.is_empty()
-            || self.next_transaction == NextTransaction::Described
+            || !self.long_data.is_empty()
+            || self.next_transaction == NextTransaction::Configured
     }
 
     /// All responses were read: the session changes since the last call.
-    pub fn settle(&mut self) -> Done {
-        std::mem::take(&mut self.done)
+    pub fn settle(&mut self) -> SessionChanges {
+        std::mem::take(&mut self.changes)
     }
 }
 

@@ -21,19 +21,19 @@ const DO_NOTHING: &[u8] = b"DO 0";
 
 /// A command that has at least one KILL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kill {
+pub struct KillCommand {
     /// The KILLs, in order.
-    pub named: Vec<Named>,
+    pub statements: Vec<KillStatement>,
     payload: Vec<u8>,
     /// Where the text starts in the payload; `None` for `COM_PROCESS_KILL`.
     text: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct KillStatement {
     /// The connection identifier.
     pub number: u32,
-    pub target: Target,
+    pub target: KillTarget,
     /// The range in the payload, up to the end of the connection identifier.
     statement: Range<usize>,
     /// Where the connection identifier starts.
@@ -42,7 +42,7 @@ pub struct Named {
 
 /// What a KILL ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum KillTarget {
     Connection,
     /// Only its current command.
     Query,
@@ -50,7 +50,7 @@ pub enum Target {
 
 /// What is sent in place of a KILL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Instead {
+pub enum KillReplacement {
     /// The same KILL with this connection identifier.
     Number(u32),
     /// A statement without effect.
@@ -59,14 +59,14 @@ pub enum Instead {
 
 /// The result of scanning a command.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum KillScan {
     Other,
     /// Not enough of the command has arrived.
     Unfinished,
-    Kill(Kill),
+    Kill(KillCommand),
 }
 
-impl Kill {
+impl KillCommand {
     /// The statements of the command; `None` for `COM_PROCESS_KILL`.
     pub(super) fn text(&self) -> Option<&[u8]> {
         self.payload.get(self.text?..)
@@ -76,30 +76,30 @@ impl Kill {
     pub fn encode(
         &self,
         capabilities: Capabilities,
-        mut instead: impl FnMut(&Named) -> Instead,
+        mut replacement: impl FnMut(&KillStatement) -> KillReplacement,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let mut payload = Vec::new();
         let mut at = 0;
-        for named in &self.named {
-            payload.extend_from_slice(&self.payload[at..named.statement.start]);
-            match (instead(named), self.text) {
-                (Instead::Number(number), Some(_)) => {
-                    payload.extend_from_slice(&self.payload[named.statement.start..named.digits]);
+        for kill in &self.statements {
+            payload.extend_from_slice(&self.payload[at..kill.statement.start]);
+            match (replacement(kill), self.text) {
+                (KillReplacement::Number(number), Some(_)) => {
+                    payload.extend_from_slice(&self.payload[kill.statement.start..kill.digits]);
                     payload.extend_from_slice(number.to_string().as_bytes());
                 }
-                (Instead::Number(number), None) => {
+                (KillReplacement::Number(number), None) => {
                     payload.push(COM_PROCESS_KILL);
                     payload.extend_from_slice(&number.to_le_bytes());
                 }
-                (Instead::Nothing, Some(_)) => payload.extend_from_slice(DO_NOTHING),
-                (Instead::Nothing, None) => {
+                (KillReplacement::Nothing, Some(_)) => payload.extend_from_slice(DO_NOTHING),
+                (KillReplacement::Nothing, None) => {
                     payload.push(COM_QUERY);
                     payload.extend_from_slice(attributes(capabilities));
                     payload.extend_from_slice(DO_NOTHING);
                 }
             }
-            at = named.statement.end;
+            at = kill.statement.end;
         }
         payload.extend_from_slice(&self.payload[at..]);
         packet::write(out, 0, |out| out.extend_from_slice(&payload))
@@ -108,24 +108,24 @@ impl Kill {
 
 /// Scans a command. `input` starts with its payload and may be shorter or longer.
 #[inline]
-pub(super) fn look(header: Header, input: &[u8], capabilities: Capabilities) -> Seen {
+pub(super) fn scan(header: Header, input: &[u8], capabilities: Capabilities) -> KillScan {
     let here = &input[..input.len().min(header.length)];
     match here.first() {
         Some(&COM_QUERY) if header.length <= MAX_TEXT_BYTES => text(header, here, capabilities),
         Some(&COM_PROCESS_KILL) if header.length == PROCESS_KILL_BYTES => match here {
-            &[_, a, b, c, d] => Seen::Kill(Kill {
-                named: vec![Named {
+            &[_, a, b, c, d] => KillScan::Kill(KillCommand {
+                statements: vec![KillStatement {
                     number: u32::from_le_bytes([a, b, c, d]),
-                    target: Target::Connection,
+                    target: KillTarget::Connection,
                     statement: 0..PROCESS_KILL_BYTES,
                     digits: 1,
                 }],
                 payload: here.to_vec(),
                 text: None,
             }),
-            _ => Seen::Unfinished,
+            _ => KillScan::Unfinished,
         },
-        _ => Seen::Other,
+        _ => KillScan::Other,
     }
 }
 
@@ -133,35 +133,35 @@ fn attributes(capabilities: Capabilities) -> &'static [u8] {
     if capabilities.contains(Capabilities::QUERY_ATTRIBUTES) { &NO_ATTRIBUTES } else { &[] }
 }
 
-fn text(header: Header, here: &[u8], capabilities: Capabilities) -> Seen {
+fn text(header: Header, here: &[u8], capabilities: Capabilities) -> KillScan {
     let attributes = attributes(capabilities);
     let start = 1 + attributes.len();
     if header.length <= start {
-        return Seen::Other;
+        return KillScan::Other;
     }
     if let Some(begun) = here.get(1..start)
         && begun != attributes
     {
-        return Seen::Other;
+        return KillScan::Other;
     }
     if here.len() < header.length {
-        return Seen::Unfinished;
+        return KillScan::Unfinished;
     }
     let is_kill = |word: &[u8]| word.eq_ignore_ascii_case(b"kill");
     if !here[start..].windows(4).any(is_kill) {
-        return Seen::Other;
+        return KillScan::Other;
     }
     // If a quote may end in two places, the text is left unchanged.
     match (find(&here[start..], Escapes::Backslash), find(&here[start..], Escapes::None)) {
         (Some(found), Some(same)) if found == same && !found.is_empty() => {
-            let named = found.into_iter().map(|named| named.behind(start)).collect();
-            Seen::Kill(Kill { named, payload: here.to_vec(), text: Some(start) })
+            let statements = found.into_iter().map(|kill| kill.behind(start)).collect();
+            KillScan::Kill(KillCommand { statements, payload: here.to_vec(), text: Some(start) })
         }
-        _ => Seen::Other,
+        _ => KillScan::Other,
     }
 }
 
-impl Named {
+impl KillStatement {
     /// The same KILL, with `bytes` inserted before it.
     fn behind(self, bytes: usize) -> Self {
         let statement = self.statement.start + bytes..self.statement.end + bytes;
@@ -170,8 +170,8 @@ impl Named {
 }
 
 /// The KILLs in a text; `None` if the end of a quote is ambiguous.
-fn find(text: &[u8], escapes: Escapes) -> Option<Vec<Named>> {
-    let (mut lexer, mut finder) = (Lexer::new(escapes), Finder::default());
+fn find(text: &[u8], escapes: Escapes) -> Option<Vec<KillStatement>> {
+    let (mut lexer, mut finder) = (Lexer::new(escapes), KillFinder::default());
     for (at, byte) in text.iter().enumerate() {
         // A word ends before the first byte that is not part of it.
         lexer.read(std::slice::from_ref(byte), &mut |token| finder.token(&token, at));
@@ -183,10 +183,10 @@ fn find(text: &[u8], escapes: Escapes) -> Option<Vec<Named>> {
 
 /// Finds `KILL [HARD | SOFT] [CONNECTION | QUERY] number`.
 #[derive(Debug, Default)]
-struct Finder {
-    place: Place,
+struct KillFinder {
+    state: FinderState,
     quotes: Quotes,
-    found: Vec<Named>,
+    found: Vec<KillStatement>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -197,49 +197,49 @@ enum Quotes {
 }
 
 #[derive(Debug, Default)]
-enum Place {
+enum FinderState {
     /// At the start of a statement.
     #[default]
     Begin,
     /// After `KILL` and its modifiers.
     Kill {
         start: usize,
-        target: Target,
+        target: KillTarget,
     },
     /// After the connection identifier, which must be the statement's last token.
-    Number(Named),
+    Number(KillStatement),
     Other,
 }
 
-impl Finder {
+impl KillFinder {
     fn token(&mut self, token: &Token<'_>, end: usize) {
-        self.place = match (std::mem::take(&mut self.place), token) {
-            (place, Token::Executed) => place,
-            (place, Token::Ambiguous) => {
+        self.state = match (std::mem::take(&mut self.state), token) {
+            (state, Token::Executed) => state,
+            (state, Token::Ambiguous) => {
                 self.quotes = Quotes::Ambiguous;
-                place
+                state
             }
-            (Place::Number(named), Token::Sign(b';')) => {
-                self.found.push(named);
-                Place::Begin
+            (FinderState::Number(kill), Token::Sign(b';')) => {
+                self.found.push(kill);
+                FinderState::Begin
             }
-            (_, Token::Sign(b';')) => Place::Begin,
-            (Place::Begin, Token::Word(b"kill")) => {
-                Place::Kill { start: end - b"kill".len(), target: Target::Connection }
+            (_, Token::Sign(b';')) => FinderState::Begin,
+            (FinderState::Begin, Token::Word(b"kill")) => {
+                FinderState::Kill { start: end - b"kill".len(), target: KillTarget::Connection }
             }
-            (Place::Kill { start, target }, Token::Word(b"hard" | b"soft")) => Place::Kill { start, target },
-            (Place::Kill { start, .. }, Token::Word(b"connection")) => {
-                Place::Kill { start, target: Target::Connection }
+            (FinderState::Kill { start, target }, Token::Word(b"hard" | b"soft")) => FinderState::Kill { start, target },
+            (FinderState::Kill { start, .. }, Token::Word(b"connection")) => {
+                FinderState::Kill { start, target: KillTarget::Connection }
             }
-            (Place::Kill { start, .. }, Token::Word(b"query")) => {
-                Place::Kill { start, target: Target::Query }
+            (FinderState::Kill { start, .. }, Token::Word(b"query")) => {
+                FinderState::Kill { start, target: KillTarget::Query }
             }
-            (Place::Kill { start, target }, Token::Word(word)) => {
-                number(word).map_or(Place::Other, |number| {
-                    Place::Number(Named { number, target, statement: start..end, digits: end - word.len() })
+            (FinderState::Kill { start, target }, Token::Word(word)) => {
+                number(word).map_or(FinderState::Other, |number| {
+                    FinderState::Number(KillStatement { number, target, statement: start..end, digits: end - word.len() })
                 })
             }
-            _ => Place::Other,
+            _ => FinderState::Other,
         };
     }
 }
@@ -253,15 +253,15 @@ fn number(word: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn seen(payload: &[u8], capabilities: Capabilities) -> Seen {
-        look(Header { length: payload.len(), sequence: 0 }, payload, capabilities)
+    fn scan_all(payload: &[u8], capabilities: Capabilities) -> KillScan {
+        scan(Header { length: payload.len(), sequence: 0 }, payload, capabilities)
     }
 
     fn rewritten(payload: &[u8], capabilities: Capabilities) -> Option<(u32, Vec<u8>)> {
-        let Seen::Kill(kill) = seen(payload, capabilities) else { return None };
+        let KillScan::Kill(command) = scan_all(payload, capabilities) else { return None };
         let mut out = Vec::new();
-        kill.encode(capabilities, |_| Instead::Number(42), &mut out).unwrap();
-        Some((kill.named[0].number, out[4..].to_vec()))
+        command.encode(capabilities, |_| KillReplacement::Number(42), &mut out).unwrap();
+        Some((command.statements[0].number, out[4..].to_vec()))
     }
 
     #[test]
@@ -288,20 +288,20 @@ mod tests {
     #[test]
     fn each_kill_of_a_multi_statement_is_replaced() {
         let text = b"\x03SELECT 'a''b'; KILL QUERY 70 ;/* KILL 5; */ kill 71; DO 1 -- KILL 6\n; KILL ID 7";
-        let Seen::Kill(kill) = seen(text, Capabilities::default()) else { panic!("expected two KILLs") };
-        let named: Vec<_> = kill.named.iter().map(|named| (named.number, named.target)).collect();
-        assert_eq!(named, [(70, Target::Query), (71, Target::Connection)]);
+        let KillScan::Kill(command) = scan_all(text, Capabilities::default()) else { panic!("expected two KILLs") };
+        let targets: Vec<_> = command.statements.iter().map(|kill| (kill.number, kill.target)).collect();
+        assert_eq!(targets, [(70, KillTarget::Query), (71, KillTarget::Connection)]);
         let mut out = Vec::new();
-        let instead = |named: &Named| if named.number == 70 { Instead::Number(7) } else { Instead::Nothing };
-        kill.encode(Capabilities::default(), instead, &mut out).unwrap();
+        let replacement = |kill: &KillStatement| if kill.number == 70 { KillReplacement::Number(7) } else { KillReplacement::Nothing };
+        command.encode(Capabilities::default(), replacement, &mut out).unwrap();
         let expected = b"\x03SELECT 'a''b'; KILL QUERY 7 ;/* KILL 5; */ DO 0; DO 1 -- KILL 6\n; KILL ID 7";
         assert_eq!(str::from_utf8(&out[4..]), str::from_utf8(expected));
-        assert_eq!(kill.text(), Some(&text[1..]));
+        assert_eq!(command.text(), Some(&text[1..]));
         out.clear();
-        let Seen::Kill(kill) = seen(b"\x0c\x07\0\0\0", Capabilities::QUERY_ATTRIBUTES) else {
+        let KillScan::Kill(command) = scan_all(b"\x0c\x07\0\0\0", Capabilities::QUERY_ATTRIBUTES) else {
             panic!("expected a KILL")
         };
-        kill.encode(Capabilities::QUERY_ATTRIBUTES, |_| Instead::Nothing, &mut out).unwrap();
+        command.encode(Capabilities::QUERY_ATTRIBUTES, |_| KillReplacement::Nothing, &mut out).unwrap();
         assert_eq!(out[4..], *b"\x03\0\x01DO 0");
     }
 
@@ -328,23 +328,23 @@ mod tests {
             b"\x03SELECT 1 /* ; KILL 7; */",
             b"\x03SELECT kill FROM t",
         ] {
-            assert_eq!(seen(text, Capabilities::default()), Seen::Other, "{text:?}");
+            assert_eq!(scan_all(text, Capabilities::default()), KillScan::Other, "{text:?}");
         }
         let long = [&b"\x03KILL 7"[..], &[b' '; MAX_TEXT_BYTES]].concat();
-        assert_eq!(seen(&long, Capabilities::default()), Seen::Other);
+        assert_eq!(scan_all(&long, Capabilities::default()), KillScan::Other);
     }
 
     #[test]
     fn only_a_possible_kill_waits_for_more_input() {
         for capabilities in [Capabilities::default(), Capabilities::QUERY_ATTRIBUTES] {
             for payload in [&b"\x03\0\x01KILL QUERY 7"[..], b"\x03\0\x01SELECT 7", b"\x03KILL QUERY 7"] {
-                let whole = seen(payload, capabilities);
+                let whole = scan_all(payload, capabilities);
                 for cut in 1..payload.len() {
                     let header = Header { length: payload.len(), sequence: 0 };
-                    match look(header, &payload[..cut], capabilities) {
-                        Seen::Unfinished => {}
-                        Seen::Other => assert_eq!(whole, Seen::Other, "{cut}"),
-                        Seen::Kill(kill) => panic!("{cut}: {kill:?}"),
+                    match scan(header, &payload[..cut], capabilities) {
+                        KillScan::Unfinished => {}
+                        KillScan::Other => assert_eq!(whole, KillScan::Other, "{cut}"),
+                        KillScan::Kill(kill) => panic!("{cut}: {kill:?}"),
                     }
                 }
             }

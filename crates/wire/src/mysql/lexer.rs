@@ -21,13 +21,13 @@ pub(super) enum Token<'a> {
     /// In backticks.
     Name(&'a [u8]),
     /// In double quotes: a name or a string, depending on the session.
-    Either(&'a [u8]),
+    NameOrString(&'a [u8]),
     /// In single quotes.
     Literal,
     /// `@` before a name: a user variable.
-    Own,
+    UserVariable,
     /// `@@`.
-    System,
+    SystemVariable,
     Sign(u8),
     /// The start of a comment that servers execute.
     Executed,
@@ -41,17 +41,17 @@ pub(super) enum Token<'a> {
 #[derive(Debug)]
 pub(super) struct Lexer {
     escapes: Escapes,
-    place: Place,
+    state: LexerState,
     word: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum LexerState {
     Plain,
     Word,
     Backticks,
-    Single(Backslashes),
-    Double(Backslashes),
+    Single(BackslashParity),
+    Double(BackslashParity),
     At,
     Dash,
     Dashes,
@@ -70,12 +70,12 @@ enum Place {
 
 /// Whether the number of backslashes before the next byte of a quote is even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Backslashes {
+enum BackslashParity {
     Even,
     Odd,
 }
 
-impl Backslashes {
+impl BackslashParity {
     fn after(self, byte: u8) -> Self {
         if byte == b'\\' && self == Self::Even { Self::Odd } else { Self::Even }
     }
@@ -83,99 +83,99 @@ impl Backslashes {
 
 impl Lexer {
     pub(super) fn new(escapes: Escapes) -> Self {
-        Self { escapes, place: Place::Plain, word: Vec::new() }
+        Self { escapes, state: LexerState::Plain, word: Vec::new() }
     }
 
-    pub(super) fn read(&mut self, text: &[u8], heard: &mut impl FnMut(Token<'_>)) {
+    pub(super) fn read(&mut self, text: &[u8], emit: &mut impl FnMut(Token<'_>)) {
         for byte in text {
-            self.byte(*byte, heard);
+            self.byte(*byte, emit);
         }
     }
 
     /// Ends the text.
-    pub(super) fn end(&mut self, heard: &mut impl FnMut(Token<'_>)) {
-        match self.place {
-            Place::Word => heard(Token::Word(&self.word)),
-            Place::Slash => heard(Token::Sign(b'/')),
-            Place::Dash | Place::Dashes => heard(Token::Sign(b'-')),
-            Place::At => heard(Token::Own),
+    pub(super) fn end(&mut self, emit: &mut impl FnMut(Token<'_>)) {
+        match self.state {
+            LexerState::Word => emit(Token::Word(&self.word)),
+            LexerState::Slash => emit(Token::Sign(b'/')),
+            LexerState::Dash | LexerState::Dashes => emit(Token::Sign(b'-')),
+            LexerState::At => emit(Token::UserVariable),
             // An unterminated quote.
-            Place::Backticks | Place::Single(_) | Place::Double(_) => heard(Token::Ambiguous),
+            LexerState::Backticks | LexerState::Single(_) | LexerState::Double(_) => emit(Token::Ambiguous),
             _ => {}
         }
-        self.place = Place::Plain;
+        self.state = LexerState::Plain;
     }
 
     #[inline]
-    fn byte(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
-        match self.place {
-            Place::Plain => self.plain(byte, heard),
-            Place::Word if is_of_word(byte) => self.keep(byte.to_ascii_lowercase()),
-            Place::Word => {
-                heard(Token::Word(&self.word));
-                self.plain(byte, heard);
+    fn byte(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match self.state {
+            LexerState::Plain => self.plain(byte, emit),
+            LexerState::Word if is_of_word(byte) => self.keep(byte.to_ascii_lowercase()),
+            LexerState::Word => {
+                emit(Token::Word(&self.word));
+                self.plain(byte, emit);
             }
-            Place::Single(backslashes) => self.single(backslashes, byte, heard),
-            Place::Double(backslashes) => self.double(backslashes, byte, heard),
-            Place::Backticks if byte == b'`' => self.name_ends(|name| Token::Name(name), heard),
-            Place::Backticks => self.keep(byte),
-            Place::LineComment if byte == b'\n' => self.place = Place::Plain,
-            Place::LineComment => {}
-            _ => self.rare(byte, heard),
+            LexerState::Single(parity) => self.single(parity, byte, emit),
+            LexerState::Double(parity) => self.double(parity, byte, emit),
+            LexerState::Backticks if byte == b'`' => self.name_ends(|name| Token::Name(name), emit),
+            LexerState::Backticks => self.keep(byte),
+            LexerState::LineComment if byte == b'\n' => self.state = LexerState::Plain,
+            LexerState::LineComment => {}
+            _ => self.rare(byte, emit),
         }
     }
 
-    fn single(&mut self, backslashes: Backslashes, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
-        let is_escaped = backslashes == Backslashes::Odd && self.escapes == Escapes::Backslash;
+    fn single(&mut self, parity: BackslashParity, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        let is_escaped = parity == BackslashParity::Odd && self.escapes == Escapes::Backslash;
         if byte == b'\'' && !is_escaped {
-            self.place = Place::Plain;
-            heard(Token::Literal);
+            self.state = LexerState::Plain;
+            emit(Token::Literal);
         } else {
-            self.place = Place::Single(backslashes.after(byte));
+            self.state = LexerState::Single(parity.after(byte));
         }
     }
 
     /// Names have no escapes, but a string may.
-    fn double(&mut self, backslashes: Backslashes, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
-        let is_escaped = backslashes == Backslashes::Odd && self.escapes == Escapes::Backslash;
+    fn double(&mut self, parity: BackslashParity, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        let is_escaped = parity == BackslashParity::Odd && self.escapes == Escapes::Backslash;
         if byte == b'"' && is_escaped {
             heard(Token::Ambiguous);
         }
         if byte == b'"' && !is_escaped {
             // A string may have any length.
             self.word.truncate(MAX_WORD_BYTES);
-            self.name_ends(|name| Token::Either(name), heard);
+            self.name_ends(|name| Token::NameOrString(name), emit);
         } else {
-            self.place = Place::Double(backslashes.after(byte));
+            self.state = LexerState::Double(parity.after(byte));
             self.keep(byte);
         }
     }
 
-    fn name_ends(&mut self, token: fn(&[u8]) -> Token<'_>, heard: &mut impl FnMut(Token<'_>)) {
-        self.place = Place::Plain;
+    fn name_ends(&mut self, token: fn(&[u8]) -> Token<'_>, emit: &mut impl FnMut(Token<'_>)) {
+        self.state = LexerState::Plain;
         if self.word.len() > MAX_WORD_BYTES {
-            heard(Token::TooLong);
+            emit(Token::TooLong);
         }
-        heard(token(&self.word));
+        emit(token(&self.word));
     }
 
     /// The rare states.
-    fn rare(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
-        match (self.place, byte) {
-            (Place::Dash, b'-') => self.place = Place::Dashes,
+    fn rare(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match (self.state, byte) {
+            (LexerState::Dash, b'-') => self.state = LexerState::Dashes,
             // A second dash is a sign if no blank follows.
-            (Place::Dashes, b'\n') | (Place::Star, b'/') => self.place = Place::Plain,
-            (Place::Dashes, ..=b' ' | 0x7f) => self.place = Place::LineComment,
-            (Place::Dashes, 0x80..=0xa0) => {
+            (LexerState::Dashes, b'\n') | (LexerState::Star, b'/') => self.state = LexerState::Plain,
+            (LexerState::Dashes, ..=b' ' | 0x7f) => self.state = LexerState::LineComment,
+            (LexerState::Dashes, 0x80..=0xa0) => {
                 // Some of these are blanks in single-byte character sets. In UTF-8 no character starts with
                 // them.
-                heard(Token::Ambiguous);
-                self.place = Place::LineComment;
+                emit(Token::Ambiguous);
+                self.state = LexerState::LineComment;
             }
-            (Place::Slash, b'*') => self.place = Place::Comment,
-            (Place::Comment, b'M') => self.place = Place::CommentOfMariaDb,
-            (Place::Comment, b'+') => self.place = Place::Hint,
-            (Place::Hint, b'\'' | b'"' | b'`') => heard(Token::Ambiguous),
+            (LexerState::Slash, b'*') => self.state = LexerState::Comment,
+            (LexerState::Comment, b'M') => self.state = LexerState::CommentOfMariaDb,
+            (LexerState::Comment, b'+') => self.state = LexerState::Hint,
+            (LexerState::Hint, b'\'' | b'"' | b'`') => heard(Token::Ambiguous),
             (Place::Hint, b'*') => self.place = Place::Star,
             (Place::Hint, _) => {}
             (Place::Comment | Place::CommentOfMariaDb, b'!') => {
@@ -212,22 +212,22 @@ impl Lexer {
     fn plain(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
         self.place = match byte {
             b'\'' => Place::Single(Backslashes::Even),
-            b'"' => Place::Double(Backslashes::Even),
-            b'`' => Place::Backticks,
-            b'-' => Place::Dash,
-            b'#' => Place::LineComment,
-            b'/' => Place::Slash,
-            b'@' => Place::At,
-            _ if is_of_word(byte) => Place::Word,
-            _ => Place::Plain,
+            b'"' => LexerState::Double(BackslashParity::Even),
+            b'`' => LexerState::Backticks,
+            b'-' => LexerState::Dash,
+            b'#' => LexerState::LineComment,
+            b'/' => LexerState::Slash,
+            b'@' => LexerState::At,
+            _ if is_of_word(byte) => LexerState::Word,
+            _ => LexerState::Plain,
         };
-        match self.place {
-            Place::Word => {
+        match self.state {
+            LexerState::Word => {
                 self.word.clear();
                 self.keep(byte.to_ascii_lowercase());
             }
-            Place::Backticks | Place::Double(_) => self.word.clear(),
-            Place::Plain if byte > b' ' && byte != 0x7f => heard(Token::Sign(byte)),
+            LexerState::Backticks | LexerState::Double(_) => self.word.clear(),
+            LexerState::Plain if byte > b' ' && byte != 0x7f => emit(Token::Sign(byte)),
             _ => {}
         }
     }

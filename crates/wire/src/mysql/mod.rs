@@ -49,11 +49,11 @@ mod lexer;
 mod result_set;
 mod rsa_key;
 
-pub use auth::{AuthMethod, Plugin};
+pub use auth::{MySqlAuthMethod, Plugin};
 pub use capabilities::Capabilities;
 pub use command::Param;
-pub use connect::{Connect, Encryption, Login, ServerInfo, Statements, Terms, Transport};
+pub use connect::{MySqlConnect, MySqlTlsMode, MySqlLogin, MySqlServerInfo, StatementsPerQuery, Terms, Transport};
 pub use error::{Error, Fault};
-pub use prepare::{PrepareReader, Prepared};
-pub use response::{Response, ResponseKind, ResponseReader, Summary};
-pub use rows::{Row, RowsReader};
+pub use prepare::{MySqlPrepareReader, PrepareOk};
+pub use response::{Response, ResponseKind, MySqlResponseReader, ResponseSummary};
+pub use rows::{Row, MySqlRowsReader};

@@ -20,7 +20,7 @@ const MAX_MORE_PARTS: u8 = (MAX_MESSAGE_BYTES / MAX_PART_BYTES) as u8;
 
 /// Takes packets from the front of the input and checks their sequence numbers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Packets {
+pub(super) struct PacketReader {
     next: u8,
     /// How much larger the next sequence number may be.
     slack: u8,
@@ -29,7 +29,7 @@ pub(super) struct Packets {
 
 /// What is known of a packet before all of it has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Peeked {
+pub(super) struct PacketStart {
     pub(super) length: usize,
     /// `None` if the payload is empty.
     pub(super) first: Option<u8>,
@@ -41,7 +41,7 @@ pub(super) struct Header {
     pub(super) sequence: u8,
 }
 
-impl Packets {
+impl PacketReader {
     /// Expects `first` as the first sequence number. [`Self::take`] accepts payloads up to `limit` bytes.
     pub(super) fn new(first: u8, limit: usize) -> Self {
         Self { next: first, slack: 0, limit: limit.min(MAX_PAYLOAD_BYTES) }
@@ -80,12 +80,12 @@ impl Packets {
     }
 
     /// The length and first byte of the packet at the front, if they have arrived.
-    pub(super) fn peek(input: &[u8]) -> Option<Peeked> {
+    pub(super) fn peek(input: &[u8]) -> Option<PacketStart> {
         let (length, _, rest) = split_header(input)?;
         match (length, rest.first()) {
-            (0, _) => Some(Peeked { length, first: None }),
+            (0, _) => Some(PacketStart { length, first: None }),
             (_, None) => None,
-            (_, Some(&first)) => Some(Peeked { length, first: Some(first) }),
+            (_, Some(&first)) => Some(PacketStart { length, first: Some(first) }),
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_response_continues_the_sequence_of_its_command() {
         for first in [1, 2, 65] {
-            let mut packets = Packets::answer();
+            let mut packets = PacketReader::answer();
             let bytes = [0, 0, 0, first, 0, 0, 0, first + 1, 0, 0, 0, first + 3];
             let mut input = &bytes[..];
             assert_eq!(packets.take(&mut input, "answer"), Ok(Some(&[][..])), "{first}");
@@ -253,15 +253,15 @@ mod tests {
             assert!(packets.take(&mut input, "answer").is_err(), "only the first may differ");
         }
         for first in [0, 66, 255] {
-            assert!(Packets::answer().take(&mut &[0, 0, 0, first][..], "answer").is_err());
+            assert!(PacketReader::answer().take(&mut &[0, 0, 0, first][..], "answer").is_err());
         }
     }
 
     #[test]
     fn peeking_needs_one_byte_of_the_payload() {
-        assert_eq!(Packets::peek(&[1, 0, 0]), None);
-        assert_eq!(Packets::peek(&[1, 0, 0, 9]), None);
-        assert_eq!(Packets::peek(&[2, 1, 0, 9, 7]), Some(Peeked { length: 258, first: Some(7) }));
-        assert_eq!(Packets::peek(&[0, 0, 0, 9]), Some(Peeked { length: 0, first: None }));
+        assert_eq!(PacketReader::peek(&[1, 0, 0]), None);
+        assert_eq!(PacketReader::peek(&[1, 0, 0, 9]), None);
+        assert_eq!(PacketReader::peek(&[2, 1, 0, 9, 7]), Some(PacketStart { length: 258, first: Some(7) }));
+        assert_eq!(PacketReader::peek(&[0, 0, 0, 9]), Some(PacketStart { length: 0, first: None }));
     }
 }

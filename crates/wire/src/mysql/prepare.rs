@@ -1,11 +1,11 @@
 //! `COM_STMT_PREPARE` Response.
 
-use super::{Capabilities, Error, Response, codec::Reader, err::refuse_err, packet::Packets};
+use super::{Capabilities, Error, Response, codec::Reader, err::refuse_err, packet::PacketReader};
 
 const HEADER: u8 = 0x00;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PrepareOk {
     /// The server's identifier of the statement, for `COM_STMT_EXECUTE`.
     pub statement_id: u32,
     pub params: u16,
@@ -15,9 +15,9 @@ pub struct Prepared {
 /// Reads one response to `COM_STMT_PREPARE`. After an error the same holds as for
 /// [`super::MySqlResponseReader`].
 #[derive(Debug, Clone)]
-pub struct PrepareReader {
+pub struct MySqlPrepareReader {
     capabilities: Capabilities,
-    packets: Packets,
+    packets: PacketReader,
     state: State,
 }
 
@@ -26,27 +26,27 @@ enum State {
     Head,
     /// Definitions of parameters and columns, and the EOF after each kind. They are skipped.
     Definitions {
-        prepared: Prepared,
+        prepared: PrepareOk,
         left: u32,
     },
-    Ended(Prepared),
+    Ended(PrepareOk),
     Failed,
 }
 
-impl PrepareReader {
+impl MySqlPrepareReader {
     /// `capabilities`: those negotiated on the connection.
     pub fn new(capabilities: Capabilities) -> Self {
-        Self { capabilities, packets: Packets::answer(), state: State::Head }
+        Self { capabilities, packets: PacketReader::answer(), state: State::Head }
     }
 
     /// Prepares for the next response.
     pub fn reset(&mut self) {
-        self.packets = Packets::answer();
+        self.packets = PacketReader::answer();
         self.state = State::Head;
     }
 
     /// Takes whole packets from the front of `input`.
-    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Prepared>, Error> {
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<PrepareOk>, Error> {
         let response = self.try_step(input);
         if response.is_err() {
             self.state = State::Failed;
@@ -54,7 +54,7 @@ impl PrepareReader {
         response
     }
 
-    fn try_step(&mut self, input: &mut &[u8]) -> Result<Response<Prepared>, Error> {
+    fn try_step(&mut self, input: &mut &[u8]) -> Result<Response<PrepareOk>, Error> {
         loop {
             match self.state {
                 State::Definitions { prepared, left: 0 } => self.state = State::Ended(prepared),
@@ -76,13 +76,13 @@ impl PrepareReader {
             *left = left.saturating_sub(1);
             return Ok(());
         }
-        let prepared = Prepared::parse(payload)?;
+        let prepared = PrepareOk::parse(payload)?;
         self.state = State::Definitions { prepared, left: prepared.definitions(self.capabilities) };
         Ok(())
     }
 }
 
-impl Prepared {
+impl PrepareOk {
     /// The number of packets that follow: definitions of parameters and columns, and the EOF after each kind.
     pub(super) fn definitions(self, capabilities: Capabilities) -> u32 {
         let ends_in_eof = !capabilities.contains(Capabilities::DEPRECATE_EOF);

@@ -9,14 +9,14 @@ use std::collections::VecDeque;
 
 use crate::relay::{FromClient, Goodbye};
 
-use kinds::{Command, command};
-use watch::Watch;
-pub(super) use watch::{End, Ended, Step};
+use kinds::{CommandKind, command_kind};
+use watch::ResponseObserver;
+pub(super) use watch::{ResponseEnd, CompletedResponse, ClientEvent};
 
 use super::{
-    Capabilities, Error, Prepared,
+    Capabilities, Error, PrepareOk,
     err::{self, ErrPacket},
-    kill::{self, Kill, Seen},
+    kill::{self, KillCommand, KillScan},
     ok::{self, OkPacket},
     packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
     result_set::{Definitions, LOCAL_INFILE, ResultHead},
@@ -45,7 +45,7 @@ pub const RELAYED: Capabilities = Capabilities::FOUND_ROWS
 /// Limit of commands that await a response. A client that reads responses stays below it.
 const MAX_OUTSTANDING: usize = 4096;
 /// How much of a packet may be needed before it is forwarded: an OK up to its warnings.
-const LOOK_BYTES: usize = 23;
+const MAX_START_BYTES: usize = 23;
 /// An ERR with this code reports progress ("Progress reporting").
 const PROGRESS_CODE: u16 = 0xffff;
 /// The sequence number of the first packet of a response; a command has 0.
@@ -53,44 +53,44 @@ const FIRST_ANSWER: u8 = 1;
 
 /// One session between a client and a server, both logged in.
 #[derive(Debug)]
-pub struct Relay {
+pub struct MySqlRelay {
     capabilities: Capabilities,
-    up: Frames,
-    down: Frames,
-    upward: Upward,
+    client_framer: Framer,
+    server_framer: Framer,
+    client_payload: ClientPayload,
     /// The response that the server sends now or next.
-    current: Option<Answer>,
-    later: VecDeque<Awaited>,
+    current: Option<ResponseState>,
+    later: VecDeque<PendingResponse>,
     /// The sequence number of the next packet to the client.
     next: u8,
     statements: MultiStatements,
     transaction: Transaction,
     doubt: Option<&'static str>,
-    last: Last,
-    kills: Kills,
-    watch: Option<Watch>,
+    last_message: LastMessage,
+    kill_policy: KillPolicy,
+    observer: Option<ResponseObserver>,
 }
 
 /// What is done with a client's KILL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kills {
-    Pass,
+enum KillPolicy {
+    Forward,
     /// It is held back, with everything behind it, if it names a connection identifier from this one on.
-    StopFrom(u32),
+    HoldFrom(u32),
 }
 
 /// The state of a session after its client has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub enum SessionState {
     /// All responses were read; the server awaits commands.
-    Clean(Remains),
+    Clean(OpenState),
     /// What the server sends next is unknown, for this reason.
     Unknown(&'static str),
 }
 
 /// What a reset must know of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Remains {
+pub struct OpenState {
     pub transaction: Transaction,
     /// Whether `COM_SET_OPTION` may have changed the session.
     pub statements: MultiStatements,
@@ -115,16 +115,16 @@ pub enum MultiStatements {
 
 /// The position within the packets of one direction.
 #[derive(Debug, Default)]
-struct Frames {
+struct Framer {
     left_bytes: usize,
     continues: bool,
 }
 
 /// The client's current message, or its last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Upward {
+enum ClientPayload {
     /// A command without response.
-    Silent,
+    NoResponse,
     /// The newest command whose response is pending.
     Command,
     /// A part of a file that the server requested.
@@ -132,29 +132,29 @@ enum Upward {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Awaited {
-    answer: Answer,
+struct PendingResponse {
+    response: ResponseState,
     /// The sequence number of its first packet.
     next: u8,
 }
 
 /// What the next packet of a response is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum ResponseState {
     /// An OK or an EOF, which ends the response.
-    Word,
+    Ok,
     /// A text, which ends the response.
     Text,
     /// An OK, a file request, or the number of columns.
-    Results(Of),
+    Results(ResultSource),
     Columns {
         left: u16,
-        of: Of,
+        of: ResultSource,
     },
-    EndOfColumns(Of),
-    Rows(Of),
+    EndOfColumns(ResultSource),
+    Rows(ResultSource),
     /// A `COM_STMT_PREPARE_OK`.
-    Prepared,
+    PrepareOk,
     /// This many definitions.
     Definitions {
         left: u32,
@@ -165,7 +165,7 @@ enum Answer {
 
 /// The command that returns results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum ResultSource {
     Query,
     /// Rows may remain in a cursor.
     Execute,
@@ -175,12 +175,12 @@ enum Of {
 
 /// Whether the server's last message was an error. If it was, a proxy need not report another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
+enum LastMessage {
     Other,
     Error,
 }
 
-impl Frames {
+impl Framer {
     /// Skips the rest of the current packet, as far as it has arrived. Returns whether the packet is
     /// complete.
     #[inline]
@@ -203,23 +203,23 @@ impl Frames {
     }
 }
 
-impl Relay {
+impl MySqlRelay {
     /// A new session. Client and server must both have negotiated `capabilities`.
     pub fn new(capabilities: Capabilities) -> Self {
         Self {
             capabilities,
-            up: Frames::default(),
-            down: Frames::default(),
-            upward: Upward::Silent,
+            client_framer: Framer::default(),
+            server_framer: Framer::default(),
+            client_payload: ClientPayload::NoResponse,
             current: None,
             later: VecDeque::new(),
             next: FIRST_ANSWER,
             statements: MultiStatements::AsAgreed,
             transaction: Transaction::None,
             doubt: None,
-            last: Last::Other,
-            kills: Kills::Pass,
-            watch: None,
+            last_message: LastMessage::Other,
+            kill_policy: KillPolicy::Forward,
+            observer: None,
         }
     }
 
@@ -227,32 +227,32 @@ impl Relay {
     /// [`Self::kill`].
     #[must_use]
     pub fn with_own_numbers(mut self, from: u32) -> Self {
-        self.kills = Kills::StopFrom(from);
+        self.kill_policy = KillPolicy::HoldFrom(from);
         self
     }
 
     /// The next command and its length, if it is complete and names a connection identifier of the proxy. It
     /// must be replaced, see [`Self::replace_kill`].
-    pub fn kill(&self, input: &[u8]) -> Option<(Kill, usize)> {
-        let Kills::StopFrom(from) = self.kills else { return None };
-        if !self.up.is_between_messages() || self.upward == Upward::File {
+    pub fn kill(&self, input: &[u8]) -> Option<(KillCommand, usize)> {
+        let KillPolicy::HoldFrom(from) = self.kill_policy else { return None };
+        if !self.client_framer.is_between_messages() || self.client_payload == ClientPayload::File {
             return None;
         }
         let (header, payload) = packet::peek_header(input)?;
-        match kill::look(header, payload, self.capabilities) {
-            Seen::Kill(kill) if names_own(&kill, from) => Some((kill, HEADER_BYTES + header.length)),
+        match kill::scan(header, payload, self.capabilities) {
+            KillScan::Kill(kill) if names_proxy_id(&kill, from) => Some((kill, HEADER_BYTES + header.length)),
             _ => None,
         }
     }
 
     /// Another command with the same kind of response is sent in place of [`Self::kill`].
     pub fn replace_kill(&mut self, input: &[u8]) -> Result<(), Error> {
-        let kills = std::mem::replace(&mut self.kills, Kills::Pass);
+        let kill_policy = std::mem::replace(&mut self.kill_policy, KillPolicy::Forward);
         let replaced = match packet::peek_header(input) {
-            Some((header, &[kind, ..])) => self.begins(kind, header).map(drop),
+            Some((header, &[kind, ..])) => self.start_command(kind, header).map(drop),
             _ => Ok(()),
         };
-        self.kills = kills;
+        self.kill_policy = kill_policy;
         replaced
     }
 
@@ -261,88 +261,88 @@ impl Relay {
     pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
         let mut at = 0;
         let goodbye = loop {
-            if !self.up.skip(input, &mut at) {
+            if !self.client_framer.skip(input, &mut at) {
                 break Goodbye::None;
             }
             let Some((header, payload)) = packet::peek_header(&input[at..]) else { break Goodbye::None };
-            if self.up.continues {
-                self.goes_on(header);
-            } else if self.upward == Upward::File {
-                self.part_of_file(header);
+            if self.client_framer.continues {
+                self.continue_message(header);
+            } else if self.client_payload == ClientPayload::File {
+                self.read_file_part(header);
             } else if header.length == 0 {
-                return Err(broken("command", "it is empty"));
+                return Err(protocol_error("command", "it is empty"));
             } else {
                 let Some(&kind) = payload.first() else { break Goodbye::None };
-                if self.stops_before(header, payload) {
+                if self.must_hold(header, payload) {
                     break Goodbye::None;
                 }
-                match self.begins(kind, header)? {
+                match self.start_command(kind, header)? {
                     Goodbye::None => {}
                     goodbye @ (Goodbye::Said | Goodbye::Anew) => break goodbye,
                 }
             }
-            self.up.begin(header, &mut at);
+            self.client_framer.begin(header, &mut at);
         };
         Ok(FromClient { pass_bytes: at, goodbye })
     }
 
     /// Whether a command must be held back, or may have to be.
     #[inline]
-    fn stops_before(&self, header: Header, payload: &[u8]) -> bool {
-        let Kills::StopFrom(from) = self.kills else { return false };
-        match kill::look(header, payload, self.capabilities) {
-            Seen::Other => false,
-            Seen::Unfinished => true,
-            Seen::Kill(kill) => names_own(&kill, from),
+    fn must_hold(&self, header: Header, payload: &[u8]) -> bool {
+        let KillPolicy::HoldFrom(from) = self.kill_policy else { return false };
+        match kill::scan(header, payload, self.capabilities) {
+            KillScan::Other => false,
+            KillScan::Unfinished => true,
+            KillScan::Kill(kill) => names_proxy_id(&kill, from),
         }
     }
 
-    fn begins(&mut self, kind: u8, header: Header) -> Result<Goodbye, Error> {
+    fn start_command(&mut self, kind: u8, header: Header) -> Result<Goodbye, Error> {
         if header.sequence != 0 {
-            return Err(broken("command", "a packet is missing or out of order"));
+            return Err(protocol_error("command", "a packet is missing or out of order"));
         }
-        match command(kind)? {
-            Command::Quit => return Ok(Goodbye::Said),
-            Command::ChangeUser => return Ok(Goodbye::Anew),
-            Command::Silent => self.upward = Upward::Silent,
-            Command::SetOption => {
+        match command_kind(kind)? {
+            CommandKind::Quit => return Ok(Goodbye::Said),
+            CommandKind::ChangeUser => return Ok(Goodbye::Anew),
+            CommandKind::NoResponse => self.client_payload = ClientPayload::NoResponse,
+            CommandKind::SetOption => {
                 self.statements = MultiStatements::Changed;
-                self.owes(Answer::Word)?;
+                self.push_pending(ResponseState::Ok)?;
             }
-            Command::Answered(answer) => self.owes(answer)?,
+            CommandKind::Answered(response) => self.push_pending(response)?,
         }
         Ok(Goodbye::None)
     }
 
     #[inline]
-    fn owes(&mut self, answer: Answer) -> Result<(), Error> {
-        self.upward = Upward::Command;
+    fn push_pending(&mut self, response: ResponseState) -> Result<(), Error> {
+        self.client_payload = ClientPayload::Command;
         if self.current.is_none() {
-            self.current = Some(answer);
+            self.current = Some(response);
             self.next = FIRST_ANSWER;
         } else if self.later.len() < MAX_OUTSTANDING {
-            self.later.push_back(Awaited { answer, next: FIRST_ANSWER });
+            self.later.push_back(PendingResponse { response, next: FIRST_ANSWER });
         } else {
-            return Err(broken("command", "too many others wait for their answers"));
+            return Err(protocol_error("command", "too many others wait for their answers"));
         }
         Ok(())
     }
 
     /// Another packet of the client's message starts.
-    fn goes_on(&mut self, header: Header) {
+    fn continue_message(&mut self, header: Header) {
         let next = header.sequence.wrapping_add(1);
-        match (self.upward, self.later.back_mut()) {
-            (Upward::Silent, _) => {}
-            (Upward::Command, Some(newest)) => newest.next = next,
-            (Upward::Command | Upward::File, _) => self.next = next,
+        match (self.client_payload, self.later.back_mut()) {
+            (ClientPayload::NoResponse, _) => {}
+            (ClientPayload::Command, Some(newest)) => newest.next = next,
+            (ClientPayload::Command | ClientPayload::File, _) => self.next = next,
         }
     }
 
     /// A file ends with an empty message.
-    fn part_of_file(&mut self, header: Header) {
+    fn read_file_part(&mut self, header: Header) {
         self.next = header.sequence.wrapping_add(1);
         if header.length == 0 {
-            self.upward = Upward::Command;
+            self.client_payload = ClientPayload::Command;
         }
     }
 
@@ -351,19 +351,19 @@ impl Relay {
     pub fn from_server(&mut self, input: &[u8]) -> Result<usize, Error> {
         let mut at = 0;
         loop {
-            if !self.down.skip(input, &mut at) {
+            if !self.server_framer.skip(input, &mut at) {
                 return Ok(at);
             }
             let Some((header, payload)) = packet::peek_header(&input[at..]) else { return Ok(at) };
-            if !self.down.continues {
+            if !self.server_framer.continues {
                 let is_row = match (self.current, payload.first()) {
                     (_, None) if header.length > 0 => return Ok(at),
-                    (Some(Answer::Rows(_)), Some(&first)) if header.length > 0 => is_row(first, header),
+                    (Some(ResponseState::Rows(_)), Some(&first)) if header.length > 0 => is_row(first, header),
                     _ => false,
                 };
                 if !is_row {
-                    if self.watch.is_some()
-                        && self.current == Some(Answer::Prepared)
+                    if self.observer.is_some()
+                        && self.current == Some(ResponseState::PrepareOk)
                         && payload.first() == Some(&0)
                     {
                         return Ok(at);
@@ -371,165 +371,165 @@ impl Relay {
                     // Refused at once, before it could pass for the response to the next command.
                     let here = &payload[..payload.len().min(header.length)];
                     if self.current.is_none() && !ErrPacket::is(here) {
-                        return Err(broken("answer", "nothing was asked"));
+                        return Err(protocol_error("answer", "nothing was asked"));
                     }
-                    let look = header.length.min(LOOK_BYTES);
-                    let Some(look) = here.get(..look) else { return Ok(at) };
-                    self.answer(header, look)?;
-                    self.down.begin(header, &mut at);
+                    let start = header.length.min(MAX_START_BYTES);
+                    let Some(start) = here.get(..start) else { return Ok(at) };
+                    self.read_response(header, start)?;
+                    self.server_framer.begin(header, &mut at);
                     continue;
                 }
-                self.last = Last::Other;
+                self.last_message = LastMessage::Other;
             }
             self.next = header.sequence.wrapping_add(1);
-            self.down.begin(header, &mut at);
+            self.server_framer.begin(header, &mut at);
         }
     }
 
     /// Takes the first bytes of a packet that is not a row.
-    fn answer(&mut self, header: Header, look: &[u8]) -> Result<(), Error> {
-        let Some(answer) = self.current else { return self.unasked(look) };
+    fn read_response(&mut self, header: Header, start: &[u8]) -> Result<(), Error> {
+        let Some(response) = self.current else { return self.read_unsolicited(start) };
         self.next = header.sequence.wrapping_add(1);
-        self.last = Last::Other;
-        if ErrPacket::is(look) {
-            return self.refused(look);
+        self.last_message = LastMessage::Other;
+        if ErrPacket::is(start) {
+            return self.read_err(start);
         }
-        let next = match answer {
-            Answer::Word => {
-                self.heard(OkPacket::parse_any(look)?);
+        let next = match response {
+            ResponseState::Ok => {
+                self.record_status(OkPacket::parse_any(start)?);
                 None
             }
-            Answer::Text => None,
-            Answer::Results(of) => self.results(look, of)?,
-            Answer::Columns { left: 1, of } => Some(self.after_columns(of)),
-            Answer::Columns { left, of } => Some(Answer::Columns { left: left - 1, of }),
-            Answer::EndOfColumns(of) => {
-                let end = OkPacket::parse_eof(look)?;
-                self.heard(end);
-                (of != Of::Execute || !end.cursor_exists()).then_some(Answer::Rows(of))
+            ResponseState::Text => None,
+            ResponseState::Results(of) => self.results(start, of)?,
+            ResponseState::Columns { left: 1, of } => Some(self.after_columns(of)),
+            ResponseState::Columns { left, of } => Some(ResponseState::Columns { left: left - 1, of }),
+            ResponseState::EndOfColumns(of) => {
+                let end = OkPacket::parse_eof(start)?;
+                self.record_status(end);
+                (of != ResultSource::Execute || !end.cursor_exists()).then_some(ResponseState::Rows(of))
             }
-            Answer::Rows(of) => {
-                if look.is_empty() {
-                    return Err(broken("row", "it is empty"));
+            ResponseState::Rows(of) => {
+                if start.is_empty() {
+                    return Err(protocol_error("row", "it is empty"));
                 }
-                let end = OkPacket::parse_end_of_rows(look, self.capabilities)?;
-                self.ended(end, of)
+                let end = OkPacket::parse_end_of_rows(start, self.capabilities)?;
+                self.end_result(end, of)
             }
-            Answer::Prepared => definitions(Prepared::parse(look)?.definitions(self.capabilities)),
-            Answer::Definitions { left } => definitions(left - 1),
-            Answer::Fields if ends_fields(header, look) => None,
-            Answer::Fields => Some(Answer::Fields),
+            ResponseState::PrepareOk => definitions(PrepareOk::parse(start)?.definitions(self.capabilities)),
+            ResponseState::Definitions { left } => definitions(left - 1),
+            ResponseState::Fields if ends_fields(header, start) => None,
+            ResponseState::Fields => Some(ResponseState::Fields),
         };
-        self.goes_on_with(next);
+        self.advance(next);
         Ok(())
     }
 
     /// The first packet of a response that may have results.
-    fn results(&mut self, look: &[u8], of: Of) -> Result<Option<Answer>, Error> {
-        if OkPacket::is(look) {
-            let ok = OkPacket::parse(look)?;
-            if let Some(watch) = &mut self.watch {
-                watch.tells_of_key(ok);
+    fn results(&mut self, start: &[u8], of: ResultSource) -> Result<Option<ResponseState>, Error> {
+        if OkPacket::is(start) {
+            let ok = OkPacket::parse(start)?;
+            if let Some(observer) = &mut self.observer {
+                observer.record_insert_id(ok);
             }
-            return Ok(self.ended(ok, of));
+            return Ok(self.end_result(ok, of));
         }
-        if look.first() == Some(&LOCAL_INFILE) {
-            return self.asks_for_file(of).map(Some);
+        if start.first() == Some(&LOCAL_INFILE) {
+            return self.read_file_request(of).map(Some);
         }
-        let ResultHead { columns, definitions } = ResultHead::parse(look, self.capabilities)?;
+        let ResultHead { columns, definitions } = ResultHead::parse(start, self.capabilities)?;
         Ok(Some(match definitions {
-            Definitions::Follow => Answer::Columns { left: columns, of },
+            Definitions::Follow => ResponseState::Columns { left: columns, of },
             Definitions::LeftOut => self.after_columns(of),
         }))
     }
 
-    fn asks_for_file(&mut self, of: Of) -> Result<Answer, Error> {
+    fn read_file_request(&mut self, of: ResultSource) -> Result<ResponseState, Error> {
         let reason = if !self.capabilities.contains(Capabilities::LOCAL_FILES) {
             "it requests a local file, which was not offered"
-        } else if self.upward != Upward::Command || !self.up.is_between_messages() || !self.later.is_empty() {
+        } else if self.client_payload != ClientPayload::Command || !self.client_framer.is_between_messages() || !self.later.is_empty() {
             "it requests a local file while the client sends something else"
         } else {
-            self.upward = Upward::File;
-            return Ok(Answer::Results(of));
+            self.client_payload = ClientPayload::File;
+            return Ok(ResponseState::Results(of));
         };
-        Err(broken("result", reason))
+        Err(protocol_error("result", reason))
     }
 
-    fn after_columns(&self, of: Of) -> Answer {
+    fn after_columns(&self, of: ResultSource) -> ResponseState {
         let eof_follows = !self.capabilities.contains(Capabilities::DEPRECATE_EOF);
-        if eof_follows { Answer::EndOfColumns(of) } else { Answer::Rows(of) }
+        if eof_follows { ResponseState::EndOfColumns(of) } else { ResponseState::Rows(of) }
     }
 
     /// A result set has ended; what follows it.
-    fn ended(&mut self, end: OkPacket, of: Of) -> Option<Answer> {
-        self.heard(end);
-        (of != Of::Fetch && end.more_results_exist()).then_some(Answer::Results(of))
+    fn end_result(&mut self, end: OkPacket, of: ResultSource) -> Option<ResponseState> {
+        self.record_status(end);
+        (of != ResultSource::Fetch && end.more_results_exist()).then_some(ResponseState::Results(of))
     }
 
-    fn heard(&mut self, end: OkPacket) {
+    fn record_status(&mut self, end: OkPacket) {
         self.transaction = if end.is_in_transaction() { Transaction::Open } else { Transaction::None };
-        if let Some(watch) = &mut self.watch {
-            watch.says(end);
+        if let Some(observer) = &mut self.observer {
+            observer.record_ok(end);
         }
     }
 
-    fn refused(&mut self, look: &[u8]) -> Result<(), Error> {
-        let is_progress = ErrPacket::parse(look)?.code == PROGRESS_CODE;
+    fn read_err(&mut self, start: &[u8]) -> Result<(), Error> {
+        let is_progress = ErrPacket::parse(start)?.code == PROGRESS_CODE;
         if is_progress && self.capabilities.contains(Capabilities::PROGRESS) {
             return Ok(());
         }
-        self.last = Last::Error;
-        if let Some(watch) = &mut self.watch {
-            watch.refuses();
+        self.last_message = LastMessage::Error;
+        if let Some(observer) = &mut self.observer {
+            observer.record_err();
         }
-        if self.upward == Upward::File {
+        if self.client_payload == ClientPayload::File {
             self.doubt = Some("the server refused the client's file");
         }
-        self.goes_on_with(None);
+        self.advance(None);
         Ok(())
     }
 
     /// A packet without a pending command: it must be the server's final ERR.
-    fn unasked(&mut self, look: &[u8]) -> Result<(), Error> {
-        ErrPacket::parse(look)?;
-        self.last = Last::Error;
+    fn read_unsolicited(&mut self, start: &[u8]) -> Result<(), Error> {
+        ErrPacket::parse(start)?;
+        self.last_message = LastMessage::Error;
         self.doubt = Some("the server sent an unsolicited message");
         Ok(())
     }
 
     /// Continues the response, or starts the next one.
-    fn goes_on_with(&mut self, next: Option<Answer>) {
+    fn advance(&mut self, next: Option<ResponseState>) {
         self.current = next;
         if next.is_none() {
-            if let Some(watch) = &mut self.watch {
-                watch.answer_ends();
+            if let Some(observer) = &mut self.observer {
+                observer.end_response();
             }
-            let awaited = self.later.pop_front();
-            self.next = awaited.map_or(FIRST_ANSWER, |awaited| awaited.next);
-            self.current = awaited.map(|awaited| awaited.answer);
+            let pending = self.later.pop_front();
+            self.next = pending.map_or(FIRST_ANSWER, |pending| pending.next);
+            self.current = pending.map(|pending| pending.response);
         }
     }
 
-    pub fn rest(&self) -> Rest {
+    pub fn session_state(&self) -> SessionState {
         if let Some(doubt) = self.doubt {
-            return Rest::Unknown(doubt);
+            return SessionState::Unknown(doubt);
         }
-        if !self.up.is_between_messages() {
-            return Rest::Unknown("the client left in the middle of a command");
+        if !self.client_framer.is_between_messages() {
+            return SessionState::Unknown("the client left in the middle of a command");
         }
-        if self.upward == Upward::File {
-            return Rest::Unknown("the client left in the middle of a file");
+        if self.client_payload == ClientPayload::File {
+            return SessionState::Unknown("the client left in the middle of a file");
         }
-        if self.current.is_some() || !self.down.is_between_messages() {
-            return Rest::Unknown("the client left before all responses were read");
+        if self.current.is_some() || !self.server_framer.is_between_messages() {
+            return SessionState::Unknown("the client left before all responses were read");
         }
-        Rest::Clean(Remains { transaction: self.transaction, statements: self.statements })
+        SessionState::Clean(OpenState { transaction: self.transaction, statements: self.statements })
     }
 
     /// Whether the proxy may append an ERR of its own to the bytes forwarded to the client. It ends the
     /// response that the client reads, or the next one.
     pub fn between_answers(&self) -> bool {
-        self.down.is_between_messages()
+        self.server_framer.is_between_messages()
     }
 
     /// The sequence number of such an ERR.
@@ -539,17 +539,17 @@ impl Relay {
 
     /// Whether the server's last message was an error: if it closes the connection now, the client knows why.
     pub fn error_was_last(&self) -> bool {
-        self.last == Last::Error
+        self.last_message == LastMessage::Error
     }
 }
 
 /// Whether a KILL names a connection identifier of the proxy.
-fn names_own(kill: &Kill, from: u32) -> bool {
-    kill.named.iter().any(|named| named.number >= from)
+fn names_proxy_id(kill: &KillCommand, from: u32) -> bool {
+    command.statements.iter().any(|kill| kill.number >= from)
 }
 
-fn definitions(left: u32) -> Option<Answer> {
-    (left > 0).then_some(Answer::Definitions { left })
+fn definitions(left: u32) -> Option<ResponseState> {
+    (left > 0).then_some(ResponseState::Definitions { left })
 }
 
 /// Whether a packet that starts with this byte is a row, rather than the end of the rows or an ERR.
@@ -563,10 +563,10 @@ fn is_row(first: u8, header: Header) -> bool {
     }
 }
 
-fn ends_fields(header: Header, look: &[u8]) -> bool {
-    look.first() == Some(&ok::EOF_HEADER) && header.length < MAX_PART_BYTES
+fn ends_fields(header: Header, start: &[u8]) -> bool {
+    start.first() == Some(&ok::EOF_HEADER) && header.length < MAX_PART_BYTES
 }
 
-fn broken(message: &'static str, reason: &'static str) -> Error {
+fn protocol_error(message: &'static str, reason: &'static str) -> Error {
     Error::Protocol { message, reason }
 }

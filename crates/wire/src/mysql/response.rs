@@ -2,7 +2,7 @@
 
 use super::{
     Capabilities, Error,
-    result_set::{Event, ResultSets, RowEnds},
+    result_set::{ResultEvent, ResultSets, RowEnds},
 };
 
 /// The row format.
@@ -16,7 +16,7 @@ pub enum ResponseKind {
 
 /// The result of a reader's step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Response<T = Summary> {
+pub enum Response<T = ResponseSummary> {
     /// Call again with more input.
     NeedInput,
     /// The response is complete. Bytes left in the input are not part of it.
@@ -25,7 +25,7 @@ pub enum Response<T = Summary> {
 
 /// The counts of one response, over all its result sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Summary {
+pub struct ResponseSummary {
     pub rows: u64,
     /// Rows inserted, changed or deleted.
     pub affected_rows: u64,
@@ -39,16 +39,16 @@ pub struct Summary {
 /// After [`Response::Done`] or an error it must be [`reset`](Self::reset) before the next command. After
 /// [`Error::Server`] the connection awaits the next command; after any other error it is unusable.
 #[derive(Debug, Clone)]
-pub struct ResponseReader {
+pub struct MySqlResponseReader {
     sets: ResultSets,
-    summary: Summary,
+    summary: ResponseSummary,
 }
 
-impl ResponseReader {
+impl MySqlResponseReader {
     /// `capabilities`: those negotiated on the connection. A row may have up to 1 GiB, the protocol's
     /// maximum.
     pub fn new(kind: ResponseKind, capabilities: Capabilities) -> Self {
-        Self { sets: ResultSets::new(kind, capabilities), summary: Summary::default() }
+        Self { sets: ResultSets::new(kind, capabilities), summary: ResponseSummary::default() }
     }
 
     /// Refuses rows longer than `limit_bytes`.
@@ -61,23 +61,23 @@ impl ResponseReader {
     /// Prepares for the next response.
     pub fn reset(&mut self) {
         self.sets.reset();
-        self.summary = Summary::default();
+        self.summary = ResponseSummary::default();
     }
 
     /// Takes whole packets from the front of `input`, and rows as far as they have arrived.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response, Error> {
         loop {
             match self.sets.step(input)? {
-                Event::NeedInput => return Ok(Response::NeedInput),
-                Event::Row { part, ends, .. } => {
+                ResultEvent::NeedInput => return Ok(Response::NeedInput),
+                ResultEvent::Row { part, ends, .. } => {
                     self.summary.row_bytes += part.len() as u64;
                     self.summary.rows += u64::from(ends == RowEnds::Here);
                 }
                 // A hostile server's counts must not overflow.
-                Event::Affected(rows) => {
+                ResultEvent::Affected(rows) => {
                     self.summary.affected_rows = self.summary.affected_rows.saturating_add(rows);
                 }
-                Event::End => return Ok(Response::Done(self.summary)),
+                ResultEvent::End => return Ok(Response::Done(self.summary)),
             }
         }
     }

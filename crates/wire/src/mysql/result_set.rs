@@ -5,7 +5,7 @@ use super::{
     codec::Reader,
     err::{self, refuse_err},
     ok::{self, OkPacket},
-    packet::{MAX_MESSAGE_BYTES, MAX_PART_BYTES, Packets, Peeked},
+    packet::{MAX_MESSAGE_BYTES, MAX_PART_BYTES, PacketReader, PacketStart},
 };
 
 /// `LOCAL INFILE Request`: the server requests a file from the client.
@@ -18,7 +18,7 @@ const BINARY_ROW: u8 = 0x00;
 pub(super) struct ResultSets {
     kind: ResponseKind,
     capabilities: Capabilities,
-    packets: Packets,
+    packets: PacketReader,
     row_limit_bytes: usize,
     state: State,
 }
@@ -39,7 +39,7 @@ enum State {
     /// Within a row that has not arrived completely.
     Row {
         columns: u16,
-        packet: Packet,
+        packet: RowPacket,
     },
     Ended,
     Failed,
@@ -47,14 +47,14 @@ enum State {
 
 /// The packet of a row that is being read.
 #[derive(Debug, Clone, Copy)]
-struct Packet {
+struct RowPacket {
     length: usize,
     left: usize,
     /// The row's length up to the end of this packet.
     row: usize,
 }
 
-pub(super) enum Event<'a> {
+pub(super) enum ResultEvent<'a> {
     NeedInput,
     /// A part of a row, as much as has arrived.
     Row {
@@ -76,7 +76,7 @@ pub(super) enum RowEnds {
 
 impl ResultSets {
     pub(super) fn new(kind: ResponseKind, capabilities: Capabilities) -> Self {
-        let packets = Packets::answer();
+        let packets = PacketReader::answer();
         Self { kind, capabilities, packets, row_limit_bytes: MAX_MESSAGE_BYTES, state: State::Head }
     }
 
@@ -85,7 +85,7 @@ impl ResultSets {
     }
 
     pub(super) fn reset(&mut self) {
-        self.packets = Packets::answer();
+        self.packets = PacketReader::answer();
         self.state = State::Head;
     }
 
@@ -95,7 +95,7 @@ impl ResultSets {
     }
 
     /// The next event. After an error only [`Self::reset`] helps.
-    pub(super) fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Event<'a>, Error> {
+    pub(super) fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<ResultEvent<'a>, Error> {
         let event = self.try_step(input);
         if event.is_err() {
             self.fail();
@@ -103,24 +103,24 @@ impl ResultSets {
         event
     }
 
-    fn try_step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Event<'a>, Error> {
+    fn try_step<'a>(&mut self, input: &mut &'a [u8]) -> Result<ResultEvent<'a>, Error> {
         loop {
             match self.state {
-                State::Ended => return Ok(Event::End),
+                State::Ended => return Ok(ResultEvent::End),
                 State::Failed => return Err(Error::NotReset),
                 State::Rows { columns } => {
-                    let Some(peeked) = Packets::peek(input) else {
-                        return Ok(Event::NeedInput);
+                    let Some(packet_start) = PacketReader::peek(input) else {
+                        return Ok(ResultEvent::NeedInput);
                     };
-                    if is_row(peeked) {
-                        return self.begin_row(peeked, columns, input);
+                    if is_row(packet_start) {
+                        return self.begin_row(packet_start, columns, input);
                     }
                 }
-                State::Row { columns, packet } => return self.go_on_with_row(columns, packet, input),
+                State::Row { columns, packet } => return self.continue_row(columns, packet, input),
                 State::Head | State::Columns { .. } | State::EndOfColumns { .. } => {}
             }
             let Some(payload) = self.packets.take(input, "result")? else {
-                return Ok(Event::NeedInput);
+                return Ok(ResultEvent::NeedInput);
             };
             refuse_err(payload)?;
             if let Some(event) = self.packet(payload)? {
@@ -130,7 +130,7 @@ impl ResultSets {
     }
 
     /// Takes a packet that is not a row.
-    fn packet<'a>(&mut self, payload: &[u8]) -> Result<Option<Event<'a>>, Error> {
+    fn packet<'a>(&mut self, payload: &[u8]) -> Result<Option<ResultEvent<'a>>, Error> {
         match self.state {
             State::Head if OkPacket::is(payload) => Ok(Some(self.end_statement(OkPacket::parse(payload)?))),
             State::Head => {
@@ -173,37 +173,37 @@ impl ResultSets {
 
     fn begin_row<'a>(
         &mut self,
-        peeked: Peeked,
+        packet_start: PacketStart,
         columns: u16,
         input: &mut &'a [u8],
-    ) -> Result<Event<'a>, Error> {
-        if self.kind == ResponseKind::Binary && peeked.first != Some(BINARY_ROW) {
+    ) -> Result<ResultEvent<'a>, Error> {
+        if self.kind == ResponseKind::Binary && packet_start.first != Some(BINARY_ROW) {
             return Err(Error::Protocol { message: "row", reason: "wrong first byte" });
         }
         match self.row_packet(0, input)? {
             Some(packet) => Ok(self.row(columns, packet, input)),
-            None => Ok(Event::NeedInput),
+            None => Ok(ResultEvent::NeedInput),
         }
     }
 
-    fn go_on_with_row<'a>(
+    fn continue_row<'a>(
         &mut self,
         columns: u16,
-        packet: Packet,
+        packet: RowPacket,
         input: &mut &'a [u8],
-    ) -> Result<Event<'a>, Error> {
+    ) -> Result<ResultEvent<'a>, Error> {
         if packet.left > 0 || packet.length < MAX_PART_BYTES {
             return Ok(self.row(columns, packet, input));
         }
         match self.row_packet(packet.row, input)? {
             Some(next) => Ok(self.row(columns, next, input)),
-            None => Ok(Event::NeedInput),
+            None => Ok(ResultEvent::NeedInput),
         }
     }
 
     /// The next packet of a row, with `row` bytes before it. A row that is too long is refused before it
     /// arrives.
-    fn row_packet(&mut self, row: usize, input: &mut &[u8]) -> Result<Option<Packet>, Error> {
+    fn row_packet(&mut self, row: usize, input: &mut &[u8]) -> Result<Option<RowPacket>, Error> {
         let Some(length) = self.packets.begin(input, "row")? else {
             return Ok(None);
         };
@@ -211,34 +211,34 @@ impl ResultSets {
         if row > self.row_limit_bytes {
             return Err(Error::PacketTooLarge { length: row, limit: self.row_limit_bytes });
         }
-        Ok(Some(Packet { length, left: length, row }))
+        Ok(Some(RowPacket { length, left: length, row }))
     }
 
     /// The part of a row's packet that has arrived.
-    fn row<'a>(&mut self, columns: u16, mut packet: Packet, input: &mut &'a [u8]) -> Event<'a> {
+    fn row<'a>(&mut self, columns: u16, mut packet: RowPacket, input: &mut &'a [u8]) -> ResultEvent<'a> {
         let (part, rest) = input.split_at(packet.left.min(input.len()));
         *input = rest;
         packet.left -= part.len();
         if packet.left == 0 && packet.length < MAX_PART_BYTES {
             self.state = State::Rows { columns };
-            return Event::Row { part, columns, ends: RowEnds::Here };
+            return ResultEvent::Row { part, columns, ends: RowEnds::Here };
         }
         self.state = State::Row { columns, packet };
-        if part.is_empty() { Event::NeedInput } else { Event::Row { part, columns, ends: RowEnds::Later } }
+        if part.is_empty() { ResultEvent::NeedInput } else { ResultEvent::Row { part, columns, ends: RowEnds::Later } }
     }
 
-    fn end_statement<'a>(&mut self, end: OkPacket) -> Event<'a> {
+    fn end_statement<'a>(&mut self, end: OkPacket) -> ResultEvent<'a> {
         self.state = if end.more_results_exist() { State::Head } else { State::Ended };
-        Event::Affected(end.affected_rows)
+        ResultEvent::Affected(end.affected_rows)
     }
 }
 
 /// Whether a packet that starts like this is a row, rather than the end of the rows or an ERR.
-fn is_row(peeked: Peeked) -> bool {
-    match peeked.first {
+fn is_row(packet_start: PacketStart) -> bool {
+    match packet_start.first {
         Some(err::HEADER) => false,
         // In a row it announces a cell that is longer than this packet.
-        Some(ok::EOF_HEADER) => peeked.length == MAX_PART_BYTES,
+        Some(ok::EOF_HEADER) => packet_start.length == MAX_PART_BYTES,
         _ => true,
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     Capabilities, Error, Response, ResponseKind,
     codec::Reader,
-    result_set::{Event, ResultSets, RowEnds},
+    result_set::{ResultEvent, ResultSets, RowEnds},
 };
 
 pub type Row = Vec<Option<Vec<u8>>>;
@@ -11,7 +11,7 @@ pub type Row = Vec<Option<Vec<u8>>>;
 /// Collects the text rows of all result sets of one response. After an error the same holds as for
 /// [`super::MySqlResponseReader`].
 #[derive(Debug, Clone)]
-pub struct RowsReader {
+pub struct MySqlRowsReader {
     sets: ResultSets,
     rows: Vec<Row>,
     /// The part of an incomplete row that has arrived.
@@ -20,7 +20,7 @@ pub struct RowsReader {
     limit_bytes: usize,
 }
 
-impl RowsReader {
+impl MySqlRowsReader {
     /// `limit_bytes` includes the size of the vectors.
     pub fn new(capabilities: Capabilities, limit_bytes: usize) -> Self {
         let sets = ResultSets::new(ResponseKind::Text, capabilities);
@@ -40,15 +40,15 @@ impl RowsReader {
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Vec<Row>>, Error> {
         loop {
             match self.sets.step(input)? {
-                Event::NeedInput => return Ok(Response::NeedInput),
-                Event::Row { part, columns, ends } => {
+                ResultEvent::NeedInput => return Ok(Response::NeedInput),
+                ResultEvent::Row { part, columns, ends } => {
                     if let Err(error) = self.part(part, columns, ends) {
                         self.sets.fail();
                         return Err(error);
                     }
                 }
-                Event::Affected(_) => {}
-                Event::End => return Ok(Response::Done(std::mem::take(&mut self.rows))),
+                ResultEvent::Affected(_) => {}
+                ResultEvent::End => return Ok(Response::Done(std::mem::take(&mut self.rows))),
             }
         }
     }

@@ -13,7 +13,7 @@ use super::{
     greeting::Greeting,
     handshake_response::HandshakeResponse,
     ok::OkPacket,
-    packet::{self, MAX_LOGIN_PAYLOAD_BYTES, Packets},
+    packet::{self, MAX_LOGIN_PAYLOAD_BYTES, PacketReader},
     ssl_request::SslRequest,
 };
 
@@ -28,7 +28,7 @@ pub enum ClientMessage<'a> {
 
 /// Takes the client's next message, which must have this sequence number; `None` if it is incomplete.
 pub fn read_login<'a>(input: &mut &'a [u8], sequence: u8) -> Result<Option<ClientMessage<'a>>, Error> {
-    let Some(payload) = Packets::new(sequence, MAX_LOGIN_PAYLOAD_BYTES).take(input, "login")? else {
+    let Some(payload) = PacketReader::new(sequence, MAX_LOGIN_PAYLOAD_BYTES).take(input, "login")? else {
         return Ok(None);
     };
     if SslRequest::is(payload) {
@@ -40,7 +40,7 @@ pub fn read_login<'a>(input: &mut &'a [u8], sequence: u8) -> Result<Option<Clien
 /// Takes the client's reply to an [`AuthSwitchRequest`] or to [`AuthMoreData`](write_more_data): the raw data
 /// of the plugin.
 pub fn read_auth_response<'a>(input: &mut &'a [u8], sequence: u8) -> Result<Option<&'a [u8]>, Error> {
-    Packets::new(sequence, MAX_LOGIN_PAYLOAD_BYTES).take(input, "answer to a plugin")
+    PacketReader::new(sequence, MAX_LOGIN_PAYLOAD_BYTES).take(input, "answer to a plugin")
 }
 
 /// Appends the greeting, the first packet of a connection.

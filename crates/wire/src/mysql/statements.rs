@@ -11,14 +11,14 @@ pub(super) const MAX_STATEMENT_BYTES: usize = 8 << 20;
 /// Memory per statement besides its text.
 const OVERHEAD_BYTES: usize = 256;
 /// An identifier that no server assigns: the server answers that the statement is unknown.
-pub const NOBODY: u32 = 0;
+pub const UNKNOWN_STATEMENT: u32 = 0;
 /// MariaDB's identifier of the last prepared statement.
-pub(super) const LAST: u32 = u32::MAX;
+pub(super) const LAST_STATEMENT: u32 = u32::MAX;
 
 /// The statements that a client has prepared and may use on any connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Statements {
-    by_id: HashMap<u32, Statement>,
+pub struct ClientStatements {
+    by_id: HashMap<u32, ClientStatement>,
     /// The identifier assigned last.
     newest: u32,
     /// The statement prepared last, if that succeeded.
@@ -27,7 +27,7 @@ pub struct Statements {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Statement {
+pub(super) struct ClientStatement {
     /// `None` if it exceeds the limit; its client is then pinned.
     pub(super) text: Option<Vec<u8>>,
     pub(super) effects: Effects,
@@ -38,49 +38,49 @@ pub(super) struct Statement {
 
 /// The statements prepared on a server connection, by their client's identifiers.
 #[derive(Debug, Default)]
-pub struct PreparedHere(HashMap<u32, Here>);
+pub struct ConnectionStatements(HashMap<u32, ConnectionStatement>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Here {
+pub(super) struct ConnectionStatement {
     /// The server's identifier.
     pub(super) id: u32,
-    pub(super) types: Types,
+    pub(super) types: ParameterTypes,
 }
 
 /// Whether the server knows the parameter types of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Types {
+pub(super) enum ParameterTypes {
     Unknown,
     Known,
 }
 
-impl PreparedHere {
+impl ConnectionStatements {
     /// Call it when the connection was reset.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    pub(super) fn get(&self, own: u32) -> Option<Here> {
+    pub(super) fn get(&self, own: u32) -> Option<ConnectionStatement> {
         self.0.get(&own).copied()
     }
 
     /// The server assigned `id` to the client's statement `own`.
     pub fn insert(&mut self, own: u32, id: u32) {
-        self.0.insert(own, Here { id, types: Types::Unknown });
+        self.0.insert(own, ConnectionStatement { id, types: ParameterTypes::Unknown });
     }
 
-    pub(super) fn remove(&mut self, own: u32) -> Option<Here> {
+    pub(super) fn remove(&mut self, own: u32) -> Option<ConnectionStatement> {
         self.0.remove(&own)
     }
 
-    pub(super) fn knows_types(&mut self, own: u32) {
-        if let Some(here) = self.0.get_mut(&own) {
-            here.types = Types::Known;
+    pub(super) fn mark_types_known(&mut self, own: u32) {
+        if let Some(statement) = self.0.get_mut(&own) {
+            statement.types = ParameterTypes::Known;
         }
     }
 }
 
-impl Statements {
+impl ClientStatements {
     /// The memory that all of them take.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -98,7 +98,7 @@ impl Statements {
         Some(self.by_id.get(&own)?.params)
     }
 
-    pub(super) fn get(&self, own: u32) -> Option<&Statement> {
+    pub(super) fn get(&self, own: u32) -> Option<&ClientStatement> {
         self.by_id.get(&own)
     }
 
@@ -108,10 +108,10 @@ impl Statements {
     }
 
     /// Adds a statement and returns the client's identifier.
-    pub(super) fn add(&mut self, statement: Statement) -> u32 {
+    pub(super) fn add(&mut self, statement: ClientStatement) -> u32 {
         loop {
             self.newest = self.newest.wrapping_add(1);
-            if !matches!(self.newest, NOBODY | LAST) && !self.by_id.contains_key(&self.newest) {
+            if !matches!(self.newest, UNKNOWN_STATEMENT | LAST_STATEMENT) && !self.by_id.contains_key(&self.newest) {
                 break;
             }
         }
@@ -122,7 +122,7 @@ impl Statements {
     }
 
     pub(super) fn remove(&mut self, own: u32) {
-        if let Some(Statement { text, types, .. }) = self.by_id.remove(&own) {
+        if let Some(ClientStatement { text, types, .. }) = self.by_id.remove(&own) {
             self.bytes -= OVERHEAD_BYTES + text.map_or(0, |text| text.len());
             self.bytes -= types.map_or(0, |types| types.len());
         }
@@ -132,18 +132,18 @@ impl Statements {
     }
 
     /// Stores the parameter types, if there is room.
-    pub(super) fn keep_types(&mut self, own: u32, types: &[u8]) -> Kept {
-        let Some(statement) = self.by_id.get_mut(&own) else { return Kept::Yes };
+    pub(super) fn store_types(&mut self, own: u32, types: &[u8]) -> StoreResult {
+        let Some(statement) = self.by_id.get_mut(&own) else { return StoreResult::Stored };
         if statement.types.as_deref() == Some(types) {
-            return Kept::Yes;
+            return StoreResult::Stored;
         }
         self.bytes -= statement.types.take().map_or(0, |types| types.len());
         if self.bytes.saturating_add(types.len()) > MAX_STATEMENT_BYTES {
-            return Kept::No;
+            return StoreResult::OverLimit;
         }
         self.bytes += types.len();
         statement.types = Some(types.to_vec());
-        Kept::Yes
+        StoreResult::Stored
     }
 
     pub(super) fn clear(&mut self) {
@@ -154,7 +154,7 @@ impl Statements {
 
 /// Whether the limit allowed something to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
-    Yes,
-    No,
+pub(super) enum StoreResult {
+    Stored,
+    OverLimit,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    AuthMethod, Bound, ChannelBinding, Encryption, Error, Login,
+    PostgresAuthMethod, Bound, ChannelBinding, PostgresTlsMode, Error, PostgresLogin,
     authentication::Authentication,
     codec::{printable, put_nul_terminated, put_u32},
     kind,
@@ -18,7 +18,7 @@ use crate::scram::{
 const MAX_NAME_CHARACTERS: usize = 128;
 
 pub(super) struct Authenticator {
-    login: Arc<Login>,
+    login: Arc<PostgresLogin>,
     /// The keys cached for other connects with the same password.
     keys: Option<Arc<KeyCache>>,
     certificate_hash: Option<Vec<u8>>,
@@ -29,16 +29,16 @@ pub(super) struct Authenticator {
 
 /// Whether the reply waits for derived keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keys {
+pub(super) enum KeysState {
     Pending,
-    NotAwaited,
+    NotNeeded,
 }
 
 enum State {
     /// The server has not requested anything.
-    Unasked,
+    Initial,
     /// The client has answered the request.
-    Answered(AuthMethod),
+    Answered(PostgresAuthMethod),
     AwaitChallenge(ClientFirst, Bound),
     /// The keys for the reply are being derived.
     AwaitKeys(Challenge, Bound, DerivedKeys),
@@ -48,8 +48,8 @@ enum State {
 }
 
 impl Authenticator {
-    pub(super) fn new(login: Arc<Login>, keys: Option<Arc<KeyCache>>) -> Self {
-        Self { login, keys, certificate_hash: None, derivation: None, state: State::Unasked }
+    pub(super) fn new(login: Arc<PostgresLogin>, keys: Option<Arc<KeyCache>>) -> Self {
+        Self { login, keys, certificate_hash: None, derivation: None, state: State::Initial }
     }
 
     pub(super) fn bind_channel(&mut self, certificate_hash: &[u8]) {
@@ -61,10 +61,10 @@ impl Authenticator {
         &mut self,
         request: &Authentication<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<AuthMethod>, Error> {
+    ) -> Result<Option<PostgresAuthMethod>, Error> {
         let state = std::mem::replace(&mut self.state, State::Over);
         self.state = match (request, state) {
-            (Authentication::Ok, State::Unasked) => return self.accept(AuthMethod::None).map(Some),
+            (Authentication::Ok, State::Initial) => return self.accept(PostgresAuthMethod::None).map(Some),
             (Authentication::Ok, State::Answered(method)) => return self.accept(method).map(Some),
             (
                 Authentication::Ok,
@@ -72,10 +72,10 @@ impl Authenticator {
             ) => {
                 return Err(Error::ServerSignature);
             }
-            (Authentication::Cleartext, State::Unasked) => self.send_cleartext(out)?,
-            (Authentication::Md5 { salt }, State::Unasked) => self.send_md5(*salt, out)?,
-            (Authentication::Sasl { mechanisms }, State::Unasked) => self.begin_scram(mechanisms, out)?,
-            (Authentication::Other(code), State::Unasked) => {
+            (Authentication::Cleartext, State::Initial) => self.send_cleartext(out)?,
+            (Authentication::Md5 { salt }, State::Initial) => self.send_md5(*salt, out)?,
+            (Authentication::Sasl { mechanisms }, State::Initial) => self.begin_scram(mechanisms, out)?,
+            (Authentication::Other(code), State::Initial) => {
                 return Err(Error::UnsupportedAuth { method: Authentication::name_of_other(*code) });
             }
             (Authentication::SaslContinue(challenge), State::AwaitChallenge(first, bound)) => {
@@ -83,7 +83,7 @@ impl Authenticator {
             }
             (Authentication::SaslFinal(signature), State::AwaitSignature(last, channel_binding)) => {
                 last.verify(signature)?;
-                State::Answered(AuthMethod::Scram { iterations: last.iterations(), channel_binding })
+                State::Answered(PostgresAuthMethod::Scram { iterations: last.iterations(), channel_binding })
             }
             _ => {
                 let reason = "it is out of order";
@@ -123,27 +123,27 @@ impl Authenticator {
     }
 
     /// Sends the pending reply if its keys have been derived. An error is final.
-    pub(super) fn go_on(&mut self, out: &mut Vec<u8>) -> Result<Keys, Error> {
-        let State::AwaitKeys(.., keys) = &self.state else { return Ok(Keys::NotAwaited) };
-        let Some(keys) = keys.get() else { return Ok(Keys::Pending) };
+    pub(super) fn go_on(&mut self, out: &mut Vec<u8>) -> Result<KeysState, Error> {
+        let State::AwaitKeys(.., keys) = &self.state else { return Ok(KeysState::NotNeeded) };
+        let Some(keys) = keys.get() else { return Ok(KeysState::Pending) };
         if let State::AwaitKeys(challenge, bound, _) = std::mem::replace(&mut self.state, State::Over) {
             self.state = send_proof(challenge.answer(&keys?)?, bound, out)?;
         }
-        Ok(Keys::NotAwaited)
+        Ok(KeysState::NotNeeded)
     }
 
     /// Rejects a server that had to prove its identity and did not.
-    fn accept(&self, method: AuthMethod) -> Result<AuthMethod, Error> {
+    fn accept(&self, method: PostgresAuthMethod) -> Result<PostgresAuthMethod, Error> {
         match (self.login.channel_binding, method) {
             (ChannelBinding::Disabled | ChannelBinding::Preferred, _)
-            | (_, AuthMethod::Scram { channel_binding: Bound::ServerEndPoint, .. }) => Ok(method),
+            | (_, PostgresAuthMethod::Scram { channel_binding: Bound::ServerEndPoint, .. }) => Ok(method),
             (ChannelBinding::Required, _) => Err(Error::ChannelBindingNotOffered),
         }
     }
 
     fn send_cleartext(&self, out: &mut Vec<u8>) -> Result<State, Error> {
-        let method = self.accept(AuthMethod::Cleartext)?;
-        if self.login.encryption == Encryption::Plain {
+        let method = self.accept(PostgresAuthMethod::Cleartext)?;
+        if self.login.encryption == PostgresTlsMode::Plain {
             return Err(Error::PasswordInPlain);
         }
         let password = self.login.password.expose();
@@ -155,7 +155,7 @@ impl Authenticator {
     }
 
     fn send_md5(&self, salt: [u8; 4], out: &mut Vec<u8>) -> Result<State, Error> {
-        let method = self.accept(AuthMethod::Md5)?;
+        let method = self.accept(PostgresAuthMethod::Md5)?;
         let stored = StoredPassword::of(self.login.password.expose(), self.login.user.as_bytes())?;
         write_password(out, &stored.response(salt)?)?;
         Ok(State::Answered(method))

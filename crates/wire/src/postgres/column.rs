@@ -7,14 +7,14 @@ use super::{
 
 /// The format of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Format {
+pub enum ValueFormat {
     #[default]
     Text,
     /// The type's binary representation.
     Binary,
 }
 
-impl Format {
+impl ValueFormat {
     /// The format code in the protocol.
     pub fn code(self) -> u16 {
         match self {
@@ -42,7 +42,7 @@ pub struct Field<'a> {
     /// The type modifier, such as a length limit.
     pub type_modifier: i32,
     /// Text if the format is not known yet.
-    pub format: Format,
+    pub format: ValueFormat,
 }
 
 impl<'a> Field<'a> {
@@ -56,7 +56,7 @@ impl<'a> Field<'a> {
             type_oid: TEXT_OID,
             type_bytes: -1,
             type_modifier: -1,
-            format: Format::Text,
+            format: ValueFormat::Text,
         }
     }
 
@@ -68,7 +68,7 @@ impl<'a> Field<'a> {
             type_oid: reader.u32()?,
             type_bytes: reader.array().map(i16::from_be_bytes)?,
             type_modifier: reader.array().map(i32::from_be_bytes)?,
-            format: Format::from_code(reader.u16()?).ok_or_else(|| reader.error("an unknown format"))?,
+            format: ValueFormat::from_code(reader.u16()?).ok_or_else(|| reader.error("an unknown format"))?,
         })
     }
 

@@ -7,15 +7,15 @@
 use super::{
     Error,
     codec::{put_nul_terminated, put_nullable_bytes, put_u16, put_u32},
-    column::Format,
+    column::ValueFormat,
     kind,
     message::{write, write_empty},
 };
 
 pub use super::{
-    prepare::{PrepareReader, Prepared},
-    response::{ResponseReader, Summary},
-    rows::{Row, RowsReader},
+    prepare::{PostgresPrepareReader, StatementDescription},
+    response::{PostgresResponseReader, ExchangeSummary},
+    rows::{Row, PostgresRowsReader},
     startup::encode_cancel_request,
 };
 
@@ -38,10 +38,10 @@ pub enum Param<'a> {
 }
 
 impl Param<'_> {
-    fn format(self) -> Format {
+    fn format(self) -> ValueFormat {
         match self {
-            Self::Null | Self::I64(_) | Self::Text(_) => Format::Text,
-            Self::Binary(_) => Format::Binary,
+            Self::Null | Self::I64(_) | Self::Text(_) => ValueFormat::Text,
+            Self::Binary(_) => ValueFormat::Binary,
         }
     }
 }
@@ -82,7 +82,7 @@ pub fn encode_bind(
     portal: &str,
     statement: &str,
     params: &[Param<'_>],
-    result_format: Format,
+    result_format: ValueFormat,
 ) -> Result<(), Error> {
     write(out, kind::BIND, |out| {
         put_text(out, portal, "portal's name")?;
@@ -105,7 +105,7 @@ pub(crate) fn encode_run_numbered<'a>(
         out.push(0);
         put_numbered(out, statement);
         put_params(out, params)?;
-        put_result_format(out, Format::Text);
+        put_result_format(out, ValueFormat::Text);
         Ok(())
     })?;
     encode_execute(out, "", 0)?;
@@ -228,7 +228,7 @@ fn put_params<'a>(
     out: &mut Vec<u8>,
     params: impl ExactSizeIterator<Item = Param<'a>> + Clone,
 ) -> Result<(), Error> {
-    if params.clone().all(|param| param.format() == Format::Text) {
+    if params.clone().all(|param| param.format() == ValueFormat::Text) {
         put_u16(out, 0);
     } else {
         put_count(out, params.len())?;
@@ -255,10 +255,10 @@ fn put_params<'a>(
 }
 
 #[inline]
-fn put_result_format(out: &mut Vec<u8>, format: Format) {
+fn put_result_format(out: &mut Vec<u8>, format: ValueFormat) {
     match format {
-        Format::Text => put_u16(out, 0),
-        Format::Binary => {
+        ValueFormat::Text => put_u16(out, 0),
+        ValueFormat::Binary => {
             put_u16(out, 1);
             put_u16(out, format.code());
         }
@@ -310,11 +310,11 @@ mod tests {
     fn bind() {
         let mut out = Vec::new();
         let params = [Param::I64(-12), Param::Null, Param::Text(b"x")];
-        encode_bind(&mut out, "", "s", &params, Format::Text).unwrap();
+        encode_bind(&mut out, "", "s", &params, ValueFormat::Text).unwrap();
         let text = b"B\0\0\0\x1d\0s\0\0\0\0\x03\0\0\0\x03-12\xff\xff\xff\xff\0\0\0\x01x\0\0";
         assert_eq!(out, [&text[..]].concat());
         out.clear();
-        encode_bind(&mut out, "p", "", &[Param::Null, Param::Binary(b"\0")], Format::Binary).unwrap();
+        encode_bind(&mut out, "p", "", &[Param::Null, Param::Binary(b"\0")], ValueFormat::Binary).unwrap();
         let binary = b"B\0\0\0\x1c\
             p\0\0\0\x02\0\0\0\x01\0\x02\xff\xff\xff\xff\0\0\0\x01\0\0\x01\0\x01";
         assert_eq!(out, binary);
@@ -324,7 +324,7 @@ mod tests {
     fn a_numbered_statement_is_encoded_like_a_named_one() {
         let (mut numbered, mut named) = (Vec::new(), Vec::new());
         encode_run_numbered(&mut numbered, 42, [Param::I64(7), Param::Null].into_iter()).unwrap();
-        encode_bind(&mut named, "", "s42", &[Param::Text(b"7"), Param::Null], Format::Text).unwrap();
+        encode_bind(&mut named, "", "s42", &[Param::Text(b"7"), Param::Null], ValueFormat::Text).unwrap();
         encode_execute(&mut named, "", 0).unwrap();
         encode_sync(&mut named);
         assert_eq!(numbered, named);
@@ -335,9 +335,9 @@ mod tests {
         let mut out = b"before".to_vec();
         assert_eq!(encode_query(&mut out, "SELECT 1\0"), Err(Error::InvalidText { field: "SQL" }));
         let many = vec![Param::Null; 65_536];
-        let error = encode_bind(&mut out, "", "", &many, Format::Text);
+        let error = encode_bind(&mut out, "", "", &many, ValueFormat::Text);
         assert_eq!(error, Err(Error::TooManyParams { count: 65_536 }));
         assert_eq!(out, b"before");
-        assert_eq!(encode_bind(&mut out, "", "", &many[1..], Format::Text), Ok(()));
+        assert_eq!(encode_bind(&mut out, "", "", &many[1..], ValueFormat::Text), Ok(()));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     CancelKey, Error, Parameters, TransactionStatus,
     authentication::Authentication,
-    authenticator::{Authenticator, Keys},
+    authenticator::{Authenticator, KeysState},
     codec::{Reader, printable},
     kind,
     message::{self, MAX_LOGIN_PAYLOAD_BYTES, Message},
@@ -28,7 +28,7 @@ const TLS_REFUSED: u8 = b'N';
 
 /// Whether the connection is encrypted. There is no opportunistic mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Encryption {
+pub enum PostgresTlsMode {
     Plain,
     /// An `SSLRequest`. TLS is required.
     Tls,
@@ -56,19 +56,19 @@ pub enum ChannelBinding {
 
 /// Credentials and connection options. Made once and shared by all connects.
 #[derive(Clone)]
-pub struct Login {
+pub struct PostgresLogin {
     pub user: String,
     /// Unused if the server requests none.
     pub password: Secret,
     /// `None`: the database named like the user.
     pub database: Option<String>,
-    pub encryption: Encryption,
+    pub encryption: PostgresTlsMode,
     pub channel_binding: ChannelBinding,
 }
 
 /// How the server authenticated the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AuthMethod {
+pub enum PostgresAuthMethod {
     /// No credentials requested: `trust`, `peer`, or the TLS client certificate.
     None,
     /// The cleartext password, inside TLS.
@@ -82,7 +82,7 @@ pub enum AuthMethod {
     },
 }
 
-impl AuthMethod {
+impl PostgresAuthMethod {
     /// A short, stable name, such as `scram-4096+plus`.
     pub fn label(self) -> String {
         match self {
@@ -107,28 +107,28 @@ pub enum Bound {
 
 /// What is known of the server once it awaits commands.
 #[derive(Debug, Clone)]
-pub struct ServerInfo {
+pub struct PostgresServerInfo {
     /// `server_version`; empty if the server did not report it.
     pub version: String,
     /// The server process of this connection; 0 if the server did not report it.
     pub process_id: u32,
     /// Authorizes cancel requests for this connection.
     pub cancel_key: CancelKey,
-    pub auth: AuthMethod,
+    pub auth: PostgresAuthMethod,
     /// All reported settings, for a [`PostgresConnect::pooled`]; else empty.
     pub parameters: Parameters,
 }
 
-pub struct Connect {
-    login: Arc<Login>,
-    purpose: Purpose,
+pub struct PostgresConnect {
+    login: Arc<PostgresLogin>,
+    purpose: ConnectPurpose,
     authenticator: Authenticator,
     state: State,
-    server: Option<ServerInfo>,
+    server: Option<PostgresServerInfo>,
 }
 
 /// What a connection is for.
-enum Purpose {
+enum ConnectPurpose {
     /// Commands of the caller.
     Use,
     /// Commands of other clients, which bring their own settings.
@@ -149,25 +149,25 @@ enum State {
     Failed,
 }
 
-impl Connect {
-    pub fn new(login: Arc<Login>) -> Self {
-        Self::of(login, Purpose::Use, None)
+impl PostgresConnect {
+    pub fn new(login: Arc<PostgresLogin>) -> Self {
+        Self::of(login, ConnectPurpose::Use, None)
     }
 
     /// The login of a connection for a pool. It sets nothing, not even an application name, so that a reset
     /// restores the server's defaults, and it records the reported settings. SCRAM keys are cached in `keys`;
     /// the caller derives missing ones, see [`Self::take_key_derivation`].
-    pub fn pooled(login: Arc<Login>, keys: Arc<KeyCache>) -> Self {
-        Self::of(login, Purpose::Pool, Some(keys))
+    pub fn pooled(login: Arc<PostgresLogin>, keys: Arc<KeyCache>) -> Self {
+        Self::of(login, ConnectPurpose::Pool, Some(keys))
     }
 
     /// A cancel request for another connection in place of a login, encrypted as the login says. It is done
     /// once the request is in `out`; the server closes the connection after handling it.
-    pub fn cancelling(login: Arc<Login>, process_id: u32, key: CancelKey) -> Self {
-        Self::of(login, Purpose::Cancel { process_id, key }, None)
+    pub fn cancelling(login: Arc<PostgresLogin>, process_id: u32, key: CancelKey) -> Self {
+        Self::of(login, ConnectPurpose::Cancel { process_id, key }, None)
     }
 
-    fn of(login: Arc<Login>, purpose: Purpose, keys: Option<Arc<KeyCache>>) -> Self {
+    fn of(login: Arc<PostgresLogin>, purpose: ConnectPurpose, keys: Option<Arc<KeyCache>>) -> Self {
         let authenticator = Authenticator::new(Arc::clone(&login), keys);
         Self { login, purpose, authenticator, state: State::Begin, server: None }
     }
@@ -195,7 +195,7 @@ impl Connect {
     }
 
     /// What is known of the server, once it awaits commands.
-    pub fn server(&self) -> Option<&ServerInfo> {
+    pub fn server(&self) -> Option<&PostgresServerInfo> {
         if self.state == State::Ready { self.server.as_ref() } else { None }
     }
 
@@ -220,18 +220,18 @@ impl Connect {
     fn begin(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
         check(&self.login)?;
         match self.login.encryption {
-            Encryption::Plain => self.send_startup(input, out),
-            Encryption::Tls => {
+            PostgresTlsMode::Plain => self.send_startup(input, out),
+            PostgresTlsMode::Tls => {
                 encode_tls_request(out);
                 self.state = State::AwaitTlsAnswer;
                 self.await_tls_answer(input)
             }
-            Encryption::EagerTls => {
+            PostgresTlsMode::EagerTls => {
                 encode_tls_request(out);
                 self.state = State::AwaitTlsAnswer;
                 Ok(Step::OfferTls)
             }
-            Encryption::DirectTls => self.start_tls(input),
+            PostgresTlsMode::DirectTls => self.start_tls(input),
         }
     }
 
@@ -264,27 +264,27 @@ impl Connect {
     /// After an early TLS request these bytes are TLS, and are never interpreted otherwise.
     fn refuse_plaintext(&self, input: &[u8]) -> Result<(), Error> {
         match self.login.encryption {
-            Encryption::EagerTls => Ok(()),
-            Encryption::Plain | Encryption::Tls | Encryption::DirectTls => refuse_early_input(input),
+            PostgresTlsMode::EagerTls => Ok(()),
+            PostgresTlsMode::Plain | PostgresTlsMode::Tls | PostgresTlsMode::DirectTls => refuse_early_input(input),
         }
     }
 
     fn send_startup(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
         // The server must not send anything here; bytes would be plaintext from before TLS.
-        if self.login.encryption != Encryption::Plain {
+        if self.login.encryption != PostgresTlsMode::Plain {
             refuse_early_input(input)?;
         }
         let user = ("user", self.login.user.as_str());
         let client = [("client_encoding", "UTF8"), ("application_name", APPLICATION_NAME)];
         let database = self.login.database.as_ref().map(|database| ("database", database.as_str()));
         match (&self.purpose, database) {
-            (Purpose::Use, Some(database)) => encode_startup(out, &[user, database, client[0], client[1]])?,
-            (Purpose::Use, None) => encode_startup(out, &[user, client[0], client[1]])?,
-            (Purpose::Pool, Some(database)) => encode_startup(out, &[user, database])?,
-            (Purpose::Pool, None) => encode_startup(out, &[user])?,
-            (Purpose::Cancel { process_id, key }, _) => {
+            (ConnectPurpose::Use, Some(database)) => encode_startup(out, &[user, database, client[0], client[1]])?,
+            (ConnectPurpose::Use, None) => encode_startup(out, &[user, client[0], client[1]])?,
+            (ConnectPurpose::Pool, Some(database)) => encode_startup(out, &[user, database])?,
+            (ConnectPurpose::Pool, None) => encode_startup(out, &[user])?,
+            (ConnectPurpose::Cancel { process_id, key }, _) => {
                 encode_cancel_request(out, *process_id, key);
-                self.server = Some(unknown_server(AuthMethod::None));
+                self.server = Some(unknown_server(PostgresAuthMethod::None));
                 self.state = State::Ready;
                 return Ok(Step::Done);
             }
@@ -294,7 +294,7 @@ impl Connect {
     }
 
     fn await_auth(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
-        while self.authenticator.go_on(out)? == Keys::NotAwaited
+        while self.authenticator.go_on(out)? == KeysState::NotNeeded
             && let Some(Message { kind, payload }) = message::take(input, MAX_LOGIN_PAYLOAD_BYTES)?
         {
             match kind {
@@ -340,7 +340,7 @@ impl Connect {
     }
 }
 
-fn check(login: &Login) -> Result<(), Error> {
+fn check(login: &PostgresLogin) -> Result<(), Error> {
     if login.user.contains('\0') {
         return Err(Error::InvalidLogin { field: "user" });
     }
@@ -348,13 +348,13 @@ fn check(login: &Login) -> Result<(), Error> {
         return Err(Error::InvalidLogin { field: "database" });
     }
     match (login.encryption, login.channel_binding) {
-        (Encryption::Plain, ChannelBinding::Required) => Err(Error::NotBound),
+        (PostgresTlsMode::Plain, ChannelBinding::Required) => Err(Error::NotBound),
         _ => Ok(()),
     }
 }
 
-fn unknown_server(auth: AuthMethod) -> ServerInfo {
-    ServerInfo {
+fn unknown_server(auth: PostgresAuthMethod) -> PostgresServerInfo {
+    PostgresServerInfo {
         version: String::new(),
         process_id: 0,
         cancel_key: CancelKey::none(),
@@ -378,18 +378,18 @@ fn check_version(payload: &[u8]) -> Result<(), Error> {
     reader.end()
 }
 
-fn take_parameter(server: &mut ServerInfo, purpose: &Purpose, payload: &[u8]) -> Result<(), Error> {
+fn take_parameter(server: &mut PostgresServerInfo, purpose: &ConnectPurpose, payload: &[u8]) -> Result<(), Error> {
     let (name, value) = parse_parameter_status(payload)?;
     if name == b"server_version" {
         server.version = printable(value, MAX_VERSION_CHARACTERS);
     }
     match purpose {
-        Purpose::Pool => server.parameters.set(name, value),
-        Purpose::Use | Purpose::Cancel { .. } => Ok(()),
+        ConnectPurpose::Pool => server.parameters.set(name, value),
+        ConnectPurpose::Use | ConnectPurpose::Cancel { .. } => Ok(()),
     }
 }
 
-fn take_key(server: &mut ServerInfo, payload: &[u8]) -> Result<(), Error> {
+fn take_key(server: &mut PostgresServerInfo, payload: &[u8]) -> Result<(), Error> {
     let mut reader = Reader::new(payload, "BackendKeyData");
     server.process_id = reader.u32()?;
     let key = CancelKey::new(reader.rest().to_vec());

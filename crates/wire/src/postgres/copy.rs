@@ -1,15 +1,15 @@
 //! The responses to COPY FROM STDIN and COPY TO STDOUT ("COPY Operations").
 
 use super::{
-    Error, Format, Response, Summary,
+    Error, ValueFormat, Response, ExchangeSummary,
     codec::{Reader, put_u16},
-    exchange::{Event, Exchange, Rows},
+    exchange::{ExchangeEvent, Exchange, RowHandling},
 };
 
 /// The start of a COPY: `CopyInResponse` if the server waits for data, `CopyOutResponse` if it sends them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyStart {
-    pub format: Format,
+    pub format: ValueFormat,
     pub columns: u16,
 }
 
@@ -17,7 +17,7 @@ impl CopyStart {
     /// Parses the payload of either message.
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "start of a COPY");
-        let format = Format::from_code(reader.u8()?.into());
+        let format = ValueFormat::from_code(reader.u8()?.into());
         let format = format.ok_or_else(|| reader.error("an unknown format"))?;
         let columns = reader.u16()?;
         // The columns' formats, which equal the overall format.
@@ -51,7 +51,7 @@ pub struct CopyInReader {
 impl CopyInReader {
     /// Reads the response to one `Query`.
     pub fn new() -> Self {
-        Self { exchange: Exchange::new(Rows::Skipped, 1), awaited: None }
+        Self { exchange: Exchange::new(RowHandling::Skipped, 1), awaited: None }
     }
 
     /// Prepares for the next response.
@@ -66,9 +66,9 @@ impl CopyInReader {
         }
         loop {
             let parsed = match self.exchange.step(input)? {
-                Event::NeedInput => return Ok(Response::NeedInput),
-                Event::CopyIn(payload) => CopyStart::parse(payload),
-                Event::End => Err(Error::NotACopy),
+                ExchangeEvent::NeedInput => return Ok(Response::NeedInput),
+                ExchangeEvent::CopyIn(payload) => CopyStart::parse(payload),
+                ExchangeEvent::End => Err(Error::NotACopy),
                 _ => continue,
             };
             match parsed {
@@ -93,22 +93,22 @@ impl Default for CopyInReader {
 #[derive(Debug, Clone)]
 pub struct CopyOutReader {
     exchange: Exchange,
-    seen: Seen,
-    summary: Summary,
+    start: CopyOutStart,
+    summary: ExchangeSummary,
 }
 
 /// Whether the server has sent its `CopyOutResponse`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    Nothing,
-    Start,
+enum CopyOutStart {
+    Pending,
+    Received,
 }
 
 impl CopyOutReader {
     /// Reads the response to one `Query`.
     pub fn new() -> Self {
-        let exchange = Exchange::new(Rows::Skipped, 1);
-        Self { exchange, seen: Seen::Nothing, summary: Summary::default() }
+        let exchange = Exchange::new(RowHandling::Skipped, 1);
+        Self { exchange, start: CopyOutStart::Pending, summary: ExchangeSummary::default() }
     }
 
     /// Prepares for the next response.
@@ -121,25 +121,25 @@ impl CopyOutReader {
         &mut self,
         input: &mut &[u8],
         mut sink: impl FnMut(&[u8]),
-    ) -> Result<Response<Summary>, Error> {
+    ) -> Result<Response<ExchangeSummary>, Error> {
         loop {
             match self.exchange.step(input)? {
-                Event::NeedInput => return Ok(Response::NeedInput),
-                Event::CopyOut => self.seen = Seen::Start,
-                Event::CopyData { bytes } => {
+                ExchangeEvent::NeedInput => return Ok(Response::NeedInput),
+                ExchangeEvent::CopyOut => self.start = CopyOutStart::Received,
+                ExchangeEvent::CopyData { bytes } => {
                     self.summary.rows += 1;
                     self.summary.row_bytes += bytes as u64;
                 }
-                Event::CopyPiece(piece) => sink(piece),
-                Event::CopyIn(_) => {
+                ExchangeEvent::CopyPiece(piece) => sink(piece),
+                ExchangeEvent::CopyIn(_) => {
                     self.exchange.fail();
                     return Err(Error::CopyNotExpected);
                 }
-                Event::End if self.seen == Seen::Nothing => {
+                ExchangeEvent::End if self.start == CopyOutStart::Pending => {
                     self.exchange.fail();
                     return Err(Error::NotACopy);
                 }
-                Event::End => {
+                ExchangeEvent::End => {
                     self.summary.notices = self.exchange.notices();
                     self.summary.transaction = self.exchange.transaction();
                     return Ok(Response::Done(self.summary));

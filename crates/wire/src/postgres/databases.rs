@@ -9,7 +9,7 @@ use crate::relay::Vacate;
 
 use super::{
     Error, kind,
-    lexer::{Lexer, MAX_TOKEN_BYTES, Strings, Token},
+    lexer::{Lexer, MAX_TOKEN_BYTES, StringSyntax, Token},
     message::{HEADER_BYTES, peek},
 };
 
@@ -18,31 +18,31 @@ const DEFAULT_TEMPLATE: &[u8] = b"template1";
 /// Servers truncate longer names.
 const MAX_NAME_BYTES: usize = 63;
 /// Limit of tokens kept per command; none needs as many.
-const MAX_PARTS: usize = 64;
+const MAX_TOKENS: usize = 64;
 
 /// Scans a client's commands on one connection.
 #[derive(Debug, Default)]
-pub struct DatabaseWatch {
+pub struct DatabaseCommandScanner {
     /// Of the current message.
     left_bytes: usize,
-    reading: Reading,
+    reader: CommandReader,
 }
 
 #[derive(Debug, Default)]
-enum Reading {
+enum CommandReader {
     #[default]
     Nothing,
     /// Within the statement name of a `Parse`.
     StatementName,
-    Text(Box<Lexer>, Command),
+    Text(Box<Lexer>, DatabaseCommand),
 }
 
 /// A partial command.
 #[derive(Debug, Default)]
-struct Command {
+struct DatabaseCommand {
     verb: Verb,
-    parts: Vec<Part>,
-    progress: Progress,
+    tokens: Vec<CommandToken>,
+    state: CommandState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,7 +55,7 @@ enum Verb {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Progress {
+enum CommandState {
     #[default]
     Begins,
     /// The next word is the object type.
@@ -66,7 +66,7 @@ enum Progress {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Part {
+enum CommandToken {
     Word(Vec<u8>),
     Name(Vec<u8>),
     Literal(Option<Vec<u8>>),
@@ -74,7 +74,7 @@ enum Part {
     Unclear,
 }
 
-impl DatabaseWatch {
+impl DatabaseCommandScanner {
     /// Reads the client's next bytes, which must not cut a header. Appends to `vacates` the databases that
     /// must have no connections.
     #[inline]
@@ -84,7 +84,7 @@ impl DatabaseWatch {
             let (piece, rest) = bytes.split_at(here);
             self.left_bytes -= here;
             bytes = rest;
-            if !matches!(self.reading, Reading::Nothing) {
+            if !matches!(self.reader, CommandReader::Nothing) {
                 self.read_on(piece, vacates);
             }
             let Some(header) = (if self.left_bytes == 0 { peek(bytes)? } else { None }) else {
@@ -92,25 +92,25 @@ impl DatabaseWatch {
             };
             bytes = &bytes[HEADER_BYTES..];
             self.left_bytes = header.payload_bytes;
-            self.reading = match header.kind {
-                kind::QUERY => Reading::text(),
-                kind::PARSE => Reading::StatementName,
-                _ => Reading::Nothing,
+            self.reader = match header.kind {
+                kind::QUERY => CommandReader::text(),
+                kind::PARSE => CommandReader::StatementName,
+                _ => CommandReader::Nothing,
             };
         }
     }
 
     fn read_on(&mut self, mut piece: &[u8], vacates: &mut Vec<Vacate>) {
-        if let Reading::StatementName = self.reading {
+        if let CommandReader::StatementName = self.reader {
             let Some(end) = piece.iter().position(|byte| *byte == 0) else { return };
             piece = &piece[end + 1..];
-            self.reading = Reading::text();
+            self.reader = CommandReader::text();
         }
-        let Reading::Text(lexer, command) = &mut self.reading else { return };
+        let CommandReader::Text(lexer, command) = &mut self.reader else { return };
         let end = piece.iter().position(|byte| *byte == 0);
         for byte in &piece[..end.unwrap_or(piece.len())] {
             lexer.read(std::slice::from_ref(byte), &mut |token| command.token(token));
-            if command.progress == Progress::Over {
+            if command.state == CommandState::Over {
                 break;
             }
         }
@@ -118,67 +118,67 @@ impl DatabaseWatch {
         if has_ended {
             lexer.end(&mut |token| command.token(token));
         }
-        if has_ended || command.progress == Progress::Over {
+        if has_ended || command.state == CommandState::Over {
             vacates.extend(command.vacates());
-            self.reading = Reading::Nothing;
+            self.reader = CommandReader::Nothing;
         }
     }
 }
 
-impl Reading {
+impl CommandReader {
     fn text() -> Self {
-        Self::Text(Box::new(Lexer::new(Strings::Standard)), Command::default())
+        Self::Text(Box::new(Lexer::new(StringSyntax::Standard)), DatabaseCommand::default())
     }
 }
 
-impl Command {
+impl DatabaseCommand {
     fn token(&mut self, token: Token<'_>) {
-        self.progress = match (self.progress, token) {
+        self.state = match (self.state, token) {
             // Empty statements are skipped.
-            (Progress::Begins, Token::Sign(b';')) => Progress::Begins,
-            (Progress::Over, _) | (_, Token::Sign(b';')) => Progress::Over,
-            (Progress::Begins, Token::Word(word)) => {
+            (CommandState::Begins, Token::Sign(b';')) => CommandState::Begins,
+            (CommandState::Over, _) | (_, Token::Sign(b';')) => CommandState::Over,
+            (CommandState::Begins, Token::Word(word)) => {
                 self.verb = match word {
                     b"alter" => Verb::Alter,
                     b"create" => Verb::Create,
                     b"drop" => Verb::Drop,
                     _ => Verb::None,
                 };
-                if self.verb == Verb::None { Progress::Over } else { Progress::HasVerb }
+                if self.verb == Verb::None { CommandState::Over } else { CommandState::HasVerb }
             }
-            (Progress::HasVerb, Token::Word(b"database")) => Progress::IsOfDatabase,
-            (Progress::IsOfDatabase, token) => {
-                if self.parts.len() < MAX_PARTS {
-                    self.parts.push(Part::of(token));
+            (CommandState::HasVerb, Token::Word(b"database")) => CommandState::IsOfDatabase,
+            (CommandState::IsOfDatabase, token) => {
+                if self.tokens.len() < MAX_TOKENS {
+                    self.tokens.push(CommandToken::of(token));
                 }
-                Progress::IsOfDatabase
+                CommandState::IsOfDatabase
             }
-            _ => Progress::Over,
+            _ => CommandState::Over,
         };
     }
 
     /// The database that must have no connections, if it is such a command.
     fn vacates(&self) -> Option<Vacate> {
-        let word = |at: usize| match self.parts.get(at) {
-            Some(Part::Word(word)) => word.as_slice(),
+        let word = |at: usize| match self.tokens.get(at) {
+            Some(CommandToken::Word(word)) => word.as_slice(),
             _ => b"",
         };
         match self.verb {
             Verb::None => None,
-            Verb::Drop if word(0) == b"if" && word(1) == b"exists" => Some(vacate(self.parts.get(2)?)),
-            Verb::Drop => Some(vacate(self.parts.first()?)),
+            Verb::Drop if word(0) == b"if" && word(1) == b"exists" => Some(vacate(self.tokens.get(2)?)),
+            Verb::Drop => Some(vacate(self.tokens.first()?)),
             Verb::Alter => match (word(1), word(2)) {
-                (b"rename", _) | (b"set", b"tablespace") => Some(vacate(self.parts.first()?)),
+                (b"rename", _) | (b"set", b"tablespace") => Some(vacate(self.tokens.first()?)),
                 _ => None,
             },
-            Verb::Create if self.parts.is_empty() => None,
-            Verb::Create if self.parts.len() >= MAX_PARTS => Some(Vacate::Any),
-            Verb::Create => Some(template(&self.parts[1..])),
+            Verb::Create if self.tokens.is_empty() => None,
+            Verb::Create if self.tokens.len() >= MAX_TOKENS => Some(Vacate::Any),
+            Verb::Create => Some(template(&self.tokens[1..])),
         }
     }
 }
 
-impl Part {
+impl CommandToken {
     fn of(token: Token<'_>) -> Self {
         match token {
             Token::Word(word) => Self::Word(word.to_vec()),
@@ -190,9 +190,9 @@ impl Part {
     }
 }
 
-fn vacate(part: &Part) -> Vacate {
-    match part {
-        Part::Word(name) | Part::Name(name) | Part::Literal(Some(name)) if name.len() <= MAX_NAME_BYTES => {
+fn vacate(token: &CommandToken) -> Vacate {
+    match token {
+        CommandToken::Word(name) | CommandToken::Name(name) | CommandToken::Literal(Some(name)) if name.len() <= MAX_NAME_BYTES => {
             Vacate::Database(name.clone())
         }
         _ => Vacate::Any,
@@ -200,22 +200,22 @@ fn vacate(part: &Part) -> Vacate {
 }
 
 /// The template that these options of a `CREATE DATABASE` name: `[WITH] [option [=] value]…`.
-fn template(options: &[Part]) -> Vacate {
-    let mut parts = options.iter().peekable();
-    let is_word = |part: &Part, word: &[u8]| matches!(part, Part::Word(own) if own == word);
-    parts.next_if(|part| is_word(part, b"with"));
-    while let Some(option) = parts.next() {
+fn template(options: &[CommandToken]) -> Vacate {
+    let mut tokens = options.iter().peekable();
+    let is_word = |token: &CommandToken, word: &[u8]| matches!(token, CommandToken::Word(own) if own == word);
+    tokens.next_if(|token| is_word(token, b"with"));
+    while let Some(option) = tokens.next() {
         let is_template = is_word(option, b"template");
-        if !matches!(option, Part::Word(_)) {
+        if !matches!(option, CommandToken::Word(_)) {
             return Vacate::Any;
         }
-        parts.next_if(|part| is_word(part, b"limit"));
-        parts.next_if_eq(&&Part::Sign(b'='));
-        match parts.next() {
+        tokens.next_if(|token| is_word(token, b"limit"));
+        tokens.next_if_eq(&&CommandToken::Sign(b'='));
+        match tokens.next() {
             Some(word) if is_template && is_word(word, b"default") => break,
             Some(name) if is_template => return vacate(name),
             // The lexer splits a number into signs.
-            Some(Part::Sign(_)) => while parts.next_if(|part| matches!(part, Part::Sign(_))).is_some() {},
+            Some(CommandToken::Sign(_)) => while tokens.next_if(|token| matches!(token, CommandToken::Sign(_))).is_some() {},
             _ => {}
         }
     }
@@ -232,20 +232,20 @@ mod tests {
     use crate::postgres::command::{encode_parse, encode_query};
 
     fn read(bytes: &[u8], piece: usize) -> Vec<Vacate> {
-        let (mut watch, mut vacates, mut held) = (DatabaseWatch::default(), Vec::new(), Vec::new());
+        let (mut scanner, mut vacates, mut held) = (DatabaseCommandScanner::default(), Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);
             // As a relay forwards it: without cutting a header.
-            let cut = if watch.left_bytes > 0 || held.len() >= HEADER_BYTES { held.len() } else { 0 };
-            let whole = whole_headers(&watch, &held[..cut]);
-            watch.read(&held[..whole], &mut vacates).unwrap();
+            let cut = if scanner.left_bytes > 0 || held.len() >= HEADER_BYTES { held.len() } else { 0 };
+            let whole = whole_headers(&scanner, &held[..cut]);
+            scanner.read(&held[..whole], &mut vacates).unwrap();
             held.drain(..whole);
         }
         vacates
     }
 
-    fn whole_headers(watch: &DatabaseWatch, bytes: &[u8]) -> usize {
-        let mut at = watch.left_bytes.min(bytes.len());
+    fn whole_headers(scanner: &DatabaseCommandScanner, bytes: &[u8]) -> usize {
+        let mut at = scanner.left_bytes.min(bytes.len());
         while let Some(header) = peek(&bytes[at..]).unwrap() {
             at = (at + HEADER_BYTES + header.payload_bytes).min(bytes.len());
         }

@@ -6,12 +6,12 @@
 
 use super::lexer::{Lexer, MAX_TOKEN_BYTES, Token};
 
-pub use super::lexer::Strings;
+pub use super::lexer::StringSyntax;
 
 /// Settings changed in one transaction; more pin the connection.
 const MAX_SETTINGS: usize = 16;
 /// Prepared statements that one text may deallocate by name; more pin the connection.
-const MAX_FORGOTTEN: usize = 256;
+const MAX_DEALLOCATED: usize = 256;
 /// Servers truncate longer names.
 const MAX_NAME_BYTES: usize = 63;
 
@@ -21,14 +21,14 @@ pub struct Effects {
     pub settings: Vec<Vec<u8>>,
     /// Why the connection is pinned: state that no other connection can have.
     pub pin: Option<&'static str>,
-    pub forgets: Forgets,
+    pub deallocated: Deallocated,
     /// Whether the text has a `DISCARD ALL`.
-    pub discards: Discards,
+    pub discard: Discard,
 }
 
 /// Prepared statements that were deallocated.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Forgets {
+pub enum Deallocated {
     #[default]
     None,
     Named(Vec<Vec<u8>>),
@@ -37,9 +37,9 @@ pub enum Forgets {
 
 /// Whether a client has discarded its session state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Discards {
+pub enum Discard {
     #[default]
-    Nothing,
+    None,
     All,
 }
 
@@ -51,12 +51,12 @@ impl Effects {
 
     /// Whether this command may change how the server reads later texts, unlike it has reported.
     pub(super) fn may_change_strings(&self) -> bool {
-        self.pin.is_some() || self.discards == Discards::All
+        self.pin.is_some() || self.discard == Discard::All
     }
 
     /// The effects of a complete text.
-    pub fn of(text: &[u8], strings: Strings) -> Self {
-        let mut reader = TextReader::new(strings);
+    pub fn of(text: &[u8], string_syntax: StringSyntax) -> Self {
+        let mut reader = TextReader::new(string_syntax);
         reader.read(text);
         reader.end()
     }
@@ -67,8 +67,8 @@ impl Effects {
             self.sets(name);
         }
         self.pin = self.pin.or(other.pin);
-        if other.discards == Discards::All {
-            self.discards = Discards::All;
+        if other.discard == Discard::All {
+            self.discard = Discard::All;
         }
     }
 
@@ -76,7 +76,7 @@ impl Effects {
         if self.settings.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             return;
         }
-        if name.eq_ignore_ascii_case(Strings::SETTING) {
+        if name.eq_ignore_ascii_case(StringSyntax::SETTING) {
             // Statements prepared before it would change their meaning if prepared again.
             self.pins("standard_conforming_strings");
         }
@@ -93,20 +93,20 @@ impl Effects {
         self.pin.get_or_insert(what);
     }
 
-    fn forgets(&mut self, name: &[u8]) {
+    fn deallocate(&mut self, name: &[u8]) {
         let is_known = |names: &Vec<Vec<u8>>| names.iter().any(|known| known == name);
-        match &mut self.forgets {
-            Forgets::All => {}
-            Forgets::None if name.len() <= MAX_NAME_BYTES => {
-                self.forgets = Forgets::Named(vec![name.to_vec()]);
+        match &mut self.deallocated {
+            Deallocated::All => {}
+            Deallocated::None if name.len() <= MAX_NAME_BYTES => {
+                self.deallocated = Deallocated::Named(vec![name.to_vec()]);
             }
-            Forgets::Named(names) if is_known(names) => {}
-            Forgets::Named(names) if names.len() < MAX_FORGOTTEN && name.len() <= MAX_NAME_BYTES => {
+            Deallocated::Named(names) if is_known(names) => {}
+            Deallocated::Named(names) if names.len() < MAX_DEALLOCATED && name.len() <= MAX_NAME_BYTES => {
                 names.push(name.to_vec());
             }
-            Forgets::None | Forgets::Named(_) => {
+            Deallocated::None | Deallocated::Named(_) => {
                 // A pinned client needs no statement prepared again.
-                self.forgets = Forgets::All;
+                self.deallocated = Deallocated::All;
                 self.pins("many prepared statements deallocated at once");
             }
         }
@@ -117,14 +117,14 @@ impl Effects {
 #[derive(Debug)]
 pub struct TextReader {
     lexer: Lexer,
-    statements: Statements,
+    scanner: EffectsScanner,
 }
 
 /// The state after the tokens read so far.
 #[derive(Debug, Default)]
-struct Statements {
+struct EffectsScanner {
     effects: Effects,
-    statement: Statement,
+    statement: StatementState,
     name: Name,
 }
 
@@ -133,12 +133,12 @@ struct Statements {
 struct Name {
     /// Its parts, separated by dots.
     text: Vec<u8>,
-    form: Form,
+    quoting: Quoting,
     state: NameState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Form {
+enum Quoting {
     /// Without quotes: it may be a key word.
     #[default]
     Bare,
@@ -157,7 +157,7 @@ enum NameState {
 
 /// The state within a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Statement {
+enum StatementState {
     /// Before the first word.
     #[default]
     Begin,
@@ -181,35 +181,35 @@ enum Statement {
 }
 
 impl TextReader {
-    /// `strings`: how the server will read string literals.
-    pub fn new(strings: Strings) -> Self {
-        Self { lexer: Lexer::new(strings), statements: Statements::default() }
+    /// `string_syntax`: how the server will read string literals.
+    pub fn new(string_syntax: StringSyntax) -> Self {
+        Self { lexer: Lexer::new(string_syntax), scanner: EffectsScanner::default() }
     }
 
     pub fn read(&mut self, text: &[u8]) {
-        let Self { lexer, statements } = self;
-        lexer.read(text, &mut |token| statements.token(token));
+        let Self { lexer, scanner } = self;
+        lexer.read(text, &mut |token| scanner.token(token));
     }
 
     /// Ends the text and returns its effects.
     pub fn end(mut self) -> Effects {
-        let Self { lexer, statements } = &mut self;
-        lexer.end(&mut |token| statements.token(token));
-        statements.name_ends(None);
-        self.statements.effects
+        let Self { lexer, scanner } = &mut self;
+        lexer.end(&mut |token| scanner.token(token));
+        scanner.end_name(None);
+        self.scanner.effects
     }
 }
 
-impl Statements {
+impl EffectsScanner {
     fn token(&mut self, token: Token<'_>) {
         match token {
-            Token::Word(word) => self.part(word, Form::Bare),
-            Token::Name(name) => self.part(name, Form::Quoted),
+            Token::Word(word) => self.part(word, Quoting::Bare),
+            Token::Name(name) => self.part(name, Quoting::Quoted),
             Token::Sign(b'.') if self.name.state == NameState::Part => self.name.state = NameState::Dot,
             token => {
-                self.name_ends(Some(token));
+                self.end_name(Some(token));
                 match token {
-                    Token::Sign(b';') => self.statement = Statement::Begin,
+                    Token::Sign(b';') => self.statement = StatementState::Begin,
                     Token::Unclear(reason) => self.effects.pins(reason),
                     _ => {}
                 }
@@ -218,34 +218,34 @@ impl Statements {
     }
 
     /// A name, or another part of one.
-    fn part(&mut self, part: &[u8], form: Form) {
+    fn part(&mut self, part: &[u8], quoting: Quoting) {
         if self.name.state == NameState::Dot {
             self.name.text.push(b'.');
         } else {
-            self.name_ends(None);
-            self.name.form = Form::Bare;
+            self.end_name(None);
+            self.name.quoting = Quoting::Bare;
         }
         self.name.text.extend_from_slice(part);
         self.name.text.truncate(MAX_TOKEN_BYTES);
         self.name.state = NameState::Part;
-        if form == Form::Quoted {
-            self.name.form = Form::Quoted;
+        if quoting == Quoting::Quoted {
+            self.name.quoting = Quoting::Quoted;
         }
     }
 
     /// The name is complete; `next` follows it.
-    fn name_ends(&mut self, next: Option<Token<'_>>) {
+    fn end_name(&mut self, next: Option<Token<'_>>) {
         if self.name.state == NameState::None {
             return;
         }
         let mut name = std::mem::take(&mut self.name.text);
         let (statement, effects) = (self.statement, &mut self.effects);
-        self.statement = match self.name.form {
-            Form::Bare => self::next(statement, &name, effects),
-            Form::Quoted => named(statement, &name, effects),
+        self.statement = match self.name.quoting {
+            Quoting::Bare => self::next(statement, &name, effects),
+            Quoting::Quoted => named(statement, &name, effects),
         };
         // A quoted name may be a column.
-        if self.name.form == Form::Bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
+        if self.name.quoting == Quoting::Bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
             anywhere(&name, effects);
         }
         name.clear();
@@ -255,94 +255,94 @@ impl Statements {
 }
 
 /// The state after the next word.
-fn next(statement: Statement, word: &[u8], effects: &mut Effects) -> Statement {
+fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> StatementState {
     match (statement, word) {
-        (Statement::Begin, _) => first(word, effects),
-        (Statement::Set, b"local" | b"transaction" | b"constraints")
-        | (Statement::Prepare, b"transaction") => Statement::Other,
-        (Statement::Set, b"session") => Statement::SetSession,
-        (Statement::Set | Statement::SetSession | Statement::Reset, _) => {
+        (StatementState::Begin, _) => first(word, effects),
+        (StatementState::Set, b"local" | b"transaction" | b"constraints")
+        | (StatementState::Prepare, b"transaction") => StatementState::Other,
+        (StatementState::Set, b"session") => StatementState::SetSession,
+        (StatementState::Set | StatementState::SetSession | StatementState::Reset, _) => {
             setting(word, effects);
-            Statement::SetDone
+            StatementState::SetDone
         }
-        (Statement::Prepare, _) => {
+        (StatementState::Prepare, _) => {
             effects.pins("PREPARE");
-            Statement::Other
+            StatementState::Other
         }
-        (Statement::Deallocate, b"prepare") => Statement::Deallocate,
-        (Statement::Deallocate, b"all") => {
-            effects.forgets = Forgets::All;
-            Statement::Other
+        (StatementState::Deallocate, b"prepare") => StatementState::Deallocate,
+        (StatementState::Deallocate, b"all") => {
+            effects.deallocated = Deallocated::All;
+            StatementState::Other
         }
-        (Statement::Deallocate, name) => {
-            effects.forgets(name);
-            Statement::Other
+        (StatementState::Deallocate, name) => {
+            effects.deallocated(name);
+            StatementState::Other
         }
-        (Statement::Discard, b"all") => {
-            effects.discards = Discards::All;
-            Statement::Other
+        (StatementState::Discard, b"all") => {
+            effects.discard = Discard::All;
+            StatementState::Other
         }
-        (Statement::Declare, b"with") => Statement::With,
-        (Statement::With, b"hold") => {
+        (StatementState::Declare, b"with") => StatementState::With,
+        (StatementState::With, b"hold") => {
             effects.pins("a cursor WITH HOLD");
-            Statement::Other
+            StatementState::Other
         }
-        (Statement::With, _) => Statement::Declare,
-        (Statement::Create | Statement::Into, b"temp" | b"temporary") => {
+        (StatementState::With, _) => StatementState::Declare,
+        (StatementState::Create | StatementState::Into, b"temp" | b"temporary") => {
             effects.pins("a temporary table");
-            Statement::Other
+            StatementState::Other
         }
-        (Statement::Create, b"or" | b"replace" | b"global" | b"local") | (Statement::Explain, b"create") => {
-            Statement::Create
+        (StatementState::Create, b"or" | b"replace" | b"global" | b"local") | (StatementState::Explain, b"create") => {
+            StatementState::Create
         }
-        (Statement::Other | Statement::Into | Statement::Explain, b"into") => Statement::Into,
-        (Statement::Discard | Statement::Create | Statement::Into, _) => Statement::Other,
+        (StatementState::Other | StatementState::Into | StatementState::Explain, b"into") => StatementState::Into,
+        (StatementState::Discard | StatementState::Create | StatementState::Into, _) => StatementState::Other,
         (other, _) => other,
     }
 }
 
 /// The state after the first word.
-fn first(word: &[u8], effects: &mut Effects) -> Statement {
+fn first(word: &[u8], effects: &mut Effects) -> StatementState {
     match word {
-        b"set" => Statement::Set,
-        b"reset" => Statement::Reset,
-        b"prepare" => Statement::Prepare,
-        b"deallocate" => Statement::Deallocate,
-        b"discard" => Statement::Discard,
-        b"declare" => Statement::Declare,
-        b"create" => Statement::Create,
-        b"explain" => Statement::Explain,
+        b"set" => StatementState::Set,
+        b"reset" => StatementState::Reset,
+        b"prepare" => StatementState::Prepare,
+        b"deallocate" => StatementState::Deallocate,
+        b"discard" => StatementState::Discard,
+        b"declare" => StatementState::Declare,
+        b"create" => StatementState::Create,
+        b"explain" => StatementState::Explain,
         b"listen" => {
             effects.pins("LISTEN");
-            Statement::Other
+            StatementState::Other
         }
         b"load" => {
             effects.pins("LOAD");
-            Statement::Other
+            StatementState::Other
         }
         // The effects of a block are not visible.
         b"do" => {
             effects.pins("DO");
-            Statement::Other
+            StatementState::Other
         }
-        _ => Statement::Other,
+        _ => StatementState::Other,
     }
 }
 
 /// A quoted name.
-fn named(statement: Statement, name: &[u8], effects: &mut Effects) -> Statement {
+fn named(statement: StatementState, name: &[u8], effects: &mut Effects) -> StatementState {
     match statement {
-        Statement::Set | Statement::SetSession | Statement::Reset => {
+        StatementState::Set | StatementState::SetSession | StatementState::Reset => {
             effects.sets(name);
-            Statement::SetDone
+            StatementState::SetDone
         }
-        Statement::Deallocate => {
-            effects.forgets(name);
-            Statement::Other
+        StatementState::Deallocate => {
+            effects.deallocated(name);
+            StatementState::Other
         }
-        Statement::Prepare => {
+        StatementState::Prepare => {
             effects.pins("PREPARE");
-            Statement::Other
+            StatementState::Other
         }
         other => other,
     }
@@ -388,12 +388,12 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Effects {
-        Effects::of(text.as_bytes(), Strings::Standard)
+        Effects::of(text.as_bytes(), StringSyntax::Standard)
     }
 
     fn settings(text: &str) -> Vec<String> {
         let effects = of(text);
-        assert_eq!((effects.pin, &effects.forgets), (None, &Forgets::None), "{text}");
+        assert_eq!((effects.pin, &effects.deallocated), (None, &Deallocated::None), "{text}");
         effects.settings.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
     }
 
@@ -501,17 +501,17 @@ mod tests {
 
     #[test]
     fn backslashes_follow_the_server_setting() {
-        let pin = |text: &str, strings| Effects::of(text.as_bytes(), strings).pin;
+        let pin = |text: &str, string_syntax| Effects::of(text.as_bytes(), string_syntax).pin;
         let (behind, within) = (r"SELECT 'a\'; LISTEN y", r"SELECT 'a\'; LISTEN y; --'");
-        assert_eq!(pin(behind, Strings::Standard), Some("LISTEN"));
-        assert_eq!(pin(within, Strings::Escaped), None);
-        assert_eq!(pin(r"SELECT '\''; LISTEN y; --'", Strings::Escaped), Some("LISTEN"));
+        assert_eq!(pin(behind, StringSyntax::Standard), Some("LISTEN"));
+        assert_eq!(pin(within, StringSyntax::Escaped), None);
+        assert_eq!(pin(r"SELECT '\''; LISTEN y; --'", StringSyntax::Escaped), Some("LISTEN"));
         for text in [behind, within] {
-            assert!(pin(text, Strings::Unknown).is_some(), "{text}");
+            assert!(pin(text, StringSyntax::Unknown).is_some(), "{text}");
         }
-        assert_eq!(pin(r"SELECT '\\', 'C:\dir', E'\''", Strings::Unknown), None);
+        assert_eq!(pin(r"SELECT '\\', 'C:\dir', E'\''", StringSyntax::Unknown), None);
         assert_eq!(
-            pin("SET standard_conforming_strings = off", Strings::Standard),
+            pin("SET standard_conforming_strings = off", StringSyntax::Standard),
             Some("standard_conforming_strings")
         );
     }
@@ -530,34 +530,34 @@ mod tests {
             (0..count).map(|number| format!("DEALLOCATE s{number}")).collect::<Vec<_>>().join(";")
         };
         assert!(
-            matches!(of(&names(MAX_FORGOTTEN)).forgets, Forgets::Named(names) if names.len() == MAX_FORGOTTEN)
+            matches!(of(&names(MAX_DEALLOCATED)).deallocated, Deallocated::Named(names) if names.len() == MAX_DEALLOCATED)
         );
         let many = of(&names(100_000));
-        assert_eq!((many.forgets, many.pin.is_some()), (Forgets::All, true));
-        assert_eq!(of(&"DEALLOCATE a;".repeat(100_000)).forgets, Forgets::Named(vec![b"a".to_vec()]));
+        assert_eq!((many.deallocated, many.pin.is_some()), (Deallocated::All, true));
+        assert_eq!(of(&"DEALLOCATE a;".repeat(100_000)).deallocated, Deallocated::Named(vec![b"a".to_vec()]));
         let long = of(&format!("DEALLOCATE {}", "a".repeat(64)));
-        assert_eq!((long.forgets, long.pin.is_some()), (Forgets::All, true));
+        assert_eq!((long.deallocated, long.pin.is_some()), (Deallocated::All, true));
     }
 
     #[test]
     fn prepared_statements_are_deallocated_by_name() {
         let named =
-            |names: &[&str]| Forgets::Named(names.iter().map(|name| name.as_bytes().to_vec()).collect());
-        let forgets = |text: &str| of(text).forgets;
-        assert_eq!(forgets("DEALLOCATE S_1; deallocate prepare \"S 2\""), named(&["s_1", "S 2"]));
-        assert_eq!(forgets("DEALLOCATE a; DEALLOCATE ALL"), Forgets::All);
-        assert_eq!(forgets("DEALLOCATE a; DEALLOCATE a"), named(&["a"]));
-        assert_eq!(of("DISCARD ALL").discards, Discards::All);
+            |names: &[&str]| Deallocated::Named(names.iter().map(|name| name.as_bytes().to_vec()).collect());
+        let deallocated = |text: &str| of(text).deallocated;
+        assert_eq!(deallocated("DEALLOCATE S_1; deallocate prepare \"S 2\""), named(&["s_1", "S 2"]));
+        assert_eq!(deallocated("DEALLOCATE a; DEALLOCATE ALL"), Deallocated::All);
+        assert_eq!(deallocated("DEALLOCATE a; DEALLOCATE a"), named(&["a"]));
+        assert_eq!(of("DISCARD ALL").discard, Discard::All);
     }
 
     proptest! {
         #[test]
         fn a_text_may_be_cut_anywhere(
             text in "(SET|LISTEN|[a-z_.]{1,9}|[EUBXNu]|[;'\"$/*&\\\\\n\r-]|\\$a\\$| ){0,40}",
-            strings in prop::sample::select(vec![Strings::Standard, Strings::Escaped, Strings::Unknown]),
+            string_syntax in prop::sample::select(vec![StringSyntax::Standard, StringSyntax::Escaped, StringSyntax::Unknown]),
             cuts in proptest::collection::vec(0_usize..100, 0..6),
         ) {
-            let mut reader = TextReader::new(strings);
+            let mut reader = TextReader::new(string_syntax);
             let mut rest = text.as_bytes();
             for cut in cuts {
                 let (piece, behind) = rest.split_at(cut.min(rest.len()));
@@ -565,7 +565,7 @@ mod tests {
                 rest = behind;
             }
             reader.read(rest);
-            prop_assert_eq!(reader.end(), Effects::of(text.as_bytes(), strings));
+            prop_assert_eq!(reader.end(), Effects::of(text.as_bytes(), string_syntax));
         }
     }
 }

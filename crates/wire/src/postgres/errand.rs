@@ -3,7 +3,7 @@
 
 use super::{
     Error, Parameters, Response, TransactionStatus,
-    column::Format,
+    column::ValueFormat,
     command::{
         Param, encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync,
     },
@@ -19,7 +19,7 @@ const TEXT_OID: u32 = 25;
 
 /// Reads the responses to internal commands.
 #[derive(Debug)]
-pub struct Errand {
+pub struct InternalCommand {
     kind: Kind,
     /// The number of pending `ReadyForQuery`s.
     left: u32,
@@ -38,7 +38,7 @@ enum Kind {
     TakeOver,
 }
 
-impl Errand {
+impl InternalCommand {
     /// Appends the commands that reset a session. All responses of its client must have been read.
     pub fn reset(transaction: TransactionStatus, out: &mut Vec<u8>) -> Result<Self, Error> {
         let left = match transaction {
@@ -61,7 +61,7 @@ impl Errand {
         encode_parse(out, "", SET, &[TEXT_OID, TEXT_OID])?;
         for (name, value) in settings {
             let params = [Param::Text(name.as_bytes()), Param::Text(value.as_bytes())];
-            encode_bind(out, "", "", &params, Format::Text)?;
+            encode_bind(out, "", "", &params, ValueFormat::Text)?;
             encode_execute(out, "", 0)?;
         }
         // Leaves no trace for the session's next client.
@@ -79,7 +79,7 @@ impl Errand {
     ) -> Result<Self, Error> {
         let command = |sql: &str, out: &mut Vec<u8>| {
             encode_parse(out, "", sql, &[])?;
-            encode_bind(out, "", "", &[], Format::Text)?;
+            encode_bind(out, "", "", &[], ValueFormat::Text)?;
             encode_execute(out, "", 0)
         };
         command("DISCARD ALL", out)?;
@@ -91,7 +91,7 @@ impl Errand {
         }
         for (name, value) in settings {
             let params = [Param::Text(name.as_bytes()), Param::Text(value.as_bytes())];
-            encode_bind(out, "", "", &params, Format::Text)?;
+            encode_bind(out, "", "", &params, ValueFormat::Text)?;
             encode_execute(out, "", 0)?;
         }
         command("COMMIT", out)?;
@@ -103,7 +103,7 @@ impl Errand {
     pub fn values<'a>(names: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> Result<Self, Error> {
         encode_parse(out, "", CURRENT, &[TEXT_OID])?;
         for name in names {
-            encode_bind(out, "", "", &[Param::Text(name)], Format::Text)?;
+            encode_bind(out, "", "", &[Param::Text(name)], ValueFormat::Text)?;
             encode_execute(out, "", 0)?;
         }
         encode_close_statement(out, "")?;

@@ -10,7 +10,7 @@ use super::{
 
 /// How rows are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rows {
+pub(super) enum RowHandling {
     /// Rows are counted and skipped as they arrive, as are other messages that are not needed.
     Skipped,
     /// Complete rows up to a limit, and notices and descriptions.
@@ -20,7 +20,7 @@ pub(super) enum Rows {
 /// Reads the responses to one command, or to several that were sent together.
 #[derive(Debug, Clone)]
 pub(super) struct Exchange {
-    rows: Rows,
+    rows: RowHandling,
     /// The number of responses, and of those that have not ended.
     answers: u32,
     left: u32,
@@ -59,7 +59,7 @@ enum Streamed {
     Ignored,
 }
 
-pub(super) enum Event<'a> {
+pub(super) enum ExchangeEvent<'a> {
     NeedInput,
     /// A row of this many bytes, which are skipped.
     RowSkipped {
@@ -86,7 +86,7 @@ pub(super) enum Event<'a> {
 }
 
 impl Exchange {
-    pub(super) fn new(rows: Rows, answers: u32) -> Self {
+    pub(super) fn new(rows: RowHandling, answers: u32) -> Self {
         Self {
             rows,
             answers,
@@ -119,7 +119,7 @@ impl Exchange {
 
     /// The next event. After an error only [`Self::reset`] helps.
     #[inline]
-    pub(super) fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Event<'a>, Error> {
+    pub(super) fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<ExchangeEvent<'a>, Error> {
         let event = self.try_step(input);
         if event.is_err() {
             self.fail();
@@ -128,25 +128,25 @@ impl Exchange {
     }
 
     #[inline]
-    fn try_step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Event<'a>, Error> {
+    fn try_step<'a>(&mut self, input: &mut &'a [u8]) -> Result<ExchangeEvent<'a>, Error> {
         loop {
             if self.streaming.left > 0 {
                 if input.is_empty() {
-                    return Ok(Event::NeedInput);
+                    return Ok(ExchangeEvent::NeedInput);
                 }
                 let piece = self.take_piece(input);
                 if self.streaming.is == Streamed::CopyData {
-                    return Ok(Event::CopyPiece(piece));
+                    return Ok(ExchangeEvent::CopyPiece(piece));
                 }
                 continue;
             }
             match self.state {
-                State::Ended => return Ok(Event::End),
+                State::Ended => return Ok(ExchangeEvent::End),
                 State::Failed => return Err(Error::NotReset),
                 State::Open | State::CopyingOut | State::CopiedOut | State::Refused => {}
             }
             let Some(header) = message::peek(input)? else {
-                return Ok(Event::NeedInput);
+                return Ok(ExchangeEvent::NeedInput);
             };
             self.check_order(header)?;
             let event = if self.streams(header.kind) {
@@ -154,7 +154,7 @@ impl Exchange {
                 self.begin_stream(header)
             } else {
                 let Some(payload) = self.take_whole(input, header)? else {
-                    return Ok(Event::NeedInput);
+                    return Ok(ExchangeEvent::NeedInput);
                 };
                 self.message(header.kind, payload)?
             };
@@ -177,19 +177,19 @@ impl Exchange {
         match kind {
             kind::COPY_DATA | kind::PARAMETER_STATUS | kind::NOTIFICATION_RESPONSE => true,
             kind::DATA_ROW | kind::ROW_DESCRIPTION | kind::PARAMETER_DESCRIPTION | kind::NOTICE_RESPONSE => {
-                self.rows == Rows::Skipped
+                self.rows == RowHandling::Skipped
             }
             _ => false,
         }
     }
 
     #[inline]
-    fn begin_stream<'a>(&mut self, Header { kind, payload_bytes: bytes }: Header) -> Option<Event<'a>> {
+    fn begin_stream<'a>(&mut self, Header { kind, payload_bytes: bytes }: Header) -> Option<ExchangeEvent<'a>> {
         let is = if kind == kind::COPY_DATA { Streamed::CopyData } else { Streamed::Ignored };
         self.streaming = Streaming { left: bytes, is };
         match kind {
-            kind::DATA_ROW => Some(Event::RowSkipped { bytes }),
-            kind::COPY_DATA => Some(Event::CopyData { bytes }),
+            kind::DATA_ROW => Some(ExchangeEvent::RowSkipped { bytes }),
+            kind::COPY_DATA => Some(ExchangeEvent::CopyData { bytes }),
             kind::NOTICE_RESPONSE => {
                 self.notices += 1;
                 None
@@ -200,7 +200,7 @@ impl Exchange {
 
     fn take_whole<'a>(&self, input: &mut &'a [u8], header: Header) -> Result<Option<&'a [u8]>, Error> {
         match self.rows {
-            Rows::Whole { limit_bytes } if header.kind == kind::DATA_ROW => {
+            RowHandling::Whole { limit_bytes } if header.kind == kind::DATA_ROW => {
                 if header.payload_bytes > limit_bytes {
                     return Err(Error::ResultTooLarge { limit: limit_bytes });
                 }
@@ -241,9 +241,9 @@ impl Exchange {
         Err(Error::Protocol { message: "answer", reason: "an unexpected message" })
     }
 
-    fn message<'a>(&mut self, kind: u8, payload: &'a [u8]) -> Result<Option<Event<'a>>, Error> {
+    fn message<'a>(&mut self, kind: u8, payload: &'a [u8]) -> Result<Option<ExchangeEvent<'a>>, Error> {
         match kind {
-            kind::DATA_ROW => return Ok(Some(Event::Row(payload))),
+            kind::DATA_ROW => return Ok(Some(ExchangeEvent::Row(payload))),
             kind::COMMAND_COMPLETE => return self.complete(payload).map(Some),
             kind::READY_FOR_QUERY => {
                 self.transaction = TransactionStatus::parse(payload)?;
@@ -252,15 +252,15 @@ impl Exchange {
             kind::ERROR_RESPONSE => self.refuse(payload)?,
             kind::NOTICE_RESPONSE => {
                 self.notices += 1;
-                return Ok(Some(Event::Notice(payload)));
+                return Ok(Some(ExchangeEvent::Notice(payload)));
             }
-            kind::PARSE_COMPLETE => return Ok(Some(Event::Parsed)),
-            kind::PARAMETER_DESCRIPTION => return Ok(Some(Event::Parameters(payload))),
-            kind::ROW_DESCRIPTION => return Ok(Some(Event::Columns(payload))),
-            kind::COPY_IN_RESPONSE => return Ok(Some(Event::CopyIn(payload))),
+            kind::PARSE_COMPLETE => return Ok(Some(ExchangeEvent::Parsed)),
+            kind::PARAMETER_DESCRIPTION => return Ok(Some(ExchangeEvent::Parameters(payload))),
+            kind::ROW_DESCRIPTION => return Ok(Some(ExchangeEvent::Columns(payload))),
+            kind::COPY_IN_RESPONSE => return Ok(Some(ExchangeEvent::CopyIn(payload))),
             kind::COPY_OUT_RESPONSE => {
                 self.state = State::CopyingOut;
-                return Ok(Some(Event::CopyOut));
+                return Ok(Some(ExchangeEvent::CopyOut));
             }
             kind::COPY_DONE => self.state = State::CopiedOut,
             // The others report steps that the end of the response confirms, too.
@@ -270,11 +270,11 @@ impl Exchange {
     }
 
     #[inline]
-    fn complete<'a>(&mut self, payload: &[u8]) -> Result<Event<'a>, Error> {
+    fn complete<'a>(&mut self, payload: &[u8]) -> Result<ExchangeEvent<'a>, Error> {
         let rows = affected_rows(payload)?;
         // The tag of a COPY is the same in both directions, but COPY TO changes no rows.
         let copied_out = std::mem::replace(&mut self.state, State::Open) == State::CopiedOut;
-        Ok(Event::Affected(if copied_out { 0 } else { rows }))
+        Ok(ExchangeEvent::Affected(if copied_out { 0 } else { rows }))
     }
 
     #[cold]
@@ -292,7 +292,7 @@ impl Exchange {
     }
 
     #[inline]
-    fn end_answer<'a>(&mut self) -> Result<Option<Event<'a>>, Error> {
+    fn end_answer<'a>(&mut self) -> Result<Option<ExchangeEvent<'a>>, Error> {
         self.left -= 1;
         if self.left > 0 {
             self.state = State::Open;
@@ -301,7 +301,7 @@ impl Exchange {
         self.state = State::Ended;
         match self.refusal.take() {
             Some(refusal) => Err(refusal),
-            None => Ok(Some(Event::End)),
+            None => Ok(Some(ExchangeEvent::End)),
         }
     }
 }

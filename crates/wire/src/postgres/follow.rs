@@ -14,12 +14,12 @@ use std::sync::Arc;
 use super::{
     Error, Parameters,
     command::encode_close_statement,
-    effects::{Discards, Effects, Forgets, Strings, TextReader},
+    effects::{Discard, Effects, Deallocated, StringSyntax, TextReader},
     kind,
     message::{HEADER_BYTES, Header},
     relay::{FUNCTION_CALL, checked_header},
 };
-use names::{Used, name_at, used};
+use names::{ReferencedName, name_at, referenced_name};
 
 /// Limit for the texts of all prepared statements of a client. A client that exceeds it is pinned to its
 /// connection.
@@ -27,17 +27,17 @@ const MAX_STATEMENT_BYTES: usize = 8 << 20;
 /// Limit of pending replies; consecutive `ReadyForQuery`s count as one. At the limit the client's next
 /// command waits. A server may hold back replies until its buffer of 8 KiB is full, and the shortest has five
 /// bytes: with a limit below 1,639 the two sides could deadlock.
-const MAX_OWED: usize = 1 << 12;
+const MAX_PENDING: usize = 1 << 12;
 
 /// The statements that a client has prepared and may use on any connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Statements {
-    by_name: HashMap<Vec<u8>, Arc<Statement>>,
+pub struct ClientStatements {
+    by_name: HashMap<Vec<u8>, Arc<ClientStatement>>,
     bytes: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Statement {
+struct ClientStatement {
     /// The complete `Parse`.
     message: Vec<u8>,
     effects: Effects,
@@ -45,62 +45,62 @@ struct Statement {
 
 /// The names of the statements prepared on a server connection.
 #[derive(Debug, Default)]
-pub struct Prepared(HashSet<Vec<u8>>);
+pub struct ConnectionStatements(HashSet<Vec<u8>>);
 
 /// Follows one client on one server connection.
 #[derive(Debug, Default)]
-pub struct Follow {
+pub struct SessionFollower {
     /// Of the client's current message.
     up_left_bytes: usize,
-    reading: Reading,
+    payload_reader: PayloadReader,
     /// Of the server's current message.
     down_left_bytes: usize,
     /// Replies that are pending, in order.
-    owed: VecDeque<Owed>,
-    skips: Skips,
+    pending: VecDeque<PendingReply>,
+    recovery: ErrorRecovery,
     /// Effects that outlive the transaction.
     effects: Effects,
     /// The number of requested `ReadyForQuery`s, and of those still pending.
-    asked: u64,
-    unready: u64,
+    requested_ready: u64,
+    pending_ready: u64,
     /// `standard_conforming_strings` is unknown until this many have arrived.
     strings_known_from: u64,
 }
 
 /// Whether the server skips the client's messages after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Skips {
+enum ErrorRecovery {
     #[default]
     No,
     /// Up to the next `Sync`, which the client has not sent yet.
-    ToSync,
+    SkipToSync,
 }
 
 /// How the payload of the client's current message is read.
 #[derive(Debug, Default)]
-enum Reading {
+enum PayloadReader {
     #[default]
     Nothing,
     Text(TextReader),
     /// A `Parse`, with its header.
     Statement {
         message: Vec<u8>,
-        strings: Strings,
+        string_syntax: StringSyntax,
     },
 }
 
 #[derive(Debug)]
-enum Owed {
+enum PendingReply {
     /// `ParseComplete`, for the client's `Parse`.
-    Own {
+    ClientParse {
         name: Vec<u8>,
         /// Whether a failure removes the statement.
-        creation: Creation,
+        name_use: NameUse,
     },
     /// `ParseComplete`, for a `Parse` that the proxy inserted.
-    Inserted(Vec<u8>),
+    InsertedParse(Vec<u8>),
     /// `CloseComplete`, for the client's `Close`.
-    OwnClose,
+    ClientClose,
     /// `CloseComplete`, for a `Close` that the proxy inserted before a `Parse`.
     InsertedClose,
     /// This many consecutive `ReadyForQuery`s.
@@ -108,15 +108,15 @@ enum Owed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Creation {
-    First,
+enum NameUse {
+    New,
     /// The name is in use; the server will refuse the `Parse`.
-    Repeated,
+    Taken,
 }
 
 /// What to do with a client's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Until {
+pub struct ClientBytes {
     /// The number of bytes to forward, from the front.
     pub bytes: usize,
     /// Messages to send to the server next. If empty, the rest waits for more input.
@@ -125,14 +125,14 @@ pub struct Until {
 
 /// What to do with a server's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Answers {
+pub struct ServerBytes {
     /// The number of bytes to forward, from the front.
     pub bytes: usize,
     /// The number of bytes behind those to discard. If 0, the rest waits for more input.
     pub skip_bytes: usize,
 }
 
-impl Prepared {
+impl ConnectionStatements {
     /// Call it when the connection was reset.
     pub fn clear(&mut self) {
         self.0.clear();
@@ -144,7 +144,7 @@ impl Prepared {
     }
 }
 
-impl Statements {
+impl ClientStatements {
     /// The memory that all of them take.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -156,23 +156,23 @@ impl Statements {
         }
     }
 
-    fn insert(&mut self, name: Vec<u8>, statement: Statement) {
+    fn insert(&mut self, name: Vec<u8>, statement: ClientStatement) {
         self.bytes += statement.message.len();
         if let Some(old) = self.by_name.insert(name, Arc::new(statement)) {
             self.bytes -= old.message.len();
         }
     }
 
-    fn forget(&mut self, forgets: &Forgets, prepared: &mut Prepared) {
-        match forgets {
-            Forgets::None => {}
-            Forgets::Named(names) => {
+    fn deallocate(&mut self, deallocated: &Deallocated, prepared: &mut ConnectionStatements) {
+        match deallocated {
+            Deallocated::None => {}
+            Deallocated::Named(names) => {
                 for name in names {
                     self.remove(name);
                     prepared.0.remove(name);
                 }
             }
-            Forgets::All => {
+            Deallocated::All => {
                 *self = Self::default();
                 prepared.clear();
             }
@@ -180,29 +180,29 @@ impl Statements {
     }
 }
 
-impl Follow {
+impl SessionFollower {
     /// Reads the client's next bytes: those beyond the last [`ClientBytes::bytes`], and newer ones.
     /// `parameters` are the server's reported settings.
     pub fn from_client(
         &mut self,
         input: &[u8],
         parameters: &Parameters,
-        statements: &mut Statements,
-        prepared: &mut Prepared,
-    ) -> Result<Until, Error> {
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<ClientBytes, Error> {
         let mut at = 0;
         loop {
             self.read_on(input, &mut at, statements, prepared);
             if self.up_left_bytes > 0 {
-                return Ok(Until { bytes: at, insert: Vec::new() });
+                return Ok(ClientBytes { bytes: at, insert: Vec::new() });
             }
             let Some(header) = checked_header(&input[at..])? else {
-                return Ok(Until { bytes: at, insert: Vec::new() });
+                return Ok(ClientBytes { bytes: at, insert: Vec::new() });
             };
             match self.begin(header, &input[at..], parameters, statements, prepared)? {
-                Begun::Passes => at += HEADER_BYTES,
-                Begun::Waits => return Ok(Until { bytes: at, insert: Vec::new() }),
-                Begun::After(insert) => return Ok(Until { bytes: at, insert }),
+                MessageAction::Forward => at += HEADER_BYTES,
+                MessageAction::NeedInput => return Ok(ClientBytes { bytes: at, insert: Vec::new() }),
+                MessageAction::InsertBefore(insert) => return Ok(ClientBytes { bytes: at, insert }),
             }
             self.up_left_bytes = header.payload_bytes;
         }
@@ -213,17 +213,17 @@ impl Follow {
         &mut self,
         input: &[u8],
         at: &mut usize,
-        statements: &mut Statements,
-        prepared: &mut Prepared,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
     ) {
         let bytes = self.up_left_bytes.min(input.len() - *at);
         let piece = &input[*at..*at + bytes];
         *at += bytes;
         self.up_left_bytes -= bytes;
-        match &mut self.reading {
-            Reading::Nothing => return,
-            Reading::Text(reader) => reader.read(piece),
-            Reading::Statement { message, .. } => {
+        match &mut self.payload_reader {
+            PayloadReader::Nothing => return,
+            PayloadReader::Text(reader) => reader.read(piece),
+            PayloadReader::Parse { message, .. } => {
                 if message.len() <= MAX_STATEMENT_BYTES {
                     message.extend_from_slice(piece);
                 }
@@ -232,14 +232,14 @@ impl Follow {
         if self.up_left_bytes > 0 {
             return;
         }
-        match std::mem::take(&mut self.reading) {
-            Reading::Nothing => {}
-            Reading::Text(reader) => {
+        match std::mem::take(&mut self.payload_reader) {
+            PayloadReader::Nothing => {}
+            PayloadReader::Text(reader) => {
                 let effects = reader.end();
                 // The server reports the setting before its `ReadyForQuery`.
-                self.apply(&effects, self.asked, statements, prepared);
+                self.apply(&effects, self.requested_ready, statements, prepared);
             }
-            Reading::Statement { message, strings } => self.prepares(message, strings, statements, prepared),
+            PayloadReader::Parse { message, string_syntax } => self.end_parse(message, string_syntax, statements, prepared),
         }
     }
 
@@ -248,8 +248,8 @@ impl Follow {
         &mut self,
         effects: &Effects,
         known_from: u64,
-        statements: &mut Statements,
-        prepared: &mut Prepared,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
     ) {
         if effects.is_none() {
             return;
@@ -257,9 +257,9 @@ impl Follow {
         if effects.may_change_strings() {
             self.strings_known_from = known_from;
         }
-        statements.forget(&effects.forgets, prepared);
-        if effects.discards == Discards::All {
-            statements.forget(&Forgets::All, prepared);
+        statements.deallocate(&effects.deallocated, prepared);
+        if effects.discard == Discard::All {
+            statements.deallocate(&Deallocated::All, prepared);
             // A `DISCARD ALL` undoes earlier effects.
             self.effects = Effects::default();
         }
@@ -267,48 +267,48 @@ impl Follow {
     }
 
     /// How the server will read the client's next text.
-    fn strings(&self, parameters: &Parameters) -> Strings {
-        let is_known = self.asked - self.unready >= self.strings_known_from;
-        if is_known { Strings::of(parameters) } else { Strings::Unknown }
+    fn string_syntax(&self, parameters: &Parameters) -> StringSyntax {
+        let is_known = self.requested_ready - self.pending_ready >= self.strings_known_from;
+        if is_known { StringSyntax::of(parameters) } else { StringSyntax::Unknown }
     }
 
     /// Whether the client's next command must wait for replies.
     pub fn is_full(&self) -> bool {
-        self.owed.len() >= MAX_OWED
+        self.pending.len() >= MAX_PENDING
     }
 
-    fn owes_ready(&mut self) {
-        self.asked += 1;
-        self.unready += 1;
-        match self.owed.back_mut() {
-            Some(Owed::Ready(count)) if *count < u32::MAX => *count += 1,
-            _ => self.owed.push_back(Owed::Ready(1)),
+    fn expect_ready(&mut self) {
+        self.requested_ready += 1;
+        self.pending_ready += 1;
+        match self.pending.back_mut() {
+            Some(PendingReply::Ready(count)) if *count < u32::MAX => *count += 1,
+            _ => self.pending.push_back(PendingReply::Ready(1)),
         }
     }
 
     /// Removes the first pending reply.
-    fn pop_owed(&mut self) -> Option<Owed> {
-        let owed = self.owed.pop_front()?;
-        if let Owed::Ready(count) = owed {
-            self.unready -= u64::from(count);
+    fn pop_pending(&mut self) -> Option<PendingReply> {
+        let pending = self.pending.pop_front()?;
+        if let PendingReply::Ready(count) = pending {
+            self.pending_ready -= u64::from(count);
         }
-        Some(owed)
+        Some(pending)
     }
 
     /// A complete `Parse` was forwarded.
-    fn prepares(
+    fn end_parse(
         &mut self,
         message: Vec<u8>,
-        strings: Strings,
-        statements: &mut Statements,
-        prepared: &mut Prepared,
+        string_syntax: StringSyntax,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
     ) {
         let payload = message.get(HEADER_BYTES..).unwrap_or_default();
         let mut parts = payload.splitn(3, |byte| *byte == 0);
         let (Some(name), Some(text)) = (parts.next(), parts.next()) else { return };
-        let (name, effects) = (name.to_vec(), Effects::of(text, strings));
-        let creation = if !name.is_empty() && statements.by_name.contains_key(&name) {
-            Creation::Repeated
+        let (name, effects) = (name.to_vec(), Effects::of(text, string_syntax));
+        let name_use = if !name.is_empty() && statements.by_name.contains_key(&name) {
+            NameUse::Taken
         } else {
             prepared.0.remove(&name);
             statements.remove(&name);
@@ -316,11 +316,11 @@ impl Follow {
                 // The client is pinned, so the statement need not be kept.
                 self.effects.pin.get_or_insert("prepared statements that are too long");
             } else {
-                statements.insert(name.clone(), Statement { message, effects });
+                statements.insert(name.clone(), ClientStatement { message, effects });
             }
-            Creation::First
+            NameUse::New
         };
-        self.owed.push_back(Owed::Own { name, creation });
+        self.pending.push_back(PendingReply::ClientParse { name, name_use });
     }
 
     /// The client starts a message.
@@ -329,55 +329,55 @@ impl Follow {
         header: Header,
         input: &[u8],
         parameters: &Parameters,
-        statements: &mut Statements,
-        prepared: &mut Prepared,
-    ) -> Result<Begun, Error> {
-        if self.skips == Skips::ToSync && header.kind != kind::SYNC {
-            return Ok(Begun::Passes);
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<MessageAction, Error> {
+        if self.recovery == ErrorRecovery::SkipToSync && header.kind != kind::SYNC {
+            return Ok(MessageAction::Forward);
         }
         if self.is_full() {
-            return Ok(Begun::Waits);
+            return Ok(MessageAction::NeedInput);
         }
         match header.kind {
             kind::QUERY => {
                 statements.remove(b"");
                 prepared.forget_unnamed();
-                self.reading = Reading::Text(TextReader::new(self.strings(parameters)));
-                self.owes_ready();
+                self.payload_reader = PayloadReader::Text(TextReader::new(self.string_syntax(parameters)));
+                self.expect_ready();
             }
-            FUNCTION_CALL => self.owes_ready(),
+            FUNCTION_CALL => self.expect_ready(),
             kind::SYNC => {
-                self.skips = Skips::No;
-                self.owes_ready();
+                self.recovery = ErrorRecovery::None;
+                self.expect_ready();
             }
             kind::PARSE => {
                 let payload = &input[HEADER_BYTES..];
-                let Some(name) = name_at(payload, header)? else { return Ok(Begun::Waits) };
+                let Some(name) = name_at(payload, header)? else { return Ok(MessageAction::NeedInput) };
                 if !name.is_empty()
                     && let Some(insert) = self.missing(name, statements, prepared)
                 {
-                    return Ok(Begun::After(insert));
+                    return Ok(MessageAction::InsertBefore(insert));
                 }
-                let strings = self.strings(parameters);
-                self.reading = Reading::Statement { message: input[..HEADER_BYTES].to_vec(), strings };
+                let string_syntax = self.string_syntax(parameters);
+                self.payload_reader = PayloadReader::Parse { message: input[..HEADER_BYTES].to_vec(), string_syntax };
             }
             kind::BIND | kind::DESCRIBE | kind::CLOSE => {
-                let name = match used(header, &input[HEADER_BYTES..])? {
-                    Used::Statement(name) => name,
-                    Used::Portal => {
+                let name = match referenced_name(header, &input[HEADER_BYTES..])? {
+                    ReferencedName::Statement(name) => name,
+                    ReferencedName::Portal => {
                         if header.kind == kind::CLOSE {
-                            self.owed.push_back(Owed::OwnClose);
+                            self.pending.push_back(PendingReply::ClientClose);
                         }
-                        return Ok(Begun::Passes);
+                        return Ok(MessageAction::Forward);
                     }
-                    Used::Unknown => return Ok(Begun::Waits),
+                    ReferencedName::Unknown => return Ok(MessageAction::NeedInput),
                 };
                 if header.kind == kind::CLOSE {
                     statements.remove(name);
                     prepared.0.remove(name);
-                    self.owed.push_back(Owed::OwnClose);
+                    self.pending.push_back(PendingReply::ClientClose);
                 } else if let Some(insert) = self.missing(name, statements, prepared) {
-                    return Ok(Begun::After(insert));
+                    return Ok(MessageAction::InsertBefore(insert));
                 }
                 if header.kind == kind::BIND
                     && let Some(statement) = statements.by_name.get(name)
@@ -385,58 +385,58 @@ impl Follow {
                 {
                     let statement = Arc::clone(statement);
                     // Its `Sync` follows.
-                    self.apply(&statement.effects, self.asked + 1, statements, prepared);
+                    self.apply(&statement.effects, self.requested_ready + 1, statements, prepared);
                 }
             }
             _ => {}
         }
-        Ok(Begun::Passes)
+        Ok(MessageAction::Forward)
     }
 
     /// The messages that prepare a statement that the client has and the connection lacks.
-    fn missing(&mut self, name: &[u8], statements: &Statements, prepared: &Prepared) -> Option<Vec<u8>> {
+    fn missing(&mut self, name: &[u8], statements: &ClientStatements, prepared: &ConnectionStatements) -> Option<Vec<u8>> {
         if prepared.0.contains(name) {
             return None;
         }
         let statement = statements.by_name.get(name)?;
         let mut insert = Vec::new();
-        match self.coming(name) {
-            Coming::Surely => return None,
-            Coming::No => {}
+        match self.pending_parse(name) {
+            PendingParse::Certain => return None,
+            PendingParse::None => {}
             // Closing a missing statement is not an error.
-            Coming::Perhaps => {
+            PendingParse::Conditional => {
                 encode_close_statement(&mut insert, std::str::from_utf8(name).ok()?).ok()?;
-                self.owed.push_back(Owed::InsertedClose);
+                self.pending.push_back(PendingReply::InsertedClose);
             }
         }
         insert.extend_from_slice(&statement.message);
-        self.owed.push_back(Owed::Inserted(name.to_vec()));
+        self.pending.push_back(PendingReply::InsertedParse(name.to_vec()));
         Some(insert)
     }
 
     /// Whether the server is about to prepare a statement of this name.
-    fn coming(&self, name: &[u8]) -> Coming {
+    fn pending_parse(&self, name: &[u8]) -> PendingParse {
         let mut earlier = false;
-        for owed in self.owed.iter().rev() {
-            match owed {
-                Owed::Ready(_) => earlier = true,
-                Owed::Own { name: own, .. } if own == name => return Coming::Surely,
+        for pending in self.pending.iter().rev() {
+            match pending {
+                PendingReply::Ready(_) => earlier = true,
+                PendingReply::ClientParse { name: own, .. } if own == name => return PendingParse::Certain,
                 // Not if an earlier command fails: the server then skips this `Parse`.
-                Owed::Inserted(inserted) if inserted == name && earlier => return Coming::Perhaps,
-                Owed::Inserted(inserted) if inserted == name => return Coming::Surely,
+                PendingReply::InsertedParse(inserted) if inserted == name && earlier => return PendingParse::Conditional,
+                PendingReply::InsertedParse(inserted) if inserted == name => return PendingParse::Certain,
                 _ => {}
             }
         }
-        Coming::No
+        PendingParse::None
     }
 
     /// Reads the server's next bytes: those beyond the last [`ServerBytes`], and newer ones.
     pub fn from_server(
         &mut self,
         input: &[u8],
-        statements: &mut Statements,
-        prepared: &mut Prepared,
-    ) -> Result<Answers, Error> {
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<ServerBytes, Error> {
         let mut at = 0;
         loop {
             let bytes = self.down_left_bytes.min(input.len() - at);
@@ -444,7 +444,7 @@ impl Follow {
             self.down_left_bytes -= bytes;
             let rest = &input[at..];
             let Some(header) = (if self.down_left_bytes == 0 { checked_header(rest)? } else { None }) else {
-                return Ok(Answers { bytes: at, skip_bytes: 0 });
+                return Ok(ServerBytes { bytes: at, skip_bytes: 0 });
             };
             // The part of the payload that the relay needs.
             let needed_bytes = match header.kind {
@@ -453,7 +453,7 @@ impl Follow {
                 _ => 0,
             };
             if rest.len() < HEADER_BYTES + needed_bytes {
-                return Ok(Answers { bytes: at, skip_bytes: 0 });
+                return Ok(ServerBytes { bytes: at, skip_bytes: 0 });
             }
             match header.kind {
                 kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if header.payload_bytes > 0 => {
@@ -461,11 +461,11 @@ impl Follow {
                     return Err(Error::Protocol { message: "ParseComplete", reason });
                 }
                 kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE
-                    if self.done(statements, prepared) == Whose::Nobodys =>
+                    if self.complete_reply(statements, prepared) == Recipient::Proxy =>
                 {
-                    return Ok(Answers { bytes: at, skip_bytes: HEADER_BYTES });
+                    return Ok(ServerBytes { bytes: at, skip_bytes: HEADER_BYTES });
                 }
-                kind::ERROR_RESPONSE => self.failed(statements),
+                kind::ERROR_RESPONSE => self.fail_pending(statements),
                 kind::READY_FOR_QUERY => self.ready(),
                 _ => {}
             }
@@ -477,85 +477,85 @@ impl Follow {
     /// The server has answered everything up to a `Query` or `Sync`.
     fn ready(&mut self) {
         loop {
-            match self.owed.front_mut() {
-                Some(Owed::Ready(count)) if *count > 1 => {
+            match self.pending.front_mut() {
+                Some(PendingReply::Ready(count)) if *count > 1 => {
                     *count -= 1;
-                    self.unready -= 1;
+                    self.pending_ready -= 1;
                     return;
                 }
                 None => return,
                 Some(_) => {}
             }
-            if let Some(Owed::Ready(_)) = self.pop_owed() {
+            if let Some(PendingReply::Ready(_)) = self.pop_pending() {
                 return;
             }
         }
     }
 
     /// The server has prepared or closed the next statement.
-    fn done(&mut self, statements: &Statements, prepared: &mut Prepared) -> Whose {
+    fn complete_reply(&mut self, statements: &ClientStatements, prepared: &mut ConnectionStatements) -> Recipient {
         loop {
-            match self.pop_owed() {
+            match self.pop_pending() {
                 // `Sync`s that the server ignored while it waited for COPY data.
-                Some(Owed::Ready(_)) => {}
-                Some(Owed::Own { name, .. }) => {
+                Some(PendingReply::Ready(_)) => {}
+                Some(PendingReply::ClientParse { name, .. }) => {
                     // Otherwise the set would grow without limit.
                     if statements.by_name.contains_key(&name) {
                         prepared.0.insert(name);
                     }
-                    return Whose::Clients;
+                    return Recipient::Client;
                 }
-                Some(Owed::Inserted(name)) => {
+                Some(PendingReply::InsertedParse(name)) => {
                     prepared.0.insert(name);
-                    return Whose::Nobodys;
+                    return Recipient::Proxy;
                 }
-                Some(Owed::InsertedClose) => return Whose::Nobodys,
-                Some(Owed::OwnClose) | None => return Whose::Clients,
+                Some(PendingReply::InsertedClose) => return Recipient::Proxy,
+                Some(PendingReply::ClientClose) | None => return Recipient::Client,
             }
         }
     }
 
     /// The server skips everything up to the next `Sync`.
-    fn failed(&mut self, statements: &mut Statements) {
-        while self.owed.front().is_some_and(|owed| !matches!(owed, Owed::Ready(_))) {
-            if let Some(Owed::Own { name, creation: Creation::First }) = self.owed.pop_front() {
+    fn fail_pending(&mut self, statements: &mut ClientStatements) {
+        while self.pending.front().is_some_and(|pending| !matches!(pending, PendingReply::Ready(_))) {
+            if let Some(PendingReply::ClientParse { name, name_use: NameUse::New }) = self.pending.pop_front() {
                 statements.remove(&name);
             }
         }
-        if self.owed.is_empty() {
-            self.skips = Skips::ToSync;
+        if self.pending.is_empty() {
+            self.recovery = ErrorRecovery::SkipToSync;
         }
     }
 
     /// All replies were read and no transaction is open: the effects since the last call.
     pub fn settle(&mut self) -> Effects {
-        self.owed.clear();
-        self.unready = 0;
+        self.pending.clear();
+        self.pending_ready = 0;
         std::mem::take(&mut self.effects)
     }
 }
 
 /// Whether a prepare is pending.
-enum Coming {
+enum PendingParse {
     No,
-    Perhaps,
-    Surely,
+    Conditional,
+    Certain,
 }
 
 /// The recipient of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    Clients,
-    Nobodys,
+enum Recipient {
+    Client,
+    Proxy,
 }
 
 /// What to do with a message that starts.
-enum Begun {
-    Passes,
+enum MessageAction {
+    Forward,
     /// Not enough of it has arrived.
-    Waits,
+    NeedInput,
     /// These messages must be sent before it.
-    After(Vec<u8>),
+    InsertBefore(Vec<u8>),
 }
 
 /// The length of the first command, up to the message that `ReadyForQuery` answers; `None` if it is

@@ -8,7 +8,7 @@ pub(super) const MAX_TOKEN_BYTES: usize = 128;
 
 /// How backslashes in plain string literals are read (`standard_conforming_strings`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Strings {
+pub enum StringSyntax {
     /// `on`: a backslash is an ordinary byte.
     #[default]
     Standard,
@@ -18,7 +18,7 @@ pub enum Strings {
     Unknown,
 }
 
-impl Strings {
+impl StringSyntax {
     pub const SETTING: &'static [u8] = b"standard_conforming_strings";
 
     /// The value that the server has reported.
@@ -48,23 +48,23 @@ pub(super) enum Token<'a> {
 /// Reads a text in pieces, cut anywhere.
 #[derive(Debug)]
 pub(super) struct Lexer {
-    strings: Strings,
-    place: Place,
+    string_syntax: StringSyntax,
+    state: LexerState,
     /// The word, name or literal that is being read.
     text: Vec<u8>,
     /// Whether `text` is the complete value of the literal.
-    literal: Text,
+    literal: LiteralText,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Text {
+enum LiteralText {
     Whole,
     /// It has escapes or is dollar-quoted.
     Other,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum LexerState {
     Plain,
     Word,
     /// After `U&`.
@@ -134,36 +134,36 @@ const UNICODE_NAME: &str = "a name with Unicode escapes";
 const LONG_TAG: &str = "a dollar quote with a long tag";
 
 impl Lexer {
-    pub(super) fn new(strings: Strings) -> Self {
-        Self { strings, place: Place::Plain, text: Vec::new(), literal: Text::Whole }
+    pub(super) fn new(string_syntax: StringSyntax) -> Self {
+        Self { string_syntax, state: LexerState::Plain, text: Vec::new(), literal: LiteralText::Whole }
     }
 
-    pub(super) fn read(&mut self, text: &[u8], heard: &mut impl FnMut(Token<'_>)) {
+    pub(super) fn read(&mut self, text: &[u8], emit: &mut impl FnMut(Token<'_>)) {
         for byte in text {
-            self.byte(*byte, heard);
+            self.byte(*byte, emit);
         }
     }
 
     /// Ends the text. The server refuses unterminated constructs.
-    pub(super) fn end(&mut self, heard: &mut impl FnMut(Token<'_>)) {
-        match std::mem::replace(&mut self.place, Place::Plain) {
-            Place::Word => heard(Token::Word(&self.text)),
-            Place::AfterName(kind) => self.name_ends(kind, heard),
-            Place::AfterLiteral(..) | Place::CommentAfterLiteral(_) => self.literal_ends(heard),
+    pub(super) fn end(&mut self, emit: &mut impl FnMut(Token<'_>)) {
+        match std::mem::replace(&mut self.state, LexerState::Plain) {
+            LexerState::Word => emit(Token::Word(&self.text)),
+            LexerState::AfterName(kind) => self.end_name(kind, emit),
+            LexerState::AfterLiteral(..) | LexerState::CommentAfterLiteral(_) => self.end_literal(emit),
             _ => {}
         }
     }
 
     #[inline]
-    fn byte(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
-        match self.place {
-            Place::Plain => self.plain(byte, heard),
-            Place::Word if is_of_word(byte) => self.keep(byte.to_ascii_lowercase()),
-            Place::Word => self.word_ends(byte, heard),
-            Place::Literal(quote) => self.in_literal(quote, byte),
-            Place::LineComment if is_line_end(byte) => self.place = Place::Plain,
-            Place::LineComment => {}
-            Place::Name(kind) if byte == b'"' => self.place = Place::AfterName(kind),
+    fn byte(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match self.state {
+            LexerState::Plain => self.plain(byte, emit),
+            LexerState::Word if is_of_word(byte) => self.keep(byte.to_ascii_lowercase()),
+            LexerState::Word => self.end_word(byte, emit),
+            LexerState::Literal(quote) => self.in_literal(quote, byte),
+            LexerState::LineComment if is_line_end(byte) => self.state = LexerState::Plain,
+            LexerState::LineComment => {}
+            LexerState::Name(kind) if byte == b'"' => self.place = Place::AfterName(kind),
             Place::Name(_) => self.keep(byte),
             Place::AfterLiteral(quote, gap) => self.after_literal(quote, gap, byte, heard),
             _ => self.rare(byte, heard),
@@ -175,100 +175,100 @@ impl Lexer {
             b'\'' => return self.begin_literal(self.plain_quote()),
             b'"' => {
                 self.text.clear();
-                Place::Name(NameKind::Plain)
+                LexerState::Name(NameKind::Plain)
             }
-            b'-' => Place::Dash,
-            b'/' => Place::Slash,
-            b'$' => Place::Dollar,
+            b'-' => LexerState::Dash,
+            b'/' => LexerState::Slash,
+            b'$' => LexerState::Dollar,
             _ if begins_word(byte) => {
                 self.text.clear();
                 self.text.push(byte.to_ascii_lowercase());
-                Place::Word
+                LexerState::Word
             }
             _ => {
                 if !is_space(byte) {
-                    heard(Token::Sign(byte));
+                    emit(Token::Sign(byte));
                 }
-                Place::Plain
+                LexerState::Plain
             }
         };
     }
 
     /// A word has ended before this byte. It may be the prefix of a literal.
-    fn word_ends(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
+    fn end_word(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
         match (self.text.as_slice(), byte) {
             (b"e", b'\'') => self.begin_literal(Quote::Escaped),
             (b"b" | b"x", b'\'') => self.begin_literal(Quote::Bits),
             (b"n", b'\'') => self.begin_literal(self.plain_quote()),
-            (b"u", b'&') => self.place = Place::UnicodeMark,
+            (b"u", b'&') => self.state = LexerState::UnicodeMark,
             (word, _) => {
-                heard(Token::Word(word));
-                self.plain(byte, heard);
+                emit(Token::Word(word));
+                self.plain(byte, emit);
             }
         }
     }
 
     fn plain_quote(&self) -> Quote {
-        match self.strings {
-            Strings::Standard => Quote::Standard,
-            Strings::Escaped => Quote::Escaped,
-            Strings::Unknown => Quote::Unknown,
+        match self.string_syntax {
+            StringSyntax::Standard => Quote::Standard,
+            StringSyntax::Escaped => Quote::Escaped,
+            StringSyntax::Unknown => Quote::Unknown,
         }
     }
 
     fn begin_literal(&mut self, quote: Quote) {
         self.text.clear();
-        self.literal = Text::Whole;
-        self.place = Place::Literal(quote);
+        self.literal = LiteralText::Whole;
+        self.state = LexerState::Literal(quote);
     }
 
     fn in_literal(&mut self, quote: Quote, byte: u8) {
         match (byte, quote) {
-            (b'\'', _) => self.place = Place::AfterLiteral(quote, Gap::None),
+            (b'\'', _) => self.state = LexerState::AfterLiteral(quote, Gap::None),
             (b'\\', Quote::Escaped | Quote::Unknown) => {
-                self.literal = Text::Other;
-                self.place = Place::Escape(quote);
+                self.literal = LiteralText::Other;
+                self.state = LexerState::Escape(quote);
             }
             _ => self.keep(byte),
         }
     }
 
     /// After a closing quote: a literal continues if another quote follows at once, or on a later line.
-    fn after_literal(&mut self, quote: Quote, gap: Gap, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
+    fn after_literal(&mut self, quote: Quote, gap: Gap, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
         match (byte, gap) {
             (b'\'', Gap::None) if quote != Quote::Bits => {
                 self.keep(byte);
-                self.place = Place::Literal(quote);
+                self.state = LexerState::Literal(quote);
             }
-            (b'\'', Gap::NewLine) => self.place = Place::Literal(quote),
-            (b'-', _) => self.place = Place::DashAfterLiteral(quote, gap),
-            _ if is_line_end(byte) => self.place = Place::AfterLiteral(quote, Gap::NewLine),
-            (_, Gap::None) if is_space(byte) => self.place = Place::AfterLiteral(quote, Gap::Blank),
+            (b'\'', Gap::NewLine) => self.state = LexerState::Literal(quote),
+            (b'-', _) => self.state = LexerState::DashAfterLiteral(quote, gap),
+            _ if is_line_end(byte) => self.state = LexerState::AfterLiteral(quote, Gap::NewLine),
+            (_, Gap::None) if is_space(byte) => self.state = LexerState::AfterLiteral(quote, Gap::Blank),
             _ if is_space(byte) => {}
             _ => {
-                self.literal_ends(heard);
-                self.plain(byte, heard);
+                self.end_literal(emit);
+                self.plain(byte, emit);
             }
         }
     }
 
-    fn literal_ends(&mut self, heard: &mut impl FnMut(Token<'_>)) {
-        let is_whole = self.literal == Text::Whole && self.text.len() < MAX_TOKEN_BYTES;
-        heard(Token::Literal(is_whole.then_some(self.text.as_slice())));
+    fn end_literal(&mut self, emit: &mut impl FnMut(Token<'_>)) {
+        let is_whole = self.literal == LiteralText::Whole && self.text.len() < MAX_TOKEN_BYTES;
+        emit(Token::Literal(is_whole.then_some(self.text.as_slice())));
     }
 
-    fn name_ends(&mut self, kind: NameKind, heard: &mut impl FnMut(Token<'_>)) {
+    fn end_name(&mut self, kind: NameKind, emit: &mut impl FnMut(Token<'_>)) {
         if kind == NameKind::Unicode {
-            heard(Token::Unclear(UNICODE_NAME));
+            emit(Token::Unclear(UNICODE_NAME));
         }
-        heard(Token::Name(&self.text));
+        emit(Token::Name(&self.text));
     }
 
     /// The rare states.
-    fn rare(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
-        match std::mem::replace(&mut self.place, Place::Plain) {
-            Place::Escape(quote) => self.escaped(quote, byte, heard),
-            Place::AfterName(kind) if byte == b'"' => {
+    fn rare(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match std::mem::replace(&mut self.state, LexerState::Plain) {
+            LexerState::Escape(quote) => self.escaped(quote, byte, emit),
+            LexerState::AfterName(kind) if byte == b'"' => {
                 self.keep(byte);
                 self.place = Place::Name(kind);
             }
@@ -315,66 +315,66 @@ impl Lexer {
             }
             b'"' => {
                 self.text.clear();
-                self.place = Place::Name(NameKind::Unicode);
+                self.state = LexerState::Name(NameKind::Unicode);
             }
             _ => {
-                heard(Token::Word(b"u"));
-                heard(Token::Sign(b'&'));
-                self.plain(byte, heard);
+                emit(Token::Word(b"u"));
+                emit(Token::Sign(b'&'));
+                self.plain(byte, emit);
             }
         }
     }
 
     fn in_comment(&mut self, depth: u32, last: u8, byte: u8) {
-        self.place = match (last, byte) {
-            (b'*', b'/') if depth == 1 => Place::Plain,
-            (b'*', b'/') => Place::Comment { depth: depth - 1, last: 0 },
-            (b'/', b'*') => Place::Comment { depth: depth.saturating_add(1), last: 0 },
-            _ => Place::Comment { depth, last: byte },
+        self.state = match (last, byte) {
+            (b'*', b'/') if depth == 1 => LexerState::Plain,
+            (b'*', b'/') => LexerState::Comment { depth: depth - 1, last: 0 },
+            (b'/', b'*') => LexerState::Comment { depth: depth.saturating_add(1), last: 0 },
+            _ => LexerState::Comment { depth, last: byte },
         };
     }
 
     /// Dollar quotes, and signs that could have started something else.
-    fn dollar(&mut self, place: Place, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
-        match place {
-            Place::Dollar if byte == b'$' => self.begin_dollar_quote(b"$$".to_vec()),
-            Place::Dollar if begins_word(byte) => self.place = Place::Tag(vec![b'$', byte]),
-            Place::Dollar | Place::Parameter if byte.is_ascii_digit() => self.place = Place::Parameter,
-            Place::Parameter => self.plain(byte, heard),
-            Place::Tag(mut tag) if byte == b'$' => {
+    fn dollar(&mut self, state: LexerState, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match state {
+            LexerState::Dollar if byte == b'$' => self.begin_dollar_quote(b"$$".to_vec()),
+            LexerState::Dollar if begins_word(byte) => self.state = LexerState::Tag(vec![b'$', byte]),
+            LexerState::Dollar | LexerState::Parameter if byte.is_ascii_digit() => self.state = LexerState::Parameter,
+            LexerState::Parameter => self.plain(byte, emit),
+            LexerState::Tag(mut tag) if byte == b'$' => {
                 tag.push(byte);
                 self.begin_dollar_quote(tag);
             }
-            Place::Tag(mut tag) if is_of_word(byte) => {
+            LexerState::Tag(mut tag) if is_of_word(byte) => {
                 if tag.len() >= MAX_TOKEN_BYTES {
-                    return heard(Token::Unclear(LONG_TAG));
+                    return emit(Token::Unclear(LONG_TAG));
                 }
                 tag.push(byte);
-                self.place = Place::Tag(tag);
+                self.state = LexerState::Tag(tag);
             }
-            Place::DollarQuote { end, mut matched } => {
+            LexerState::DollarQuote { end, mut matched } => {
                 // The end tag starts with `$`, which occurs again only as its last byte.
                 matched =
                     if end.get(matched) == Some(&byte) { matched + 1 } else { usize::from(byte == b'$') };
                 if matched == end.len() {
-                    heard(Token::Literal(None));
+                    emit(Token::Literal(None));
                 } else {
-                    self.place = Place::DollarQuote { end, matched };
+                    self.state = LexerState::DollarQuote { end, matched };
                 }
             }
-            place => {
-                heard(Token::Sign(match place {
-                    Place::Dash => b'-',
-                    Place::Slash => b'/',
+            state => {
+                emit(Token::Sign(match state {
+                    LexerState::Dash => b'-',
+                    LexerState::Slash => b'/',
                     _ => b'$',
                 }));
-                self.plain(byte, heard);
+                self.plain(byte, emit);
             }
         }
     }
 
     fn begin_dollar_quote(&mut self, end: Vec<u8>) {
-        self.place = Place::DollarQuote { end, matched: 0 };
+        self.state = LexerState::DollarQuote { end, matched: 0 };
     }
 
     #[inline]

@@ -40,18 +40,18 @@ mod lexer;
 mod tag;
 
 pub use cancel_key::CancelKey;
-pub use column::{Column, Format};
+pub use column::{Column, ValueFormat};
 pub use command::Param;
 pub use connect::{
-    AuthMethod, Bound, ChannelBinding, Connect, DIRECT_TLS_ALPN, Encryption, Login, ServerInfo,
+    PostgresAuthMethod, Bound, ChannelBinding, PostgresConnect, DIRECT_TLS_ALPN, PostgresTlsMode, PostgresLogin, PostgresServerInfo,
 };
 pub use copy::{CopyInReader, CopyOutReader, CopyStart};
 pub use error::Error;
 pub use parameters::Parameters;
-pub use prepare::{PrepareReader, Prepared};
+pub use prepare::{PostgresPrepareReader, StatementDescription};
 pub use report::{Notice, Severity};
-pub use response::{ResponseReader, Summary};
-pub use rows::{Row, RowsReader};
+pub use response::{PostgresResponseReader, ExchangeSummary};
+pub use rows::{Row, PostgresRowsReader};
 pub use transaction::TransactionStatus;
 
 pub use crate::mysql::{Fault, Response};

@@ -2,7 +2,7 @@
 
 /// The connection for which a password is looked up.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct PasswordQuery<'a> {
     /// As given by the user; `localhost` for a unix socket.
     pub host: &'a str,
     /// `None` matches any port: for a unix socket.
@@ -13,7 +13,7 @@ pub struct Entry<'a> {
 
 /// The password of the first matching line `host:port:database:user:password`. `*` matches everything, and a
 /// backslash escapes the next character.
-pub fn find_password(text: &str, wanted: &Entry<'_>) -> Option<String> {
+pub fn find_password(text: &str, wanted: &PasswordQuery<'_>) -> Option<String> {
     let port = wanted.port.map(|port| port.to_string());
     let wanted = [Some(wanted.host), port.as_deref(), Some(wanted.database), Some(wanted.user)];
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
@@ -49,11 +49,11 @@ mod tests {
     fn the_first_matching_line_wins() {
         let text =
             "# a comment\nother:5432:shop:app:no\ndb.example:*:shop:app:pa\\:ss\\\\word:more\n*:*:*:*:all\n";
-        let of = |host| Entry { host, port: Some(5432), database: "shop", user: "app" };
+        let of = |host| PasswordQuery { host, port: Some(5432), database: "shop", user: "app" };
         assert_eq!(find_password(text, &of("db.example")).as_deref(), Some("pa:ss\\word:more"));
         assert_eq!(find_password(text, &of("else")).as_deref(), Some("all"));
         assert_eq!(find_password("db.example:5432:shop:app", &of("db.example")), None);
-        let socket = Entry { port: None, ..of("localhost") };
+        let socket = PasswordQuery { port: None, ..of("localhost") };
         assert_eq!(find_password("localhost:5432:shop:app:x", &socket).as_deref(), Some("x"));
     }
 }

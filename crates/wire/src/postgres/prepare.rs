@@ -3,12 +3,12 @@
 use super::{
     Column, Error, Response,
     column::{parse_parameter_description, parse_row_description},
-    exchange::{Event, Exchange, Rows},
+    exchange::{ExchangeEvent, Exchange, RowHandling},
 };
 
 /// The description of a prepared statement. Empty without a `Describe`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Prepared {
+pub struct StatementDescription {
     /// The OIDs of the parameter types.
     pub parameter_types: Vec<u32>,
     /// The columns of its result.
@@ -18,10 +18,10 @@ pub struct Prepared {
 /// Reads the response to one `Parse`, optionally `Describe` of the statement, and `Sync`. After an error the
 /// same holds as for [`super::PostgresResponseReader`].
 #[derive(Debug, Clone)]
-pub struct PrepareReader {
+pub struct PostgresPrepareReader {
     exchange: Exchange,
     parsed: Parsed,
-    prepared: Prepared,
+    prepared: StatementDescription,
 }
 
 /// Whether `ParseComplete` has arrived.
@@ -31,12 +31,12 @@ enum Parsed {
     Yes,
 }
 
-impl PrepareReader {
+impl PostgresPrepareReader {
     /// Reads the response to one `Sync`.
     pub fn new() -> Self {
         // Rows are refused; none can come.
-        let exchange = Exchange::new(Rows::Whole { limit_bytes: 0 }, 1);
-        Self { exchange, parsed: Parsed::NotYet, prepared: Prepared::default() }
+        let exchange = Exchange::new(RowHandling::Whole { limit_bytes: 0 }, 1);
+        Self { exchange, parsed: Parsed::NotYet, prepared: StatementDescription::default() }
     }
 
     /// Prepares for the next response.
@@ -45,11 +45,11 @@ impl PrepareReader {
     }
 
     /// Takes whole messages from the front of `input`. The description is returned once.
-    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Prepared>, Error> {
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<StatementDescription>, Error> {
         loop {
             let event = match self.exchange.step(input)? {
-                Event::NeedInput => return Ok(Response::NeedInput),
-                Event::End if self.parsed == Parsed::Yes => {
+                ExchangeEvent::NeedInput => return Ok(Response::NeedInput),
+                ExchangeEvent::End if self.parsed == Parsed::Yes => {
                     return Ok(Response::Done(std::mem::take(&mut self.prepared)));
                 }
                 event => self.take(&event),
@@ -61,17 +61,17 @@ impl PrepareReader {
         }
     }
 
-    fn take(&mut self, event: &Event<'_>) -> Result<(), Error> {
+    fn take(&mut self, event: &ExchangeEvent<'_>) -> Result<(), Error> {
         match event {
-            Event::Parsed => self.parsed = Parsed::Yes,
-            Event::Parameters(payload) => {
+            ExchangeEvent::Parsed => self.parsed = Parsed::Yes,
+            ExchangeEvent::Parameters(payload) => {
                 self.prepared.parameter_types = parse_parameter_description(payload)?;
             }
-            Event::Columns(payload) => {
+            ExchangeEvent::Columns(payload) => {
                 let fields = parse_row_description(payload)?;
                 self.prepared.columns = fields.into_iter().map(Column::from).collect();
             }
-            Event::Notice(_) => {}
+            ExchangeEvent::Notice(_) => {}
             _ => {
                 return Err(Error::Protocol {
                     message: "answer to Parse",
@@ -83,7 +83,7 @@ impl PrepareReader {
     }
 }
 
-impl Default for PrepareReader {
+impl Default for PostgresPrepareReader {
     fn default() -> Self {
         Self::new()
     }

@@ -18,9 +18,9 @@ const PROCESS_BYTES: usize = size_of::<u32>();
 
 /// One session between a client and a server, both logged in.
 #[derive(Debug, Default)]
-pub struct Relay {
-    up: Frames,
-    down: Frames,
+pub struct PostgresRelay {
+    client_framer: Framer,
+    server_framer: Framer,
     /// Pending `ReadyForQuery`s, for `Query`s and for `Sync`s.
     queries: u32,
     syncs: u32,
@@ -29,15 +29,15 @@ pub struct Relay {
     copy_in: CopyIn,
     doubt: Option<&'static str>,
     transaction: TransactionStatus,
-    last: Last,
-    own: Option<OwnProcess>,
+    last_message: LastMessage,
+    own: Option<ProcessAlias>,
     /// Positions in the last bytes read where the server named the client's server process.
     named_at: Vec<usize>,
 }
 
 /// The process ID that the proxy gave the client, and the one that the server uses.
 #[derive(Debug, Clone, Copy)]
-struct OwnProcess {
+struct ProcessAlias {
     told: [u8; PROCESS_BYTES],
     known: [u8; PROCESS_BYTES],
 }
@@ -53,7 +53,7 @@ pub struct Patch {
 
 /// The state of a session after its client has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub enum SessionState {
     /// All responses were read; the server awaits commands.
     Clean(TransactionStatus),
     /// What the server sends next is unknown, for this reason.
@@ -62,7 +62,7 @@ pub enum Rest {
 
 /// The position within the messages of one direction.
 #[derive(Debug, Default)]
-struct Frames {
+struct Framer {
     left_bytes: usize,
 }
 
@@ -78,13 +78,13 @@ enum CopyIn {
 
 /// Whether the server's last message was an error. If it was, a proxy need not report another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Last {
+enum LastMessage {
     #[default]
     Other,
     Error,
 }
 
-impl Frames {
+impl Framer {
     /// Skips the rest of the current message, as far as it has arrived. Returns whether the message is
     /// complete.
     #[inline]
@@ -114,7 +114,7 @@ pub(super) fn checked_header(input: &[u8]) -> Result<Option<Header>, Error> {
     }
 }
 
-impl Relay {
+impl PostgresRelay {
     pub fn new() -> Self {
         Self::default()
     }
@@ -122,7 +122,7 @@ impl Relay {
     /// Sets the process ID that the client was given (`told`) and the one that the server uses (`known`). The
     /// client's own notifications must have the former: see [`Self::patches`].
     pub fn names_process(&mut self, known: u32, told: u32) {
-        self.own = Some(OwnProcess { told: told.to_be_bytes(), known: known.to_be_bytes() });
+        self.own = Some(ProcessAlias { told: told.to_be_bytes(), known: known.to_be_bytes() });
     }
 
     /// Replacements for the bytes that [`Self::from_server`] has read last, to apply before they are
@@ -136,7 +136,7 @@ impl Relay {
     pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
         let mut at = 0;
         let goodbye = loop {
-            if !self.up.skip(input, &mut at) {
+            if !self.client_framer.skip(input, &mut at) {
                 break Goodbye::None;
             }
             let Some(header) = checked_header(&input[at..])? else { break Goodbye::None };
@@ -144,7 +144,7 @@ impl Relay {
                 break Goodbye::Said;
             }
             self.command(header.kind)?;
-            self.up.begin(header, &mut at);
+            self.client_framer.begin(header, &mut at);
         };
         Ok(FromClient { pass_bytes: at, goodbye })
     }
@@ -182,7 +182,7 @@ impl Relay {
     pub fn from_server(&mut self, input: &[u8], parameters: &mut Parameters) -> Result<usize, Error> {
         let mut at = 0;
         loop {
-            if !self.down.skip(input, &mut at) {
+            if !self.server_framer.skip(input, &mut at) {
                 return Ok(at);
             }
             let Some(header) = checked_header(&input[at..])? else { return Ok(at) };
@@ -191,7 +191,7 @@ impl Relay {
                 let Some(payload) = message::take_payload(&mut rest, header, MAX_LOGIN_PAYLOAD_BYTES)? else {
                     return Ok(at);
                 };
-                self.said(header.kind, payload, parameters)?;
+                self.read_status(header.kind, payload, parameters)?;
             } else if header.kind == kind::NOTIFICATION_RESPONSE {
                 let process = at + message::HEADER_BYTES;
                 let bytes = PROCESS_BYTES.min(header.payload_bytes);
@@ -199,22 +199,22 @@ impl Relay {
                 if self.own.is_some_and(|own| named == own.known) {
                     self.named_at.push(process);
                 }
-                self.answer(header.kind)?;
+                self.read_reply(header.kind)?;
             } else {
-                self.answer(header.kind)?;
+                self.read_reply(header.kind)?;
             }
-            self.down.begin(header, &mut at);
+            self.server_framer.begin(header, &mut at);
         }
     }
 
-    fn said(&mut self, kind: u8, payload: &[u8], parameters: &mut Parameters) -> Result<(), Error> {
+    fn read_status(&mut self, kind: u8, payload: &[u8], parameters: &mut Parameters) -> Result<(), Error> {
         if kind == kind::PARAMETER_STATUS {
             let (name, value) = parse_parameter_status(payload)?;
             return parameters.set(name, value);
         }
         self.transaction = TransactionStatus::parse(payload)?;
         self.copy_in = CopyIn::None;
-        self.last = Last::Other;
+        self.last_message = LastMessage::Other;
         match (&mut self.queries, &mut self.syncs) {
             (0, 0) => self.doubt = Some("the server sent an unsolicited message"),
             (0, syncs) => *syncs -= 1,
@@ -224,8 +224,8 @@ impl Relay {
     }
 
     #[inline]
-    fn answer(&mut self, kind: u8) -> Result<(), Error> {
-        self.last = Last::Other;
+    fn read_reply(&mut self, kind: u8) -> Result<(), Error> {
+        self.last_message = LastMessage::Other;
         match kind {
             kind::DATA_ROW
             | kind::ROW_DESCRIPTION
@@ -244,7 +244,7 @@ impl Relay {
             | kind::COPY_OUT_RESPONSE
             | FUNCTION_CALL_RESPONSE => {}
             kind::ERROR_RESPONSE => {
-                self.last = Last::Error;
+                self.last_message = LastMessage::Error;
                 if self.copy_in == CopyIn::Sending {
                     // It no longer waits for data: a `Sync` counts again.
                     self.copy_in = CopyIn::Sent;
@@ -259,29 +259,29 @@ impl Relay {
         Ok(())
     }
 
-    pub fn rest(&self) -> Rest {
+    pub fn session_state(&self) -> SessionState {
         if let Some(doubt) = self.doubt {
-            return Rest::Unknown(doubt);
+            return SessionState::Unknown(doubt);
         }
-        if self.up.left_bytes > 0 {
-            return Rest::Unknown("the client left in the middle of a message");
+        if self.client_framer.left_bytes > 0 {
+            return SessionState::Unknown("the client left in the middle of a message");
         }
         if self.copy_in != CopyIn::None {
-            return Rest::Unknown("the client left in the middle of a COPY");
+            return SessionState::Unknown("the client left in the middle of a COPY");
         }
-        if self.queries > 0 || self.syncs > 0 || self.unsynced || self.down.left_bytes > 0 {
-            return Rest::Unknown("the client left before all responses were read");
+        if self.queries > 0 || self.syncs > 0 || self.unsynced || self.server_framer.left_bytes > 0 {
+            return SessionState::Unknown("the client left before all responses were read");
         }
-        Rest::Clean(self.transaction)
+        SessionState::Clean(self.transaction)
     }
 
     /// Whether the proxy may append a message of its own to the bytes forwarded to the client.
     pub fn between_answers(&self) -> bool {
-        self.down.left_bytes == 0
+        self.server_framer.left_bytes == 0
     }
 
     /// Whether the server's last message was an error: if it closes the connection now, the client knows why.
     pub fn error_was_last(&self) -> bool {
-        self.last == Last::Error
+        self.last_message == LastMessage::Error
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{
     Error, Response, TransactionStatus,
-    exchange::{Event, Exchange, Rows},
+    exchange::{ExchangeEvent, Exchange, RowHandling},
 };
 
 /// The counts of one response, over all its statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Summary {
+pub struct ExchangeSummary {
     /// Rows received. For COPY TO STDOUT the number of messages, which are rows in text format.
     pub rows: u64,
     /// Rows inserted, updated, deleted, merged or copied in.
@@ -27,12 +27,12 @@ pub struct Summary {
 /// [`Error::Server`] with [`Severity::Error`](super::super::codec::report::Severity::Error) the connection
 /// awaits the next command, as the response has been read to its end. After any other error it is unusable.
 #[derive(Debug, Clone)]
-pub struct ResponseReader {
+pub struct PostgresResponseReader {
     exchange: Exchange,
-    summary: Summary,
+    summary: ExchangeSummary,
 }
 
-impl ResponseReader {
+impl PostgresResponseReader {
     /// Reads the response to one `Query` or `Sync`.
     pub fn new() -> Self {
         Self::pipelined(1)
@@ -41,34 +41,34 @@ impl ResponseReader {
     /// Reads the responses to this many `Query`s and `Sync`s that were sent together, and counts over all of
     /// them. The first error is returned after all have been read.
     pub fn pipelined(answers: u32) -> Self {
-        Self { exchange: Exchange::new(Rows::Skipped, answers), summary: Summary::default() }
+        Self { exchange: Exchange::new(RowHandling::Skipped, answers), summary: ExchangeSummary::default() }
     }
 
     /// Prepares for as many responses as before.
     pub fn reset(&mut self) {
         self.exchange.reset();
-        self.summary = Summary::default();
+        self.summary = ExchangeSummary::default();
     }
 
     /// Takes what it can from the front of `input`.
     #[inline]
-    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Summary>, Error> {
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<ExchangeSummary>, Error> {
         loop {
             match self.exchange.step(input)? {
-                Event::NeedInput => return Ok(Response::NeedInput),
-                Event::RowSkipped { bytes } | Event::CopyData { bytes } => {
+                ExchangeEvent::NeedInput => return Ok(Response::NeedInput),
+                ExchangeEvent::RowSkipped { bytes } | ExchangeEvent::CopyData { bytes } => {
                     self.summary.rows += 1;
                     self.summary.row_bytes += bytes as u64;
                 }
                 // A hostile server's counts must not overflow.
-                Event::Affected(rows) => {
+                ExchangeEvent::Affected(rows) => {
                     self.summary.affected_rows = self.summary.affected_rows.saturating_add(rows);
                 }
-                Event::CopyIn(_) => {
+                ExchangeEvent::CopyIn(_) => {
                     self.exchange.fail();
                     return Err(Error::CopyNotExpected);
                 }
-                Event::End => {
+                ExchangeEvent::End => {
                     self.summary.notices = self.exchange.notices();
                     self.summary.transaction = self.exchange.transaction();
                     return Ok(Response::Done(self.summary));
@@ -79,7 +79,7 @@ impl ResponseReader {
     }
 }
 
-impl Default for ResponseReader {
+impl Default for PostgresResponseReader {
     fn default() -> Self {
         Self::new()
     }

@@ -3,7 +3,7 @@
 use super::{
     Error, Notice, Response,
     codec::Reader,
-    exchange::{Event, Exchange, Rows},
+    exchange::{ExchangeEvent, Exchange, RowHandling},
     report::Report,
 };
 
@@ -17,7 +17,7 @@ const MAX_NOTICES: usize = 32;
 ///
 /// After an error the same holds as for [`super::PostgresResponseReader`].
 #[derive(Debug, Clone)]
-pub struct RowsReader {
+pub struct PostgresRowsReader {
     exchange: Exchange,
     rows: Vec<Row>,
     notices: Vec<Notice>,
@@ -25,10 +25,10 @@ pub struct RowsReader {
     limit_bytes: usize,
 }
 
-impl RowsReader {
+impl PostgresRowsReader {
     /// `limit_bytes` includes the size of the vectors.
     pub fn new(limit_bytes: usize) -> Self {
-        let exchange = Exchange::new(Rows::Whole { limit_bytes }, 1);
+        let exchange = Exchange::new(RowHandling::Whole { limit_bytes }, 1);
         Self { exchange, rows: Vec::new(), notices: Vec::new(), held_bytes: 0, limit_bytes }
     }
 
@@ -49,11 +49,11 @@ impl RowsReader {
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Vec<Row>>, Error> {
         loop {
             let kept = match self.exchange.step(input)? {
-                Event::NeedInput => return Ok(Response::NeedInput),
-                Event::Row(payload) => self.keep(payload),
-                Event::Notice(payload) => self.keep_notice(payload),
-                Event::CopyIn(_) => Err(Error::CopyNotExpected),
-                Event::End => return Ok(Response::Done(std::mem::take(&mut self.rows))),
+                ExchangeEvent::NeedInput => return Ok(Response::NeedInput),
+                ExchangeEvent::Row(payload) => self.keep(payload),
+                ExchangeEvent::Notice(payload) => self.keep_notice(payload),
+                ExchangeEvent::CopyIn(_) => Err(Error::CopyNotExpected),
+                ExchangeEvent::End => return Ok(Response::Done(std::mem::take(&mut self.rows))),
                 _ => Ok(()),
             };
             if kept.is_err() {

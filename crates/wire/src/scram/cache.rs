@@ -2,20 +2,20 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Digest, Error, MAX_ITERATIONS, keys::Keys};
+use super::{Digest, Error, MAX_ITERATIONS, keys::ScramKeys};
 
 /// The keys of one password, for the digest, salt and iterations that its server requested last. A server
 /// keeps them until the password changes. Shared by all logins with that password, on any thread.
 pub struct KeyCache {
     max_iterations: u32,
-    entry: Mutex<Option<Entry>>,
+    entry: Mutex<Option<CachedKeys>>,
 }
 
-struct Entry {
+struct CachedKeys {
     digest: Digest,
     salt: Vec<u8>,
     iterations: u32,
-    keys: Keys,
+    keys: ScramKeys,
 }
 
 impl Default for KeyCache {
@@ -39,13 +39,13 @@ impl KeyCache {
         self.max_iterations
     }
 
-    fn entry(&self) -> MutexGuard<'_, Option<Entry>> {
+    fn entry(&self) -> MutexGuard<'_, Option<CachedKeys>> {
         // A thread that panicked left the entry intact.
         self.entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The keys, if they were the last to be derived.
-    pub(super) fn known(&self, digest: Digest, salt: &[u8], iterations: u32) -> Option<Keys> {
+    pub(super) fn known(&self, digest: Digest, salt: &[u8], iterations: u32) -> Option<ScramKeys> {
         let entry = self.entry();
         let known = entry.as_ref()?;
         let is_same = known.digest == digest && known.salt == salt && known.iterations == iterations;
@@ -60,12 +60,12 @@ impl KeyCache {
         password: &[u8],
         salt: &[u8],
         iterations: u32,
-    ) -> Result<Keys, Error> {
+    ) -> Result<ScramKeys, Error> {
         if let Some(keys) = self.known(digest, salt, iterations) {
             return Ok(keys);
         }
-        let keys = Keys::derive(digest, password, salt, iterations)?;
-        *self.entry() = Some(Entry { digest, salt: salt.to_vec(), iterations, keys: keys.clone() });
+        let keys = ScramKeys::derive(digest, password, salt, iterations)?;
+        *self.entry() = Some(CachedKeys { digest, salt: salt.to_vec(), iterations, keys: keys.clone() });
         Ok(keys)
     }
 }

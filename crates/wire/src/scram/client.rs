@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use super::{
     Binding, DerivedKeys, Digest, Error, KeyCache, KeyDerivation, MAX_ITERATIONS,
-    keys::{self, Key, Keys},
+    keys::{self, ScramKey, ScramKeys},
     message::{Attributes, base64, escape},
 };
 
@@ -33,7 +33,7 @@ pub struct ClientFinal {
     message: String,
     iterations: u32,
     /// Only a server with the password's verifier can compute it.
-    expected: Zeroizing<Key>,
+    expected: Zeroizing<ScramKey>,
 }
 
 impl ClientFirst {
@@ -87,7 +87,7 @@ impl ClientFirst {
     /// for the usual number.
     pub fn answer(self, password: &[u8], server_first: &[u8]) -> Result<ClientFinal, Error> {
         let challenge = self.challenge(server_first)?;
-        let keys = Keys::derive(challenge.digest, password, &challenge.salt, challenge.iterations)?;
+        let keys = ScramKeys::derive(challenge.digest, password, &challenge.salt, challenge.iterations)?;
         challenge.answer(&keys)
     }
 
@@ -142,7 +142,7 @@ pub(crate) struct Challenge {
 
 impl Challenge {
     /// The keys for the answer, if they are cached.
-    pub(crate) fn known_keys(&self, cache: &KeyCache) -> Option<Keys> {
+    pub(crate) fn known_keys(&self, cache: &KeyCache) -> Option<ScramKeys> {
         cache.known(self.digest, &self.salt, self.iterations)
     }
 
@@ -151,7 +151,7 @@ impl Challenge {
         KeyDerivation::new(self.digest, password, &self.salt, self.iterations, cache)
     }
 
-    pub(crate) fn answer(self, keys: &Keys) -> Result<ClientFinal, Error> {
+    pub(crate) fn answer(self, keys: &ScramKeys) -> Result<ClientFinal, Error> {
         let Self { iterations, without_proof, auth_message, .. } = self;
         let proof = keys.proof(auth_message.as_bytes())?;
         Ok(ClientFinal {

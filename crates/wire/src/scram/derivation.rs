@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use zeroize::Zeroizing;
 
-use super::{Digest, Error, KeyCache, keys::Keys};
+use super::{Digest, Error, KeyCache, keys::ScramKeys};
 
 /// The derivation of keys that a login waits for. Runs on any thread.
 pub struct KeyDerivation {
@@ -13,11 +13,11 @@ pub struct KeyDerivation {
     salt: Vec<u8>,
     iterations: u32,
     cache: Arc<KeyCache>,
-    result: Weak<OnceLock<Result<Keys, Error>>>,
+    result: Weak<OnceLock<Result<ScramKeys, Error>>>,
 }
 
 /// The login's handle of a [`KeyDerivation`].
-pub(crate) struct DerivedKeys(Arc<OnceLock<Result<Keys, Error>>>);
+pub(crate) struct DerivedKeys(Arc<OnceLock<Result<ScramKeys, Error>>>);
 
 impl KeyDerivation {
     pub(super) fn new(
@@ -52,7 +52,7 @@ impl KeyDerivation {
 
 impl DerivedKeys {
     /// The keys, if they have been derived.
-    pub(crate) fn get(&self) -> Option<Result<Keys, Error>> {
+    pub(crate) fn get(&self) -> Option<Result<ScramKeys, Error>> {
         self.0.get().cloned()
     }
 }

@@ -12,13 +12,13 @@ const MAX_KEY_BYTES: usize = 32;
 
 /// A key, a proof or a signature.
 #[derive(Clone, Copy)]
-pub(super) struct Key {
+pub(super) struct ScramKey {
     digest: Digest,
     /// The digest's length is used; the rest is 0.
     bytes: [u8; MAX_KEY_BYTES],
 }
 
-impl Key {
+impl ScramKey {
     fn zero(digest: Digest) -> Self {
         Self { digest, bytes: [0; MAX_KEY_BYTES] }
     }
@@ -42,7 +42,7 @@ impl Key {
     }
 }
 
-impl Deref for Key {
+impl Deref for ScramKey {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -50,7 +50,7 @@ impl Deref for Key {
     }
 }
 
-impl Zeroize for Key {
+impl Zeroize for ScramKey {
     fn zeroize(&mut self) {
         self.bytes.zeroize();
     }
@@ -58,12 +58,12 @@ impl Zeroize for Key {
 
 /// The keys derived from a password for one salt and number of iterations.
 #[derive(Clone)]
-pub(crate) struct Keys {
-    client: Zeroizing<Key>,
-    server: Zeroizing<Key>,
+pub(crate) struct ScramKeys {
+    client: Zeroizing<ScramKey>,
+    server: Zeroizing<ScramKey>,
 }
 
-impl Keys {
+impl ScramKeys {
     /// Runs the iterations: the expensive part.
     pub(super) fn derive(
         digest: Digest,
@@ -71,7 +71,7 @@ impl Keys {
         salt: &[u8],
         iterations: u32,
     ) -> Result<Self, Error> {
-        let mut salted = Zeroizing::new(Key::zero(digest));
+        let mut salted = Zeroizing::new(ScramKey::zero(digest));
         pkcs5::pbkdf2_hmac(password, salt, iterations as usize, digest.openssl(), salted.bytes_mut())
             .map_err(|_| Error::Crypto { operation: "PBKDF2" })?;
         Ok(Self {
@@ -81,34 +81,34 @@ impl Keys {
     }
 
     /// `StoredKey`: verifies proofs.
-    pub(super) fn stored(&self) -> Result<Key, Error> {
+    pub(super) fn stored(&self) -> Result<ScramKey, Error> {
         hash(&self.client)
     }
 
     /// `ServerKey`: signs for the server.
-    pub(super) fn server(&self) -> &Key {
+    pub(super) fn server(&self) -> &ScramKey {
         &self.server
     }
 
     /// `ClientProof`.
-    pub(super) fn proof(&self, auth_message: &[u8]) -> Result<Key, Error> {
+    pub(super) fn proof(&self, auth_message: &[u8]) -> Result<ScramKey, Error> {
         Ok(xor(&self.client, &hmac(&self.stored()?, auth_message)?))
     }
 }
 
 /// `ServerSignature`.
-pub(super) fn server_signature(server_key: &Key, auth_message: &[u8]) -> Result<Key, Error> {
+pub(super) fn server_signature(server_key: &ScramKey, auth_message: &[u8]) -> Result<ScramKey, Error> {
     hmac(server_key, auth_message)
 }
 
 /// Whether a proof was computed from the password of `stored_key`.
-pub(super) fn proves(stored_key: &Key, auth_message: &[u8], proof: &Key) -> Result<bool, Error> {
+pub(super) fn proves(stored_key: &ScramKey, auth_message: &[u8], proof: &ScramKey) -> Result<bool, Error> {
     let client_key = Zeroizing::new(xor(proof, &hmac(stored_key, auth_message)?));
     Ok(equal(&hash(&client_key)?, stored_key))
 }
 
 /// Compares in constant time.
-pub(super) fn equal(one: &Key, other: &Key) -> bool {
+pub(super) fn equal(one: &ScramKey, other: &ScramKey) -> bool {
     one.digest == other.digest && memcmp::eq(one, other)
 }
 
@@ -118,15 +118,15 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-fn hash(key: &Key) -> Result<Key, Error> {
+fn hash(key: &ScramKey) -> Result<ScramKey, Error> {
     let made = hash::hash(key.digest.openssl(), key).ok();
-    let made = made.and_then(|made| Key::from_slice(key.digest, &made));
+    let made = made.and_then(|made| ScramKey::from_slice(key.digest, &made));
     made.ok_or(Error::Crypto { operation: key.digest.mechanism() })
 }
 
-fn hmac(key: &Key, data: &[u8]) -> Result<Key, Error> {
+fn hmac(key: &ScramKey, data: &[u8]) -> Result<ScramKey, Error> {
     let hmac = || {
-        let mut mac = Key::zero(key.digest);
+        let mut mac = ScramKey::zero(key.digest);
         let secret = PKey::hmac(key)?;
         Signer::new(key.digest.openssl(), &secret)?.sign_oneshot(mac.bytes_mut(), data)?;
         Ok(mac)
@@ -135,8 +135,8 @@ fn hmac(key: &Key, data: &[u8]) -> Result<Key, Error> {
 }
 
 /// Both keys must have the same digest.
-fn xor(one: &Key, other: &Key) -> Key {
-    Key { digest: one.digest, bytes: std::array::from_fn(|index| one.bytes[index] ^ other.bytes[index]) }
+fn xor(one: &ScramKey, other: &ScramKey) -> ScramKey {
+    ScramKey { digest: one.digest, bytes: std::array::from_fn(|index| one.bytes[index] ^ other.bytes[index]) }
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn hmac_of_rfc_4231_and_rfc_2202() {
         // Test case 1 has a key of 20 bytes, which HMAC fills up with zeros.
-        let mut key = Key::zero(Digest::Sha256);
+        let mut key = ScramKey::zero(Digest::Sha256);
         key.bytes[..20].fill(0x0b);
         let mac = hmac(&key, b"Hi There").unwrap();
         assert_eq!(mac[..8], [0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53]);

@@ -2,7 +2,7 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use super::{Digest, Error, keys::Key};
+use super::{Digest, Error, keys::ScramKey};
 
 /// Parses a message's attributes from its front.
 pub(super) struct Attributes<'a> {
@@ -48,8 +48,8 @@ impl<'a> Attributes<'a> {
     }
 
     /// A proof or a signature.
-    pub(super) fn key(&mut self, name: char, digest: Digest) -> Result<Key, Error> {
-        let key = Key::from_slice(digest, &self.base64(name)?);
+    pub(super) fn key(&mut self, name: char, digest: Digest) -> Result<ScramKey, Error> {
+        let key = ScramKey::from_slice(digest, &self.base64(name)?);
         key.ok_or_else(|| self.error("a proof or signature of a wrong length"))
     }
 
@@ -67,8 +67,8 @@ pub(super) fn base64(bytes: &[u8]) -> String {
 }
 
 /// A key from its base64 form, for verifiers.
-pub(super) fn key_from_base64(digest: Digest, text: &str) -> Option<Key> {
-    Key::from_slice(digest, &BASE64_STANDARD.decode(text).ok()?)
+pub(super) fn key_from_base64(digest: Digest, text: &str) -> Option<ScramKey> {
+    ScramKey::from_slice(digest, &BASE64_STANDARD.decode(text).ok()?)
 }
 
 /// Bytes from their base64 form, for verifiers.

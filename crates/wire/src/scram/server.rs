@@ -2,7 +2,7 @@
 
 use super::{
     Binding, Digest, Error, Mechanism, Verifier,
-    keys::{self, Key},
+    keys::{self, ScramKey},
     message::{Attributes, base64},
 };
 
@@ -88,7 +88,7 @@ impl ServerFirst {
 }
 
 /// The proof, which must be the last attribute. Extensions before it may be ignored.
-fn proof(attributes: &mut Attributes<'_>, digest: Digest) -> Result<Key, Error> {
+fn proof(attributes: &mut Attributes<'_>, digest: Digest) -> Result<ScramKey, Error> {
     while !attributes.rest().starts_with("p=") {
         attributes.field()?;
     }

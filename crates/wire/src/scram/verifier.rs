@@ -4,7 +4,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::{
     Digest, Error, MAX_ITERATIONS,
-    keys::{self, Key, Keys},
+    keys::{self, ScramKey, ScramKeys},
     message::{base64, from_base64, key_from_base64},
 };
 
@@ -17,8 +17,8 @@ const SALT_BYTES: usize = 16;
 pub struct Verifier {
     pub(super) iterations: u32,
     pub(super) salt: Vec<u8>,
-    pub(super) stored_key: Key,
-    pub(super) server_key: Key,
+    pub(super) stored_key: ScramKey,
+    pub(super) server_key: ScramKey,
 }
 
 impl Verifier {
@@ -37,7 +37,7 @@ impl Verifier {
             return Err(Error::InvalidVerifier { reason: "an empty salt" });
         }
         let iterations = bounded(iterations)?;
-        let keys = Keys::derive(digest, password, salt, iterations)?;
+        let keys = ScramKeys::derive(digest, password, salt, iterations)?;
         Ok(Self { iterations, salt: salt.to_vec(), stored_key: keys.stored()?, server_key: *keys.server() })
     }
 

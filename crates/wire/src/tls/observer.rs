@@ -5,7 +5,7 @@
 
 use super::{
     NamedGroup,
-    server_hello::{ServerHello, Verdict},
+    server_hello::{ServerHello, HelloKind},
 };
 
 const RECORD_HEADER_BYTES: usize = 5;
@@ -44,7 +44,7 @@ pub struct Flight {
 #[derive(Debug, Clone, Default)]
 pub struct FlightObserver {
     record: Record,
-    messages: Messages,
+    messages: HandshakeMessages,
 }
 
 impl FlightObserver {
@@ -76,7 +76,7 @@ impl FlightObserver {
 
     /// Whether everything visible is known: the rest is encrypted, or this is not TLS.
     pub fn finished(&self) -> bool {
-        self.messages.progress == Progress::Finished
+        self.messages.state == FlightState::Finished
     }
 
     /// What is known so far.
@@ -88,7 +88,7 @@ impl FlightObserver {
         // TLS 1.3 sends one after a HelloRetryRequest for compatibility with middleboxes (RFC 8446, D.4).
         let for_middleboxes = content_type == CHANGE_CIPHER_SPEC && self.messages.flight.hello_retry;
         if length > MAX_RECORD_BYTES || !(content_type == HANDSHAKE || for_middleboxes) {
-            self.messages.progress = Progress::Finished;
+            self.messages.state = FlightState::Finished;
             return;
         }
         self.record = Record::Body { content_type, left: length };
@@ -116,14 +116,14 @@ impl Default for Record {
 
 /// The handshake messages, independent of records.
 #[derive(Debug, Clone, Default)]
-struct Messages {
-    message: Message,
-    progress: Progress,
+struct HandshakeMessages {
+    message: HandshakeMessage,
+    state: FlightState,
     flight: Flight,
 }
 
 #[derive(Debug, Clone)]
-enum Message {
+enum HandshakeMessage {
     Header(Partial<MESSAGE_HEADER_BYTES>),
     ServerHello { body: Vec<u8>, length: usize },
     ServerKeyExchange { curve: Partial<NAMED_CURVE_BYTES> },
@@ -131,7 +131,7 @@ enum Message {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Progress {
+enum FlightState {
     #[default]
     AwaitHello,
     /// Up to TLS 1.2 the group is in a separate message, after the certificates.
@@ -139,39 +139,39 @@ enum Progress {
     Finished,
 }
 
-impl Messages {
+impl HandshakeMessages {
     fn feed(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && self.progress != Progress::Finished {
+        while !bytes.is_empty() && self.state != FlightState::Finished {
             match &mut self.message {
-                Message::Header(header) => {
+                HandshakeMessage::Header(header) => {
                     if let Some([kind, high, middle, low]) = header.take(&mut bytes) {
                         self.begin(kind, u32::from_be_bytes([0, high, middle, low]) as usize);
                     }
                 }
-                Message::ServerHello { body, length } => {
+                HandshakeMessage::ServerHello { body, length } => {
                     let (now, rest) = bytes.split_at(bytes.len().min(*length - body.len()));
                     bytes = rest;
                     body.extend_from_slice(now);
                     if body.len() == *length {
                         let hello = ServerHello::parse(body);
-                        self.message = Message::default();
+                        self.message = HandshakeMessage::default();
                         self.hello(hello);
                     }
                 }
-                Message::ServerKeyExchange { curve } => {
+                HandshakeMessage::ServerKeyExchange { curve } => {
                     if let Some([curve_type, high, low]) = curve.take(&mut bytes) {
                         if curve_type == CURVE_TYPE_NAMED {
                             self.flight.group = Some(NamedGroup(u16::from_be_bytes([high, low])));
                         }
-                        self.progress = Progress::Finished;
+                        self.state = FlightState::Finished;
                     }
                 }
-                Message::Skipped { left } => {
+                HandshakeMessage::Skipped { left } => {
                     let skipped = bytes.len().min(*left);
                     bytes = &bytes[skipped..];
                     *left -= skipped;
                     if *left == 0 {
-                        self.message = Message::default();
+                        self.message = HandshakeMessage::default();
                     }
                 }
             }
@@ -179,21 +179,21 @@ impl Messages {
     }
 
     fn begin(&mut self, kind: u8, length: usize) {
-        self.message = match (self.progress, kind) {
-            (Progress::AwaitHello, SERVER_HELLO) if (1..=MAX_SERVER_HELLO_BYTES).contains(&length) => {
-                Message::ServerHello { body: Vec::new(), length }
+        self.message = match (self.state, kind) {
+            (FlightState::AwaitHello, SERVER_HELLO) if (1..=MAX_SERVER_HELLO_BYTES).contains(&length) => {
+                HandshakeMessage::ServerHello { body: Vec::new(), length }
             }
-            (Progress::AwaitKeyExchange, SERVER_KEY_EXCHANGE) if length >= NAMED_CURVE_BYTES => {
-                Message::ServerKeyExchange { curve: Partial::default() }
+            (FlightState::AwaitKeyExchange, SERVER_KEY_EXCHANGE) if length >= NAMED_CURVE_BYTES => {
+                HandshakeMessage::ServerKeyExchange { curve: Partial::default() }
             }
             // A HelloRequest may come first (RFC 5246, 7.4.1.1).
-            (Progress::AwaitHello, HELLO_REQUEST) if length == 0 => Message::default(),
-            (Progress::AwaitKeyExchange, kind) if kind != SERVER_HELLO_DONE => match length {
-                0 => Message::default(),
-                left => Message::Skipped { left },
+            (FlightState::AwaitHello, HELLO_REQUEST) if length == 0 => HandshakeMessage::default(),
+            (FlightState::AwaitKeyExchange, kind) if kind != SERVER_HELLO_DONE => match length {
+                0 => HandshakeMessage::default(),
+                left => HandshakeMessage::Skipped { left },
             },
             _ => {
-                self.progress = Progress::Finished;
+                self.state = FlightState::Finished;
                 return;
             }
         };
@@ -201,28 +201,28 @@ impl Messages {
 
     fn hello(&mut self, hello: Option<ServerHello>) {
         let Some(hello) = hello else {
-            self.progress = Progress::Finished;
+            self.state = FlightState::Finished;
             return;
         };
         // A second retry is not allowed (RFC 8446, 4.1.4).
         let again = self.flight.hello_retry;
         self.flight = Flight {
-            hello_retry: again || hello.verdict == Verdict::Retry,
+            hello_retry: again || hello.kind == HelloKind::Retry,
             group: hello.group,
             version: Some(hello.version),
             cipher_suite: Some(hello.cipher_suite),
         };
-        self.progress = match hello.verdict {
-            Verdict::Retry if !again => Progress::AwaitHello,
-            Verdict::Accept if hello.version < TLS_1_3 && names_curve(hello.cipher_suite) => {
-                Progress::AwaitKeyExchange
+        self.state = match hello.kind {
+            HelloKind::Retry if !again => FlightState::AwaitHello,
+            HelloKind::Accept if hello.version < TLS_1_3 && names_curve(hello.cipher_suite) => {
+                FlightState::AwaitKeyExchange
             }
-            _ => Progress::Finished,
+            _ => FlightState::Finished,
         };
     }
 }
 
-impl Default for Message {
+impl Default for HandshakeMessage {
     fn default() -> Self {
         Self::Header(Partial::default())
     }

@@ -13,14 +13,14 @@ const EXTENSION_KEY_SHARE: u16 = 51;
 
 /// Whether the server accepts the `ClientHello`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum HelloKind {
     Accept,
     Retry,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ServerHello {
-    pub(super) verdict: Verdict,
+    pub(super) kind: HelloKind,
     pub(super) version: u16,
     pub(super) cipher_suite: u16,
     pub(super) group: Option<NamedGroup>,
@@ -48,8 +48,8 @@ impl ServerHello {
                 _ => {}
             }
         }
-        let verdict = if random == RETRY_RANDOM { Verdict::Retry } else { Verdict::Accept };
-        Some(Self { verdict, version, cipher_suite, group })
+        let kind = if random == RETRY_RANDOM { HelloKind::Retry } else { HelloKind::Accept };
+        Some(Self { kind, version, cipher_suite, group })
     }
 }
 

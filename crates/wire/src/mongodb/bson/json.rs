@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use super::{Document, Error, MAX_DEPTH, Value, decimal, error};
+use super::{Document, Error, MAX_DEPTH, BsonValue, decimal, error};
 
 const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 /// The last millisecond of the year 9999; later times are written as numbers.
@@ -46,56 +46,56 @@ fn put_nested(text: &mut String, document: Document<'_>, nested: Nested, depth: 
     Ok(())
 }
 
-fn put_value(text: &mut String, value: Value<'_>, depth: usize) -> Result<(), Error> {
+fn put_value(text: &mut String, value: BsonValue<'_>, depth: usize) -> Result<(), Error> {
     match value {
-        Value::Double(number) => put_double(text, number),
-        Value::String(string) => put_text(text, string),
-        Value::Document(document) => put_nested(text, document, Nested::Document, depth)?,
-        Value::Array(array) => put_nested(text, array, Nested::Array, depth)?,
-        Value::Binary { subtype, bytes } => {
+        BsonValue::Double(number) => put_double(text, number),
+        BsonValue::String(string) => put_text(text, string),
+        BsonValue::Document(document) => put_nested(text, document, Nested::Document, depth)?,
+        BsonValue::Array(array) => put_nested(text, array, Nested::Array, depth)?,
+        BsonValue::Binary { subtype, bytes } => {
             let base64 = BASE64_STANDARD.encode(bytes);
             put(text, format_args!(r#"{{"$binary":{{"base64":"{base64}","subType":"{subtype:02x}"}}}}"#));
         }
-        Value::Undefined => text.push_str(r#"{"$undefined":true}"#),
-        Value::ObjectId(id) => put_object_id(text, id),
-        Value::Boolean(truth) => put(text, format_args!("{truth}")),
-        Value::DateTime(milliseconds) => put_date_time(text, milliseconds),
-        Value::Null => text.push_str("null"),
-        Value::Regex { pattern, options } => {
+        BsonValue::Undefined => text.push_str(r#"{"$undefined":true}"#),
+        BsonValue::ObjectId(id) => put_object_id(text, id),
+        BsonValue::Boolean(truth) => put(text, format_args!("{truth}")),
+        BsonValue::DateTime(milliseconds) => put_date_time(text, milliseconds),
+        BsonValue::Null => text.push_str("null"),
+        BsonValue::Regex { pattern, options } => {
             text.push_str(r#"{"$regularExpression":{"pattern":"#);
             put_text(text, pattern);
             text.push_str(r#","options":"#);
             put_text(text, options);
             text.push_str("}}");
         }
-        Value::DbPointer { namespace, id } => {
+        BsonValue::DbPointer { namespace, id } => {
             text.push_str(r#"{"$dbPointer":{"$ref":"#);
             put_text(text, namespace);
             text.push_str(r#","$id":"#);
             put_object_id(text, id);
             text.push_str("}}");
         }
-        Value::Code(code) => put_wrapped(text, "$code", code),
-        Value::Symbol(symbol) => put_wrapped(text, "$symbol", symbol),
-        Value::CodeWithScope { code, scope } => {
+        BsonValue::Code(code) => put_wrapped(text, "$code", code),
+        BsonValue::Symbol(symbol) => put_wrapped(text, "$symbol", symbol),
+        BsonValue::CodeWithScope { code, scope } => {
             text.push_str(r#"{"$code":"#);
             put_text(text, code);
             text.push_str(r#","$scope":"#);
             put_nested(text, scope, Nested::Document, depth)?;
             text.push('}');
         }
-        Value::Int32(number) => put(text, format_args!("{number}")),
-        Value::Int64(number) => put(text, format_args!("{number}")),
-        Value::Timestamp(time) => {
+        BsonValue::Int32(number) => put(text, format_args!("{number}")),
+        BsonValue::Int64(number) => put(text, format_args!("{number}")),
+        BsonValue::Timestamp(time) => {
             let (seconds, ordinal) = (time >> 32, time & u64::from(u32::MAX));
             put(text, format_args!(r#"{{"$timestamp":{{"t":{seconds},"i":{ordinal}}}}}"#));
         }
-        Value::Decimal128(bytes) => {
+        BsonValue::Decimal128(bytes) => {
             let number = decimal::to_text(bytes);
             put(text, format_args!(r#"{{"$numberDecimal":"{number}"}}"#));
         }
-        Value::MinKey => text.push_str(r#"{"$minKey":1}"#),
-        Value::MaxKey => text.push_str(r#"{"$maxKey":1}"#),
+        BsonValue::MinKey => text.push_str(r#"{"$minKey":1}"#),
+        BsonValue::MaxKey => text.push_str(r#"{"$maxKey":1}"#),
     }
     Ok(())
 }

@@ -10,8 +10,8 @@ mod value;
 mod writer;
 
 pub use json::to_json;
-pub use value::{Value, kind};
-pub use writer::{Writer, write_document};
+pub use value::{BsonValue, kind};
+pub use writer::{BsonWriter, write_document};
 
 pub(super) use writer::{begin, end, patch_length, put_string};
 
@@ -74,7 +74,7 @@ impl<'a> Document<'a> {
     }
 
     /// The first value with this key. The elements before it are checked.
-    pub fn get(self, key: &str) -> Result<Option<Value<'a>>, Error> {
+    pub fn get(self, key: &str) -> Result<Option<BsonValue<'a>>, Error> {
         for element in self.elements() {
             let element = element?;
             if element.key == key.as_bytes() {
@@ -97,9 +97,9 @@ impl<'a> Document<'a> {
             let element = element?;
             std::str::from_utf8(element.key).map_err(|_| error("a key that is not UTF-8"))?;
             match element.value()? {
-                Value::Document(nested)
-                | Value::Array(nested)
-                | Value::CodeWithScope { scope: nested, .. } => nested.validate_within(depth)?,
+                BsonValue::Document(nested)
+                | BsonValue::Array(nested)
+                | BsonValue::CodeWithScope { scope: nested, .. } => nested.validate_within(depth)?,
                 _ => {}
             }
         }
@@ -129,8 +129,8 @@ impl<'a> Element<'a> {
         self.key
     }
 
-    pub fn value(self) -> Result<Value<'a>, Error> {
-        Value::read(self.kind, self.value)
+    pub fn value(self) -> Result<BsonValue<'a>, Error> {
+        BsonValue::read(self.kind, self.value)
     }
 
     /// The bytes of a value that is a document, not an array. The document is not checked.

@@ -41,7 +41,7 @@ pub mod kind {
 
 /// A value. Nested documents are not checked yet.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value<'a> {
+pub enum BsonValue<'a> {
     Double(f64),
     String(&'a str),
     Document(Document<'a>),
@@ -92,7 +92,7 @@ pub enum Value<'a> {
     MaxKey,
 }
 
-impl<'a> Value<'a> {
+impl<'a> BsonValue<'a> {
     /// Reads the value of this type from `input`, which must have exactly its length.
     pub(super) fn read(kind: u8, mut input: &'a [u8]) -> Result<Self, Error> {
         let input = &mut input;

@@ -1,15 +1,15 @@
 //! Writes documents directly into the bytes to send.
 
-use super::{Document, LENGTH_BYTES, Value, kind};
+use super::{Document, LENGTH_BYTES, BsonValue, kind};
 
 /// Appends elements to an open document.
 #[derive(Debug)]
-pub struct Writer<'o>(&'o mut Vec<u8>);
+pub struct BsonWriter<'o>(&'o mut Vec<u8>);
 
 /// Appends a document with the elements that `elements` writes.
-pub fn write_document(out: &mut Vec<u8>, elements: impl FnOnce(&mut Writer<'_>)) {
+pub fn write_document(out: &mut Vec<u8>, elements: impl FnOnce(&mut BsonWriter<'_>)) {
     let start = begin(out);
-    elements(&mut Writer(out));
+    elements(&mut BsonWriter(out));
     end(out, start);
 }
 
@@ -42,75 +42,75 @@ pub(in super::super) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.push(0);
 }
 
-impl<'o> Writer<'o> {
+impl<'o> BsonWriter<'o> {
     /// Appends to the open document in `out`.
     pub(in super::super) fn new(out: &'o mut Vec<u8>) -> Self {
         Self(out)
     }
 
     /// Appends an element. Keys, expressions and options must have no NUL.
-    pub fn put(&mut self, key: &str, value: Value<'_>) {
+    pub fn put(&mut self, key: &str, value: BsonValue<'_>) {
         let (kind, write) = (kind_of(value), value);
         self.key(kind, key);
         match write {
-            Value::Double(number) => self.0.extend_from_slice(&number.to_le_bytes()),
-            Value::String(text) | Value::Code(text) | Value::Symbol(text) => put_string(self.0, text),
-            Value::Document(document) | Value::Array(document) => {
+            BsonValue::Double(number) => self.0.extend_from_slice(&number.to_le_bytes()),
+            BsonValue::String(text) | BsonValue::Code(text) | BsonValue::Symbol(text) => put_string(self.0, text),
+            BsonValue::Document(document) | BsonValue::Array(document) => {
                 self.0.extend_from_slice(document.as_bytes());
             }
-            Value::Binary { subtype, bytes } => {
+            BsonValue::Binary { subtype, bytes } => {
                 self.0.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
                 self.0.push(subtype);
                 self.0.extend_from_slice(bytes);
             }
-            Value::Undefined | Value::Null | Value::MinKey | Value::MaxKey => {}
-            Value::ObjectId(id) => self.0.extend_from_slice(&id),
-            Value::Boolean(truth) => self.0.push(truth.into()),
-            Value::Regex { pattern, options } => {
+            BsonValue::Undefined | BsonValue::Null | BsonValue::MinKey | BsonValue::MaxKey => {}
+            BsonValue::ObjectId(id) => self.0.extend_from_slice(&id),
+            BsonValue::Boolean(truth) => self.0.push(truth.into()),
+            BsonValue::Regex { pattern, options } => {
                 self.nul_terminated(pattern);
                 self.nul_terminated(options);
             }
-            Value::DbPointer { namespace, id } => {
+            BsonValue::DbPointer { namespace, id } => {
                 put_string(self.0, namespace);
                 self.0.extend_from_slice(&id);
             }
-            Value::CodeWithScope { code, scope } => self.code_with_scope(code, scope),
-            Value::Int32(number) => self.0.extend_from_slice(&number.to_le_bytes()),
-            Value::Timestamp(number) => self.0.extend_from_slice(&number.to_le_bytes()),
-            Value::DateTime(number) | Value::Int64(number) => self.0.extend_from_slice(&number.to_le_bytes()),
-            Value::Decimal128(bytes) => self.0.extend_from_slice(&bytes),
+            BsonValue::CodeWithScope { code, scope } => self.code_with_scope(code, scope),
+            BsonValue::Int32(number) => self.0.extend_from_slice(&number.to_le_bytes()),
+            BsonValue::Timestamp(number) => self.0.extend_from_slice(&number.to_le_bytes()),
+            BsonValue::DateTime(number) | BsonValue::Int64(number) => self.0.extend_from_slice(&number.to_le_bytes()),
+            BsonValue::Decimal128(bytes) => self.0.extend_from_slice(&bytes),
         }
     }
 
     pub fn string(&mut self, key: &str, text: &str) {
-        self.put(key, Value::String(text));
+        self.put(key, BsonValue::String(text));
     }
 
     pub fn int32(&mut self, key: &str, number: i32) {
-        self.put(key, Value::Int32(number));
+        self.put(key, BsonValue::Int32(number));
     }
 
     pub fn int64(&mut self, key: &str, number: i64) {
-        self.put(key, Value::Int64(number));
+        self.put(key, BsonValue::Int64(number));
     }
 
     pub fn boolean(&mut self, key: &str, truth: bool) {
-        self.put(key, Value::Boolean(truth));
+        self.put(key, BsonValue::Boolean(truth));
     }
 
     /// Appends bytes of generic type.
     pub fn binary(&mut self, key: &str, bytes: &[u8]) {
-        self.put(key, Value::Binary { subtype: 0, bytes });
+        self.put(key, BsonValue::Binary { subtype: 0, bytes });
     }
 
     /// Appends a document with the elements that `elements` writes.
-    pub fn document(&mut self, key: &str, elements: impl FnOnce(&mut Writer<'_>)) {
+    pub fn document(&mut self, key: &str, elements: impl FnOnce(&mut BsonWriter<'_>)) {
         self.key(kind::DOCUMENT, key);
         write_document(self.0, elements);
     }
 
     /// Appends an array with the elements that `elements` writes, whose keys must be `0`, `1` and so on.
-    pub fn array(&mut self, key: &str, elements: impl FnOnce(&mut Writer<'_>)) {
+    pub fn array(&mut self, key: &str, elements: impl FnOnce(&mut BsonWriter<'_>)) {
         self.key(kind::ARRAY, key);
         write_document(self.0, elements);
     }
@@ -135,28 +135,28 @@ impl<'o> Writer<'o> {
     }
 }
 
-fn kind_of(value: Value<'_>) -> u8 {
+fn kind_of(value: BsonValue<'_>) -> u8 {
     match value {
-        Value::Double(_) => kind::DOUBLE,
-        Value::String(_) => kind::STRING,
-        Value::Document(_) => kind::DOCUMENT,
-        Value::Array(_) => kind::ARRAY,
-        Value::Binary { .. } => kind::BINARY,
-        Value::Undefined => kind::UNDEFINED,
-        Value::ObjectId(_) => kind::OBJECT_ID,
-        Value::Boolean(_) => kind::BOOLEAN,
-        Value::DateTime(_) => kind::DATE_TIME,
-        Value::Null => kind::NULL,
-        Value::Regex { .. } => kind::REGEX,
-        Value::DbPointer { .. } => kind::DB_POINTER,
-        Value::Code(_) => kind::CODE,
-        Value::Symbol(_) => kind::SYMBOL,
-        Value::CodeWithScope { .. } => kind::CODE_WITH_SCOPE,
-        Value::Int32(_) => kind::INT32,
-        Value::Timestamp(_) => kind::TIMESTAMP,
-        Value::Int64(_) => kind::INT64,
-        Value::Decimal128(_) => kind::DECIMAL128,
-        Value::MinKey => kind::MIN_KEY,
-        Value::MaxKey => kind::MAX_KEY,
+        BsonValue::Double(_) => kind::DOUBLE,
+        BsonValue::String(_) => kind::STRING,
+        BsonValue::Document(_) => kind::DOCUMENT,
+        BsonValue::Array(_) => kind::ARRAY,
+        BsonValue::Binary { .. } => kind::BINARY,
+        BsonValue::Undefined => kind::UNDEFINED,
+        BsonValue::ObjectId(_) => kind::OBJECT_ID,
+        BsonValue::Boolean(_) => kind::BOOLEAN,
+        BsonValue::DateTime(_) => kind::DATE_TIME,
+        BsonValue::Null => kind::NULL,
+        BsonValue::Regex { .. } => kind::REGEX,
+        BsonValue::DbPointer { .. } => kind::DB_POINTER,
+        BsonValue::Code(_) => kind::CODE,
+        BsonValue::Symbol(_) => kind::SYMBOL,
+        BsonValue::CodeWithScope { .. } => kind::CODE_WITH_SCOPE,
+        BsonValue::Int32(_) => kind::INT32,
+        BsonValue::Timestamp(_) => kind::TIMESTAMP,
+        BsonValue::Int64(_) => kind::INT64,
+        BsonValue::Decimal128(_) => kind::DECIMAL128,
+        BsonValue::MinKey => kind::MIN_KEY,
+        BsonValue::MaxKey => kind::MAX_KEY,
     }
 }

@@ -1,11 +1,11 @@
 //! Commands that name a prepared statement: their statement identifier is translated for the server
 //! connection.
 
-use super::{Follow, HEADER_BYTES, Header, MAX_OPEN, Next, Owed};
+use super::{SessionFollower, HEADER_BYTES, Header, MAX_OPEN, CommandAction, PendingCommand};
 use crate::mysql::{
     Error,
     packet::MAX_PART_BYTES,
-    statements::{Kept, LAST, NOBODY, PreparedHere, Statements, Types},
+    statements::{StoreResult, LAST_STATEMENT, UNKNOWN_STATEMENT, ConnectionStatements, ClientStatements, ParameterTypes},
 };
 
 const COM_STMT_EXECUTE: u8 = 0x17;
@@ -30,159 +30,159 @@ const TYPE_BYTES: usize = 2;
 const MAX_EARLY_BYTES: usize = 1 << 13;
 
 /// What a client's statement identifier refers to on this server connection.
-enum Meant {
+enum StatementRef {
     Here {
         own: u32,
         id: u32,
-        types: Types,
+        types: ParameterTypes,
     },
     /// The client has prepared it, but this connection has not.
-    Elsewhere(u32),
+    Unprepared(u32),
     /// The statement whose prepare is pending.
     Last,
-    Nobody,
+    Unknown,
 }
 
 /// Where the parameter types of an execute are.
-enum Place {
+enum TypesLocation {
     /// The offset of the types.
     At(usize),
     /// The command has none. They would be at this offset, and a flag before it would announce them.
-    Missing(usize),
+    Absent(usize),
     /// Not enough of the command has arrived.
-    Waits,
+    NeedInput,
     /// The command ends before its types.
-    Broken,
+    Truncated,
 }
 
-impl Follow {
-    pub(super) fn of_statement(
+impl SessionFollower {
+    pub(super) fn statement_command(
         &mut self,
         kind: u8,
         header: Header,
         here: &[u8],
-        statements: &mut Statements,
-        prepared: &mut PreparedHere,
-    ) -> Result<Next, Error> {
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<CommandAction, Error> {
         let Some(&[a, b, c, d]) = here.get(1..).and_then(<[u8]>::first_chunk) else {
             if header.length >= NAMED_BYTES {
-                return Ok(Next::Waits);
+                return Ok(CommandAction::NeedInput);
             }
             // The server reports what is missing.
-            self.owes(kind, Owed::Other);
-            return Ok(Next::Passes);
+            self.push_pending(kind, PendingCommand::Other);
+            return Ok(CommandAction::Forward);
         };
-        let meant = self.meant(u32::from_le_bytes([a, b, c, d]), statements, prepared);
-        match (kind, meant) {
-            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, Meant::Here { own, id, types }) => {
-                self.execute(kind, header, here, Statement { own, id, types }, statements, prepared)
+        let target = self.resolve(u32::from_le_bytes([a, b, c, d]), statements, prepared);
+        match (kind, target) {
+            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Prepared { own, id, types }) => {
+                self.execute(kind, header, here, ExecutedStatement { own, id, types }, statements, prepared)
             }
-            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, Meant::Last) => {
+            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Pending) => {
                 let is_short = header.length <= MAX_EARLY_BYTES;
                 if is_short && here.len() < header.length {
-                    return Ok(Next::Waits);
+                    return Ok(CommandAction::NeedInput);
                 }
-                let is_kept = is_short && statements.has_room(self.owed_bytes + here.len());
+                let is_kept = is_short && statements.has_room(self.pending_bytes + here.len());
                 let payload = if is_kept { here.to_vec() } else { Vec::new() };
-                self.owed_bytes += payload.len();
-                self.owed.push_back(Owed::ExecuteLast(kind, payload));
-                Ok(Next::Passes)
+                self.pending_bytes += payload.len();
+                self.pending.push_back(PendingCommand::ExecuteLast(kind, payload));
+                Ok(CommandAction::Forward)
             }
-            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE | COM_STMT_SEND_LONG_DATA, Meant::Elsewhere(own)) => {
-                Ok(Next::Needs(own))
+            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE | COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own)) => {
+                Ok(CommandAction::Prepare(own))
             }
-            (COM_STMT_SEND_LONG_DATA, Meant::Here { own, id, .. }) => {
-                if self.ahead.len() < MAX_OPEN {
-                    self.ahead.insert(own);
+            (COM_STMT_SEND_LONG_DATA, StatementRef::Prepared { own, id, .. }) => {
+                if self.long_data.len() < MAX_OPEN {
+                    self.long_data.insert(own);
                 } else {
-                    self.done.effects.pins("many statements with long data");
+                    self.changes.effects.pins("many statements with long data");
                 }
-                Ok(named(kind, header, id))
+                Ok(with_statement_id(kind, header, id))
             }
-            (COM_STMT_CLOSE, meant) => Ok(self.close(header, &meant, statements, prepared)),
-            (COM_STMT_RESET, Meant::Here { own, id, .. }) => {
+            (COM_STMT_CLOSE, target) => Ok(self.close(header, &target, statements, prepared)),
+            (COM_STMT_RESET, StatementRef::Prepared { own, id, .. }) => {
                 self.cursors.remove(&own);
-                self.ahead.remove(&own);
-                self.owed.push_back(Owed::Other);
-                Ok(named(kind, header, id))
+                self.long_data.remove(&own);
+                self.pending.push_back(PendingCommand::Other);
+                Ok(with_statement_id(kind, header, id))
             }
-            (COM_STMT_RESET, Meant::Elsewhere(_)) if header.length == NAMED_BYTES => {
+            (COM_STMT_RESET, StatementRef::Unprepared(_)) if header.length == NAMED_BYTES => {
                 // The statement is in its initial state on this connection. A ping gets the same response.
-                self.owed.push_back(Owed::Other);
+                self.pending.push_back(PendingCommand::Other);
                 let insert = vec![1, 0, 0, 0, COM_PING];
-                Ok(Next::Instead { insert, drop_bytes: HEADER_BYTES + NAMED_BYTES, left_bytes: 0 })
+                Ok(CommandAction::Replace { insert, drop_bytes: HEADER_BYTES + NAMED_BYTES, left_bytes: 0 })
             }
-            (COM_STMT_FETCH, Meant::Here { own, id, .. }) => {
-                self.owed.push_back(Owed::Fetch(own));
-                Ok(named(kind, header, id))
+            (COM_STMT_FETCH, StatementRef::Prepared { own, id, .. }) => {
+                self.pending.push_back(PendingCommand::Fetch(own));
+                Ok(with_statement_id(kind, header, id))
             }
-            (_, Meant::Last) => {
-                self.done.effects.pins("a statement that was used before its prepare completed");
-                self.owes(kind, Owed::Other);
-                Ok(Next::Passes)
+            (_, StatementRef::Pending) => {
+                self.changes.effects.pins("a statement that was used before its prepare completed");
+                self.push_pending(kind, PendingCommand::Other);
+                Ok(CommandAction::Forward)
             }
-            (_, Meant::Nobody | Meant::Elsewhere(_)) => {
-                self.owes(kind, Owed::Other);
-                Ok(named(kind, header, NOBODY))
+            (_, StatementRef::Unknown | StatementRef::Unprepared(_)) => {
+                self.push_pending(kind, PendingCommand::Other);
+                Ok(with_statement_id(kind, header, UNKNOWN_STATEMENT))
             }
-            (_, Meant::Here { id, .. }) => {
-                self.owes(kind, Owed::Other);
-                Ok(named(kind, header, id))
+            (_, StatementRef::Prepared { id, .. }) => {
+                self.push_pending(kind, PendingCommand::Other);
+                Ok(with_statement_id(kind, header, id))
             }
         }
     }
 
-    fn owes(&mut self, kind: u8, owed: Owed) {
+    fn push_pending(&mut self, kind: u8, pending: PendingCommand) {
         if !super::is_silent(kind) {
-            self.owed.push_back(owed);
+            self.pending.push_back(pending);
         }
     }
 
-    fn meant(&self, number: u32, statements: &Statements, prepared: &PreparedHere) -> Meant {
-        let own = if number == LAST {
-            if self.owed.iter().any(|owed| matches!(owed, Owed::Prepare { .. })) {
-                return Meant::Last;
+    fn resolve(&self, number: u32, statements: &ClientStatements, prepared: &ConnectionStatements) -> StatementRef {
+        let own = if number == LAST_STATEMENT {
+            if self.pending.iter().any(|pending| matches!(pending, PendingCommand::Prepare { .. })) {
+                return StatementRef::Pending;
             }
             statements.last
         } else {
             Some(number)
         };
-        let Some(own) = own else { return Meant::Nobody };
+        let Some(own) = own else { return StatementRef::Unknown };
         if let Some(here) = prepared.get(own) {
-            return Meant::Here { own, id: here.id, types: here.types };
+            return StatementRef::Prepared { own, id: here.id, types: here.types };
         }
-        if statements.text(own).is_some() { Meant::Elsewhere(own) } else { Meant::Nobody }
+        if statements.text(own).is_some() { StatementRef::Unprepared(own) } else { StatementRef::Unknown }
     }
 
     fn close(
         &mut self,
         header: Header,
-        meant: &Meant,
-        statements: &mut Statements,
-        prepared: &mut PreparedHere,
-    ) -> Next {
-        let (own, id) = match *meant {
-            Meant::Here { own, id, .. } => (Some(own), id),
-            Meant::Elsewhere(own) => (Some(own), NOBODY),
-            Meant::Last | Meant::Nobody => (None, NOBODY),
+        target: &StatementRef,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> CommandAction {
+        let (own, id) = match *target {
+            StatementRef::Prepared { own, id, .. } => (Some(own), id),
+            StatementRef::Unprepared(own) => (Some(own), UNKNOWN_STATEMENT),
+            StatementRef::Pending | StatementRef::Unknown => (None, UNKNOWN_STATEMENT),
         };
         if let Some(own) = own {
             statements.remove(own);
             prepared.remove(own);
             self.cursors.remove(&own);
-            self.ahead.remove(&own);
+            self.long_data.remove(&own);
         }
-        named(COM_STMT_CLOSE, header, id)
+        with_statement_id(COM_STMT_CLOSE, header, id)
     }
 
     /// The statement was executed with this payload while its prepare was pending.
-    pub(super) fn learns_types(
+    pub(super) fn learn_types(
         &mut self,
         own: u32,
         kind: u8,
         payload: &[u8],
-        statements: &mut Statements,
-        prepared: &mut PreparedHere,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
     ) {
         let params = usize::from(statements.params(own).unwrap_or_default());
         if params == 0 {
@@ -190,12 +190,12 @@ impl Follow {
         }
         let header = Header { length: payload.len(), sequence: 0 };
         match types_of(kind, header, payload, params) {
-            Place::At(start)
-                if statements.keep_types(own, &payload[start..start + params * TYPE_BYTES]) == Kept::Yes =>
+            TypesLocation::At(start)
+                if statements.store_types(own, &payload[start..start + params * TYPE_BYTES]) == StoreResult::Stored =>
             {
-                prepared.knows_types(own);
+                prepared.mark_types_known(own);
             }
-            _ => self.done.effects.pins("a statement that was executed before its prepare completed"),
+            _ => self.changes.effects.pins("a statement that was executed before its prepare completed"),
         }
     }
 
@@ -204,60 +204,60 @@ impl Follow {
         kind: u8,
         header: Header,
         here: &[u8],
-        statement: Statement,
-        statements: &mut Statements,
-        prepared: &mut PreparedHere,
-    ) -> Result<Next, Error> {
-        let Statement { own, id, types } = statement;
+        statement: ExecutedStatement,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<CommandAction, Error> {
+        let ExecutedStatement { own, id, types } = statement;
         let params = usize::from(statements.params(own).unwrap_or_default());
-        let place = if params == 0 { Place::Broken } else { types_of(kind, header, here, params) };
-        let next = match place {
-            Place::Waits => return Ok(Next::Waits),
-            Place::Broken => named(kind, header, id),
-            Place::At(start) => {
+        let location = if params == 0 { TypesLocation::Truncated } else { types_of(kind, header, here, params) };
+        let next = match location {
+            TypesLocation::NeedInput => return Ok(CommandAction::NeedInput),
+            TypesLocation::Truncated => with_statement_id(kind, header, id),
+            TypesLocation::At(start) => {
                 let types = &here[start..start + params * TYPE_BYTES];
-                if statements.keep_types(own, types) == Kept::No {
-                    self.done.effects.pins("parameter types that are too long");
+                if statements.store_types(own, types) == StoreResult::OverLimit {
+                    self.changes.effects.pins("parameter types that are too long");
                 }
-                prepared.knows_types(own);
-                named(kind, header, id)
+                prepared.mark_types_known(own);
+                with_statement_id(kind, header, id)
             }
-            Place::Missing(at) => {
+            TypesLocation::Absent(at) => {
                 let known = statements.get(own).and_then(|known| known.types.as_deref());
-                match known.filter(|_| types == Types::Unknown) {
-                    None => named(kind, header, id),
+                match known.filter(|_| types == ParameterTypes::Unknown) {
+                    None => with_statement_id(kind, header, id),
                     Some(known) => {
                         let next = with_types(kind, header, here, id, at, known)?;
-                        prepared.knows_types(own);
+                        prepared.mark_types_known(own);
                         next
                     }
                 }
             }
         };
-        self.ahead.remove(&own);
+        self.long_data.remove(&own);
         self.cursors.remove(&own);
-        self.owed.push_back(Owed::Execute(own));
+        self.pending.push_back(PendingCommand::Execute(own));
         Ok(next)
     }
 }
 
 #[derive(Clone, Copy)]
-struct Statement {
+struct ExecutedStatement {
     own: u32,
     id: u32,
-    types: Types,
+    types: ParameterTypes,
 }
 
 /// The same command with another statement identifier.
-fn named(kind: u8, header: Header, id: u32) -> Next {
+fn with_statement_id(kind: u8, header: Header, id: u32) -> CommandAction {
     let mut insert = Vec::with_capacity(HEADER_BYTES + NAMED_BYTES);
     put_header(&mut insert, header.length, header.sequence);
     insert.push(kind);
     insert.extend_from_slice(&id.to_le_bytes());
-    Next::Instead { insert, drop_bytes: HEADER_BYTES + NAMED_BYTES, left_bytes: header.length - NAMED_BYTES }
+    CommandAction::Replace { insert, drop_bytes: HEADER_BYTES + NAMED_BYTES, left_bytes: header.length - NAMED_BYTES }
 }
 
-fn types_of(kind: u8, header: Header, here: &[u8], params: usize) -> Place {
+fn types_of(kind: u8, header: Header, here: &[u8], params: usize) -> TypesLocation {
     let types_bytes = params * TYPE_BYTES;
     let (flag_at, mask, types_at) = if kind == COM_STMT_EXECUTE {
         let flag_at = EXECUTE_BYTES + params.div_ceil(8);
@@ -266,12 +266,12 @@ fn types_of(kind: u8, header: Header, here: &[u8], params: usize) -> Place {
         (NAMED_BYTES, BULK_TYPES, BULK_BYTES)
     };
     match here.get(flag_at) {
-        None if header.length > flag_at => Place::Waits,
-        None => Place::Broken,
-        Some(flag) if flag & mask == 0 => Place::Missing(types_at),
-        Some(_) if header.length < types_at + types_bytes => Place::Broken,
-        Some(_) if here.len() < types_at + types_bytes => Place::Waits,
-        Some(_) => Place::At(types_at),
+        None if header.length > flag_at => TypesLocation::NeedInput,
+        None => TypesLocation::Truncated,
+        Some(flag) if flag & mask == 0 => TypesLocation::Absent(types_at),
+        Some(_) if header.length < types_at + types_bytes => TypesLocation::Truncated,
+        Some(_) if here.len() < types_at + types_bytes => TypesLocation::NeedInput,
+        Some(_) => TypesLocation::At(types_at),
     }
 }
 
@@ -284,13 +284,13 @@ fn with_types(
     id: u32,
     at: usize,
     types: &[u8],
-) -> Result<Next, Error> {
+) -> Result<CommandAction, Error> {
     let length = header.length + types.len();
     if length >= MAX_PART_BYTES {
         let reason = "it is too long to add the parameter types on another connection";
         return Err(Error::Protocol { message: "command", reason });
     }
-    let Some(front) = here.get(NAMED_BYTES..at) else { return Ok(Next::Waits) };
+    let Some(front) = here.get(NAMED_BYTES..at) else { return Ok(CommandAction::NeedInput) };
     let mut insert = Vec::with_capacity(HEADER_BYTES + at + types.len());
     put_header(&mut insert, length, header.sequence);
     insert.push(kind);
@@ -304,7 +304,7 @@ fn with_types(
     };
     insert[flag_at] |= mask;
     insert.extend_from_slice(types);
-    Ok(Next::Instead { insert, drop_bytes: HEADER_BYTES + at, left_bytes: header.length - at })
+    Ok(CommandAction::Replace { insert, drop_bytes: HEADER_BYTES + at, left_bytes: header.length - at })
 }
 
 fn put_header(out: &mut Vec<u8>, length: usize, sequence: u8) {

@@ -1,12 +1,12 @@
 use crate::mysql::{
-    Capabilities, Param, Prepared,
+    Capabilities, Param, PrepareOk,
     command::{
         encode_execute, encode_ping, encode_prepare, encode_query, encode_reset_connection,
         encode_statement_close, encode_statement_reset,
     },
     err::ErrPacket,
     ok::OkPacket,
-    relay::{Rest, Transaction},
+    relay::{SessionState, Transaction},
     server::{write_err, write_ok, write_payload},
 };
 
@@ -14,19 +14,19 @@ use super::*;
 
 /// A client and its server connection.
 struct Site {
-    relay: Relay,
-    follow: Follow,
-    statements: Statements,
-    prepared: PreparedHere,
+    relay: MySqlRelay,
+    follow: SessionFollower,
+    statements: ClientStatements,
+    prepared: ConnectionStatements,
 }
 
 impl Site {
     fn new() -> Self {
         Self {
-            relay: Relay::new(Capabilities::DEPRECATE_EOF).watched(),
-            follow: Follow::default(),
-            statements: Statements::default(),
-            prepared: PreparedHere::default(),
+            relay: MySqlRelay::new(Capabilities::DEPRECATE_EOF).watched(),
+            follow: SessionFollower::default(),
+            statements: ClientStatements::default(),
+            prepared: ConnectionStatements::default(),
         }
     }
 
@@ -38,14 +38,14 @@ impl Site {
             held.extend_from_slice(portion);
             loop {
                 let Self { relay, follow, statements, prepared } = self;
-                let taken = follow.from_client(relay, &held, statements, prepared).unwrap();
-                sent.extend(held.drain(..taken.pass_bytes));
-                held.drain(..taken.drop_bytes);
-                sent.extend_from_slice(&taken.insert);
-                if taken.needs.is_some() {
-                    return (sent, taken.needs);
+                let client_bytes = follow.from_client(relay, &held, statements, prepared).unwrap();
+                sent.extend(held.drain(..client_bytes.pass_bytes));
+                held.drain(..client_bytes.drop_bytes);
+                sent.extend_from_slice(&client_bytes.insert);
+                if client_bytes.needs.is_some() {
+                    return (sent, client_bytes.needs);
                 }
-                if taken.insert.is_empty() {
+                if client_bytes.insert.is_empty() {
                     break;
                 }
             }
@@ -59,11 +59,11 @@ impl Site {
         let (mut held, mut told) = (bytes.to_vec(), Vec::new());
         loop {
             let Self { relay, follow, statements, prepared } = self;
-            let answers = follow.from_server(relay, &held, statements, prepared).unwrap();
-            told.extend(held.drain(..answers.bytes));
-            held.drain(..answers.drop_bytes);
-            told.extend_from_slice(&answers.insert);
-            if answers.drop_bytes == 0 {
+            let server_bytes = follow.from_server(relay, &held, statements, prepared).unwrap();
+            told.extend(held.drain(..server_bytes.bytes));
+            held.drain(..server_bytes.drop_bytes);
+            told.extend_from_slice(&server_bytes.insert);
+            if server_bytes.drop_bytes == 0 {
                 assert!(held.is_empty(), "{held:?}");
                 return told;
             }
@@ -71,13 +71,13 @@ impl Site {
     }
 
     fn moves(&mut self) {
-        self.relay = Relay::new(Capabilities::DEPRECATE_EOF).watched();
-        self.follow = Follow::default();
+        self.relay = MySqlRelay::new(Capabilities::DEPRECATE_EOF).watched();
+        self.follow = SessionFollower::default();
         self.prepared.clear();
     }
 
     fn is_clean(&self) -> bool {
-        matches!(self.relay.rest(), Rest::Clean(remains) if remains.transaction == Transaction::None)
+        matches!(self.relay.session_state(), SessionState::Clean(remains) if remains.transaction == Transaction::None)
     }
 }
 
@@ -100,9 +100,9 @@ fn refusal() -> Vec<u8> {
     written(|out| write_err(out, 1, &err).unwrap())
 }
 
-fn is_prepared(id: u32, params: u16) -> Vec<u8> {
+fn complete_prepare(id: u32, params: u16) -> Vec<u8> {
     let mut payload = Vec::new();
-    Prepared { statement_id: id, params, columns: 0 }.encode(&mut payload);
+    PrepareOk { statement_id: id, params, columns: 0 }.encode(&mut payload);
     let mut bytes = written(|out| {
         write_payload(out, 1, &payload).unwrap();
     });
@@ -116,8 +116,8 @@ fn is_prepared(id: u32, params: u16) -> Vec<u8> {
 fn prepare(site: &mut Site, text: &str, id: u32, params: u16) -> u32 {
     let command = written(|out| encode_prepare(out, text).unwrap());
     assert_eq!(site.says(&command, 3), (command, None));
-    let told = site.hears(&is_prepared(id, params));
-    Prepared::parse(&told[4..16]).unwrap().statement_id
+    let told = site.hears(&complete_prepare(id, params));
+    PrepareOk::parse(&told[4..16]).unwrap().statement_id
 }
 
 fn execute(id: u32, params: &[Param<'_>]) -> Vec<u8> {
@@ -189,16 +189,16 @@ fn changes_are_reported_once() {
     let insert = OkPacket { last_insert_id: 9, warnings: 1, status: 0x200, ..OK };
     site.hears(&[ok(&more), ok(&insert)].concat());
     assert!(site.is_clean());
-    let done = site.follow.settle();
-    assert!(done.effects.pin.is_some(), "the statement after SET sql_mode is ambiguous");
-    assert_eq!((done.effects.settings, done.insert_id), (vec!["sql_mode".to_owned()], Some(9)));
-    assert_eq!((done.diagnostics, site.follow.escapes()), (Some(Diagnostics::Some), Escapes::None));
-    assert_eq!(site.follow.settle(), Done::default());
+    let changes = site.follow.settle();
+    assert!(changes.effects.pin.is_some(), "the statement after SET sql_mode is ambiguous");
+    assert_eq!((changes.effects.settings, changes.insert_id), (vec!["sql_mode".to_owned()], Some(9)));
+    assert_eq!((changes.diagnostics, site.follow.escapes()), (Some(Diagnostics::Some), Escapes::None));
+    assert_eq!(site.follow.settle(), SessionChanges::default());
     // A refused command has no effect, except state that only its connection can have.
     site.says(&query("SET time_zone = 'x'"), 7);
     site.hears(&refusal());
-    let done = site.follow.settle();
-    assert_eq!((done.effects.is_none(), done.status), (true, Status::Unknown));
+    let changes = site.follow.settle();
+    assert_eq!((changes.effects.is_none(), changes.status), (true, StatusFlags::Unknown));
     site.says(&query("SELECT GET_LOCK('a', 1), nonsense"), 7);
     site.hears(&refusal());
     assert_eq!(site.follow.settle().effects.pin, Some("GET_LOCK"));
@@ -207,19 +207,19 @@ fn changes_are_reported_once() {
     site.hears(&ok(&OK));
     site.says(&written(encode_reset_connection), 7);
     site.hears(&ok(&OK));
-    let done = site.follow.settle();
-    assert_eq!((done.reset, done.effects.is_none()), (Reset::Yes, true));
+    let changes = site.follow.settle();
+    assert_eq!((changes.reset, changes.effects.is_none()), (SessionReset::Yes, true));
 }
 
 #[test]
 fn open_state_keeps_the_connection() {
     let mut site = Site::new();
     let own = prepare(&mut site, "SELECT ?", 77, 1);
-    let ahead = written(|out| {
+    let long_data = written(|out| {
         let payload = [&b"\x18"[..], &own.to_le_bytes(), b"\0\0long"].concat();
         write_payload(out, 0, &payload).unwrap();
     });
-    assert_eq!(&site.says(&ahead, 3).0[5..9], &77_u32.to_le_bytes());
+    assert_eq!(&site.says(&long_data, 3).0[5..9], &77_u32.to_le_bytes());
     assert!(site.follow.is_open());
     site.says(&execute(own, &[Param::Bytes(b"")]), 3);
     assert!(!site.follow.is_open());
@@ -267,7 +267,7 @@ fn the_last_statement_identifier_is_resolved() {
     let both =
         [written(|out| encode_prepare(out, "SET sql_mode = ''").unwrap()), execute(last, &[])].concat();
     assert_eq!(site.says(&both, 3), (both, None));
-    site.hears(&[is_prepared(7, 0), ok(&OK)].concat());
+    site.hears(&[complete_prepare(7, 0), ok(&OK)].concat());
     assert_eq!(site.follow.settle().effects.settings, ["sql_mode"]);
     // Commands pipelined after it are ambiguous.
     let prepared = site.statements.last.unwrap();
@@ -279,7 +279,7 @@ fn the_last_statement_identifier_is_resolved() {
     let params = [Param::I64(7)];
     let both = [written(|out| encode_prepare(out, "SELECT ?").unwrap()), execute(last, &params)].concat();
     assert_eq!(site.says(&both, 3), (both, None));
-    site.hears(&[is_prepared(8, 1), ok(&OK)].concat());
+    site.hears(&[complete_prepare(8, 1), ok(&OK)].concat());
     assert_eq!(site.follow.settle().effects.pin, None);
     let own = site.statements.last.unwrap();
     site.moves();
@@ -304,7 +304,7 @@ fn prepared_statements_are_bounded() {
         let command = written(|out| encode_prepare(out, &text).unwrap());
         let Site { relay, follow, statements, prepared } = &mut site;
         follow.from_client(relay, &command, statements, prepared).unwrap();
-        site.hears(&is_prepared(number + 1, 0));
+        site.hears(&complete_prepare(number + 1, 0));
         assert!(site.statements.bytes() <= MAX_STATEMENT_BYTES);
         assert_eq!(site.follow.settle().effects.pin.is_some(), number >= 2, "{number}");
     }
@@ -318,14 +318,14 @@ fn pending_prepares_are_bounded() {
     for number in 0..4 {
         let Site { relay, follow, statements, prepared } = &mut site;
         follow.from_client(relay, &command, statements, prepared).unwrap();
-        assert!(follow.owed_bytes <= MAX_STATEMENT_BYTES);
-        assert_eq!(follow.done.effects.pin.is_some(), number >= 2, "{number}");
+        assert!(follow.pending_bytes <= MAX_STATEMENT_BYTES);
+        assert_eq!(follow.changes.effects.pin.is_some(), number >= 2, "{number}");
     }
     for _ in 0..2 {
         site.hears(&refusal());
-        site.hears(&is_prepared(7, 0));
+        site.hears(&complete_prepare(7, 0));
     }
-    assert_eq!(site.follow.owed_bytes, 0);
+    assert_eq!(site.follow.pending_bytes, 0);
     assert!(site.is_clean());
 }
 

@@ -1,41 +1,41 @@
 //! The commands, and how the server responds to each.
 
-use super::{Answer, Error, Of, broken};
+use super::{ResponseState, Error, ResultSource, broken};
 use crate::mysql::change_user;
 
 /// What to do with a command.
-pub(super) enum Command {
+pub(super) enum CommandKind {
     Quit,
     ChangeUser,
-    Silent,
+    NoResponse,
     SetOption,
-    Answered(Answer),
+    Answered(ResponseState),
 }
 
 /// How the server responds to a command ("Command Phase").
-pub(super) fn command(kind: u8) -> Result<Command, Error> {
-    let refused = |command| Err(Error::NotPooled { command });
+pub(super) fn command_kind(kind: u8) -> Result<CommandKind, Error> {
+    let refused = |command_kind| Err(Error::NotPooled { command_kind });
     let answer = match kind {
-        0x01 => return Ok(Command::Quit),
+        0x01 => return Ok(CommandKind::Quit),
         // COM_STMT_SEND_LONG_DATA and COM_STMT_CLOSE.
-        0x18 | 0x19 => return Ok(Command::Silent),
-        0x1b => return Ok(Command::SetOption),
+        0x18 | 0x19 => return Ok(CommandKind::NoResponse),
+        0x1b => return Ok(CommandKind::SetOption),
         // COM_INIT_DB, COM_CREATE_DB, COM_DROP_DB, COM_REFRESH, COM_SHUTDOWN, COM_PROCESS_KILL, COM_DEBUG, COM_PING,
         // COM_STMT_RESET and COM_RESET_CONNECTION.
-        0x02 | 0x05 | 0x06 | 0x07 | 0x08 | 0x0c | 0x0d | 0x0e | 0x1a | 0x1f => Answer::Word,
+        0x02 | 0x05 | 0x06 | 0x07 | 0x08 | 0x0c | 0x0d | 0x0e | 0x1a | 0x1f => ResponseState::Ok,
         // COM_QUERY and COM_PROCESS_INFO.
-        0x03 | 0x0a => Answer::Results(Of::Query),
+        0x03 | 0x0a => ResponseState::Results(ResultSource::Query),
         // COM_FIELD_LIST.
-        0x04 => Answer::Fields,
+        0x04 => ResponseState::Fields,
         // COM_STATISTICS.
-        0x09 => Answer::Text,
+        0x09 => ResponseState::Text,
         // COM_STMT_PREPARE.
-        0x16 => Answer::Prepared,
+        0x16 => ResponseState::Prepared,
         // COM_STMT_EXECUTE, and MariaDB's COM_STMT_BULK_EXECUTE.
-        0x17 | 0xfa => Answer::Results(Of::Execute),
+        0x17 | 0xfa => ResponseState::Results(ResultSource::Execute),
         // COM_STMT_FETCH.
-        0x1c => Answer::Rows(Of::Fetch),
-        change_user::HEADER => return Ok(Command::ChangeUser),
+        0x1c => ResponseState::Rows(ResultSource::Fetch),
+        change_user::HEADER => return Ok(CommandKind::ChangeUser),
         0x12 => return refused("COM_BINLOG_DUMP"),
         0x13 => return refused("COM_TABLE_DUMP"),
         0x15 => return refused("COM_REGISTER_SLAVE"),
@@ -44,5 +44,5 @@ pub(super) fn command(kind: u8) -> Result<Command, Error> {
         0x21 => return refused("COM_SUBSCRIBE_GROUP_REPLICATION_STREAM"),
         _ => return Err(broken("command", "it is unknown")),
     };
-    Ok(Command::Answered(answer))
+    Ok(CommandKind::Answered(answer))
 }

@@ -5,25 +5,25 @@ use crate::postgres::{Error, kind, message::Header};
 /// The longest names of portal and statement that are read. Servers truncate names at 63 bytes.
 const MAX_NAMES_BYTES: usize = 4096;
 
-pub(super) enum Used<'a> {
+pub(super) enum ReferencedName<'a> {
     Statement(&'a [u8]),
     Portal,
     /// Not enough of the message has arrived.
     Unknown,
 }
 
-pub(super) fn used(header: Header, payload: &[u8]) -> Result<Used<'_>, Error> {
-    let statement = |name: Option<_>| name.map_or(Used::Unknown, Used::Statement);
+pub(super) fn referenced_name(header: Header, payload: &[u8]) -> Result<ReferencedName<'_>, Error> {
+    let statement = |name: Option<_>| name.map_or(ReferencedName::Unknown, ReferencedName::Statement);
     if header.kind == kind::BIND {
-        let Some(portal) = name_at(payload, header)? else { return Ok(Used::Unknown) };
+        let Some(portal) = name_at(payload, header)? else { return Ok(ReferencedName::Unknown) };
         let rest = Header { payload_bytes: header.payload_bytes - portal.len() - 1, ..header };
         return name_at(&payload[portal.len() + 1..], rest).map(statement);
     }
     let rest = Header { payload_bytes: header.payload_bytes.saturating_sub(1), ..header };
     match payload.split_first() {
-        None => Ok(Used::Unknown),
+        None => Ok(ReferencedName::Unknown),
         Some((b'S', payload)) => name_at(payload, rest).map(statement),
-        Some(_) => Ok(Used::Portal),
+        Some(_) => Ok(ReferencedName::Portal),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a client sends after its first message.
 
 use crate::postgres::{
-    Error, Format, Param,
+    Error, ValueFormat, Param,
     codec::Reader,
     column::parse_types,
     command::{PORTAL, STATEMENT},
@@ -10,7 +10,7 @@ use crate::postgres::{
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Frontend<'a> {
+pub enum FrontendMessage<'a> {
     /// A reply to an authentication request, which determines its format.
     Auth(AuthResponse<'a>),
     /// One or more statements as text.
@@ -23,14 +23,14 @@ pub enum Frontend<'a> {
         param_types: Vec<u32>,
     },
     Bind(Bind<'a>),
-    Describe(Target, &'a [u8]),
+    Describe(DescribeTarget, &'a [u8]),
     Execute {
         /// Empty for the unnamed portal.
         portal: &'a [u8],
         /// 0 for no limit.
         max_rows: u32,
     },
-    Close(Target, &'a [u8]),
+    Close(DescribeTarget, &'a [u8]),
     Sync,
     Flush,
     /// A portion of a COPY's data.
@@ -46,7 +46,7 @@ pub enum Frontend<'a> {
 
 /// The object of a `Describe` or `Close`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Target {
+pub enum DescribeTarget {
     Statement,
     Portal,
 }
@@ -60,7 +60,7 @@ pub struct Bind<'a> {
     /// The parameter values, never [`Param::I64`].
     pub params: Vec<Param<'a>>,
     /// The result's formats: none means text, one applies to all columns, otherwise one per column.
-    pub result_formats: Vec<Format>,
+    pub result_formats: Vec<ValueFormat>,
 }
 
 /// The payload of a reply to an authentication request.
@@ -104,29 +104,29 @@ impl std::fmt::Debug for AuthResponse<'_> {
 /// Takes the client's next message, with a payload of at most `limit_bytes`; `None` if it is incomplete.
 /// Before authentication use
 /// [`MAX_LOGIN_PAYLOAD_BYTES`](crate::postgres::codec::message::MAX_LOGIN_PAYLOAD_BYTES).
-pub fn read_frontend<'a>(input: &mut &'a [u8], limit_bytes: usize) -> Result<Option<Frontend<'a>>, Error> {
+pub fn read_frontend<'a>(input: &mut &'a [u8], limit_bytes: usize) -> Result<Option<FrontendMessage<'a>>, Error> {
     let Some(Message { kind, payload }) = message::take(input, limit_bytes)? else {
         return Ok(None);
     };
     let mut reader = Reader::new(payload, "command");
     let message = match kind {
-        kind::PASSWORD => Frontend::Auth(AuthResponse(reader.rest())),
-        kind::QUERY => Frontend::Query(reader.nul_terminated()?),
-        kind::PARSE => Frontend::Parse {
+        kind::PASSWORD => FrontendMessage::Auth(AuthResponse(reader.rest())),
+        kind::QUERY => FrontendMessage::Query(reader.nul_terminated()?),
+        kind::PARSE => FrontendMessage::Parse {
             name: reader.nul_terminated()?,
             sql: reader.nul_terminated()?,
             param_types: parse_types(&mut reader)?,
         },
-        kind::BIND => Frontend::Bind(Bind::parse(&mut reader)?),
-        kind::DESCRIBE => Frontend::Describe(target(&mut reader)?, reader.nul_terminated()?),
-        kind::EXECUTE => Frontend::Execute { portal: reader.nul_terminated()?, max_rows: reader.u32()? },
-        kind::CLOSE => Frontend::Close(target(&mut reader)?, reader.nul_terminated()?),
-        kind::SYNC => Frontend::Sync,
-        kind::FLUSH => Frontend::Flush,
-        kind::COPY_DATA => Frontend::CopyData(reader.rest()),
-        kind::COPY_DONE => Frontend::CopyDone,
-        kind::COPY_FAIL => Frontend::CopyFail { reason: reader.nul_terminated()? },
-        kind::TERMINATE => Frontend::Terminate,
+        kind::BIND => FrontendMessage::Bind(Bind::parse(&mut reader)?),
+        kind::DESCRIBE => FrontendMessage::Describe(target(&mut reader)?, reader.nul_terminated()?),
+        kind::EXECUTE => FrontendMessage::Execute { portal: reader.nul_terminated()?, max_rows: reader.u32()? },
+        kind::CLOSE => FrontendMessage::Close(target(&mut reader)?, reader.nul_terminated()?),
+        kind::SYNC => FrontendMessage::Sync,
+        kind::FLUSH => FrontendMessage::Flush,
+        kind::COPY_DATA => FrontendMessage::CopyData(reader.rest()),
+        kind::COPY_DONE => FrontendMessage::CopyDone,
+        kind::COPY_FAIL => FrontendMessage::CopyFail { reason: reader.nul_terminated()? },
+        kind::TERMINATE => FrontendMessage::Terminate,
         _ => return Err(reader.error("an unknown kind of message")),
     };
     reader.end()?;
@@ -147,24 +147,24 @@ impl<'a> Bind<'a> {
             let format = formats.get(index).or(formats.first()).copied().unwrap_or_default();
             params.push(match (reader.nullable_bytes()?, format) {
                 (None, _) => Param::Null,
-                (Some(bytes), Format::Text) => Param::Text(bytes),
-                (Some(bytes), Format::Binary) => Param::Binary(bytes),
+                (Some(bytes), ValueFormat::Text) => Param::Text(bytes),
+                (Some(bytes), ValueFormat::Binary) => Param::Binary(bytes),
             });
         }
         Ok(Self { portal, statement, params, result_formats: self::formats(reader)? })
     }
 }
 
-fn formats(reader: &mut Reader<'_>) -> Result<Vec<Format>, Error> {
+fn formats(reader: &mut Reader<'_>) -> Result<Vec<ValueFormat>, Error> {
     let count = reader.u16()?;
-    let format = |_| Format::from_code(reader.u16()?).ok_or_else(|| reader.error("an unknown format"));
+    let format = |_| ValueFormat::from_code(reader.u16()?).ok_or_else(|| reader.error("an unknown format"));
     (0..count).map(format).collect()
 }
 
-fn target(reader: &mut Reader<'_>) -> Result<Target, Error> {
+fn target(reader: &mut Reader<'_>) -> Result<DescribeTarget, Error> {
     match reader.u8()? {
-        STATEMENT => Ok(Target::Statement),
-        PORTAL => Ok(Target::Portal),
+        STATEMENT => Ok(DescribeTarget::Statement),
+        PORTAL => Ok(DescribeTarget::Portal),
         _ => Err(reader.error("neither statement nor portal")),
     }
 }

@@ -10,7 +10,7 @@ pub use super::{
     report::Report,
     startup::{Startup, StartupMessage, read_startup},
 };
-pub use frontend::{AuthResponse, Bind, Frontend, Target, read_frontend};
+pub use frontend::{AuthResponse, Bind, FrontendMessage, DescribeTarget, read_frontend};
 pub use write::{
     TlsAnswer, write_authentication, write_backend_key_data, write_bind_complete, write_close_complete,
     write_command_complete, write_copy_data, write_copy_done, write_copy_in_response,
