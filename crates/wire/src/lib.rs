@@ -44,16 +44,20 @@
 //! # Ok::<(), ciphertoll_wire::session::Error>(())
 //! ```
 
+pub mod fault;
 pub mod mongodb;
 pub mod mysql;
 pub mod postgres;
 pub mod relay;
+pub mod response;
 pub mod scram;
 pub mod secret;
 pub mod session;
 pub mod step;
 pub mod tls;
+pub mod value;
 
-pub use mysql::{Fault, Response};
+pub use fault::Fault;
+pub use response::Response;
 pub use secret::Secret;
 pub use step::{Phase, Step};

@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::scram::KeyDerivation;
-use crate::{Step, mongodb, mysql, postgres};
+use crate::{mongodb, mysql, postgres, scram::KeyDerivation, step::Step};
 
-pub use crate::mysql::{Fault, Response, ResponseKind, Row};
+pub use crate::{fault::Fault, response::{Response, ResponseKind, ResponseSummary, Row}, value::Value};
 
 /// Up to this many parameters are converted without allocating. The workloads have far fewer.
 const STACK_PARAMS: usize = 16;
@@ -35,16 +34,6 @@ pub enum ServerInfo {
     MongoDb(mongodb::MongoDbServerInfo),
 }
 
-/// A parameter of a prepared statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value<'a> {
-    Null,
-    /// PostgreSQL is sent its decimal digits.
-    I64(i64),
-    /// Text, or the text form of a value of another type.
-    Text(&'a [u8]),
-}
-
 /// A statement that the server has prepared: what is needed to execute it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreparedStatement {
@@ -56,16 +45,6 @@ pub enum PreparedStatement {
     Postgres {
         number: u32,
     },
-}
-
-/// The counts of one response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ResponseSummary {
-    pub rows: u64,
-    /// Rows inserted, changed or deleted.
-    pub affected_rows: u64,
-    /// Payload bytes of the received rows.
-    pub row_bytes: u64,
 }
 
 /// Why a protocol machine stopped.
@@ -382,9 +361,9 @@ impl ResponseReader {
     #[inline]
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<ResponseSummary>, Error> {
         match self {
-            Self::MySql(reader) => Ok(map(reader.step(input)?, ResponseSummary::from)),
+            Self::MySql(reader) => Ok(reader.step(input)?),
             Self::Postgres(reader) => Ok(map(reader.step(input)?, ResponseSummary::from)),
-            Self::MongoDb(reader) => Ok(map(reader.step(input)?, ResponseSummary::from)),
+            Self::MongoDb(reader) => Ok(reader.step(input)?),
         }
     }
 }
@@ -454,26 +433,10 @@ impl PrepareReader {
     }
 }
 
-impl From<mysql::ResponseSummary> for ResponseSummary {
-    #[inline]
-    fn from(summary: mysql::ResponseSummary) -> Self {
-        let mysql::ResponseSummary { rows, affected_rows, row_bytes } = summary;
-        Self { rows, affected_rows, row_bytes }
-    }
-}
-
 impl From<postgres::ExchangeSummary> for ResponseSummary {
     #[inline]
     fn from(summary: postgres::ExchangeSummary) -> Self {
         let postgres::ExchangeSummary { rows, affected_rows, row_bytes, .. } = summary;
-        Self { rows, affected_rows, row_bytes }
-    }
-}
-
-impl From<mongodb::ResponseSummary> for ResponseSummary {
-    #[inline]
-    fn from(summary: mongodb::ResponseSummary) -> Self {
-        let mongodb::ResponseSummary { rows, affected_rows, row_bytes } = summary;
         Self { rows, affected_rows, row_bytes }
     }
 }

@@ -1,6 +1,5 @@
 
-use super::{Fault, TemplateError};
-use crate::scram;
+use crate::{fault::Fault, mongodb::codec::bson::MAX_DEPTH, scram};
 
 /// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -166,4 +165,31 @@ impl From<scram::Error> for Error {
             scram::Error::BindingMismatch => protocol("another channel binding"),
         }
     }
+}
+
+/// Why a text is not a command template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// It is not JSON.
+    #[error("{message}")]
+    Json {
+        message: String,
+    },
+    #[error("it must be an object whose first key is a command's name")]
+    NotACommand,
+    /// The database is that of the login.
+    #[error("$db is added to each command and must not be in it")]
+    DatabaseGiven,
+    /// A key cannot be encoded in BSON.
+    #[error("a key contains a NUL byte")]
+    InvalidKey,
+    /// An object that looks like an extended type but is malformed.
+    #[error("{form} is wrong: {reason}")]
+    InvalidForm {
+        form: &'static str,
+        reason: &'static str,
+    },
+    /// It is nested too deeply.
+    #[error("it is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
 }

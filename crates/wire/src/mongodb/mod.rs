@@ -8,34 +8,23 @@
 //! Titles in comments refer to the MongoDB manual, "Wire Protocol", and to the specifications for MongoDB
 //! drivers.
 
-pub mod bson;
-pub mod command;
-pub mod compression;
-pub mod connect;
+pub mod client;
+pub mod codec;
 pub mod error;
-pub mod message;
+pub mod member_role;
 pub mod read_preference;
-pub mod response;
-pub mod rows;
-pub mod server_info;
-pub mod template;
-pub mod topology;
 
-mod authenticator;
-mod checksum;
-mod hello;
-mod json;
-mod reply;
-
-pub use compression::{Compressor, Inflater};
-pub use connect::{MongoDbConnect, MongoDbTlsMode, MongoDbLogin, MIN_ITERATIONS, Mechanism};
-pub use error::Error;
-pub use message::COMMAND_REQUEST_ID;
+pub use client::{
+    Cursor, Discovery, DiscoveryError, Documents, DocumentsReader, HostFindings, MIN_ITERATIONS, Mechanism,
+    MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbResponseReader, MongoDbServerInfo, MongoDbTlsMode,
+    SelectedServer, version_of,
+};
+pub use codec::{
+    bson, command, compression, compression::Compressor, compression::Inflater, message,
+    message::COMMAND_REQUEST_ID, template::CommandTemplate,
+};
+pub use error::{Error, TemplateError};
+pub use member_role::MemberRole;
 pub use read_preference::ReadPreference;
-pub use response::{MongoDbResponseReader, ResponseSummary};
-pub use rows::{Cursor, Documents, DocumentsReader, version_of};
-pub use server_info::{MongoDbAuthMethod, MemberRole, MongoDbServerInfo};
-pub use template::{CommandTemplate, TemplateError};
-pub use topology::{SelectedServer, Discovery, DiscoveryError};
 
-pub use crate::mysql::{Fault, Response};
+pub use crate::{fault::Fault, response::{Response, ResponseSummary}};

@@ -1,6 +1,6 @@
 //! Which members of a replica set may be read from ("Server Selection").
 
-use super::{MemberRole, bson::BsonWriter};
+use crate::mongodb::{codec::bson::writer::BsonWriter, member_role::MemberRole};
 
 const KEY: &str = "$readPreference";
 
@@ -36,7 +36,7 @@ impl ReadPreference {
 
     /// The read preference that commands must have for a directly connected server of this role, if any. A
     /// member that is not the primary refuses reads without one.
-    pub(super) fn for_role(self, role: MemberRole) -> Option<Self> {
+    pub(crate) fn for_role(self, role: MemberRole) -> Option<Self> {
         match (role, self) {
             (MemberRole::Standalone | MemberRole::Primary, _) | (MemberRole::Router, Self::Primary) => None,
             (MemberRole::Secondary | MemberRole::Hidden | MemberRole::Arbiter | MemberRole::Unready, Self::Primary) => {
@@ -47,7 +47,7 @@ impl ReadPreference {
     }
 
     /// Writes it as an element of a command.
-    pub(super) fn write(self, command: &mut BsonWriter<'_>) {
+    pub(crate) fn write(self, command: &mut BsonWriter<'_>) {
         command.document(KEY, |preference| preference.string("mode", self.label()));
     }
 }

@@ -61,17 +61,6 @@ pub enum Error {
     NotReset,
 }
 
-/// The party that must act on an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// The server refused, or is not configured for the request.
-    Server,
-    /// The peer, or something on the path, violates the protocol.
-    Peer,
-    /// The caller asked for something impossible.
-    Caller,
-}
-
 /// `ER_CON_COUNT_ERROR`: the server's connection limit is reached.
 const TOO_MANY_CONNECTIONS: u16 = 1040;
 /// `ER_TOO_MANY_USER_CONNECTIONS`: the user's connection limit is reached.
@@ -118,4 +107,8 @@ impl Error {
             | Self::NotReset => Fault::Caller,
         }
     }
+}
+
+pub(crate) fn protocol_error(message: &'static str, reason: &'static str) -> Error {
+    Error::Protocol { message, reason }
 }

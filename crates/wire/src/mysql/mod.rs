@@ -10,50 +10,24 @@
 //! Titles in comments refer to the `MySQL` Source Code Documentation, "Client/Server Protocol", and to the
 //! MariaDB Knowledge Base, "Client/Server Protocol".
 
-pub mod adopt;
 pub mod auth;
-pub mod auth_switch;
-pub mod beginning;
-pub mod caching_sha2;
-pub mod capabilities;
-pub mod change_user;
-pub mod clear_password;
-pub mod column;
-pub mod command;
-pub mod connect;
-pub mod ed25519;
-pub mod effects;
-pub mod err;
-pub mod errand;
+pub mod client;
+pub mod codec;
 pub mod error;
-pub mod follow;
-pub mod greeting;
-pub mod greeting_template;
-pub mod handshake_response;
-pub mod kill;
-pub mod native_password;
-pub mod ok;
-pub mod packet;
-pub mod parsec;
-pub mod prepare;
 pub mod relay;
-pub mod response;
-pub mod rows;
 pub mod server;
-pub mod ssl_request;
-pub mod statements;
-
-mod codec;
-mod conversation;
-mod lexer;
-mod result_set;
-mod rsa_key;
+pub mod sql;
 
 pub use auth::{MySqlAuthMethod, Plugin};
-pub use capabilities::Capabilities;
-pub use command::Param;
-pub use connect::{MySqlConnect, MySqlTlsMode, MySqlLogin, MySqlServerInfo, StatementsPerQuery, Terms, Transport};
-pub use error::{Error, Fault};
-pub use prepare::{MySqlPrepareReader, PrepareOk};
-pub use response::{Response, ResponseKind, MySqlResponseReader, ResponseSummary};
-pub use rows::{Row, MySqlRowsReader};
+pub use client::{
+    MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader, MySqlServerInfo,
+    MySqlTlsMode, Terms, Transport,
+};
+pub use codec::{
+    auth_switch, capabilities, capabilities::Capabilities, change_user, column, command, command::Param,
+    command::StatementsPerQuery, err, greeting, handshake_response, ok, packet, prepare_ok::PrepareOk, ssl_request,
+};
+pub use error::Error;
+pub use server::greeting_template;
+
+pub use crate::{fault::Fault, response::{Response, ResponseKind, ResponseSummary, Row}};

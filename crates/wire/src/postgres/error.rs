@@ -1,6 +1,5 @@
 
-use super::{Fault, Severity};
-use crate::scram;
+use crate::{fault::Fault, postgres::codec::severity::Severity, scram};
 
 /// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

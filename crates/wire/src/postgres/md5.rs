@@ -6,7 +6,7 @@ use openssl::{
 };
 use zeroize::Zeroizing;
 
-use super::Error;
+use crate::postgres::error::Error;
 
 pub const SALT_BYTES: usize = 4;
 const PREFIX: &[u8] = b"md5";

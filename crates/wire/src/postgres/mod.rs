@@ -8,50 +8,24 @@
 //!
 //! Titles in comments refer to the PostgreSQL documentation, "Frontend/Backend Protocol".
 
-pub mod authentication;
-pub mod cancel_key;
-pub mod column;
-pub mod command;
-pub mod connect;
-pub mod copy;
-pub mod databases;
-pub mod effects;
-pub mod errand;
+pub mod client;
+pub mod codec;
 pub mod error;
-pub mod follow;
 pub mod md5;
-pub mod message;
-pub mod parameters;
-pub mod password_file;
-pub mod prepare;
 pub mod relay;
-pub mod report;
-pub mod response;
-pub mod rows;
 pub mod server;
-pub mod startup;
-pub mod transaction;
+pub mod sql;
 
-mod authenticator;
-mod codec;
-mod exchange;
-mod kind;
-mod lexer;
-mod tag;
-
-pub use cancel_key::CancelKey;
-pub use column::{Column, ValueFormat};
-pub use command::Param;
-pub use connect::{
-    PostgresAuthMethod, Bound, ChannelBinding, PostgresConnect, DIRECT_TLS_ALPN, PostgresTlsMode, PostgresLogin, PostgresServerInfo,
+pub use client::{
+    Bound, ChannelBinding, CopyInReader, CopyOutReader, DIRECT_TLS_ALPN, ExchangeSummary, PostgresAuthMethod,
+    PostgresConnect, PostgresLogin, PostgresPrepareReader, PostgresResponseReader, PostgresRowsReader,
+    PostgresServerInfo, PostgresTlsMode, StatementDescription, password_file,
 };
-pub use copy::{CopyInReader, CopyOutReader, CopyStart};
+pub use codec::{
+    authentication, cancel_key::CancelKey, column, column::Column, column::ValueFormat, command, command::Param,
+    copy_start::CopyStart, message, parameters::Parameters, report, report::Notice, severity::Severity, startup,
+    transaction::TransactionStatus,
+};
 pub use error::Error;
-pub use parameters::Parameters;
-pub use prepare::{PostgresPrepareReader, StatementDescription};
-pub use report::{Notice, Severity};
-pub use response::{PostgresResponseReader, ExchangeSummary};
-pub use rows::{Row, PostgresRowsReader};
-pub use transaction::TransactionStatus;
 
-pub use crate::mysql::{Fault, Response};
+pub use crate::{fault::Fault, response::{Response, Row}};

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Digest, Error, MAX_ITERATIONS, keys::ScramKeys};
+use crate::scram::{digest::Digest, error::Error, keys::{MAX_ITERATIONS, ScramKeys}};
 
 /// The keys of one password, for the digest, salt and iterations that its server requested last. A server
 /// keeps them until the password changes. Shared by all logins with that password, on any thread.
@@ -45,7 +45,7 @@ impl KeyCache {
     }
 
     /// The keys, if they were the last to be derived.
-    pub(super) fn known(&self, digest: Digest, salt: &[u8], iterations: u32) -> Option<ScramKeys> {
+    pub(crate) fn known(&self, digest: Digest, salt: &[u8], iterations: u32) -> Option<ScramKeys> {
         let entry = self.entry();
         let known = entry.as_ref()?;
         let is_same = known.digest == digest && known.salt == salt && known.iterations == iterations;
@@ -54,7 +54,7 @@ impl KeyCache {
 
     /// The keys, derived if they are not cached. No lock is held meanwhile, so two threads may derive the
     /// same keys.
-    pub(super) fn keys(
+    pub(crate) fn keys(
         &self,
         digest: Digest,
         password: &[u8],

@@ -4,11 +4,7 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use super::{
-    Binding, DerivedKeys, Digest, Error, KeyCache, KeyDerivation, MAX_ITERATIONS,
-    keys::{self, ScramKey, ScramKeys},
-    message::{Attributes, base64, escape},
-};
+use crate::scram::{cache::KeyCache, derivation::{DerivedKeys, KeyDerivation}, digest::Digest, error::Error, keys::{self, MAX_ITERATIONS, ScramKey, ScramKeys}, mechanism::Binding, message::{base64, escape, Attributes}};
 
 /// The nonce length of PostgreSQL's client; its base64 needs no padding.
 const NONCE_BYTES: usize = 18;

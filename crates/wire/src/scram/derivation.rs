@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use zeroize::Zeroizing;
 
-use super::{Digest, Error, KeyCache, keys::ScramKeys};
+use crate::scram::{cache::KeyCache, digest::Digest, error::Error, keys::ScramKeys};
 
 /// The derivation of keys that a login waits for. Runs on any thread.
 pub struct KeyDerivation {
@@ -20,7 +20,7 @@ pub struct KeyDerivation {
 pub(crate) struct DerivedKeys(Arc<OnceLock<Result<ScramKeys, Error>>>);
 
 impl KeyDerivation {
-    pub(super) fn new(
+    pub(crate) fn new(
         digest: Digest,
         password: &[u8],
         salt: &[u8],

@@ -24,14 +24,14 @@ impl Digest {
     }
 
     /// The length of a digest.
-    pub(super) fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Self::Sha1 => 20,
             Self::Sha256 => 32,
         }
     }
 
-    pub(super) fn openssl(self) -> MessageDigest {
+    pub(crate) fn openssl(self) -> MessageDigest {
         match self {
             Self::Sha1 => MessageDigest::sha1(),
             Self::Sha256 => MessageDigest::sha256(),

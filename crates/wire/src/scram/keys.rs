@@ -5,14 +5,16 @@ use std::ops::Deref;
 use openssl::{hash, memcmp, pkcs5, pkey::PKey, rand, sign::Signer};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Digest, Error};
+use crate::scram::{digest::Digest, error::Error};
 
+/// The most iterations that a client accepts: seconds of work. Servers use 4096 by default.
+pub const MAX_ITERATIONS: u32 = 10_000_000;
 /// The longest digest.
 const MAX_KEY_BYTES: usize = 32;
 
 /// A key, a proof or a signature.
 #[derive(Clone, Copy)]
-pub(super) struct ScramKey {
+pub(crate) struct ScramKey {
     digest: Digest,
     /// The digest's length is used; the rest is 0.
     bytes: [u8; MAX_KEY_BYTES],
@@ -24,7 +26,7 @@ impl ScramKey {
     }
 
     /// The key of these bytes, if they have the digest's length.
-    pub(super) fn from_slice(digest: Digest, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_slice(digest: Digest, bytes: &[u8]) -> Option<Self> {
         let mut key = Self::zero(digest);
         if bytes.len() != digest.bytes() {
             return None;
@@ -33,7 +35,7 @@ impl ScramKey {
         Some(key)
     }
 
-    pub(super) fn digest(&self) -> Digest {
+    pub(crate) fn digest(&self) -> Digest {
         self.digest
     }
 
@@ -65,7 +67,7 @@ pub(crate) struct ScramKeys {
 
 impl ScramKeys {
     /// Runs the iterations: the expensive part.
-    pub(super) fn derive(
+    pub(crate) fn derive(
         digest: Digest,
         password: &[u8],
         salt: &[u8],
@@ -81,38 +83,38 @@ impl ScramKeys {
     }
 
     /// `StoredKey`: verifies proofs.
-    pub(super) fn stored(&self) -> Result<ScramKey, Error> {
+    pub(crate) fn stored(&self) -> Result<ScramKey, Error> {
         hash(&self.client)
     }
 
     /// `ServerKey`: signs for the server.
-    pub(super) fn server(&self) -> &ScramKey {
+    pub(crate) fn server(&self) -> &ScramKey {
         &self.server
     }
 
     /// `ClientProof`.
-    pub(super) fn proof(&self, auth_message: &[u8]) -> Result<ScramKey, Error> {
+    pub(crate) fn proof(&self, auth_message: &[u8]) -> Result<ScramKey, Error> {
         Ok(xor(&self.client, &hmac(&self.stored()?, auth_message)?))
     }
 }
 
 /// `ServerSignature`.
-pub(super) fn server_signature(server_key: &ScramKey, auth_message: &[u8]) -> Result<ScramKey, Error> {
+pub(crate) fn server_signature(server_key: &ScramKey, auth_message: &[u8]) -> Result<ScramKey, Error> {
     hmac(server_key, auth_message)
 }
 
 /// Whether a proof was computed from the password of `stored_key`.
-pub(super) fn proves(stored_key: &ScramKey, auth_message: &[u8], proof: &ScramKey) -> Result<bool, Error> {
+pub(crate) fn proves(stored_key: &ScramKey, auth_message: &[u8], proof: &ScramKey) -> Result<bool, Error> {
     let client_key = Zeroizing::new(xor(proof, &hmac(stored_key, auth_message)?));
     Ok(equal(&hash(&client_key)?, stored_key))
 }
 
 /// Compares in constant time.
-pub(super) fn equal(one: &ScramKey, other: &ScramKey) -> bool {
+pub(crate) fn equal(one: &ScramKey, other: &ScramKey) -> bool {
     one.digest == other.digest && memcmp::eq(one, other)
 }
 
-pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     rand::rand_bytes(&mut bytes).map_err(|_| Error::Crypto { operation: "random bytes" })?;
     Ok(bytes)

@@ -14,7 +14,9 @@ mod cache;
 mod client;
 mod derivation;
 mod digest;
+mod error;
 mod keys;
+mod mechanism;
 mod message;
 mod server;
 mod verifier;
@@ -25,97 +27,8 @@ pub use client::{ClientFinal, ClientFirst};
 pub(crate) use derivation::DerivedKeys;
 pub use derivation::KeyDerivation;
 pub use digest::Digest;
+pub use error::Error;
+pub use keys::MAX_ITERATIONS;
+pub use mechanism::{Binding, Mechanism};
 pub use server::ServerFirst;
 pub use verifier::Verifier;
-
-/// The most iterations that a client accepts: seconds of work. Servers use 4096 by default.
-pub const MAX_ITERATIONS: u32 = 10_000_000;
-
-/// The mechanisms of SHA-256.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mechanism {
-    Sha256,
-    Sha256Plus,
-}
-
-impl Mechanism {
-    /// The name in SASL.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sha256 => "SCRAM-SHA-256",
-            Self::Sha256Plus => "SCRAM-SHA-256-PLUS",
-        }
-    }
-
-    pub fn from_name(name: &[u8]) -> Option<Self> {
-        [Self::Sha256, Self::Sha256Plus].into_iter().find(|mechanism| mechanism.name().as_bytes() == name)
-    }
-}
-
-/// The channel binding of an exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Binding<'a> {
-    None,
-    /// The client supports channel binding, but the server does not offer it. The client says so, which
-    /// reveals an attacker who removed the offer.
-    NotOffered,
-    /// `tls-server-end-point` (RFC 5929): a hash of the server's certificate.
-    ServerEndPoint(&'a [u8]),
-}
-
-impl Binding<'_> {
-    pub fn mechanism(self) -> Mechanism {
-        match self {
-            Self::None | Self::NotOffered => Mechanism::Sha256,
-            Self::ServerEndPoint(_) => Mechanism::Sha256Plus,
-        }
-    }
-}
-
-/// Why an exchange failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The peer violates SCRAM.
-    #[error("the peer's {message} breaks SCRAM: {reason}")]
-    Protocol {
-        message: &'static str,
-        reason: &'static str,
-    },
-    /// The server refused with a SCRAM error.
-    #[error("the server refused: {reason}")]
-    Refused {
-        /// Made printable.
-        reason: String,
-    },
-    /// The server does not know the password, so it may be an impostor.
-    #[error("the server's signature is wrong")]
-    ServerSignature,
-    /// The client does not know the password.
-    #[error("the client's proof is wrong")]
-    WrongProof,
-    /// Client and server see different channels, or disagree on binding.
-    #[error("the channel binding does not match")]
-    BindingMismatch,
-    /// The server requests more key derivation work than a client should do.
-    #[error("the server requests {iterations} iterations; the limit is {limit}")]
-    IterationsTooMany {
-        iterations: u64,
-        limit: u32,
-    },
-    /// The server requests so few iterations that an eavesdropper could find the password.
-    #[error("the server requests {iterations} iterations; the minimum is {limit}")]
-    IterationsTooFew {
-        iterations: u32,
-        limit: u32,
-    },
-    /// A text is not a verifier.
-    #[error("not a SCRAM-SHA-256 verifier: {reason}")]
-    InvalidVerifier {
-        reason: &'static str,
-    },
-    /// OpenSSL failed, for lack of memory or of an algorithm.
-    #[error("OpenSSL failed at {operation}")]
-    Crypto {
-        operation: &'static str,
-    },
-}

@@ -1,10 +1,6 @@
 //! The server side.
 
-use super::{
-    Binding, Digest, Error, Mechanism, Verifier,
-    keys::{self, ScramKey},
-    message::{Attributes, base64},
-};
+use crate::scram::{digest::Digest, error::Error, keys::{self, ScramKey}, mechanism::{Binding, Mechanism}, message::{base64, Attributes}, verifier::Verifier};
 
 const NONCE_BYTES: usize = 18;
 /// The supported channel binding type, as the GS2 header names it.

@@ -2,11 +2,7 @@
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{
-    Digest, Error, MAX_ITERATIONS,
-    keys::{self, ScramKey, ScramKeys},
-    message::{base64, from_base64, key_from_base64},
-};
+use crate::scram::{digest::Digest, error::Error, keys::{self, MAX_ITERATIONS, ScramKey, ScramKeys}, message::{base64, from_base64, key_from_base64}};
 
 /// The salt length of PostgreSQL.
 const SALT_BYTES: usize = 16;
@@ -15,10 +11,10 @@ const SALT_BYTES: usize = 16;
 /// impersonate the server, but not to log in. Hence it has no `Debug`.
 #[derive(Clone)]
 pub struct Verifier {
-    pub(super) iterations: u32,
-    pub(super) salt: Vec<u8>,
-    pub(super) stored_key: ScramKey,
-    pub(super) server_key: ScramKey,
+    pub(crate) iterations: u32,
+    pub(crate) salt: Vec<u8>,
+    pub(crate) stored_key: ScramKey,
+    pub(crate) server_key: ScramKey,
 }
 
 impl Verifier {

@@ -1,6 +1,6 @@
 //! `ServerHello` (RFC 8446, 4.1.3; RFC 5246, 7.4.1.3), as far as it shows what was negotiated.
 
-use super::NamedGroup;
+use crate::tls::group::NamedGroup;
 
 /// SHA-256 of "HelloRetryRequest": the random of a `ServerHello` that is a HelloRetryRequest (RFC 8446,
 /// 4.1.3).
@@ -13,22 +13,22 @@ const EXTENSION_KEY_SHARE: u16 = 51;
 
 /// Whether the server accepts the `ClientHello`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HelloKind {
+pub(crate) enum HelloKind {
     Accept,
     Retry,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ServerHello {
-    pub(super) kind: HelloKind,
-    pub(super) version: u16,
-    pub(super) cipher_suite: u16,
-    pub(super) group: Option<NamedGroup>,
+pub(crate) struct ServerHello {
+    pub(crate) kind: HelloKind,
+    pub(crate) version: u16,
+    pub(crate) cipher_suite: u16,
+    pub(crate) group: Option<NamedGroup>,
 }
 
 impl ServerHello {
     /// Parses the body of a message; `None` if it is malformed.
-    pub(super) fn parse(mut body: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(mut body: &[u8]) -> Option<Self> {
         let body = &mut body;
         let mut version = u16::from_be_bytes(array(body)?);
         let random: [u8; 32] = array(body)?;

@@ -1,13 +1,6 @@
 //! What a client sends after its first message.
 
-use crate::postgres::{
-    Error, ValueFormat, Param,
-    codec::Reader,
-    column::parse_types,
-    command::{PORTAL, STATEMENT},
-    kind,
-    message::{self, Message},
-};
+use crate::postgres::{codec::{column::{parse_types, ValueFormat}, command::{PORTAL, Param, STATEMENT}, kind, message::{self, Message}, reader::Reader}, error::Error};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrontendMessage<'a> {
@@ -90,7 +83,7 @@ impl<'a> AuthResponse<'a> {
     }
 
     fn reader(self) -> Reader<'a> {
-        Reader::new(self.0, "answer to a request to authenticate")
+        Reader::new(self.0, "authentication reply")
     }
 }
 

@@ -4,11 +4,13 @@ mod frontend;
 mod write;
 
 pub use super::{
-    authentication::Authentication,
-    column::Field,
+    codec::{
+        authentication::Authentication,
+        column::Field,
+        report::Report,
+        startup::{Startup, StartupMessage, read_startup},
+    },
     md5::StoredPassword,
-    report::Report,
-    startup::{Startup, StartupMessage, read_startup},
 };
 pub use frontend::{AuthResponse, Bind, FrontendMessage, DescribeTarget, read_frontend};
 pub use write::{
