@@ -1,5 +1,5 @@
 
-use crate::{fault::Fault, mongodb::codec::bson::MAX_DEPTH, scram};
+use crate::{fault::Fault, mongodb::codec::bson::document::MAX_DEPTH, scram};
 
 /// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -15,12 +15,12 @@ pub mod member_role;
 pub mod read_preference;
 
 pub use client::{
-    Cursor, Discovery, DiscoveryError, Documents, DocumentsReader, HostFindings, MIN_ITERATIONS, Mechanism,
+    Discovery, DiscoveryError, Documents, DocumentsReader, HostFindings, MIN_ITERATIONS, Mechanism,
     MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbResponseReader, MongoDbServerInfo, MongoDbTlsMode,
     SelectedServer, version_of,
 };
 pub use codec::{
-    bson, command, compression, compression::Compressor, compression::Inflater, message,
+    bson, command, command::Cursor, compression, compression::Compressor, compression::Inflater, message,
     message::COMMAND_REQUEST_ID, template::CommandTemplate,
 };
 pub use error::{Error, TemplateError};

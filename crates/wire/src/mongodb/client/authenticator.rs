@@ -6,7 +6,7 @@ use std::sync::Arc;
 use openssl::hash::{MessageDigest, hash};
 use zeroize::Zeroizing;
 
-use crate::{mongodb::{client::{hello::{Mechanisms, Offer}, login::{MIN_ITERATIONS, Mechanism, MongoDbLogin}, server_info::MongoDbAuthMethod}, codec::{bson::{value::BsonValue, writer::BsonWriter, Document}, message::write_command}, error::Error}, scram::{Binding, ClientFinal, ClientFirst, Digest}};
+use crate::{mongodb::{client::{hello::{Mechanisms, Offer}, login::{MIN_ITERATIONS, Mechanism, MongoDbLogin}, server_info::MongoDbAuthMethod}, codec::{bson::{value::BsonValue, writer::BsonWriter, document::Document}, message::write_command}, error::Error}, scram::{Binding, ClientFinal, ClientFirst, Digest}};
 
 const X509: &str = "MONGODB-X509";
 /// The database of users that are managed outside MongoDB.

@@ -1,6 +1,6 @@
 //! `hello`: the client's first command, and the server's description of itself.
 
-use crate::{mongodb::{client::{login::{Mechanism, MongoDbLogin}, reply::{printable, Reply}, server_info::{MongoDbAuthMethod, MongoDbServerInfo}}, codec::{bson::{value::BsonValue, writer::BsonWriter, Document}, compression::Compressor, message::{write_command, MAX_MESSAGE_BYTES}}, error::Error, member_role::MemberRole}, scram::Digest};
+use crate::{mongodb::{client::{login::{Mechanism, MongoDbLogin}, reply::{printable, Reply}, server_info::{MongoDbAuthMethod, MongoDbServerInfo}}, codec::{bson::{value::BsonValue, writer::BsonWriter, document::Document}, compression::Compressor, message::{write_command, MAX_MESSAGE_BYTES}}, error::Error, member_role::MemberRole}, scram::Digest};
 
 const DRIVER: &str = "ciphertoll";
 /// The database of login commands that name no other.

@@ -13,6 +13,6 @@ pub mod topology;
 pub use connect::MongoDbConnect;
 pub use login::{MIN_ITERATIONS, Mechanism, MongoDbLogin, MongoDbTlsMode};
 pub use response::MongoDbResponseReader;
-pub use rows::{Cursor, Documents, DocumentsReader, version_of};
+pub use rows::{Documents, DocumentsReader, version_of};
 pub use server_info::{MongoDbAuthMethod, MongoDbServerInfo};
 pub use topology::{Discovery, DiscoveryError, HostFindings, SelectedServer};

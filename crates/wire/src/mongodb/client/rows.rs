@@ -1,6 +1,6 @@
 //! Reads a command's reply and keeps the documents, up to a limit: for control connections.
 
-use crate::{mongodb::{client::reply::{self, printable, Reply}, codec::{bson::{json::to_json, value::BsonValue, Document}, compression::{Compressor, Inflater}, message::MAX_MESSAGE_BYTES}, error::Error}, response::{Response, Row}};
+use crate::{mongodb::{client::reply::{self, printable, Reply}, codec::{bson::{json::to_json, value::BsonValue, document::Document}, command::Cursor, compression::{Compressor, Inflater}, message::MAX_MESSAGE_BYTES}, error::Error}, response::{Response, Row}};
 
 /// Longer than any server's version; the rest is cut.
 const MAX_VERSION_CHARACTERS: usize = 128;
@@ -11,13 +11,6 @@ pub struct Documents {
     pub documents: Vec<Vec<u8>>,
     /// Present if there are more.
     pub cursor: Option<Cursor>,
-}
-
-/// A result with more batches; the arguments of `getMore`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cursor {
-    pub id: i64,
-    pub collection: String,
 }
 
 impl Documents {

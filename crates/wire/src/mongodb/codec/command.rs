@@ -1,7 +1,14 @@
 //! Commands besides those of a [`CommandTemplate`](crate::mongodb::CommandTemplate): reading
 //! the next batch, inserting many documents, and reading the server's version.
 
-use crate::mongodb::{client::rows::Cursor, codec::{bson::writer::write_document, message::{self, write_command}}, error::Error};
+use crate::mongodb::{codec::{bson::writer::write_document, message::{self, write_command}}, error::Error};
+
+/// A result with more batches; the arguments of `getMore`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    pub id: i64,
+    pub collection: String,
+}
 
 /// Requests the next batch of a result: at most `batch_size` documents, or as many as fit in a message.
 pub fn encode_get_more(

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, slice};
 
-use crate::{mongodb::{codec::{bson::{self, kind, value::BsonValue, writer::BsonWriter, MAX_DEPTH}, compression::may_be_compressed, json::Json, message}, error::{Error, TemplateError}, read_preference::ReadPreference}, value::Value};
+use crate::{mongodb::{codec::{bson::{document::MAX_DEPTH, value::{BsonValue, kind}, writer::{self, BsonWriter}}, compression::may_be_compressed, json::Json, message}, error::{Error, TemplateError}, read_preference::ReadPreference}, value::Value};
 
 /// The limit of the other protocols.
 const MAX_PARAMETERS: usize = 0xffff;
@@ -111,14 +111,14 @@ impl CommandTemplate {
             return Err(Error::WrongParameters { expected: self.parameters, given: parameters.len() });
         }
         message::write(out, request_id, 0, |out| {
-            let start = bson::begin(out);
+            let start = writer::begin(out);
             self.put(&mut self.segments.iter(), out, parameters)?;
             let mut command = BsonWriter::new(out);
             if let Some(preference) = preference {
                 preference.write(&mut command);
             }
             command.string(DATABASE_KEY, database);
-            bson::end(out, start);
+            writer::end(out, start);
             Ok(())
         })
     }
@@ -138,9 +138,9 @@ impl CommandTemplate {
                     put_parameter(out, self.bytes(key), value)?;
                 }
                 Segment::Begin => {
-                    let start = bson::begin(out);
+                    let start = writer::begin(out);
                     self.put(segments, out, parameters)?;
-                    bson::end(out, start);
+                    writer::end(out, start);
                 }
                 Segment::End => break,
             }
@@ -167,7 +167,7 @@ fn put_parameter(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) -> Result<(), 
         Value::I64(number) => out.extend_from_slice(&number.to_le_bytes()),
         Value::Text(text) => {
             let text = std::str::from_utf8(text);
-            bson::put_string(out, text.map_err(|_| Error::InvalidText { field: "parameter" })?);
+            writer::put_string(out, text.map_err(|_| Error::InvalidText { field: "parameter" })?);
         }
     }
     Ok(())
@@ -260,9 +260,9 @@ impl Compiler {
         self.segments.truncate(open.segment);
         self.run = open.run;
         let inside = self.bytes.split_off(open.byte);
-        let start = bson::begin(&mut self.bytes);
+        let start = writer::begin(&mut self.bytes);
         self.bytes.extend_from_slice(&inside);
-        bson::end(&mut self.bytes, start);
+        writer::end(&mut self.bytes, start);
     }
 
     fn end_run(&mut self) {

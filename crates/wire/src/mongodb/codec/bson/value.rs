@@ -1,6 +1,6 @@
 //! The types of values.
 
-use crate::mongodb::{codec::bson::{array, bytes, length, nul_terminated, Document}, error::{self, Error}};
+use crate::mongodb::{codec::bson::document::{Document, array, bytes, error, length, nul_terminated}, error::Error};
 
 /// The bytes that identify an element's type.
 pub mod kind {

@@ -1,6 +1,6 @@
 //! Writes documents directly into the bytes to send.
 
-use crate::mongodb::codec::bson::{kind, value::BsonValue, Document, LENGTH_BYTES};
+use crate::mongodb::codec::bson::{document::{Document, LENGTH_BYTES}, value::{BsonValue, kind}};
 
 /// Appends elements to an open document.
 #[derive(Debug)]
