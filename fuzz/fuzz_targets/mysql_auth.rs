@@ -3,13 +3,7 @@
 
 use std::sync::OnceLock;
 
-use ciphertoll_wire::mysql::{
-    caching_sha2::{CachedPassword, RsaKey},
-    clear_password, ed25519,
-    native_password::StoredPassword,
-    parsec::{self, ExtSalt},
-    server,
-};
+use ciphertoll_wire::mysql::{auth::{caching_sha2::{CachedPassword, RsaKey}, clear_password, ed25519, native_password::StoredPassword, parsec::{self, ExtSalt}}, server};
 use libfuzzer_sys::fuzz_target;
 
 const PASSWORD: &[u8] = b"correct horse";

@@ -5,24 +5,19 @@
 //! begins, then to two resets.
 #![no_main]
 
-use ciphertoll_wire::mysql::{
-    Capabilities, Error, Response,
-    beginning::{Beginning, Learning},
-    errand::{Condition, Errand},
-    relay::{MultiStatements, Remains, Transaction},
-};
+use ciphertoll_wire::mysql::{relay::{InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome, Transaction}, Capabilities, Error, Response};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Debug, PartialEq)]
 struct Run {
-    beginning: Option<Beginning>,
-    resets: Vec<(Vec<u8>, Option<Result<Condition, Error>>)>,
+    beginning: Option<InitialState>,
+    resets: Vec<(Vec<u8>, Option<Result<ResetOutcome, Error>>)>,
 }
 
 fuzz_target!(|data: &[u8]| {
     let &[choices, size, ref bytes @ ..] = data else { return };
     let mut idle = bytes;
-    let end = Errand::nothing().step(&mut idle, &mut None);
+    let end = InternalCommand::nothing().step(&mut idle, &mut None);
     // Nothing was asked, and so it never ends.
     assert!(!matches!(end, Ok(Response::Done(_))));
     assert_eq!(run(choices, bytes, usize::MAX), run(choices, bytes, usize::from(size).max(1)));
@@ -33,10 +28,10 @@ fn run(choices: u8, bytes: &[u8], size: usize) -> Run {
     let database = (choices & 2 == 0).then(|| "shop".to_owned());
     let mut wire = Wire { later: bytes, received: Vec::new(), size };
     let mut out = Vec::new();
-    let mut learning = Learning::begin(capabilities, database, &mut out).expect("it can be written");
+    let mut learning = InitialStateQuery::begin(capabilities, database, &mut out).expect("it can be written");
     let learnt = wire.feed(|input| learning.step(input));
     let mut run = Run { beginning: learnt.and_then(Result::ok), resets: Vec::new() };
-    let remains = Remains {
+    let remains = OpenState {
         transaction: Transaction::None,
         statements: if choices & 4 == 0 { MultiStatements::AsAgreed } else { MultiStatements::Changed },
     };
@@ -44,7 +39,7 @@ fn run(choices: u8, bytes: &[u8], size: usize) -> Run {
         let mut out = Vec::new();
         let Some(beginning) = &run.beginning else { break };
         let mut errand =
-            Errand::reset(capabilities, beginning, remains, &mut out).expect("it can be written");
+            InternalCommand::reset(capabilities, beginning, remains, &mut out).expect("it can be written");
         let end = wire.feed(|input| errand.step(input, &mut run.beginning));
         run.resets.push((out, end));
     }

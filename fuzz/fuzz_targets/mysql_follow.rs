@@ -5,20 +5,14 @@
 //! whose rest how much, and what is said.
 #![no_main]
 
-use ciphertoll_wire::mysql::{
-    Capabilities, Error,
-    effects::{Effects, Escapes, TextReader},
-    follow::{Done, Follow, begins_with_quit, first_command_bytes},
-    relay::{RELAYED, Relay},
-    statements::{PreparedHere, Statements},
-};
+use ciphertoll_wire::mysql::{relay::{begins_with_quit, first_command_bytes, ClientStatements, ConnectionStatements, MySqlRelay, RELAYED, SessionChanges, SessionFollower}, sql::{Effects, Escapes, TextReader}, Capabilities, Error};
 use libfuzzer_sys::fuzz_target;
 
 struct Site {
-    relay: Relay,
-    follow: Follow,
-    statements: Statements,
-    prepared: PreparedHere,
+    relay: MySqlRelay,
+    follow: SessionFollower,
+    statements: ClientStatements,
+    prepared: ConnectionStatements,
     up: Vec<u8>,
     down: Vec<u8>,
     /// What the server has got, and the client.
@@ -31,10 +25,10 @@ struct Site {
 impl Site {
     fn new(agreed: Capabilities, escapes: Escapes) -> Self {
         Self {
-            relay: Relay::new(agreed).watched(),
-            follow: Follow::new(escapes),
-            statements: Statements::default(),
-            prepared: PreparedHere::default(),
+            relay: MySqlRelay::new(agreed).watched(),
+            follow: SessionFollower::new(escapes),
+            statements: ClientStatements::default(),
+            prepared: ConnectionStatements::default(),
             up: Vec::new(),
             down: Vec::new(),
             sent: Vec::new(),
@@ -83,7 +77,7 @@ impl Site {
         }
     }
 
-    fn settle(&mut self) -> (Done, bool) {
+    fn settle(&mut self) -> (SessionChanges, bool) {
         (self.follow.settle(), self.follow.is_open())
     }
 }

@@ -9,9 +9,7 @@ use std::sync::{Arc, LazyLock};
 use ciphertoll_proxy::FrontStep;
 use ciphertoll_proxy::mysql::{Admission, Front, Gate, Greeter, Way};
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::{
-    Capabilities, Plugin, Terms, greeting::Greeting, greeting_template::GreetingTemplate, relay::RELAYED,
-};
+use ciphertoll_wire::mysql::{greeting::Greeting, greeting_template::GreetingTemplate, relay::RELAYED, Capabilities, Plugin, Terms};
 use libfuzzer_sys::fuzz_target;
 
 static GATE: LazyLock<Arc<Gate>> = LazyLock::new(|| {

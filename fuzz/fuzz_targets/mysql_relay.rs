@@ -5,10 +5,7 @@
 //! whose rest how much, and what is said.
 #![no_main]
 
-use ciphertoll_wire::mysql::{
-    Capabilities, Error,
-    relay::{RELAYED, Relay, Rest},
-};
+use ciphertoll_wire::mysql::{relay::{MySqlRelay, RELAYED, SessionState}, Capabilities, Error};
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 
@@ -20,7 +17,7 @@ struct Side {
 }
 
 struct Line {
-    relay: Relay,
+    relay: MySqlRelay,
     up: Side,
     down: Side,
     ended: Option<Result<Goodbye, Error>>,
@@ -28,7 +25,7 @@ struct Line {
 
 impl Line {
     fn new(agreed: Capabilities) -> Self {
-        Self { relay: Relay::new(agreed), up: Side::default(), down: Side::default(), ended: None }
+        Self { relay: MySqlRelay::new(agreed), up: Side::default(), down: Side::default(), ended: None }
     }
 
     fn hear(&mut self, is_up: bool, said: &[u8]) {
@@ -90,9 +87,9 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(whole.ended, portions.ended);
         if whole.ended.is_none() {
             assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
-            assert_eq!(whole.relay.rest(), portions.relay.rest());
+            assert_eq!(whole.relay.session_state(), portions.relay.session_state());
             assert_eq!(whole.relay.next_sequence(), portions.relay.next_sequence());
-            if let Rest::Clean(_) = whole.relay.rest() {
+            if let SessionState::Clean(_) = whole.relay.session_state() {
                 assert!(whole.relay.between_answers());
             }
         }

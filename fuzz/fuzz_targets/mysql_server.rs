@@ -1,11 +1,7 @@
 //! A hostile client's bytes into the parser of logins; what is understood must be understood again when written.
 #![no_main]
 
-use ciphertoll_wire::mysql::{
-    Capabilities,
-    handshake_response::HandshakeResponse,
-    server::{self, ClientMessage, StoredPassword},
-};
+use ciphertoll_wire::mysql::{handshake_response::HandshakeResponse, server::{self, ClientMessage, StoredPassword}, Capabilities};
 use libfuzzer_sys::fuzz_target;
 
 /// Lengths up to this are written the same way with any capabilities.

@@ -4,7 +4,7 @@
 //! Input: one byte for what is asked, one byte for the portions' size, then the answers.
 #![no_main]
 
-use ciphertoll_wire::postgres::{Error, Parameters, Response, TransactionStatus, errand::Errand};
+use ciphertoll_wire::postgres::{relay::InternalCommand, Error, Parameters, Response, TransactionStatus};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -20,11 +20,11 @@ type End = Option<Result<TransactionStatus, Error>>;
 fn run(asked: u8, bytes: &[u8], size: usize) -> (End, Parameters) {
     let (mut out, mut parameters) = (Vec::new(), Parameters::default());
     let errand = match asked % 5 {
-        0 => Ok(Errand::nothing()),
-        1 => Errand::reset(TransactionStatus::Idle, &mut out),
-        2 => Errand::reset(TransactionStatus::InTransaction, &mut out),
-        3 => Errand::settings([("application_name", "x"), ("TimeZone", "UTC")], &mut out),
-        _ => Errand::take_over([("application_name", "x")], &mut out),
+        0 => Ok(InternalCommand::nothing()),
+        1 => InternalCommand::reset(TransactionStatus::Idle, &mut out),
+        2 => InternalCommand::reset(TransactionStatus::InTransaction, &mut out),
+        3 => InternalCommand::settings([("application_name", "x"), ("TimeZone", "UTC")], &mut out),
+        _ => InternalCommand::take_over([("application_name", "x")], &mut out),
     };
     let mut errand = errand.expect("it can be written");
     let mut received = Vec::new();

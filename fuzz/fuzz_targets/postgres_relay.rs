@@ -5,11 +5,7 @@
 //! and what is said.
 #![no_main]
 
-use ciphertoll_wire::postgres::{
-    Error, Parameters,
-    message::MAX_LOGIN_PAYLOAD_BYTES,
-    relay::{Relay, Rest},
-};
+use ciphertoll_wire::postgres::{message::MAX_LOGIN_PAYLOAD_BYTES, relay::{PostgresRelay, SessionState}, Error, Parameters};
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 
@@ -22,7 +18,7 @@ struct Side {
 
 #[derive(Default)]
 struct Line {
-    relay: Relay,
+    relay: PostgresRelay,
     parameters: Parameters,
     up: Side,
     down: Side,
@@ -74,9 +70,9 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(whole.ended, portions.ended);
         if whole.ended.is_none() {
             assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
-            assert_eq!(whole.relay.rest(), portions.relay.rest());
+            assert_eq!(whole.relay.session_state(), portions.relay.session_state());
             assert_eq!(whole.parameters, portions.parameters);
-            if let Rest::Clean(_) = whole.relay.rest() {
+            if let SessionState::Clean(_) = whole.relay.session_state() {
                 assert!(whole.relay.between_answers());
             }
         }

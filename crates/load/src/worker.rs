@@ -204,8 +204,8 @@ mod tests {
     use ciphertoll_wire::mysql::err::ErrPacket;
     use ciphertoll_wire::mysql::greeting::Greeting;
     use ciphertoll_wire::mysql::ok::OkPacket;
-    use ciphertoll_wire::mysql::{self, Capabilities, server};
-    use ciphertoll_wire::{Secret, session::Login};
+    use ciphertoll_wire::mysql::{self, server, Capabilities};
+    use ciphertoll_wire::{session::Login, Secret};
     use nix::sys::resource::{UsageWho, getrusage};
 
     use super::*;
@@ -244,7 +244,7 @@ mod tests {
             clients: usize,
             max_per_s: Option<f64>,
         ) -> Result<TrialResult, Error> {
-            let login = mysql::Login::new("toll", Secret::new(Vec::new()));
+            let login = mysql::MySqlLogin::new("toll", Secret::new(Vec::new()));
             let dialer = Dialer {
                 address: Address::Tcp(self.address),
                 login: Login::MySql(Arc::new(login)),

@@ -4,13 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
-use ciphertoll_wire::postgres::server::{
-    Authentication, Frontend, Startup, StartupMessage, TlsAnswer, read_frontend, read_startup,
-    write_authentication, write_negotiate_protocol_version, write_tls_answer,
-};
+use ciphertoll_wire::postgres::server::{read_frontend, read_startup, write_authentication, write_negotiate_protocol_version, write_tls_answer, Authentication, FrontendMessage, Startup, StartupMessage, TlsAnswer};
 use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::scram::{self, Binding, Mechanism, ServerFirst, Verifier};
-use ciphertoll_wire::{Secret, postgres};
+use ciphertoll_wire::{postgres, Secret};
 
 use crate::dialect::FrontStep;
 use crate::refusal::Refusal;
@@ -217,7 +214,7 @@ impl Front {
                 self.stage = Stage::AwaitScram { wanted };
                 return Some(FrontStep::NeedInput);
             }
-            Ok(Some(Frontend::Auth(answer))) => answer,
+            Ok(Some(FrontendMessage::Auth(answer))) => answer,
             Ok(Some(_)) => return Some(out_of_order()),
             Err(error) => return Some(broken(&error)),
         };
@@ -251,7 +248,7 @@ impl Front {
                 self.stage = Stage::AwaitProof { wanted, first };
                 FrontStep::NeedInput
             }
-            Ok(Some(Frontend::Auth(answer))) => match first.judge(answer.sasl()) {
+            Ok(Some(FrontendMessage::Auth(answer))) => match first.judge(answer.sasl()) {
                 Ok(last) => {
                     let _ = write_authentication(out, &Authentication::SaslFinal(&last));
                     FrontStep::Login(wanted)

@@ -4,15 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::command::encode_terminate;
-use ciphertoll_wire::postgres::errand::Errand;
-use ciphertoll_wire::postgres::follow::first_command_bytes;
-use ciphertoll_wire::postgres::server::{
-    Authentication, Report, write_authentication, write_backend_key_data, write_error,
-    write_parameter_status, write_ready_for_query,
-};
-use ciphertoll_wire::postgres::{
-    CancelKey, ChannelBinding, Connect, Encryption, Error, Login, Parameters, Severity, TransactionStatus,
-};
+use ciphertoll_wire::postgres::relay::InternalCommand;
+use ciphertoll_wire::postgres::relay::first_command_bytes;
+use ciphertoll_wire::postgres::server::{write_authentication, write_backend_key_data, write_error, write_parameter_status, write_ready_for_query, Authentication, Report};
+use ciphertoll_wire::postgres::{CancelKey, ChannelBinding, Error, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, Severity, TransactionStatus};
 use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
@@ -39,7 +34,7 @@ pub struct Postgres {
     accounts: HashMap<Arc<str>, Account>,
     /// Each user with his database, the server's URL's first.
     usual: Vec<Key>,
-    encryption: Encryption,
+    encryption: PostgresTlsMode,
     /// What clients must know that come by unix socket; none where the kernel's word is enough.
     by_unix: Option<Arc<Gate>>,
     /// What clients must know that come by TCP; none where they show certificates, or cannot come.
@@ -68,12 +63,12 @@ pub struct Key {
 }
 
 impl Postgres {
-    fn login_as(&self, user: &str, password: Secret, database: Option<&str>) -> Arc<Login> {
+    fn login_as(&self, user: &str, password: Secret, database: Option<&str>) -> Arc<PostgresLogin> {
         let binding = match self.encryption {
-            Encryption::Plain => ChannelBinding::Disabled,
+            PostgresTlsMode::Plain => ChannelBinding::Disabled,
             _ => ChannelBinding::Preferred,
         };
-        Arc::new(Login {
+        Arc::new(PostgresLogin {
             user: user.to_owned(),
             password,
             database: database.map(ToOwned::to_owned),
@@ -122,7 +117,7 @@ impl Dialect for Postgres {
     type Wanted = Wanted;
     type Facts = Facts;
     type Session = Session;
-    type Errand = Errand;
+    type InternalCommand = InternalCommand;
     type Remains = TransactionStatus;
     type Lore = (Key, Parameters);
 
@@ -143,8 +138,8 @@ impl Dialect for Postgres {
                 .map(|account| (Arc::clone(&account.usual.user), account))
                 .collect(),
             encryption: match settings.server.encryption {
-                url::Encryption::None => Encryption::Plain,
-                url::Encryption::Tls { .. } => Encryption::Tls,
+                url::Encryption::None => PostgresTlsMode::Plain,
+                url::Encryption::Tls { .. } => PostgresTlsMode::Tls,
             },
             by_unix: gate(proves_by_unix, settings.iterations.by_unix)?,
             by_tcp: gate(proves_by_tcp, settings.iterations.by_tcp)?,
@@ -229,7 +224,7 @@ impl Dialect for Postgres {
     fn login(&self, key: &Key) -> Option<Dialing> {
         let account = self.accounts.get(&key.user)?;
         let login = self.login_as(&key.user, account.password.clone(), Some(&key.database));
-        let machine = Connect::pooled(Arc::clone(&login), Arc::clone(&account.keys));
+        let machine = PostgresConnect::pooled(Arc::clone(&login), Arc::clone(&account.keys));
         Some(Dialing { login: session::Login::Postgres(login), machine: session::Connect::Postgres(machine) })
     }
 
@@ -238,7 +233,7 @@ impl Dialect for Postgres {
         let user = &self.usual.first()?.user;
         // Nobody logs in for that.
         let login = self.login_as(user, Secret::new(Vec::new()), None);
-        let machine = Connect::cancelling(Arc::clone(&login), process_id, key);
+        let machine = PostgresConnect::cancelling(Arc::clone(&login), process_id, key);
         Some(Dialing { login: session::Login::Postgres(login), machine: session::Connect::Postgres(machine) })
     }
 
@@ -292,9 +287,9 @@ impl Dialect for Postgres {
         remains: TransactionStatus,
         facts: &mut Facts,
         to_server: &mut Vec<u8>,
-    ) -> Result<Errand, session::Error> {
+    ) -> Result<InternalCommand, session::Error> {
         facts.prepared.clear();
-        Ok(Errand::reset(remains, to_server)?)
+        Ok(InternalCommand::reset(remains, to_server)?)
     }
 
     fn takeover(&self, remains: TransactionStatus) -> Takeover {
@@ -304,12 +299,12 @@ impl Dialect for Postgres {
         }
     }
 
-    fn ping(&self, _: &mut Facts, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
-        Ok(Errand::ping(to_server)?)
+    fn ping(&self, _: &mut Facts, to_server: &mut Vec<u8>) -> Result<InternalCommand, session::Error> {
+        Ok(InternalCommand::ping(to_server)?)
     }
 
-    fn nothing(&self) -> Errand {
-        Errand::nothing()
+    fn nothing(&self) -> InternalCommand {
+        InternalCommand::nothing()
     }
 
     fn goodbye(&self, to_server: &mut Vec<u8>) {
@@ -428,7 +423,7 @@ impl dialect::Session for Session {
     }
 }
 
-impl dialect::Errand for Errand {
+impl dialect::Errand for InternalCommand {
     type Facts = Facts;
 
     fn step(&mut self, input: &mut &[u8], facts: &mut Facts) -> Result<Response<Settled>, session::Error> {

@@ -3,11 +3,11 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ciphertoll_wire::Response;
-use ciphertoll_wire::postgres::databases::DatabaseWatch;
-use ciphertoll_wire::postgres::effects::{Discards, Effects};
-use ciphertoll_wire::postgres::errand::Errand;
-use ciphertoll_wire::postgres::follow::Follow;
-use ciphertoll_wire::postgres::relay::{Relay, Rest};
+use ciphertoll_wire::postgres::sql::DatabaseCommandScanner;
+use ciphertoll_wire::postgres::sql::{Discard, Effects};
+use ciphertoll_wire::postgres::relay::InternalCommand;
+use ciphertoll_wire::postgres::relay::SessionFollower;
+use ciphertoll_wire::postgres::relay::{PostgresRelay, SessionState};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TransactionStatus};
 
 use crate::dialect::{FromClient, FromServer, Leaving, News, Parted, Place, Start, Then};
@@ -17,9 +17,9 @@ use crate::wanted::{Wanted, cannot_fail};
 /// A client's session on a server connection, all of it or as much as one transaction.
 #[derive(Debug)]
 pub struct Session {
-    relay: Relay,
-    databases: DatabaseWatch,
-    errand: Option<(Purpose, Errand)>,
+    relay: PostgresRelay,
+    databases: DatabaseCommandScanner,
+    errand: Option<(Purpose, InternalCommand)>,
     /// The server was sent something that a reset must undo.
     touched: bool,
     /// What a setting was before one was put in front of whatever the client says first.
@@ -56,7 +56,7 @@ enum FirstSync {
 struct Shared {
     wanted: Wanted,
     place: Place,
-    follow: Follow,
+    follow: SessionFollower,
     pin: Pin,
     /// Settings that the server does not report, and that may have been made.
     unknown: Vec<Vec<u8>>,
@@ -103,8 +103,8 @@ const FIXED: [&str; 6] = [
 impl Session {
     fn silent() -> Self {
         Self {
-            relay: Relay::new(),
-            databases: DatabaseWatch::default(),
+            relay: PostgresRelay::new(),
+            databases: DatabaseCommandScanner::default(),
             errand: None,
             touched: false,
             before: None,
@@ -130,7 +130,7 @@ impl Session {
                 Purpose::Settings
             }
         };
-        session.errand = Some((purpose, Errand::settings(differing, to_server)?));
+        session.errand = Some((purpose, InternalCommand::settings(differing, to_server)?));
         Ok(session)
     }
 
@@ -140,7 +140,7 @@ impl Session {
         facts.prepared.clear();
         facts.parameters = facts.base.clone();
         let differing = wanted.differing(&facts.base);
-        let errand = Errand::take_over(differing.iter().copied(), to_server)?;
+        let errand = InternalCommand::take_over(differing.iter().copied(), to_server)?;
         for (name, value) in differing {
             if facts.base.get(name.as_bytes()).is_some() {
                 facts.parameters.set(name.as_bytes(), value.as_bytes())?;
@@ -172,7 +172,7 @@ impl Session {
         }
         session.shared = Some(Box::new(Shared {
             wanted,
-            follow: Follow::default(),
+            follow: SessionFollower::default(),
             place,
             pin: Pin::None,
             unknown: Vec::new(),
@@ -291,7 +291,7 @@ impl Session {
     /// What can be done with the connection when all is answered.
     fn rests(&mut self, news: &News, facts: &Facts) -> Then {
         let Some(shared) = &mut self.shared else { return Then::GoesOn };
-        let is_clean = self.relay.rest() == Rest::Clean(TransactionStatus::Idle);
+        let is_clean = self.relay.session_state() == SessionState::Clean(TransactionStatus::Idle);
         if !is_clean || self.errand.is_some() || shared.spoken == Spoken::Nothing {
             return Then::GoesOn;
         }
@@ -321,7 +321,7 @@ impl Session {
     /// Asks for the values of settings that the server does not report.
     pub fn ask(&mut self, to_server: &mut Vec<u8>) -> Result<(), Error> {
         let Some(shared) = &self.shared else { return Ok(()) };
-        let errand = Errand::values(shared.unknown.iter().map(Vec::as_slice), to_server)?;
+        let errand = InternalCommand::values(shared.unknown.iter().map(Vec::as_slice), to_server)?;
         self.errand = Some((Purpose::Values, errand));
         Ok(())
     }
@@ -356,17 +356,17 @@ impl Session {
                 facts.parameters.set(name.as_bytes(), value)?;
             }
             // Nothing was sent, but the server may have begun to say something unasked.
-            return Ok(match self.relay.rest() {
-                Rest::Unknown(reason) if !self.relay.between_answers() => Leaving::Close(reason),
+            return Ok(match self.relay.session_state() {
+                SessionState::Unknown(reason) if !self.relay.between_answers() => Leaving::Close(reason),
                 _ => Leaving::Untouched,
             });
         }
         if self.errand.is_some() {
             return Ok(Leaving::Close("the client left before its settings were made"));
         }
-        Ok(match self.relay.rest() {
-            Rest::Clean(transaction) => Leaving::Reset(transaction),
-            Rest::Unknown(reason) => Leaving::Close(reason),
+        Ok(match self.relay.session_state() {
+            SessionState::Clean(transaction) => Leaving::Reset(transaction),
+            SessionState::Unknown(reason) => Leaving::Close(reason),
         })
     }
 
@@ -426,7 +426,7 @@ impl Shared {
 
     /// A transaction has had these effects.
     fn take_over(&mut self, effects: Effects, facts: &Facts) {
-        if effects.discards == Discards::All {
+        if effects.discard == Discard::All {
             self.wanted.give_up();
             self.unknown.clear();
             self.pin = Pin::None;

@@ -1,7 +1,7 @@
 //! What a client asks for in its first message.
 
 use ciphertoll_wire::postgres::Parameters;
-use ciphertoll_wire::postgres::follow::Statements;
+use ciphertoll_wire::postgres::relay::ClientStatements;
 use ciphertoll_wire::postgres::server::StartupMessage;
 
 use crate::refusal::Refusal;
@@ -27,7 +27,7 @@ pub struct Wanted {
     /// What the session has set since, which counts more.
     acquired: Vec<(String, String)>,
     /// What the session has prepared.
-    pub(crate) statements: Statements,
+    pub(crate) statements: ClientStatements,
     /// What the client was last told of its session's settings: a digest.
     pub(crate) told: u64,
     /// What the client was told as its server process.
@@ -54,7 +54,7 @@ impl Wanted {
         let user = user.ok_or_else(|| Refusal::new(Refusal::WHO, "no user was named"))?;
         settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
         let database = database.filter(|name| !name.is_empty());
-        let (acquired, statements) = (Vec::new(), Statements::default());
+        let (acquired, statements) = (Vec::new(), ClientStatements::default());
         Ok(Self { user, database, settings, acquired, statements, told: 0, process_id: None })
     }
 
@@ -166,7 +166,7 @@ fn words(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_wire::postgres::server::{Startup, read_startup};
+    use ciphertoll_wire::postgres::server::{read_startup, Startup};
     use ciphertoll_wire::postgres::startup::encode_startup;
 
     use super::*;

@@ -12,7 +12,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{ProcessIdentity, is_mounted, sweep};
 use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{Secret, mysql};
+use ciphertoll_wire::{mysql, Secret};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -193,7 +193,7 @@ fn a_table_in_the_clear_voids_the_trials_that_it_is_there_in() {
     let mut servers = servers.map(|server| server.path()).filter(|server| server.join("password").exists());
     let encrypted = servers.find(|server| server.join("keys").is_dir()).expect("a server with keys");
     let password = Secret::new(fs::read(encrypted.join("password")).expect("a password"));
-    let login = mysql::Login {
+    let login = mysql::MySqlLogin {
         database: Some("sbtest".to_owned()),
         transport: mysql::Transport::UnixSocket,
         ..mysql::Login::new("ciphertoll".to_owned(), password)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_model::{Endpoint, Engine};
 use ciphertoll_net::{Address, Family};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
+use ciphertoll_wire::{mongodb, mysql, postgres, Secret};
 
 use super::{ProxyStart, Wiring};
 use crate::control::{self, Control};
@@ -109,7 +109,7 @@ fn ask(control: &Control, question: &str) -> Result<Vec<Vec<String>>, Error> {
 fn login(start: &ProxyStart<'_>, endpoint: &Endpoint, password: &Secret) -> Login {
     let (user, database) = (&start.account.user, Some(start.server.database().to_owned()));
     match start.server.engine() {
-        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
+        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::MySqlLogin {
             database,
             plugin: match engine {
                 Engine::MySql => mysql::Plugin::CachingSha2Password,
@@ -123,14 +123,14 @@ fn login(start: &ProxyStart<'_>, endpoint: &Endpoint, password: &Secret) -> Logi
             },
             ..mysql::Login::new(user, password.clone())
         })),
-        Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+        Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
             user: user.clone(),
             password: password.clone(),
             database,
-            encryption: postgres::Encryption::Plain,
+            encryption: postgres::PostgresTlsMode::Plain,
             channel_binding: postgres::ChannelBinding::Disabled,
         })),
-        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
             database: start.server.database().to_owned(),
             ..mongodb::Login::new(user, password.clone())
         })),

@@ -38,7 +38,7 @@ fn unix_socket(server: &Server) -> Address {
 /// As the lab's own account, which may do more.
 fn as_control(server: &Server, sql: &str) {
     let password = Secret::new(fs::read(server.password_file()).expect("the password is readable"));
-    let login = mysql::Login {
+    let login = mysql::MySqlLogin {
         transport: mysql::Transport::UnixSocket,
         ..mysql::Login::new("ciphertoll_control", password)
     };
@@ -136,8 +136,8 @@ fn key_seen(server: &Server, version: tls::Version, strength: tls::Strength) -> 
     };
     let context = tls::Context::build(&settings).expect("a TLS context");
     let password = Secret::new(fs::read(server.password_file()).expect("the password is readable"));
-    let login = mysql::Login {
-        encryption: mysql::Encryption::Tls,
+    let login = mysql::MySqlLogin {
+        encryption: mysql::MySqlTlsMode::Tls,
         plugin: mysql::Plugin::CachingSha2Password,
         ..mysql::Login::new(server.user(), password)
     };

@@ -12,7 +12,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, ContextSource, Dialer, Transport, tls};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::tls::NamedGroup;
-use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
+use ciphertoll_wire::{mongodb, mysql, postgres, Secret};
 
 /// A path, and how the client logs in.
 pub(crate) struct Visitor {
@@ -75,12 +75,12 @@ impl Visitor {
         let (user, database) = (account.user.clone(), Some(server.database().to_owned()));
         let start = self.path.as_tls().map(|tls| tls.start);
         match server.engine() {
-            Engine::MariaDb | Engine::MySql => Login::MySql(Arc::new(mysql::Login {
+            Engine::MariaDb | Engine::MySql => Login::MySql(Arc::new(mysql::MySqlLogin {
                 database,
                 encryption: match start {
-                    None => mysql::Encryption::Plain,
-                    Some(TlsStart::Eager) => mysql::Encryption::EagerTls,
-                    Some(TlsStart::Requested | TlsStart::Direct) => mysql::Encryption::Tls,
+                    None => mysql::MySqlTlsMode::Plain,
+                    Some(TlsStart::Eager) => mysql::MySqlTlsMode::EagerTls,
+                    Some(TlsStart::Requested | TlsStart::Direct) => mysql::MySqlTlsMode::Tls,
                 },
                 plugin: match self.auth {
                     Auth::CachingSha2 => mysql::Plugin::CachingSha2Password,
@@ -88,27 +88,27 @@ impl Visitor {
                 },
                 ..mysql::Login::new(user, password)
             })),
-            Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+            Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
                 user,
                 password,
                 database,
                 encryption: match start {
-                    None => postgres::Encryption::Plain,
-                    Some(TlsStart::Requested) => postgres::Encryption::Tls,
-                    Some(TlsStart::Direct) => postgres::Encryption::DirectTls,
-                    Some(TlsStart::Eager) => postgres::Encryption::EagerTls,
+                    None => postgres::PostgresTlsMode::Plain,
+                    Some(TlsStart::Requested) => postgres::PostgresTlsMode::Tls,
+                    Some(TlsStart::Direct) => postgres::PostgresTlsMode::DirectTls,
+                    Some(TlsStart::Eager) => postgres::PostgresTlsMode::EagerTls,
                 },
                 channel_binding: postgres::ChannelBinding::Disabled,
             })),
-            Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+            Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
                 database: server.database().to_owned(),
                 mechanism: match self.auth {
                     Auth::ScramSha1 => mongodb::Mechanism::ScramSha1,
                     _ => mongodb::Mechanism::ScramSha256,
                 },
                 tls: match start {
-                    None => mongodb::Encryption::Plain,
-                    Some(_) => mongodb::Encryption::Tls,
+                    None => mongodb::MongoDbTlsMode::Plain,
+                    Some(_) => mongodb::MongoDbTlsMode::Tls,
                 },
                 ..mongodb::Login::new(&user, password)
             })),

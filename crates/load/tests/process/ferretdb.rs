@@ -22,7 +22,7 @@ use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::missing;
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mongodb::Login;
+use ciphertoll_wire::mongodb::MongoDbLogin;
 use ciphertoll_wire::session;
 use tempfile::TempDir;
 
@@ -107,7 +107,7 @@ impl FerretDb {
     }
 
     fn client(&self) -> Client {
-        let login = Login {
+        let login = MongoDbLogin {
             database: DATABASE.to_owned(),
             ..Login::new(USER, Secret::new(PASSWORD.as_bytes().to_vec()))
         };

@@ -7,8 +7,8 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{
     Address, Channel, Connected, ContextSource, Dialer, Error, Progress, Readiness, Transport, tls,
 };
-use ciphertoll_wire::session::{self, Login, Prepared, Response, ResponseKind, ServerInfo, Summary, Value};
-use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
+use ciphertoll_wire::session::{self, Login, PreparedStatement, Response, ResponseKind, ResponseSummary, ServerInfo, Value};
+use ciphertoll_wire::{mongodb, mysql, postgres, Secret};
 
 use crate::answer::{Answer, Refusal, Rows};
 use crate::site::{TlsVisit, Visit};
@@ -76,13 +76,13 @@ impl Bare {
     }
 
     /// The counts of a query's answer.
-    pub(crate) fn count(&mut self, sql: &str) -> Answer<Summary> {
+    pub(crate) fn count(&mut self, sql: &str) -> Answer<ResponseSummary> {
         self.server.encode_query(self.channel.output(), sql).expect("it can be written");
         let mut reader = self.server.response_reader(ResponseKind::Text);
         self.answer(|input| reader.step(input))
     }
 
-    pub(crate) fn prepare(&mut self, sql: &str) -> Answer<Prepared> {
+    pub(crate) fn prepare(&mut self, sql: &str) -> Answer<PreparedStatement> {
         self.statements += 1;
         self.server.encode_prepare(self.channel.output(), self.statements, sql).expect("it can be written");
         let mut reader = self.server.prepare_reader(self.statements);
@@ -90,14 +90,14 @@ impl Bare {
     }
 
     /// The counts of a prepared statement's answer.
-    pub(crate) fn execute(&mut self, prepared: Prepared, params: &[Value<'_>]) -> Answer<Summary> {
+    pub(crate) fn execute(&mut self, prepared: PreparedStatement, params: &[Value<'_>]) -> Answer<ResponseSummary> {
         self.server.encode_execute(self.channel.output(), &prepared, params).expect("it can be written");
         let mut reader = self.server.response_reader(ResponseKind::Binary);
         self.answer(|input| reader.step(input))
     }
 
     /// The rows of a prepared statement's answer. `PostgreSQL` only, which sends them as text.
-    pub(crate) fn execute_rows(&mut self, prepared: Prepared, params: &[Value<'_>]) -> Answer<Rows> {
+    pub(crate) fn execute_rows(&mut self, prepared: PreparedStatement, params: &[Value<'_>]) -> Answer<Rows> {
         self.server.encode_execute(self.channel.output(), &prepared, params).expect("it can be written");
         let mut reader = self.server.rows_reader(LIMIT_BYTES);
         self.answer(|input| reader.step(input))
@@ -122,33 +122,33 @@ pub(crate) fn login(visit: &Visit) -> Login {
     let password = Secret::new(visit.password.clone());
     let database = Some(visit.database.clone());
     match visit.engine {
-        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
+        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::MySqlLogin {
             database,
             plugin: match engine {
                 Engine::MySql => mysql::Plugin::CachingSha2Password,
                 _ => mysql::Plugin::default(),
             },
-            encryption: if visit.tls.is_some() { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
+            encryption: if visit.tls.is_some() { mysql::MySqlTlsMode::Tls } else { mysql::MySqlTlsMode::Plain },
             transport: match visit.address {
                 Address::Tcp(_) | Address::Host { .. } => mysql::Transport::Tcp,
                 Address::Unix(_) => mysql::Transport::UnixSocket,
             },
             ..mysql::Login::new(&visit.user, password)
         })),
-        Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+        Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
             user: visit.user.clone(),
             password,
             database,
             encryption: match visit.tls {
-                Some(_) => postgres::Encryption::Tls,
-                None => postgres::Encryption::Plain,
+                Some(_) => postgres::PostgresTlsMode::Tls,
+                None => postgres::PostgresTlsMode::Plain,
             },
             channel_binding: match visit.binding {
                 ChannelBinding::Unbound => postgres::ChannelBinding::Disabled,
                 ChannelBinding::ServerEndPoint => postgres::ChannelBinding::Required,
             },
         })),
-        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
             database: visit.database.clone(),
             mechanism: match visit.auth {
                 Auth::Trust => mongodb::Mechanism::None,
@@ -156,8 +156,8 @@ pub(crate) fn login(visit: &Visit) -> Login {
                 _ => mongodb::Mechanism::ScramSha256,
             },
             tls: match visit.tls {
-                Some(_) => mongodb::Encryption::Tls,
-                None => mongodb::Encryption::Plain,
+                Some(_) => mongodb::MongoDbTlsMode::Tls,
+                None => mongodb::MongoDbTlsMode::Plain,
             },
             ..mongodb::Login::new(&visit.user, password)
         })),

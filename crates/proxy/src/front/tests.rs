@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::startup::{encode_cancel_request, encode_startup, encode_tls_request};
-use ciphertoll_wire::postgres::{CancelKey, ChannelBinding, Connect, Encryption, Error, Login};
+use ciphertoll_wire::postgres::{CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode};
 use ciphertoll_wire::{Phase, Step};
 
 use super::*;
@@ -85,14 +85,14 @@ fn newer_protocols_are_talked_down() {
 
 /// Our own client against the gate: how it ends for both.
 fn log_in(gate: &Arc<Gate>, user: &str, password: &[u8]) -> (FrontStep<Wanted>, Result<(), Error>) {
-    let login = Login {
+    let login = PostgresLogin {
         user: user.to_owned(),
         password: Secret::new(password.to_vec()),
         database: None,
-        encryption: Encryption::Plain,
+        encryption: PostgresTlsMode::Plain,
         channel_binding: ChannelBinding::Disabled,
     };
-    let mut client = Connect::new(Arc::new(login));
+    let mut client = PostgresConnect::new(Arc::new(login));
     let mut front = Front::new(Admission::Password(Arc::clone(gate)));
     let (mut up, mut down) = (Vec::new(), Vec::new());
     let outcome = loop {

@@ -1,8 +1,8 @@
 //! What goes with a client from one connection to the next.
 
-use ciphertoll_wire::mysql::adopt::{Adopt, setting};
-use ciphertoll_wire::mysql::follow::Escapes;
-use ciphertoll_wire::mysql::statements::Statements;
+use ciphertoll_wire::mysql::relay::{setting, SessionRestore};
+use ciphertoll_wire::mysql::sql::Escapes;
+use ciphertoll_wire::mysql::relay::ClientStatements;
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
 use super::numbers::Listed;
@@ -20,7 +20,7 @@ pub(super) struct Carried {
     /// Whether it has been told that it may begin.
     pub(super) told: Told,
     /// What it has prepared.
-    pub(super) statements: Statements,
+    pub(super) statements: ClientStatements,
     /// Another default database than the login's.
     pub(super) database: Option<String>,
     /// Settings and their values; none is NULL.
@@ -60,7 +60,7 @@ impl Carried {
         Self {
             listed,
             told,
-            statements: Statements::default(),
+            statements: ClientStatements::default(),
             database: None,
             settings: Vec::new(),
             option: None,
@@ -116,8 +116,8 @@ impl Carried {
     }
 
     /// Appends what gives a connection that was reset all that is carried.
-    pub(super) fn make(&self, capabilities: Capabilities, to_server: &mut Vec<u8>) -> Result<Adopt, Error> {
-        let mut adopt = Adopt::new(capabilities);
+    pub(super) fn make(&self, capabilities: Capabilities, to_server: &mut Vec<u8>) -> Result<SessionRestore, Error> {
+        let mut adopt = SessionRestore::new(capabilities);
         if let Some(database) = &self.database {
             adopt.database(database, to_server)?;
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ciphertoll_wire::mysql::kill;
+use ciphertoll_wire::mysql::relay;
 
 use crate::dialect::Order;
 
@@ -112,7 +112,7 @@ impl Listed {
     }
 
     /// Who is meant by the number of one whom this session's client wants to end.
-    pub(super) fn name(&mut self, number: u32, what: kill::Target) -> Named {
+    pub(super) fn name(&mut self, number: u32, what: relay::KillTarget) -> Named {
         let mut shared = self.numbers.shared();
         let Some(target) = shared.clients.get_mut(&number) else { return Named::Nobody };
         if let Some(server_number) = target.server_number {
@@ -121,8 +121,8 @@ impl Listed {
             return Named::Server(server_number);
         }
         target.order.give(match what {
-            kill::Target::Query => CANCEL,
-            kill::Target::Connection => END,
+            relay::KillTarget::Query => CANCEL,
+            relay::KillTarget::Connection => END,
         });
         Named::Told
     }
@@ -179,7 +179,7 @@ mod tests {
         let (first, second) = (numbers.draw(), numbers.draw());
         assert!(first >= OWN && second >= OWN && first != second);
         let (target, mut killer) = (numbers.list(first, Some(11)), numbers.list(second, Some(12)));
-        let what = kill::Target::Query;
+        let what = relay::KillTarget::Query;
         assert_eq!((killer.name(first, what), killer.name(7, what)), (Named::Server(11), Named::Nobody));
         assert!(target.is_named() && !killer.is_named());
         killer.all_answered();
@@ -201,15 +201,15 @@ mod tests {
         let (target, mut killer) = (numbers.list(OWN + 1, Some(11)), numbers.list(OWN + 2, Some(12)));
         target.moves(None);
         assert_eq!(target.order(), Order::None);
-        assert_eq!(killer.name(OWN + 1, kill::Target::Query), Named::Told);
+        assert_eq!(killer.name(OWN + 1, relay::KillTarget::Query), Named::Told);
         assert_eq!((target.order(), target.is_named()), (Order::Cancel, false));
         target.forget_cancel();
         assert_eq!(target.order(), Order::None);
-        killer.name(OWN + 1, kill::Target::Connection);
-        killer.name(OWN + 1, kill::Target::Query);
+        killer.name(OWN + 1, relay::KillTarget::Connection);
+        killer.name(OWN + 1, relay::KillTarget::Query);
         target.forget_cancel();
         assert_eq!(target.order(), Order::End);
         target.moves(Some(13));
-        assert_eq!(killer.name(OWN + 1, kill::Target::Query), Named::Server(13));
+        assert_eq!(killer.name(OWN + 1, relay::KillTarget::Query), Named::Server(13));
     }
 }

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::command::encode_quit;
-use ciphertoll_wire::mysql::errand::{Condition, Errand};
-use ciphertoll_wire::mysql::follow::{Diagnostics, begins_with_quit, first_command_bytes};
+use ciphertoll_wire::mysql::relay::{InternalCommand, ResetOutcome};
+use ciphertoll_wire::mysql::relay::{begins_with_quit, first_command_bytes, Diagnostics};
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
-use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
+use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::server::write_err;
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
-use ciphertoll_wire::mysql::{self, Capabilities, Connect, Encryption, Login, Plugin, Terms, Transport};
+use ciphertoll_wire::mysql::{self, Capabilities, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Terms, Transport};
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
@@ -54,7 +54,7 @@ pub struct MySql {
     usual: Vec<Key>,
     /// What each user's last client has agreed on, of those that came to his database.
     seen: Arc<Mutex<HashMap<Arc<str>, Terms>>>,
-    encryption: Encryption,
+    encryption: MySqlTlsMode,
     transport: Transport,
     /// What clients must know that the kernel says nothing of.
     gate: Option<Arc<Gate>>,
@@ -205,7 +205,7 @@ impl Dialect for MySql {
     type Wanted = Wanted;
     type Facts = Facts;
     type Session = Session;
-    type Errand = Errand;
+    type InternalCommand = InternalCommand;
     type Remains = Left;
     type Lore = Lore;
 
@@ -225,8 +225,8 @@ impl Dialect for MySql {
                 .collect(),
             seen: Arc::default(),
             encryption: match server.encryption {
-                url::Encryption::None => Encryption::Plain,
-                url::Encryption::Tls { .. } => Encryption::Tls,
+                url::Encryption::None => MySqlTlsMode::Plain,
+                url::Encryption::Tls { .. } => MySqlTlsMode::Tls,
             },
             transport: match server.place {
                 url::Place::Host { .. } => Transport::Tcp,
@@ -342,14 +342,14 @@ impl Dialect for MySql {
     fn login(&self, key: &Key) -> Option<Dialing> {
         let account = self.accounts.get(&key.user)?;
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
-        let login = Arc::new(Login {
+        let login = Arc::new(MySqlLogin {
             database: key.database.as_deref().map(ToOwned::to_owned),
             encryption: self.encryption,
             transport: self.transport,
             plugin,
             ..Login::new(key.user.to_string(), account.password.clone())
         });
-        let machine = Connect::pooled(Arc::clone(&login), key.terms);
+        let machine = MySqlConnect::pooled(Arc::clone(&login), key.terms);
         Some(Dialing { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
     }
 
@@ -404,11 +404,11 @@ impl Dialect for MySql {
         left: Left,
         facts: &mut Facts,
         to_server: &mut Vec<u8>,
-    ) -> Result<Errand, session::Error> {
+    ) -> Result<InternalCommand, session::Error> {
         facts.prepared.clear();
         // A session that was not told how it began has not begun, and leaves nothing to be reset.
         let beginning = facts.beginning.as_ref().ok_or(mysql::Error::NotReset)?;
-        Ok(Errand::reset(facts.capabilities, beginning, left.remains, to_server)?)
+        Ok(InternalCommand::reset(facts.capabilities, beginning, left.remains, to_server)?)
     }
 
     fn takeover(&self, _: Self::Remains) -> Takeover {
@@ -416,16 +416,16 @@ impl Dialect for MySql {
         Takeover::WhenReset
     }
 
-    fn ping(&self, facts: &mut Facts, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
-        Ok(Errand::ping(facts.capabilities, to_server))
+    fn ping(&self, facts: &mut Facts, to_server: &mut Vec<u8>) -> Result<InternalCommand, session::Error> {
+        Ok(InternalCommand::ping(facts.capabilities, to_server))
     }
 
     fn is_held(&self, left: &Left) -> bool {
         left.diagnostics == Diagnostics::Some
     }
 
-    fn nothing(&self) -> Errand {
-        Errand::nothing()
+    fn nothing(&self) -> InternalCommand {
+        InternalCommand::nothing()
     }
 
     fn goodbye(&self, to_server: &mut Vec<u8>) {
@@ -552,14 +552,14 @@ impl dialect::Session for Session {
     }
 }
 
-impl dialect::Errand for Errand {
+impl dialect::Errand for InternalCommand {
     type Facts = Facts;
 
     fn step(&mut self, input: &mut &[u8], facts: &mut Facts) -> Result<Response<Settled>, session::Error> {
         Ok(match Self::step(self, input, &mut facts.beginning)? {
             Response::NeedInput => Response::NeedInput,
-            Response::Done(Condition::AsAsked) => Response::Done(Settled::Idle),
-            Response::Done(Condition::OtherDatabase) => {
+            Response::Done(ResetOutcome::Restored) => Response::Done(Settled::Idle),
+            Response::Done(ResetOutcome::OtherDatabase) => {
                 Response::Done(Settled::Spoilt("a client has chosen a database, and there was none"))
             }
         })

@@ -1,14 +1,14 @@
 //! One client on one server connection: what is said between the two, and what must be said before and after.
 
-use ciphertoll_wire::mysql::adopt::{Adopt, Flavour};
-use ciphertoll_wire::mysql::beginning::{Beginning, Learning};
-use ciphertoll_wire::mysql::follow::Diagnostics;
-use ciphertoll_wire::mysql::kill::{self, Instead, Kill};
+use ciphertoll_wire::mysql::relay::{ServerProduct, SessionRestore};
+use ciphertoll_wire::mysql::relay::{InitialState, InitialStateQuery};
+use ciphertoll_wire::mysql::relay::Diagnostics;
+use ciphertoll_wire::mysql::relay::{self, KillCommand, KillReplacement};
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::{Relay, Remains, Rest};
+use ciphertoll_wire::mysql::relay::{MySqlRelay, OpenState, SessionState};
 use ciphertoll_wire::mysql::server::write_ok;
-use ciphertoll_wire::mysql::statements::PreparedHere;
-use ciphertoll_wire::mysql::{Capabilities, Error, Response, ServerInfo, Terms};
+use ciphertoll_wire::mysql::relay::ConnectionStatements;
+use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response, Terms};
 use ciphertoll_wire::relay;
 
 use super::numbers::{Listed, Named, Numbers, OWN};
@@ -30,18 +30,18 @@ pub struct Facts {
     /// The database that the login was in.
     pub database: Option<String>,
     /// How its sessions begin; none before the first one, which finds out.
-    pub beginning: Option<Beginning>,
+    pub beginning: Option<InitialState>,
     /// Whose names of settings the server knows.
-    pub flavour: Flavour,
+    pub flavour: ServerProduct,
     /// The statements that its client has prepared, where sessions are parted.
-    pub prepared: PreparedHere,
+    pub prepared: ConnectionStatements,
 }
 
 /// What its reset must know of a session, and whether others must wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Left {
     /// For the reset.
-    pub remains: Remains,
+    pub remains: OpenState,
     /// What its client may still ask for.
     pub diagnostics: Diagnostics,
 }
@@ -49,11 +49,11 @@ pub struct Left {
 /// A client's session on a server connection that was idle and reset.
 #[derive(Debug)]
 pub struct Session {
-    pub(super) relay: Relay,
+    pub(super) relay: MySqlRelay,
     /// The server is asked how sessions begin.
-    pub(super) learning: Option<Learning>,
+    pub(super) learning: Option<InitialStateQuery>,
     /// What is said and asked for the client, where sessions are parted.
-    pub(super) errand: Option<(Purpose, Adopt)>,
+    pub(super) errand: Option<(Purpose, SessionRestore)>,
     /// Where the client is.
     pub(super) client: Client,
     /// The server was sent something of the client's.
@@ -90,15 +90,15 @@ pub(super) enum Client {
 
 impl Facts {
     /// What the login has shown; it was in this database.
-    pub fn of(server: &ServerInfo, database: Option<String>) -> Self {
+    pub fn of(server: &MySqlServerInfo, database: Option<String>) -> Self {
         Self {
             capabilities: server.capabilities,
             connection_id: server.connection_id,
             status: server.greeting.status(),
             database,
             beginning: None,
-            flavour: Flavour::of(&server.version),
-            prepared: PreparedHere::default(),
+            flavour: ServerProduct::of(&server.version),
+            prepared: ConnectionStatements::default(),
         }
     }
 }
@@ -120,7 +120,7 @@ impl Session {
     ) -> Result<Self, Error> {
         let learning = match facts.beginning {
             Some(_) => None,
-            None => Some(Learning::begin(facts.capabilities, facts.database.clone(), to_server)?),
+            None => Some(InitialStateQuery::begin(facts.capabilities, facts.database.clone(), to_server)?),
         };
         let sequence = wanted.sequence;
         let client = match learning {
@@ -128,7 +128,7 @@ impl Session {
             None => Client::LoggedIn { sequence },
         };
         Ok(Self {
-            relay: Relay::new(facts.capabilities).with_own_numbers(OWN),
+            relay: MySqlRelay::new(facts.capabilities).with_own_numbers(OWN),
             learning,
             errand: None,
             client,
@@ -140,7 +140,7 @@ impl Session {
 
     /// What is known of its client; none amid an answer, when nobody logs in anew.
     pub(super) fn known(&self) -> Option<&Known> {
-        matches!(self.relay.rest(), Rest::Clean(_)).then_some(&self.known)
+        matches!(self.relay.session_state(), SessionState::Clean(_)).then_some(&self.known)
     }
 
     /// When the client is told that it may begin.
@@ -177,24 +177,24 @@ impl Session {
 
     /// Sends KILLs of numbers of the proxy's own on with the server's, if the client's next command has some: what it is,
     /// and its length.
-    pub(super) fn kill(
+    pub(super) fn relay(
         &mut self,
         rest: &[u8],
         facts: &Facts,
         insert: &mut Vec<u8>,
-    ) -> Result<Option<(Kill, usize)>, Error> {
-        let Some((kill, bytes)) = self.relay.kill(rest) else { return Ok(None) };
+    ) -> Result<Option<(KillCommand, usize)>, Error> {
+        let Some((relay, bytes)) = self.relay.kill(rest) else { return Ok(None) };
         self.relay.replace_kill(rest)?;
         self.touched = true;
         let listed = self.listed();
-        let instead = |named: &kill::Named| match listed.name(named.number, named.target) {
-            Named::Server(number) => Instead::Number(number),
+        let instead = |named: &relay::KillStatement| match listed.name(named.number, named.target) {
+            Named::Server(number) => KillReplacement::Number(number),
             // The server says itself that it knows nobody of a number that is not its own.
-            Named::Nobody => Instead::Number(named.number),
-            Named::Told => Instead::Nothing,
+            Named::Nobody => KillReplacement::Number(named.number),
+            Named::Told => KillReplacement::Nothing,
         };
-        kill.encode(facts.capabilities, instead, insert)?;
-        Ok(Some((kill, bytes)))
+        relay.encode(facts.capabilities, instead, insert)?;
+        Ok(Some((relay, bytes)))
     }
 
     pub(super) fn listed(&mut self) -> &mut Listed {
@@ -217,7 +217,7 @@ impl Session {
             return Ok(FromServer { skip_bytes, ..FromServer::default() });
         }
         let pass_bytes = self.relay.from_server(rest)?;
-        if let Rest::Clean(_) = self.relay.rest() {
+        if let SessionState::Clean(_) = self.relay.session_state() {
             self.listed().all_answered();
         }
         Ok(FromServer { skip_bytes, news, pass_bytes, ..FromServer::default() })
@@ -269,16 +269,16 @@ impl Session {
             Whose::Alone(listed) => (listed, Diagnostics::None),
             Whose::Shared(shared) => (&shared.carried.listed, shared.diagnostics),
         };
-        match self.relay.rest() {
-            Rest::Unknown(reason) => Leaving::Close(reason),
-            Rest::Clean(_) if listed.is_named() => {
+        match self.relay.session_state() {
+            SessionState::Unknown(reason) => Leaving::Close(reason),
+            SessionState::Clean(_) if listed.is_named() => {
                 Leaving::Close("a KILL is on its way to it, and must not hit another client")
             }
-            Rest::Clean(_) if !self.touched => Leaving::Untouched,
-            Rest::Clean(_) if self.errand.is_some() => {
+            SessionState::Clean(_) if !self.touched => Leaving::Untouched,
+            SessionState::Clean(_) if self.errand.is_some() => {
                 Leaving::Close("the client left before all was answered that was asked for it")
             }
-            Rest::Clean(remains) => Leaving::Reset(Left { remains, diagnostics }),
+            SessionState::Clean(remains) => Leaving::Reset(Left { remains, diagnostics }),
         }
     }
 }

@@ -1,16 +1,14 @@
 //! A session that is parted from its connection at the end of each transaction, and goes on elsewhere.
 
-use ciphertoll_wire::mysql::adopt::{Adopt, Adopted, encode_refusal, portable};
-use ciphertoll_wire::mysql::beginning::{Beginning, Learning, Texts};
+use ciphertoll_wire::mysql::relay::{encode_refusal, restorable, RestoredSession, SessionRestore};
+use ciphertoll_wire::mysql::relay::{InitialState, InitialStateQuery, TextEncoding};
 use ciphertoll_wire::mysql::command::encode_statement_close;
-use ciphertoll_wire::mysql::effects::Database;
+use ciphertoll_wire::mysql::sql::DefaultDatabase;
 use ciphertoll_wire::mysql::err::ErrPacket;
-use ciphertoll_wire::mysql::follow::{
-    Diagnostics, Done, Escapes, Follow, Reset, Silent, Status, first_command_bytes,
-};
+use ciphertoll_wire::mysql::{relay::{first_command_bytes, Diagnostics, Reply, SessionChanges, SessionFollower, SessionReset, StatusFlags}, sql::Escapes};
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::{MultiStatements, Relay, Rest, Transaction};
-use ciphertoll_wire::mysql::statements::NOBODY;
+use ciphertoll_wire::mysql::relay::{MultiStatements, MySqlRelay, SessionState, Transaction};
+use ciphertoll_wire::mysql::relay::UNKNOWN_STATEMENT;
 use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
@@ -36,11 +34,11 @@ const NOT_PORTABLE: &str = "a setting that cannot be made elsewhere";
 pub(super) struct Shared {
     wanted: Wanted,
     pub(super) carried: Box<Carried>,
-    follow: Follow,
+    follow: SessionFollower,
     pin: Pin,
     /// What the server must be asked for before the session can be parted.
     asks: Vec<Ask>,
-    status: Status,
+    status: StatusFlags,
     /// What the last command has left to be asked for.
     pub(super) diagnostics: Diagnostics,
     /// A statement that must be prepared as soon as all is answered.
@@ -70,7 +68,7 @@ pub(super) enum Purpose {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ask {
     Setting(String),
-    Database,
+    DefaultDatabase,
 }
 
 /// Whether a session must stay where it is.
@@ -131,12 +129,12 @@ impl Shared {
     }
 
     /// A transaction has done this.
-    fn take_over(&mut self, done: Done) {
-        if done.reset == Reset::Yes {
+    fn take_over(&mut self, done: SessionChanges) {
+        if done.reset == SessionReset::Yes {
             self.carried.give_up();
             self.pin = Pin::None;
             self.asks.clear();
-            Beginning::unsteady().for_each(|name| self.asks(Ask::Setting(name.to_owned())));
+            InitialState::changed_by_reset().for_each(|name| self.asks(Ask::Setting(name.to_owned())));
         }
         if let Some(reason) = done.effects.pin {
             self.pins(reason);
@@ -144,14 +142,14 @@ impl Shared {
         for name in done.effects.settings {
             self.asks(Ask::Setting(name));
         }
-        if done.effects.database == Database::Other {
+        if done.effects.database == DefaultDatabase::MayDiffer {
             self.asks(Ask::Database);
         }
         self.carried.insert_id = done.insert_id.or(self.carried.insert_id);
         self.carried.option = done.option.or(self.carried.option);
         self.carried.escapes = self.follow.escapes();
-        if done.status == Status::Unknown {
-            self.status = Status::Unknown;
+        if done.status == StatusFlags::Unknown {
+            self.status = StatusFlags::Unknown;
         }
         if let Some(diagnostics) = done.diagnostics {
             self.diagnostics = diagnostics;
@@ -159,7 +157,7 @@ impl Shared {
     }
 
     /// The server has said what was asked.
-    fn learn(&mut self, adopted: Adopted, facts: &Facts) {
+    fn learn(&mut self, adopted: RestoredSession, facts: &Facts) {
         let asks = std::mem::take(&mut self.asks);
         if asks.is_empty() {
             return;
@@ -168,7 +166,7 @@ impl Shared {
         self.diagnostics = Diagnostics::None;
         let Some(values) = adopted.values else { return self.pins(NOT_SAID) };
         for (ask, value) in asks.into_iter().zip(values) {
-            let Some(value) = portable(value) else {
+            let Some(value) = restorable(value) else {
                 self.pins(NOT_PORTABLE);
                 continue;
             };
@@ -189,7 +187,7 @@ impl Shared {
 
     fn acquire(&mut self, name: &str, value: Option<String>, facts: &Facts) {
         if name == "character_set_client"
-            && value.as_deref().is_some_and(|set| Texts::of(set) == Texts::Mixed)
+            && value.as_deref().is_some_and(|set| TextEncoding::of(set) == TextEncoding::Ambiguous)
         {
             self.pins(MIXED);
         }
@@ -228,7 +226,7 @@ impl Session {
             }
         };
         carried.listed.moves(Some(number));
-        let mut relay = Relay::new(facts.capabilities).with_own_numbers(OWN).watched();
+        let mut relay = MySqlRelay::new(facts.capabilities).with_own_numbers(OWN).watched();
         if carried.option.is_some() {
             relay.set_statements(MultiStatements::Changed);
         }
@@ -248,11 +246,11 @@ impl Session {
             known: Known::of(&wanted),
             whose: Whose::Shared(Box::new(Shared {
                 wanted,
-                follow: Follow::new(carried.escapes),
+                follow: SessionFollower::new(carried.escapes),
                 carried,
                 pin: Pin::None,
                 asks: Vec::new(),
-                status: Status::Said,
+                status: StatusFlags::Reported,
                 diagnostics: Diagnostics::None,
                 pending: None,
                 failed: None,
@@ -267,7 +265,7 @@ impl Session {
 
     fn look_at_texts(&mut self, facts: &Facts) {
         if let Whose::Shared(shared) = &mut self.whose
-            && facts.beginning.as_ref().is_some_and(|beginning| beginning.texts() == Texts::Mixed)
+            && facts.beginning.as_ref().is_some_and(|beginning| beginning.text_encoding() == TextEncoding::Ambiguous)
         {
             shared.pins(MIXED);
         }
@@ -309,9 +307,9 @@ impl Session {
                 shared.spoken = Spoken::Something;
                 taken.drop_bytes = bytes;
             }
-        } else if followed.silent == Silent::Yes && rest.is_empty() && self.is_clean() {
+        } else if followed.reply == Reply::None && rest.is_empty() && self.is_clean() {
             // An answer tells that the session can be parted again.
-            let mut adopt = Adopt::new(facts.capabilities);
+            let mut adopt = SessionRestore::new(facts.capabilities);
             adopt.status(&mut taken.insert);
             self.errand = Some((Purpose::Early, adopt));
         }
@@ -319,7 +317,7 @@ impl Session {
     }
 
     fn is_clean(&self) -> bool {
-        self.errand.is_none() && matches!(self.relay.rest(), Rest::Clean(_))
+        self.errand.is_none() && matches!(self.relay.session_state(), SessionState::Clean(_))
     }
 
     /// Whether the client's first command here is refused, or will be when all of it is here.
@@ -355,7 +353,7 @@ impl Session {
     ) -> Result<(), Error> {
         // What was said early may not have been sent yet, and nothing else would have it sent.
         let is_early = matches!(self.errand, None | Some((Purpose::Early, _)));
-        let is_clean = is_early && matches!(self.relay.rest(), Rest::Clean(_));
+        let is_clean = is_early && matches!(self.relay.session_state(), SessionState::Clean(_));
         let Self { relay, whose: Whose::Shared(shared), .. } = self else { return Ok(()) };
         shared.spoken = Spoken::Something;
         self.touched = true;
@@ -365,9 +363,9 @@ impl Session {
                 refuse_as(&error, facts, &mut taken.insert)?;
             } else {
                 // In the server's words, who knows no such number.
-                facts.prepared.insert(own, NOBODY);
+                facts.prepared.insert(own, UNKNOWN_STATEMENT);
                 // Nobody answers that, and the rest is looked at again.
-                encode_statement_close(&mut taken.insert, NOBODY);
+                encode_statement_close(&mut taken.insert, UNKNOWN_STATEMENT);
             }
             return Ok(());
         }
@@ -380,7 +378,7 @@ impl Session {
         let Whose::Shared(shared) = &mut self.whose else { return Ok(()) };
         let Some(own) = shared.pending.take() else { return Ok(()) };
         let early = self.errand.take().map(|(_, adopt)| adopt);
-        let mut adopt = early.unwrap_or_else(|| Adopt::new(facts.capabilities));
+        let mut adopt = early.unwrap_or_else(|| SessionRestore::new(facts.capabilities));
         adopt.prepare(shared.carried.statements.text(own).unwrap_or_default(), to_server)?;
         self.errand = Some((Purpose::Prepare(own), adopt));
         Ok(())
@@ -456,7 +454,7 @@ impl Session {
         match purpose {
             Purpose::Early | Purpose::Settings => {}
             Purpose::Values => {
-                shared.status = Status::Said;
+                shared.status = StatusFlags::Reported;
                 shared.learn(adopted, facts);
             }
             Purpose::Prepare(own) => {
@@ -475,7 +473,7 @@ impl Session {
 
     /// What can be done with the connection when all is answered.
     fn rests(&mut self, news: &News) -> Then {
-        let Rest::Clean(remains) = self.relay.rest() else { return Then::GoesOn };
+        let SessionState::Clean(remains) = self.relay.session_state() else { return Then::GoesOn };
         self.listed().all_answered();
         let Whose::Shared(shared) = &mut self.whose else { return Then::GoesOn };
         if self.errand.is_some() {
@@ -502,7 +500,7 @@ impl Session {
         if shared.follow.is_open() {
             return Then::GoesOn;
         }
-        if !shared.asks.is_empty() || shared.status == Status::Unknown {
+        if !shared.asks.is_empty() || shared.status == StatusFlags::Unknown {
             return Then::Asks;
         }
         if shared.carried.listed.is_named() {
@@ -521,7 +519,7 @@ impl Session {
         if shared.pending.is_some() {
             return self.prepare(facts, to_server);
         }
-        let mut adopt = Adopt::new(facts.capabilities);
+        let mut adopt = SessionRestore::new(facts.capabilities);
         if !shared.asks.is_empty() {
             let expression = |ask: &Ask| match ask {
                 Ask::Setting(name) => format!("@@{}", facts.flavour.name(name)),
@@ -557,7 +555,7 @@ impl Session {
     }
 }
 
-type Begun = (Option<Learning>, Option<(Purpose, Adopt)>);
+type Begun = (Option<InitialStateQuery>, Option<(Purpose, SessionRestore)>);
 
 /// Appends what a connection must be told and asked first.
 fn begin(carried: &Carried, place: Place, facts: &Facts, to_server: &mut Vec<u8>) -> Result<Begun, Error> {
@@ -566,7 +564,7 @@ fn begin(carried: &Carried, place: Place, facts: &Facts, to_server: &mut Vec<u8>
     }
     let learning = match facts.beginning {
         Some(_) => None,
-        None => Some(Learning::begin(facts.capabilities, facts.database.clone(), to_server)?),
+        None => Some(InitialStateQuery::begin(facts.capabilities, facts.database.clone(), to_server)?),
     };
     let purpose = match carried.risk() {
         Risk::Nothing => return Ok((learning, None)),

@@ -1,12 +1,7 @@
-use ciphertoll_wire::postgres::command::{
-    encode_copy_data, encode_copy_done, encode_query, encode_sync, encode_terminate,
-};
-use ciphertoll_wire::postgres::server::{
-    Report, Startup, read_startup, write_command_complete, write_copy_in_response, write_data_row,
-    write_error, write_notice, write_parameter_status, write_ready_for_query,
-};
+use ciphertoll_wire::postgres::command::{encode_copy_data, encode_copy_done, encode_query, encode_sync, encode_terminate};
+use ciphertoll_wire::postgres::server::{read_startup, write_command_complete, write_copy_in_response, write_data_row, write_error, write_notice, write_parameter_status, write_ready_for_query, Report, Startup};
 use ciphertoll_wire::postgres::startup::encode_startup;
-use ciphertoll_wire::postgres::{CopyStart, Format};
+use ciphertoll_wire::postgres::{CopyStart, ValueFormat};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
@@ -77,7 +72,7 @@ fn bytes_pass_unchanged_however_they_are_cut() {
         let (mut session, mut known) = (plain(), facts());
         let passed = feed(&up, piece, |held| session.from_client(held, &mut facts()).unwrap().pass_bytes);
         assert_eq!(passed, up, "{piece}");
-        assert!(matches!(session.relay.rest(), Rest::Unknown(_)));
+        assert!(matches!(session.relay.session_state(), SessionState::Unknown(_)));
         let passed = feed(&down, piece, |held| {
             let taken = session.from_server(held, &mut known).unwrap();
             assert!(matches!((taken.skip_bytes, &taken.news), (0, News::None)), "{taken:?}");
@@ -153,7 +148,7 @@ fn only_what_is_known_is_kept() {
 #[test]
 fn a_copy_is_known_when_it_has_ended() {
     let idle = TransactionStatus::Idle;
-    let start = CopyStart { format: Format::Text, columns: 1 };
+    let start = CopyStart { format: ValueFormat::Text, columns: 1 };
     let begins = written(|out| write_copy_in_response(out, &start).unwrap());
     let data = written(|out| encode_copy_data(out, b"1\n").unwrap());
     let done = written(encode_copy_done);

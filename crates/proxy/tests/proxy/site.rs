@@ -17,7 +17,7 @@ use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::missing;
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{Secret, postgres};
+use ciphertoll_wire::{postgres, Secret};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -421,11 +421,11 @@ pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Cli
 }
 
 fn login(user: &str, password: Vec<u8>, database: &str) -> Login {
-    Login::Postgres(Arc::new(postgres::Login {
+    Login::Postgres(Arc::new(postgres::PostgresLogin {
         user: user.to_owned(),
         password: Secret::new(password),
         database: Some(database.to_owned()),
-        encryption: postgres::Encryption::Plain,
+        encryption: postgres::PostgresTlsMode::Plain,
         channel_binding: postgres::ChannelBinding::Disabled,
     }))
 }

@@ -2,14 +2,7 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mongodb::{
-        COMMAND_REQUEST_ID, Connect, DocumentsReader, Error, Login, ResponseReader, Template,
-        bson::{Document, to_json},
-        message,
-    },
-};
+use ciphertoll_wire::{mongodb::{bson::{to_json, Document}, message, COMMAND_REQUEST_ID, CommandTemplate, DocumentsReader, Error, MongoDbConnect, MongoDbLogin, MongoDbResponseReader}, Secret, Step};
 use proptest::prelude::*;
 
 /// A frame that is right around bytes that are not.
@@ -41,7 +34,7 @@ proptest! {
     fn answers(inside: Vec<u8>) {
         for bytes in [inside.clone(), framed(&inside), framed(&closed(&inside))] {
             let _ = message::take(&mut &*bytes, 1 << 16);
-            let counted = ResponseReader::new(COMMAND_REQUEST_ID).step(&mut &*bytes);
+            let counted = MongoDbResponseReader::new(COMMAND_REQUEST_ID).step(&mut &*bytes);
             let collected = DocumentsReader::new(COMMAND_REQUEST_ID, 1 << 16).step(&mut &*bytes);
             // What can be collected can be counted.
             prop_assert!(collected.is_err() || counted.is_ok());
@@ -54,8 +47,8 @@ proptest! {
             if let Some(response_to) = bytes.get_mut(8..12) {
                 response_to.copy_from_slice(&1_u32.to_le_bytes());
             }
-            let login = Login::new("toll", Secret::new(b"secret".to_vec()));
-            let mut connect = Connect::new(Arc::new(login));
+            let login = MongoDbLogin::new("toll", Secret::new(b"secret".to_vec()));
+            let mut connect = MongoDbConnect::new(Arc::new(login));
             let mut out = Vec::new();
             prop_assert_eq!(connect.step(&mut &b""[..], &mut out), Ok(Step::NeedInput));
             let mut input = bytes.as_slice();
@@ -70,7 +63,7 @@ proptest! {
 
     #[test]
     fn templates(text: String) {
-        if let Ok(template) = Template::parse(&text) {
+        if let Ok(template) = CommandTemplate::parse(&text) {
             let parameters = vec![ciphertoll_wire::session::Value::Null; template.parameters()];
             prop_assert_eq!(template.encode(&mut Vec::new(), 1, "x", &parameters), Ok::<(), Error>(()));
         }

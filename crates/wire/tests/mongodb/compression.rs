@@ -2,17 +2,7 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret,
-    mongodb::{
-        Compressor, Connect, Error, Inflater, Login, Mechanism, Template,
-        bson::Value,
-        compression::may_be_compressed,
-        message::{MAX_LOGIN_MESSAGE_BYTES, take, take_inflated, write_command},
-    },
-    scram::Digest,
-    session::{self, Response, ResponseKind},
-};
+use ciphertoll_wire::{mongodb::{bson::BsonValue, compression::may_be_compressed, message::{take, take_inflated, write_command, MAX_LOGIN_MESSAGE_BYTES}, CommandTemplate, Compressor, Error, Inflater, Mechanism, MongoDbConnect, MongoDbLogin}, scram::Digest, session::{self, Response, ResponseKind}, Secret};
 use proptest::prelude::*;
 
 use crate::fake_server::{FakeServer, PASSWORD, USER, join};
@@ -34,7 +24,7 @@ fn compressed(code: u32, length: u32, compressor: u8, content: &[u8]) -> Vec<u8>
 fn inflated(bytes: &[u8], limit: usize) -> Result<Option<i64>, Error> {
     let mut inflater = Inflater::of(Some(Compressor::Zlib));
     let message = take_inflated(&mut &*bytes, limit, &mut inflater)?;
-    Ok(message.map(|message| message.body.get("ping").unwrap().and_then(Value::as_i64).unwrap()))
+    Ok(message.map(|message| message.body.get("ping").unwrap().and_then(BsonValue::as_i64).unwrap()))
 }
 
 fn reason(bytes: &[u8]) -> &'static str {
@@ -109,11 +99,11 @@ fn lengths_are_what_they_say_and_bounded() {
 }
 
 /// The client, logged in on a server that takes this, and the server.
-fn session(offered: Option<Compressor>, taken: Option<Compressor>) -> (Connect, FakeServer) {
+fn session(offered: Option<Compressor>, taken: Option<Compressor>) -> (MongoDbConnect, FakeServer) {
     let password = Secret::new(PASSWORD.as_bytes().to_vec());
-    let login = Login { compressor: offered, mechanism: Mechanism::Negotiated, ..Login::new(USER, password) };
+    let login = MongoDbLogin { compressor: offered, mechanism: Mechanism::Negotiated, ..Login::new(USER, password) };
     let mut server = FakeServer { compressor: taken, ..FakeServer::new(&[Digest::Sha256]) };
-    let mut client = Connect::new(Arc::new(login));
+    let mut client = MongoDbConnect::new(Arc::new(login));
     assert_eq!(join(&mut client, &mut server, 7).0, Ok(()));
     (client, server)
 }
@@ -126,7 +116,7 @@ fn a_whole_session_is_compressed_but_for_its_login() {
     assert_eq!(info.compressor, zlib);
     assert!(server.compressed.is_empty(), "{:?}", server.compressed);
     let (mut out, mut answer) = (b"what was before".to_vec(), Vec::new());
-    let find = Template::parse(r#"{"find": "accounts", "filter": {"_id": {"$param": 0}}}"#).unwrap();
+    let find = CommandTemplate::parse(r#"{"find": "accounts", "filter": {"_id": {"$param": 0}}}"#).unwrap();
     for _ in 0..2 {
         out.truncate(15);
         info.encode(&mut out, &find, &[session::Value::I64(1)]).unwrap();
@@ -159,7 +149,7 @@ fn nothing_is_compressed_where_not_both_want_it() {
         let info = client.server().unwrap();
         assert_eq!(info.compressor, None);
         let mut out = Vec::new();
-        info.encode(&mut out, &Template::parse(r#"{"find": "accounts"}"#).unwrap(), &[]).unwrap();
+        info.encode(&mut out, &CommandTemplate::parse(r#"{"find": "accounts"}"#).unwrap(), &[]).unwrap();
         server.run(&mut out.as_slice(), &mut Vec::new());
         assert!(server.compressed.is_empty());
     }

@@ -1,13 +1,6 @@
 //! Frames: what surrounds documents on their way.
 
-use ciphertoll_wire::mongodb::{
-    Error,
-    bson::{Value, to_json, write_document},
-    command::encode_insert,
-    message::{
-        CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, Message, take, write_command,
-    },
-};
+use ciphertoll_wire::mongodb::{bson::{to_json, write_document, BsonValue}, command::encode_insert, message::{take, write_command, CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, OpMsg}, Error};
 
 const LIMIT: usize = 1 << 16;
 
@@ -17,7 +10,7 @@ fn ping() -> Vec<u8> {
     out
 }
 
-fn read(bytes: &[u8]) -> Result<Option<Message<'_>>, Error> {
+fn read(bytes: &[u8]) -> Result<Option<OpMsg<'_>>, Error> {
     let mut input = bytes;
     take(&mut input, LIMIT)
 }
@@ -47,7 +40,7 @@ fn a_command_is_as_the_manual_says() {
     let ping = ping();
     let message = read(&ping).unwrap().unwrap();
     assert_eq!((message.request_id, message.response_to, message.flags), (7, 0, 0));
-    assert_eq!(message.body.get("ping").unwrap(), Some(Value::Int32(1)));
+    assert_eq!(message.body.get("ping").unwrap(), Some(BsonValue::Int32(1)));
     assert!(message.sequences.is_empty());
     for cut in 0..ping.len() {
         assert_eq!(read(&ping[..cut]), Ok(None));
@@ -138,7 +131,7 @@ fn documents_to_be_inserted_are_a_sequence() {
     let [sequence] = message.sequences[..] else { panic!("{message:?}") };
     assert_eq!(sequence.identifier, b"documents");
     let ids: Vec<_> = sequence.documents().map(|document| document.unwrap().get("_id").unwrap()).collect();
-    assert_eq!(ids, [1, 2].map(|number| Some(Value::Int32(number))));
+    assert_eq!(ids, [1, 2].map(|number| Some(BsonValue::Int32(number))));
     let too_long = vec![0; MAX_MESSAGE_BYTES];
     let refused = encode_insert(&mut out.clone(), 7, "bank", "accounts", &too_long);
     assert!(matches!(refused, Err(Error::MessageTooLarge { .. })));

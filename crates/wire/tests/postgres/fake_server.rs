@@ -1,13 +1,6 @@
 //! A server for the login, made of the server role's pieces.
 
-use ciphertoll_wire::{
-    Step,
-    postgres::{
-        CancelKey, Connect, Error, Severity, TransactionStatus,
-        server::{self, Authentication, Frontend, Report, Startup, StoredPassword, TlsAnswer},
-    },
-    scram::{Binding, Mechanism, ServerFirst, Verifier},
-};
+use ciphertoll_wire::{postgres::{server::{self, Authentication, FrontendMessage, Report, Startup, StoredPassword, TlsAnswer}, CancelKey, Error, PostgresConnect, Severity, TransactionStatus}, scram::{Binding, Mechanism, ServerFirst, Verifier}, Step};
 
 pub(crate) const USER: &str = "toll";
 pub(crate) const PASSWORD: &str = "correct horse";
@@ -86,7 +79,7 @@ impl FakeServer {
                         self.state = state;
                         return false;
                     };
-                    let Frontend::Auth(response) = message else { panic!("{message:?}") };
+                    let FrontendMessage::Auth(response) = message else { panic!("{message:?}") };
                     self.judge(state, response, out);
                 }
             }
@@ -175,7 +168,7 @@ pub(crate) struct Passed {
 
 /// Joins the two until the client has ended, portions of `size` bytes at a time.
 pub(crate) fn join(
-    client: &mut Connect,
+    client: &mut PostgresConnect,
     server: &mut FakeServer,
     size: usize,
 ) -> (Result<(), Error>, Passed) {

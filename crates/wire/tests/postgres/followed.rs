@@ -1,22 +1,15 @@
 //! What follows a client to another connection, however its bytes are cut.
 
-use ciphertoll_wire::postgres::{
-    Param, Parameters,
-    column::Format,
-    command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync},
-    effects::Effects,
-    follow::{Follow, Prepared, Statements, first_command_bytes},
-    server::write_message,
-};
+use ciphertoll_wire::postgres::{column::ValueFormat, command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync}, relay::{first_command_bytes, ClientStatements, ConnectionStatements, SessionFollower}, server::write_message, sql::Effects, Param, Parameters};
 use proptest::prelude::*;
 
 /// A client, what it has prepared, and the connection that it is on.
 #[derive(Default)]
 struct Site {
-    follow: Follow,
+    follow: SessionFollower,
     parameters: Parameters,
-    statements: Statements,
-    prepared: Prepared,
+    statements: ClientStatements,
+    prepared: ConnectionStatements,
 }
 
 impl Site {
@@ -65,7 +58,7 @@ impl Site {
     /// Its next transaction is on a connection that was reset.
     fn moves(&mut self) {
         self.follow.settle();
-        self.follow = Follow::default();
+        self.follow = SessionFollower::default();
         self.prepared.clear();
     }
 }
@@ -78,7 +71,7 @@ fn parse(name: &str, sql: &str) -> Vec<u8> {
 
 fn execute(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_bind(&mut bytes, "", name, &[] as &[Param<'_>], Format::Text).expect("a portal");
+    encode_bind(&mut bytes, "", name, &[] as &[Param<'_>], ValueFormat::Text).expect("a portal");
     encode_execute(&mut bytes, "", 0).expect("a command");
     bytes
 }

@@ -2,14 +2,7 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    postgres::{
-        AuthMethod, ChannelBinding, Column, Connect, CopyInReader, CopyOutReader, CopyStart, Encryption,
-        Error, Format, Login, Notice, Param, PrepareReader, Prepared, Response, ResponseReader, RowsReader,
-        Severity, Summary, TransactionStatus, command,
-    },
-};
+use ciphertoll_wire::{postgres::{command, ChannelBinding, Column, CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, Notice, Param, PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresPrepareReader, PostgresResponseReader, PostgresRowsReader, PostgresTlsMode, Response, Severity, StatementDescription, TransactionStatus, ValueFormat}, Secret, Step};
 
 /// As the client of this crate sent it, for user `md5user` with password `correct horse` and database `postgres`: the
 /// start-up message, and the password's MD5.
@@ -74,41 +67,41 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect()
 }
 
-fn count(answer: &str) -> Result<Summary, Error> {
+fn count(answer: &str) -> Result<ExchangeSummary, Error> {
     let bytes = bytes(answer);
     let mut input = bytes.as_slice();
-    let response = ResponseReader::new().step(&mut input)?;
+    let response = PostgresResponseReader::new().step(&mut input)?;
     assert!(input.is_empty());
     let Response::Done(summary) = response else { panic!("it is complete") };
     Ok(summary)
 }
 
-fn summary(rows: u64, affected_rows: u64, row_bytes: u64) -> Summary {
-    Summary { rows, affected_rows, row_bytes, ..Summary::default() }
+fn summary(rows: u64, affected_rows: u64, row_bytes: u64) -> ExchangeSummary {
+    ExchangeSummary { rows, affected_rows, row_bytes, ..Summary::default() }
 }
 
 /// The same in a transaction.
-fn within(rows: u64, affected_rows: u64, row_bytes: u64) -> Summary {
-    Summary { transaction: TransactionStatus::InTransaction, ..summary(rows, affected_rows, row_bytes) }
+fn within(rows: u64, affected_rows: u64, row_bytes: u64) -> ExchangeSummary {
+    ExchangeSummary { transaction: TransactionStatus::InTransaction, ..summary(rows, affected_rows, row_bytes) }
 }
 
 #[test]
 fn login() {
-    let login = Login {
+    let login = PostgresLogin {
         user: "md5user".to_owned(),
         password: Secret::new(b"correct horse".to_vec()),
         database: Some("postgres".to_owned()),
-        encryption: Encryption::Plain,
+        encryption: PostgresTlsMode::Plain,
         channel_binding: ChannelBinding::Disabled,
     };
-    let mut connect = Connect::new(Arc::new(login));
+    let mut connect = PostgresConnect::new(Arc::new(login));
     let received = bytes(WELCOME);
     let (mut input, mut out) = (received.as_slice(), Vec::new());
     while connect.step(&mut input, &mut out).unwrap() != Step::Done {}
     assert_eq!(out, bytes(LOGIN));
     let server = connect.server().unwrap();
     assert_eq!(server.version, "15.18 (Debian 15.18-0+deb12u1)");
-    assert_eq!((server.process_id, server.auth), (441, AuthMethod::Md5));
+    assert_eq!((server.process_id, server.auth), (441, PostgresAuthMethod::Md5));
     assert_eq!(server.cancel_key.expose(), [0xf3, 0xbc, 0x35, 0x9b]);
 }
 
@@ -120,7 +113,7 @@ fn counts() {
     assert_eq!(count(BINARY_ROW), Ok(within(1, 0, 21)));
     assert_eq!(count(COPIED_OUT), Ok(within(4, 0, 36)));
     assert_eq!(count(NOTIFIED), Ok(summary(0, 0, 0)));
-    assert_eq!(count(NOTICES), Ok(Summary { notices: 2, ..Summary::default() }));
+    assert_eq!(count(NOTICES), Ok(ExchangeSummary { notices: 2, ..Summary::default() }));
 }
 
 #[test]
@@ -137,7 +130,7 @@ fn errors() {
 #[test]
 fn rows_and_notices() {
     let collect = |answer| {
-        let mut reader = RowsReader::new(1000);
+        let mut reader = PostgresRowsReader::new(1000);
         let Ok(Response::Done(rows)) = reader.step(&mut bytes(answer).as_slice()) else {
             panic!("it is complete");
         };
@@ -157,19 +150,19 @@ fn rows_and_notices() {
 
 #[test]
 fn prepared() {
-    let Ok(Response::Done(prepared)) = PrepareReader::new().step(&mut bytes(PREPARED).as_slice()) else {
+    let Ok(Response::Done(prepared)) = PostgresPrepareReader::new().step(&mut bytes(PREPARED).as_slice()) else {
         panic!("it is complete");
     };
     let column = |name: &[u8], type_oid| Column { name: name.to_vec(), type_oid };
     let columns = vec![column(b"a", 23), column(b"b", 25)];
-    assert_eq!(prepared, Prepared { parameter_types: vec![23], columns });
+    assert_eq!(prepared, StatementDescription { parameter_types: vec![23], columns });
 }
 
 #[test]
 fn insert_as_it_was_accepted() {
     let mut out = Vec::new();
     let params = [Param::Binary(&[0, 0, 0, 5]), Param::Text("grüße".as_bytes())];
-    command::encode_bind(&mut out, "", "s1", &params, Format::Text).unwrap();
+    command::encode_bind(&mut out, "", "s1", &params, ValueFormat::Text).unwrap();
     command::encode_execute(&mut out, "", 0).unwrap();
     command::encode_sync(&mut out);
     assert_eq!(out, bytes(INSERT));
@@ -179,9 +172,9 @@ fn insert_as_it_was_accepted() {
 fn copies() {
     let answer = bytes(COPIED_IN);
     let mut input = answer.as_slice();
-    let start = CopyStart { format: Format::Text, columns: 2 };
+    let start = CopyStart { format: ValueFormat::Text, columns: 2 };
     assert_eq!(CopyInReader::new().step(&mut input), Ok(Response::Done(start)));
-    assert_eq!(ResponseReader::new().step(&mut input), Ok(Response::Done(within(0, 2, 0))));
+    assert_eq!(PostgresResponseReader::new().step(&mut input), Ok(Response::Done(within(0, 2, 0))));
     let mut data = Vec::new();
     let response =
         CopyOutReader::new().step(&mut bytes(COPIED_OUT).as_slice(), |piece| data.extend_from_slice(piece));

@@ -1,11 +1,6 @@
 //! What passes between a client and a server, however it is cut and whatever it is.
 
-use ciphertoll_wire::postgres::{
-    Error, Parameters, Response,
-    errand::Errand,
-    relay::{Relay, Rest},
-    server::write_message,
-};
+use ciphertoll_wire::postgres::{relay::{InternalCommand, PostgresRelay, SessionState}, server::write_message, Error, Parameters, Response};
 use ciphertoll_wire::relay::Goodbye;
 use proptest::prelude::*;
 
@@ -52,7 +47,7 @@ proptest! {
         piece in 1_usize..9,
     ) {
         let run = |piece: usize| {
-            let (mut relay, mut parameters) = (Relay::new(), Parameters::default());
+            let (mut relay, mut parameters) = (PostgresRelay::new(), Parameters::default());
             let mut gone = false;
             let (sent, up_went_well) = feed(&up, piece, |held| {
                 if gone {
@@ -64,7 +59,7 @@ proptest! {
             });
             let (answered, down_went_well) =
                 feed(&down, piece, |held| relay.from_server(held, &mut parameters).map(Some));
-            let is_clean = matches!(relay.rest(), Rest::Clean(_));
+            let is_clean = matches!(relay.session_state(), SessionState::Clean(_));
             (sent, up_went_well, answered, down_went_well, is_clean, parameters)
         };
         let (sent, up_went_well, answered, down_went_well, is_clean, parameters) = run(piece);
@@ -79,15 +74,15 @@ proptest! {
 
     #[test]
     fn garbage_is_an_error_or_waits_for_more(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let (mut relay, mut parameters) = (Relay::new(), Parameters::default());
+        let (mut relay, mut parameters) = (PostgresRelay::new(), Parameters::default());
         if let Ok(taken) = relay.from_client(&bytes) {
             prop_assert!(taken.pass_bytes <= bytes.len());
         }
-        if let Ok(pass_bytes) = Relay::new().from_server(&bytes, &mut parameters) {
+        if let Ok(pass_bytes) = PostgresRelay::new().from_server(&bytes, &mut parameters) {
             prop_assert!(pass_bytes <= bytes.len());
         }
         let mut input = bytes.as_slice();
-        let answer = Errand::nothing().step(&mut input, &mut parameters);
+        let answer = InternalCommand::nothing().step(&mut input, &mut parameters);
         // Nothing was asked, and so it never ends.
         prop_assert!(!matches!(answer, Ok(Response::Done(_))));
     }

@@ -2,23 +2,12 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mysql::{self, greeting::Greeting, greeting_template::GreetingTemplate},
-    postgres::{
-        self, ChannelBinding, Format, Param,
-        server::{self, Frontend},
-    },
-    session::{
-        Connect, Error, Fault, Login, PrepareReader, Prepared, Response, ResponseKind, ResponseReader,
-        ServerInfo, Summary, Value,
-    },
-};
+use ciphertoll_wire::{mysql::{self, greeting::Greeting, greeting_template::GreetingTemplate}, postgres::{self, server::{self, FrontendMessage}, ChannelBinding, Param, ValueFormat}, session::{Connect, Error, Fault, Login, PrepareReader, PreparedStatement, Response, ResponseKind, ResponseReader, ResponseSummary, ServerInfo, Value}, Secret, Step};
 
 use crate::{answers::Answer, fake_server::welcome};
 
-fn postgres_login(encryption: postgres::Encryption, channel_binding: ChannelBinding) -> Login {
-    Login::Postgres(Arc::new(postgres::Login {
+fn postgres_login(encryption: postgres::PostgresTlsMode, channel_binding: ChannelBinding) -> Login {
+    Login::Postgres(Arc::new(postgres::PostgresLogin {
         user: "toll".to_owned(),
         password: Secret::new(Vec::new()),
         database: None,
@@ -27,13 +16,13 @@ fn postgres_login(encryption: postgres::Encryption, channel_binding: ChannelBind
     }))
 }
 
-fn mysql_login(encryption: mysql::Encryption) -> Login {
-    let login = mysql::Login::new("toll", Secret::new(Vec::new()));
-    Login::MySql(Arc::new(mysql::Login { encryption, ..login }))
+fn mysql_login(encryption: mysql::MySqlTlsMode) -> Login {
+    let login = mysql::MySqlLogin::new("toll", Secret::new(Vec::new()));
+    Login::MySql(Arc::new(mysql::MySqlLogin { encryption, ..login }))
 }
 
 fn postgres() -> ServerInfo {
-    let mut connect = Connect::new(&postgres_login(postgres::Encryption::Plain, ChannelBinding::Disabled));
+    let mut connect = Connect::new(&postgres_login(postgres::PostgresTlsMode::Plain, ChannelBinding::Disabled));
     connect.bind_channel(b"not needed");
     let mut bytes = Vec::new();
     welcome(&mut bytes);
@@ -43,12 +32,12 @@ fn postgres() -> ServerInfo {
 }
 
 fn mysql() -> ServerInfo {
-    ServerInfo::MySql(mysql::ServerInfo {
+    ServerInfo::MySql(mysql::MySqlServerInfo {
         version: "8.4.0".to_owned(),
         connection_id: 1,
         capabilities: mysql::Capabilities::DEPRECATE_EOF,
         offered: mysql::Capabilities::DEPRECATE_EOF,
-        auth: mysql::AuthMethod::NativePassword,
+        auth: mysql::MySqlAuthMethod::NativePassword,
         greeting: GreetingTemplate::of(&Greeting {
             version: b"8.4.0",
             connection_id: 1,
@@ -82,12 +71,12 @@ fn logins_say_what_they_need() {
     for binding in [ChannelBinding::Preferred, ChannelBinding::Required] {
         assert_eq!(postgres_login(Tls, binding).channel_binding(), binding);
     }
-    let login = mysql_login(mysql::Encryption::Tls);
+    let login = mysql_login(mysql::MySqlTlsMode::Tls);
     assert_eq!(
         (login.uses_tls(), login.alpn(), login.channel_binding()),
         (true, None, ChannelBinding::Disabled)
     );
-    assert!(!mysql_login(mysql::Encryption::Plain).uses_tls());
+    assert!(!mysql_login(mysql::MySqlTlsMode::Plain).uses_tls());
 }
 
 #[test]
@@ -96,23 +85,23 @@ fn servers_say_what_they_are() {
     assert_eq!((server.version(), server.auth_label().as_str()), ("17.2", "trust"));
     let server = mysql();
     assert_eq!((server.version(), server.auth_label().as_str()), ("8.4.0", "native"));
-    let scram = |channel_binding| postgres::AuthMethod::Scram { iterations: 4096, channel_binding };
+    let scram = |channel_binding| postgres::PostgresAuthMethod::Scram { iterations: 4096, channel_binding };
     let labels = [
         scram(postgres::Bound::Nothing),
         scram(postgres::Bound::ServerEndPoint),
-        postgres::AuthMethod::Md5,
-        postgres::AuthMethod::Cleartext,
+        postgres::PostgresAuthMethod::Md5,
+        postgres::PostgresAuthMethod::Cleartext,
     ];
     assert_eq!(
-        labels.map(postgres::AuthMethod::label),
+        labels.map(postgres::PostgresAuthMethod::label),
         ["scram-4096", "scram-4096+plus", "md5", "cleartext"]
     );
 }
 
 #[test]
 fn errors_keep_their_words_and_faults() {
-    let mut mysql = Connect::new(&mysql_login(mysql::Encryption::Plain));
-    let mut postgres = Connect::new(&postgres_login(postgres::Encryption::Tls, ChannelBinding::Disabled));
+    let mut mysql = Connect::new(&mysql_login(mysql::MySqlTlsMode::Plain));
+    let mut postgres = Connect::new(&postgres_login(postgres::PostgresTlsMode::Tls, ChannelBinding::Disabled));
     assert_eq!(postgres.step(&mut &b""[..], &mut Vec::new()), Ok(Step::NeedInput), "the client speaks first");
     let error = postgres.step(&mut &b"N"[..], &mut Vec::new()).unwrap_err();
     assert_eq!(error, Error::Postgres(postgres::Error::TlsNotOffered));
@@ -129,8 +118,8 @@ fn commands_are_the_protocols_own() {
         let server = mysql();
         server.encode_query(out, "SELECT 1").unwrap();
         server.encode_prepare(out, 3, "SELECT ?").unwrap();
-        server.encode_execute(out, &Prepared::MySql { statement_id: 9 }, &values).unwrap();
-        server.encode_execute(out, &Prepared::MySql { statement_id: 9 }, &[Value::Null; 40]).unwrap();
+        server.encode_execute(out, &PreparedStatement::MySql { statement_id: 9 }, &values).unwrap();
+        server.encode_execute(out, &PreparedStatement::MySql { statement_id: 9 }, &[Value::Null; 40]).unwrap();
         server.encode_goodbye(out);
     });
     let expected = encoded(|out| {
@@ -147,7 +136,7 @@ fn commands_are_the_protocols_own() {
         let server = postgres();
         server.encode_query(out, "SELECT 1").unwrap();
         server.encode_prepare(out, 3, "SELECT $1").unwrap();
-        server.encode_execute(out, &Prepared::Postgres { number: 3 }, &values).unwrap();
+        server.encode_execute(out, &PreparedStatement::Postgres { number: 3 }, &values).unwrap();
         server.encode_goodbye(out);
     });
     let mut input = bytes.as_slice();
@@ -156,16 +145,16 @@ fn commands_are_the_protocols_own() {
         portal: b"",
         statement: b"s3",
         params: vec![Param::Text(b"-7"), Param::Null, Param::Text(b"x")],
-        result_formats: Vec::<Format>::new(),
+        result_formats: Vec::<ValueFormat>::new(),
     };
     let expected = [
-        Frontend::Query(b"SELECT 1"),
-        Frontend::Parse { name: b"s3", sql: b"SELECT $1", param_types: vec![] },
-        Frontend::Sync,
-        Frontend::Bind(bind),
-        Frontend::Execute { portal: b"", max_rows: 0 },
-        Frontend::Sync,
-        Frontend::Terminate,
+        FrontendMessage::Query(b"SELECT 1"),
+        FrontendMessage::Parse { name: b"s3", sql: b"SELECT $1", param_types: vec![] },
+        FrontendMessage::Sync,
+        FrontendMessage::Bind(bind),
+        FrontendMessage::Execute { portal: b"", max_rows: 0 },
+        FrontendMessage::Sync,
+        FrontendMessage::Terminate,
     ];
     assert_eq!(read, expected);
     let error = postgres().encode_query(&mut Vec::new(), "\0").unwrap_err();
@@ -179,7 +168,7 @@ fn answers_of_postgresql() {
     assert!(matches!(reader, ResponseReader::Postgres(_)));
     let bytes = Answer::default().rows(&[vec![None]]).complete("DELETE 2").ready().bytes;
     for _ in 0..2 {
-        let summary = Summary { rows: 1, affected_rows: 2, row_bytes: 6 };
+        let summary = ResponseSummary { rows: 1, affected_rows: 2, row_bytes: 6 };
         assert_eq!(reader.step(&mut bytes.as_slice()), Ok(Response::Done(summary)));
         reader.reset();
     }
@@ -191,7 +180,7 @@ fn answers_of_postgresql() {
     }
     let parsed = Answer::default().message(b'1', b"").ready().bytes;
     let response = server.prepare_reader(5).step(&mut parsed.as_slice());
-    assert_eq!(response, Ok(Response::Done(Prepared::Postgres { number: 5 })));
+    assert_eq!(response, Ok(Response::Done(PreparedStatement::Postgres { number: 5 })));
 }
 
 #[test]
@@ -199,7 +188,7 @@ fn answers_of_mysql() {
     let server = mysql();
     let ok = b"\x07\0\0\x01\0\x02\0\x02\0\0\0";
     let mut reader = server.response_reader(ResponseKind::Text);
-    let summary = Summary { rows: 0, affected_rows: 2, row_bytes: 0 };
+    let summary = ResponseSummary { rows: 0, affected_rows: 2, row_bytes: 0 };
     for _ in 0..2 {
         assert_eq!(reader.step(&mut &ok[..]), Ok(Response::Done(summary)));
         reader.reset();
@@ -213,5 +202,5 @@ fn answers_of_mysql() {
     let mut reader = server.prepare_reader(5);
     assert!(matches!(reader, PrepareReader::MySql(_)));
     let response = reader.step(&mut &prepared[..]);
-    assert_eq!(response, Ok(Response::Done(Prepared::MySql { statement_id: 9 })));
+    assert_eq!(response, Ok(Response::Done(PreparedStatement::MySql { statement_id: 9 })));
 }

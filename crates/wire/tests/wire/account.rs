@@ -2,16 +2,7 @@
 
 use std::sync::OnceLock;
 
-use ciphertoll_wire::{
-    Secret,
-    mysql::{
-        Plugin,
-        caching_sha2::{CachedPassword, FULL, KEY_WANTED, RsaKey},
-        clear_password, ed25519,
-        native_password::StoredPassword,
-        parsec::{self, ExtSalt},
-    },
-};
+use ciphertoll_wire::{mysql::{auth::{caching_sha2::{CachedPassword, FULL, KEY_WANTED, RsaKey}, clear_password, ed25519, native_password::StoredPassword, parsec::{self, ExtSalt}}, Plugin}, Secret};
 
 /// The greeting's nonce, and that of `MySQL`'s plugins where another is asked for, so that proofs differ.
 pub(crate) const NONCE: [u8; 20] = *b"abcdefghijklmnopqrst";

@@ -2,16 +2,7 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mysql::{
-        AuthMethod, Connect, Encryption, Error, Fault, Login, Plugin, Transport,
-        caching_sha2::{FAST_OK, FULL, KEY_WANTED},
-        clear_password,
-        ok::OkPacket,
-        server::{self, write_greeting},
-    },
-};
+use ciphertoll_wire::{mysql::{auth::{caching_sha2::{FAST_OK, FULL, KEY_WANTED}, clear_password}, ok::OkPacket, server::{self, write_greeting}, Error, Fault, MySqlAuthMethod, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Transport}, Secret, Step};
 use proptest::prelude::*;
 
 use crate::{
@@ -41,30 +32,30 @@ const WAYS: [Way; 6] = [
     Way::Parsec { exponent: 1 },
 ];
 
-fn login(password: &[u8], path: Path, plugin: Plugin) -> Arc<Login> {
+fn login(password: &[u8], path: Path, plugin: Plugin) -> Arc<MySqlLogin> {
     let (encryption, transport) = match path {
-        Path::Tcp => (Encryption::Plain, Transport::Tcp),
-        Path::UnixSocket => (Encryption::Plain, Transport::UnixSocket),
-        Path::Tls => (Encryption::Tls, Transport::Tcp),
+        Path::Tcp => (MySqlTlsMode::Plain, Transport::Tcp),
+        Path::UnixSocket => (MySqlTlsMode::Plain, Transport::UnixSocket),
+        Path::Tls => (MySqlTlsMode::Tls, Transport::Tcp),
     };
-    Arc::new(Login { encryption, transport, plugin, ..Login::new("toll", Secret::new(password.to_vec())) })
+    Arc::new(MySqlLogin { encryption, transport, plugin, ..Login::new("toll", Secret::new(password.to_vec())) })
 }
 
-fn expected(way: Way, path: Path) -> AuthMethod {
+fn expected(way: Way, path: Path) -> MySqlAuthMethod {
     match way {
-        Way::Native => AuthMethod::NativePassword,
-        Way::CachingSha2(Cache::Hit) => AuthMethod::CachingSha2Fast,
-        Way::CachingSha2(Cache::Miss) if path == Path::Tcp => AuthMethod::CachingSha2FullRsa,
-        Way::CachingSha2(Cache::Miss) => AuthMethod::CachingSha2FullPrivate,
-        Way::Ed25519 => AuthMethod::Ed25519,
-        Way::Parsec { exponent } => AuthMethod::Parsec { iterations: 1024 << exponent },
-        Way::Clear => AuthMethod::ClearPassword,
+        Way::Native => MySqlAuthMethod::NativePassword,
+        Way::CachingSha2(Cache::Hit) => MySqlAuthMethod::CachingSha2Fast,
+        Way::CachingSha2(Cache::Miss) if path == Path::Tcp => MySqlAuthMethod::CachingSha2FullRsa,
+        Way::CachingSha2(Cache::Miss) => MySqlAuthMethod::CachingSha2FullPrivate,
+        Way::Ed25519 => MySqlAuthMethod::Ed25519,
+        Way::Parsec { exponent } => MySqlAuthMethod::Parsec { iterations: 1024 << exponent },
+        Way::Clear => MySqlAuthMethod::ClearPassword,
     }
 }
 
 /// What the login came to, and what the client sent.
-fn run(login: Arc<Login>, server: &mut FakeServer) -> Result<(AuthMethod, Vec<u8>), Error> {
-    let mut client = Connect::new(login);
+fn run(login: Arc<MySqlLogin>, server: &mut FakeServer) -> Result<(MySqlAuthMethod, Vec<u8>), Error> {
+    let mut client = MySqlConnect::new(login);
     let (_, sent) = join(&mut client, server)?;
     Ok((client.server().expect("the login is done").auth, sent))
 }
@@ -84,8 +75,8 @@ fn script(payloads: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Steps over `bytes` to the first error, and what was sent until then.
-fn first_error(login: Arc<Login>, mut bytes: &[u8]) -> (Error, Vec<u8>) {
-    let (mut client, mut out) = (Connect::new(login), Vec::new());
+fn first_error(login: Arc<MySqlLogin>, mut bytes: &[u8]) -> (Error, Vec<u8>) {
+    let (mut client, mut out) = (MySqlConnect::new(login), Vec::new());
     for _ in 0..10 {
         match client.step(&mut bytes, &mut out) {
             Ok(_) => assert!(client.server().is_none(), "nothing is known before the end"),
@@ -107,7 +98,7 @@ fn the_right_password_is_accepted_whatever_was_guessed() {
             server.default_plugin = default_plugin;
             let (method, sent) = run(login(PASSWORD, path, guess), &mut server).expect("it is right");
             assert_eq!(method, expected(way, path), "{way:?} {path:?} {guess:?}");
-            let private = method == AuthMethod::CachingSha2FullPrivate;
+            let private = method == MySqlAuthMethod::CachingSha2FullPrivate;
             assert_eq!(says(&sent, PASSWORD), private, "{way:?} {path:?} {guess:?}");
         }
     }
@@ -128,7 +119,7 @@ fn no_password_is_accepted_where_there_is_none() {
         let mut server = FakeServer::new(Account::new(way, b""));
         let (method, sent) = run(login(b"", path, guess), &mut server).expect("it is right");
         let expected = match way {
-            Way::Native | Way::CachingSha2(_) => AuthMethod::Empty,
+            Way::Native | Way::CachingSha2(_) => MySqlAuthMethod::Empty,
             // MariaDB's plugins sign with a key of no password as with any other.
             _ => expected(way, path),
         };
@@ -170,7 +161,7 @@ fn the_clear_password_is_for_tls_only() {
     let server = || FakeServer::new(Account::new(Way::Clear, PASSWORD));
     let (method, sent) =
         run(login(PASSWORD, Path::Tls, Plugin::NativePassword), &mut server()).expect("it is right");
-    assert_eq!(method, AuthMethod::ClearPassword);
+    assert_eq!(method, MySqlAuthMethod::ClearPassword);
     assert!(sent.ends_with(&[PASSWORD, b"\0"].concat()));
     for path in [Path::Tcp, Path::UnixSocket] {
         let request = switch_to(clear_password::NAME, b"");
@@ -259,10 +250,10 @@ fn several_plugins_may_be_tried_in_turn() {
     OkPacket::default().encode(&mut ok);
     // As MariaDB does where the first ones do not accept.
     let bytes = script(&[&ed25519, &parsec, b"P\0eighteen bytes....", &native, &ok]);
-    let mut client = Connect::new(login(PASSWORD, Path::Tcp, Plugin::Ed25519));
+    let mut client = MySqlConnect::new(login(PASSWORD, Path::Tcp, Plugin::Ed25519));
     let (mut input, mut out) = (bytes.as_slice(), Vec::new());
     while client.step(&mut input, &mut out) != Ok(Step::Done) {}
-    assert_eq!(client.server().map(|server| server.auth), Some(AuthMethod::NativePassword));
+    assert_eq!(client.server().map(|server| server.auth), Some(MySqlAuthMethod::NativePassword));
     let bytes = script(&[&native, &ed25519, &parsec, &native, &native]);
     let (error, _) = first_error(login(PASSWORD, Path::Tcp, Plugin::Ed25519), &bytes);
     let reason = "too many requests for another plugin";
@@ -275,10 +266,10 @@ fn mariadb_leaves_out_the_byte_of_auth_more_data() {
     for framed in [&[FAST_OK][..], &[1, FAST_OK]] {
         let mut bytes = script(&[&sha2, framed]);
         server::write_ok(&mut bytes, 5, &OkPacket::default()).expect("it fits");
-        let mut client = Connect::new(login(PASSWORD, Path::Tcp, Plugin::NativePassword));
+        let mut client = MySqlConnect::new(login(PASSWORD, Path::Tcp, Plugin::NativePassword));
         let (mut input, mut out) = (bytes.as_slice(), Vec::new());
         while client.step(&mut input, &mut out) != Ok(Step::Done) {}
-        assert_eq!(client.server().map(|server| server.auth), Some(AuthMethod::CachingSha2Fast));
+        assert_eq!(client.server().map(|server| server.auth), Some(MySqlAuthMethod::CachingSha2Fast));
     }
 }
 
@@ -288,10 +279,10 @@ fn servers_without_plugins_get_the_oldest_one() {
     let mut bytes = Vec::new();
     write_greeting(&mut bytes, &greeting(OFFERED.without(plugins))).expect("it fits");
     server::write_ok(&mut bytes, 2, &OkPacket::default()).expect("it fits");
-    let mut client = Connect::new(login(PASSWORD, Path::Tcp, Plugin::Parsec));
+    let mut client = MySqlConnect::new(login(PASSWORD, Path::Tcp, Plugin::Parsec));
     let (mut input, mut out) = (bytes.as_slice(), Vec::new());
     while client.step(&mut input, &mut out) != Ok(Step::Done) {}
-    assert_eq!(client.server().map(|server| server.auth), Some(AuthMethod::NativePassword));
+    assert_eq!(client.server().map(|server| server.auth), Some(MySqlAuthMethod::NativePassword));
     assert!(!says(&out, b"parsec") && !says(&out, NATIVE));
 }
 
@@ -299,8 +290,8 @@ fn servers_without_plugins_get_the_oldest_one() {
 fn labels_are_stable() {
     let labels = WAYS.map(|way| expected(way, Path::Tcp).label());
     assert_eq!(labels, ["native", "caching-sha2", "caching-sha2-full", "ed25519", "parsec", "parsec"]);
-    assert_eq!(AuthMethod::CachingSha2FullPrivate.label(), "caching-sha2-full");
-    assert_eq!([AuthMethod::Empty, AuthMethod::ClearPassword].map(AuthMethod::label), ["empty", "clear"]);
+    assert_eq!(MySqlAuthMethod::CachingSha2FullPrivate.label(), "caching-sha2-full");
+    assert_eq!([MySqlAuthMethod::Empty, MySqlAuthMethod::ClearPassword].map(MySqlAuthMethod::label), ["empty", "clear"]);
 }
 
 #[test]
@@ -310,15 +301,15 @@ fn any_portions_give_the_same_conversation() {
     let parsec = switch_to(Plugin::Parsec.name(), &[7; 32]);
     let mut ok = Vec::new();
     OkPacket::default().encode(&mut ok);
-    let cases: [(&[&[u8]], AuthMethod); 3] = [
-        (&[&sha2, &[1, FULL], &ok], AuthMethod::CachingSha2FullPrivate),
-        (&[&ed25519, &ok], AuthMethod::Ed25519),
-        (&[&parsec, b"P\0eighteen bytes....", &ok], AuthMethod::Parsec { iterations: 1024 }),
+    let cases: [(&[&[u8]], MySqlAuthMethod); 3] = [
+        (&[&sha2, &[1, FULL], &ok], MySqlAuthMethod::CachingSha2FullPrivate),
+        (&[&ed25519, &ok], MySqlAuthMethod::Ed25519),
+        (&[&parsec, b"P\0eighteen bytes....", &ok], MySqlAuthMethod::Parsec { iterations: 1024 }),
     ];
     for (payloads, method) in cases {
         let bytes = [script(payloads).as_slice(), b"next"].concat();
         let outcome = |size: usize| {
-            let mut client = Connect::new(login(PASSWORD, Path::UnixSocket, Plugin::NativePassword));
+            let mut client = MySqlConnect::new(login(PASSWORD, Path::UnixSocket, Plugin::NativePassword));
             let mut out = Vec::new();
             let (end, left) = feed(&bytes, &[size], |input| {
                 loop {
@@ -338,7 +329,7 @@ fn any_portions_give_the_same_conversation() {
             let (portions, out) = outcome(size);
             assert_eq!((portions, out.len()), (method, whole.1.len()));
             // The client's part of parsec is random.
-            assert!(out == whole.1 || matches!(method, AuthMethod::Parsec { .. }));
+            assert!(out == whole.1 || matches!(method, MySqlAuthMethod::Parsec { .. }));
         }
     }
 }

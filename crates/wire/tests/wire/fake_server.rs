@@ -1,19 +1,6 @@
 //! A server for the login and for answers to commands, made of the server role's pieces.
 
-use ciphertoll_wire::{
-    Step,
-    mysql::{
-        Capabilities, Connect, Error,
-        auth_switch::AuthSwitchRequest,
-        caching_sha2::FAST_OK,
-        column::encode_text_column,
-        err::ErrPacket,
-        greeting::Greeting,
-        handshake_response::HandshakeResponse,
-        ok::OkPacket,
-        server::{self, ClientMessage},
-    },
-};
+use ciphertoll_wire::{mysql::{auth::caching_sha2::FAST_OK, auth_switch::AuthSwitchRequest, column::encode_text_column, err::ErrPacket, greeting::Greeting, handshake_response::HandshakeResponse, ok::OkPacket, server::{self, ClientMessage}, Capabilities, Error, MySqlConnect}, Step};
 
 use crate::account::{Account, NONCE, Say, Way};
 
@@ -185,7 +172,7 @@ impl FakeServer {
 }
 
 /// Joins the two until the client has ended; the steps other than `NeedInput`, and all the client sent.
-pub(crate) fn join(client: &mut Connect, server: &mut FakeServer) -> Result<(Vec<Step>, Vec<u8>), Error> {
+pub(crate) fn join(client: &mut MySqlConnect, server: &mut FakeServer) -> Result<(Vec<Step>, Vec<u8>), Error> {
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     let (mut steps, mut sent) = (Vec::new(), Vec::new());
     let mut server_wants_tls = false;

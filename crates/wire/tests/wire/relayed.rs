@@ -1,20 +1,7 @@
 //! What passes between a client and a server, however it is cut and whatever it is.
 
-use ciphertoll_wire::mysql::kill::Instead;
-use ciphertoll_wire::mysql::{
-    Capabilities, Error, Param,
-    column::encode_text_column,
-    command::{
-        encode_execute, encode_init_db, encode_ping, encode_prepare, encode_query, encode_quit,
-        encode_reset_connection, encode_statement_close, encode_statement_reset,
-    },
-    err::ErrPacket,
-    ok::OkPacket,
-    packet::MAX_PART_BYTES,
-    prepare::Prepared,
-    relay::{MultiStatements, RELAYED, Relay, Remains, Rest, Transaction},
-    server,
-};
+use ciphertoll_wire::mysql::relay::KillReplacement;
+use ciphertoll_wire::mysql::{column::encode_text_column, command::{encode_execute, encode_init_db, encode_ping, encode_prepare, encode_query, encode_quit, encode_reset_connection, encode_statement_close, encode_statement_reset}, err::ErrPacket, ok::OkPacket, packet::MAX_PART_BYTES, relay::{MultiStatements, MySqlRelay, OpenState, RELAYED, SessionState, Transaction}, server, Capabilities, Error, Param, PrepareOk};
 use ciphertoll_wire::relay::Goodbye;
 use proptest::prelude::*;
 
@@ -207,7 +194,7 @@ fn prepared(writer: &Writer) -> Vec<Exchange> {
     let execute = written(|out| encode_execute(out, 1, &[Param::I64(7), Param::Null]).unwrap());
     let prepared = |params: u16, columns: u16| {
         writer.bytes(|answer| {
-            let statement = Prepared { statement_id: 1, params, columns };
+            let statement = PrepareOk { statement_id: 1, params, columns };
             answer.payload(&written(|out| statement.encode(out)));
             answer.definitions(params as u8).definitions(columns as u8);
         })
@@ -262,19 +249,19 @@ fn feed(
     (passed, Ok(()))
 }
 
-fn up(relay: &mut Relay, bytes: &[u8], piece: usize) {
+fn up(relay: &mut MySqlRelay, bytes: &[u8], piece: usize) {
     let (passed, end) =
         feed(bytes, piece, |held| relay.from_client(held).map(|taken| Some(taken.pass_bytes)));
     assert_eq!((end, passed.len()), (Ok(()), bytes.len()));
 }
 
-fn down(relay: &mut Relay, bytes: &[u8], piece: usize) {
+fn down(relay: &mut MySqlRelay, bytes: &[u8], piece: usize) {
     let (passed, end) = feed(bytes, piece, |held| relay.from_server(held).map(Some));
     assert_eq!((end, passed.len()), (Ok(()), bytes.len()));
 }
 
-fn is_clean(relay: &Relay) -> bool {
-    matches!(relay.rest(), Rest::Clean(_))
+fn is_clean(relay: &MySqlRelay) -> bool {
+    matches!(relay.session_state(), SessionState::Clean(_))
 }
 
 #[test]
@@ -282,16 +269,16 @@ fn every_answer_is_followed_to_its_end_and_not_beyond() {
     for agreed in AGREED {
         for Exchange { name, up: command, down: answer } in exchanges(agreed) {
             for piece in [1, 2, 5, usize::MAX] {
-                let mut relay = Relay::new(agreed);
+                let mut relay = MySqlRelay::new(agreed);
                 up(&mut relay, &command, piece);
                 for cut in 0..answer.len().min(400) {
-                    let mut relay = Relay::new(agreed);
+                    let mut relay = MySqlRelay::new(agreed);
                     up(&mut relay, &command, piece);
                     relay.from_server(&answer[..cut]).unwrap();
                     assert!(!is_clean(&relay), "{name} after {cut} bytes, {agreed:?}");
                 }
                 down(&mut relay, &answer, piece);
-                assert!(is_clean(&relay), "{name}, {agreed:?}: {:?}", relay.rest());
+                assert!(is_clean(&relay), "{name}, {agreed:?}: {:?}", relay.session_state());
                 let ends_in_err = answer.windows(2).any(|bytes| bytes == b"#4" || bytes == b"#7");
                 assert_eq!(relay.error_was_last(), ends_in_err, "{name}");
                 assert_eq!(relay.next_sequence(), 1, "{name}");
@@ -306,24 +293,24 @@ fn every_answer_is_followed_to_its_end_and_not_beyond() {
 fn a_transaction_and_an_option_are_remembered() {
     let writer = Writer(RELAYED);
     let remains = |commands: &[(&[u8], Vec<u8>)]| {
-        let mut relay = Relay::new(RELAYED);
+        let mut relay = MySqlRelay::new(RELAYED);
         for (command, answer) in commands {
             up(&mut relay, command, usize::MAX);
             down(&mut relay, answer, usize::MAX);
         }
-        relay.rest()
+        relay.session_state()
     };
     let begin = query("BEGIN");
     let open = writer.ok(IN_TRANSACTION);
-    let expected = Remains { transaction: Transaction::Open, ..Remains::default() };
-    assert_eq!(remains(&[(&begin, open.clone())]), Rest::Clean(expected));
+    let expected = OpenState { transaction: Transaction::Open, ..Remains::default() };
+    assert_eq!(remains(&[(&begin, open.clone())]), SessionState::Clean(expected));
     let closed = [(&begin[..], open.clone()), (&begin, writer.ok(AUTOCOMMIT))];
-    assert_eq!(remains(&closed), Rest::Clean(Remains::default()));
+    assert_eq!(remains(&closed), SessionState::Clean(OpenState::default()));
     // An error says nothing of the transaction.
-    assert_eq!(remains(&[(&begin, open), (&begin, refused())]), Rest::Clean(expected));
+    assert_eq!(remains(&[(&begin, open), (&begin, refused())]), SessionState::Clean(expected));
     let option = message(b"\x1b\x01\0");
-    let expected = Remains { statements: MultiStatements::Changed, ..Remains::default() };
-    assert_eq!(remains(&[(&option, writer.ok(AUTOCOMMIT))]), Rest::Clean(expected));
+    let expected = OpenState { statements: MultiStatements::Changed, ..Remains::default() };
+    assert_eq!(remains(&[(&option, writer.ok(AUTOCOMMIT))]), SessionState::Clean(expected));
 }
 
 #[test]
@@ -331,16 +318,16 @@ fn a_file_is_passed_on_until_it_ends() {
     for agreed in AGREED {
         let writer = Writer(agreed);
         let file = [&b"\x05\0\0\x02hello\x03\0\0\x03abc"[..], b"\0\0\0\x04"].concat();
-        let mut relay = Relay::new(agreed);
+        let mut relay = MySqlRelay::new(agreed);
         up(&mut relay, &query("LOAD DATA LOCAL INFILE 'x' INTO TABLE t"), usize::MAX);
         down(&mut relay, b"\x02\0\0\x01\xfbx", 1);
         assert_eq!(relay.next_sequence(), 2);
         for cut in 0..file.len() {
-            let mut relay = Relay::new(agreed);
+            let mut relay = MySqlRelay::new(agreed);
             up(&mut relay, &query("LOAD DATA LOCAL INFILE 'x' INTO TABLE t"), usize::MAX);
             down(&mut relay, b"\x02\0\0\x01\xfbx", 1);
             relay.from_client(&file[..cut]).unwrap();
-            let Rest::Unknown(reason) = relay.rest() else { panic!("{cut}: {:?}", relay.rest()) };
+            let SessionState::Unknown(reason) = relay.session_state() else { panic!("{cut}: {:?}", relay.session_state()) };
             assert!(reason.contains("file") || reason.contains("command"), "{cut}: {reason}");
         }
         up(&mut relay, &file, 1);
@@ -350,25 +337,25 @@ fn a_file_is_passed_on_until_it_ends() {
         down(&mut relay, b"\x02\0\0\x06\xfby", 1);
         up(&mut relay, b"\0\0\0\x07", 1);
         down(&mut relay, &refused(), 1);
-        assert!(is_clean(&relay), "{:?}", relay.rest());
+        assert!(is_clean(&relay), "{:?}", relay.session_state());
     }
 }
 
 #[test]
 fn a_file_must_be_offered_and_asked_for_in_its_time() {
     let ask = b"\x02\0\0\x01\xfbx";
-    let mut relay = Relay::new(RELAYED.without(Capabilities::LOCAL_FILES));
+    let mut relay = MySqlRelay::new(RELAYED.without(Capabilities::LOCAL_FILES));
     up(&mut relay, &query("SELECT 1"), usize::MAX);
     assert!(relay.from_server(ask).is_err());
     for behind in
         [query("SELECT 2"), written(|out| encode_statement_close(out, 1)), b"\x09\0\0\0\x03".to_vec()]
     {
-        let mut relay = Relay::new(RELAYED);
+        let mut relay = MySqlRelay::new(RELAYED);
         relay.from_client(&[query("SELECT 1"), behind].concat()).unwrap();
         assert!(relay.from_server(ask).is_err());
     }
     // A server that says no before it has heard all leaves nobody knows what.
-    let mut relay = Relay::new(RELAYED);
+    let mut relay = MySqlRelay::new(RELAYED);
     up(&mut relay, &query("SELECT 1"), usize::MAX);
     down(&mut relay, ask, usize::MAX);
     down(&mut relay, &refused(), usize::MAX);
@@ -383,7 +370,7 @@ fn messages_of_many_packets_are_not_held() {
         let mut payload = vec![b'x'; size];
         payload[0] = 0x03;
         let command = message(&payload);
-        let mut relay = Relay::new(RELAYED);
+        let mut relay = MySqlRelay::new(RELAYED);
         up(&mut relay, &command, 1 << 16);
         let parts = (size / MAX_PART_BYTES) as u8;
         assert_eq!(relay.next_sequence(), parts + 1);
@@ -396,7 +383,7 @@ fn messages_of_many_packets_are_not_held() {
         }
         answer.payload(&vec![b'x'; size]).end_of_rows(AUTOCOMMIT);
         down(&mut relay, &answer.bytes, 1 << 16);
-        assert!(is_clean(&relay), "{size}: {:?}", relay.rest());
+        assert!(is_clean(&relay), "{size}: {:?}", relay.session_state());
         // An unanswered one has no number to remember.
         payload[0] = 0x18;
         up(&mut relay, &message(&payload), 1 << 16);
@@ -408,14 +395,14 @@ fn messages_of_many_packets_are_not_held() {
 #[test]
 fn a_goodbye_is_not_passed_on() {
     let bytes = [query("SELECT 1"), written(encode_quit), b"whatever".to_vec()].concat();
-    let taken = Relay::new(RELAYED).from_client(&bytes).unwrap();
+    let taken = MySqlRelay::new(RELAYED).from_client(&bytes).unwrap();
     assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::Said));
 }
 
 #[test]
 fn another_login_is_not_passed_on() {
     let bytes = [query("SELECT 1"), message(b"\x11app\0\0\0"), query("SELECT 2")].concat();
-    let taken = Relay::new(RELAYED).from_client(&bytes).unwrap();
+    let taken = MySqlRelay::new(RELAYED).from_client(&bytes).unwrap();
     assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::Anew));
 }
 
@@ -424,16 +411,16 @@ fn what_cannot_be_followed_is_refused() {
     for (kind, command) in
         [(0x12, "COM_BINLOG_DUMP"), (0x15, "COM_REGISTER_SLAVE"), (0x1e, "COM_BINLOG_DUMP_GTID")]
     {
-        let refused = Relay::new(RELAYED).from_client(&message(&[kind, 0, 0]));
+        let refused = MySqlRelay::new(RELAYED).from_client(&message(&[kind, 0, 0]));
         assert_eq!(refused, Err(Error::NotPooled { command }));
     }
     for bytes in
         [&b"\x01\0\0\0\x00"[..], b"\x01\0\0\0\x7f", b"\x01\0\0\0\xfe", b"\0\0\0\0", b"\x01\0\0\x01\x03"]
     {
-        assert!(matches!(Relay::new(RELAYED).from_client(bytes), Err(Error::Protocol { .. })), "{bytes:?}");
+        assert!(matches!(MySqlRelay::new(RELAYED).from_client(bytes), Err(Error::Protocol { .. })), "{bytes:?}");
     }
     let pings = written(encode_ping).repeat(5000);
-    assert!(Relay::new(RELAYED).from_client(&pings).is_err(), "as many as there are");
+    assert!(MySqlRelay::new(RELAYED).from_client(&pings).is_err(), "as many as there are");
     for answer in [
         &b"\0\0\0\x01"[..],
         b"\x01\0\0\x01\0",
@@ -442,7 +429,7 @@ fn what_cannot_be_followed_is_refused() {
         b"\x03\0\0\x01\xfd\xff\xff",
         b"\x01\0\0\x01\xff",
     ] {
-        let mut relay = Relay::new(RELAYED);
+        let mut relay = MySqlRelay::new(RELAYED);
         up(&mut relay, &query("SELECT 1"), usize::MAX);
         assert!(relay.from_server(answer).is_err(), "{answer:?}");
     }
@@ -454,7 +441,7 @@ fn a_kill_of_anothers_number_is_stopped_and_replaced() {
     let kill = query(&format!("KILL QUERY {}", own + 7));
     let bytes = [query("SELECT 1"), kill.clone(), written(encode_ping)].concat();
     for piece in [1, 3, usize::MAX] {
-        let mut relay = Relay::new(RELAYED.without(Capabilities::QUERY_ATTRIBUTES)).with_own_numbers(own);
+        let mut relay = MySqlRelay::new(RELAYED.without(Capabilities::QUERY_ATTRIBUTES)).with_own_numbers(own);
         let (mut held, mut sent, mut kills) = (Vec::new(), Vec::new(), 0);
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);
@@ -462,9 +449,9 @@ fn a_kill_of_anothers_number_is_stopped_and_replaced() {
                 let taken = relay.from_client(&held).unwrap();
                 sent.extend(held.drain(..taken.pass_bytes));
                 let Some((kill, bytes)) = relay.kill(&held) else { break };
-                assert_eq!((kill.named[0].number, bytes), (own + 7, held.len().min(bytes)));
+                assert_eq!((kill.statements[0].number, bytes), (own + 7, held.len().min(bytes)));
                 relay.replace_kill(&held).unwrap();
-                kill.encode(Capabilities::default(), |_| Instead::Number(42), &mut sent).unwrap();
+                kill.encode(Capabilities::default(), |_| KillReplacement::Number(42), &mut sent).unwrap();
                 held.drain(..bytes);
                 kills += 1;
             }
@@ -487,7 +474,7 @@ fn a_kill_of_anothers_number_is_stopped_and_replaced() {
 
 #[test]
 fn last_words_are_passed_on() {
-    let mut relay = Relay::new(RELAYED);
+    let mut relay = MySqlRelay::new(RELAYED);
     let words = b"\x19\0\0\0\xff\x1d\x04#08S01Server shutdown ";
     down(&mut relay, words, 1);
     assert!(relay.error_was_last() && !is_clean(&relay));
@@ -504,7 +491,7 @@ proptest! {
         let agreed = AGREED[agreed];
         let all = exchanges(agreed);
         let chosen: Vec<&Exchange> = which.iter().map(|index| &all[index % all.len()]).collect();
-        let mut relay = Relay::new(agreed);
+        let mut relay = MySqlRelay::new(agreed);
         if pipelined {
             let commands: Vec<u8> = chosen.iter().flat_map(|exchange| exchange.up.clone()).collect();
             let answers: Vec<u8> = chosen.iter().flat_map(|exchange| exchange.down.clone()).collect();
@@ -517,7 +504,7 @@ proptest! {
                 prop_assert!(is_clean(&relay), "{}", exchange.name);
             }
         }
-        prop_assert!(is_clean(&relay), "{:?}", relay.rest());
+        prop_assert!(is_clean(&relay), "{:?}", relay.session_state());
     }
 
     #[test]
@@ -535,10 +522,10 @@ proptest! {
             *byte ^= change;
         }
         let run = |piece: usize| {
-            let mut relay = Relay::new(agreed);
+            let mut relay = MySqlRelay::new(agreed);
             up(&mut relay, &exchange.up, piece);
             let (passed, end) = feed(&exchange.down, piece, |held| relay.from_server(held).map(Some));
-            let ended = end.is_ok().then(|| (passed.len(), relay.rest(), relay.next_sequence()));
+            let ended = end.is_ok().then(|| (passed.len(), relay.session_state(), relay.next_sequence()));
             (end, ended, passed)
         };
         let (end, ended, passed) = run(piece);
@@ -549,7 +536,7 @@ proptest! {
 
     #[test]
     fn garbage_is_an_error_or_waits_for_more(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let mut relay = Relay::new(RELAYED);
+        let mut relay = MySqlRelay::new(RELAYED);
         if let Ok(taken) = relay.from_client(&bytes) {
             prop_assert!(taken.pass_bytes <= bytes.len());
         }

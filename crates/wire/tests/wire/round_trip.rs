@@ -1,9 +1,6 @@
 //! Every message that is both written and read here is read as it was written.
 
-use ciphertoll_wire::mysql::{
-    Capabilities, Prepared, auth_switch::AuthSwitchRequest, err::ErrPacket, greeting::Greeting,
-    handshake_response::HandshakeResponse, ok::OkPacket, server::StoredPassword, ssl_request::SslRequest,
-};
+use ciphertoll_wire::mysql::{auth_switch::AuthSwitchRequest, err::ErrPacket, greeting::Greeting, handshake_response::HandshakeResponse, ok::OkPacket, server::StoredPassword, ssl_request::SslRequest, Capabilities, PrepareOk};
 use proptest::prelude::*;
 
 use crate::fake_server::OFFERED;
@@ -106,8 +103,8 @@ proptest! {
 
     #[test]
     fn prepared(statement_id: u32, params: u16, columns: u16) {
-        let prepared = Prepared { statement_id, params, columns };
-        prop_assert_eq!(Prepared::parse(&encoded(|out| prepared.encode(out))), Ok(prepared));
+        let prepared = PrepareOk { statement_id, params, columns };
+        prop_assert_eq!(PrepareOk::parse(&encoded(|out| prepared.encode(out))), Ok(prepared));
     }
 
     #[test]

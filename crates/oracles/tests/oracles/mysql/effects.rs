@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::mysql::effects::{Effects, Escapes};
-use ciphertoll_wire::mysql::{self, Statements};
+use ciphertoll_wire::mysql::sql::{Effects, Escapes};
+use ciphertoll_wire::mysql::{self, StatementsPerQuery};
 use ciphertoll_wire::session::Login;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -42,7 +42,7 @@ const PIECES: [&str; 25] = [
 
 pub(super) fn settings_are_found_where_the_server_finds_them(site: &mut Site) {
     let Login::MySql(login) = ours::login(&site.plain()) else { unreachable!("another protocol's login") };
-    let login = mysql::Login { statements: Statements::Several, ..(*login).clone() };
+    let login = mysql::MySqlLogin { statements: StatementsPerQuery::Several, ..(*login).clone() };
     let client = Client::connect(&site.plain().address, Login::MySql(Arc::new(login)), None);
     let client = RefCell::new(client.expect("it is let in"));
     for (mode, escapes) in [

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::postgres::effects::{Effects, Strings};
+use ciphertoll_wire::postgres::sql::{Effects, StringSyntax};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -28,7 +28,7 @@ const PIECES: [&str; 28] = [
 
 pub(super) fn statements_are_found_where_the_server_finds_them(site: &mut Site) {
     let mut client = ours::client(&site.plain()).expect("it is let in");
-    for (strings, value) in [(Strings::Standard, "on"), (Strings::Escaped, "off")] {
+    for (strings, value) in [(StringSyntax::Standard, "on"), (StringSyntax::Escaped, "off")] {
         let begin = format!(
             "SET standard_conforming_strings = {value}; SET escape_string_warning = off; \
              SET backslash_quote = on; SET client_min_messages = error"
@@ -65,7 +65,7 @@ fn run(client: &mut Client, begin: &str, text: &str) -> Option<BTreeSet<usize>> 
     )
 }
 
-fn compare(text: &str, strings: Strings, marks: &BTreeSet<usize>) -> Result<(), TestCaseError> {
+fn compare(text: &str, strings: StringSyntax, marks: &BTreeSet<usize>) -> Result<(), TestCaseError> {
     let read = |strings| {
         let effects = Effects::of(text.as_bytes(), strings);
         let numbers = effects
@@ -77,13 +77,13 @@ fn compare(text: &str, strings: Strings, marks: &BTreeSet<usize>) -> Result<(), 
     let (found, pin) = read(strings);
     prop_assert!(pin.is_none(), "{:?} pins for {:?}", text, pin);
     prop_assert_eq!(&found, marks, "{:?}", text);
-    let (found, pin) = read(Strings::Unknown);
+    let (found, pin) = read(StringSyntax::Unknown);
     prop_assert!(pin.is_some() || found == *marks, "{:?}, not knowing: {:?}", text, found);
     Ok(())
 }
 
 /// Statements with marks, numbered.
-fn text(strings: Strings) -> impl Strategy<Value = String> {
+fn text(strings: StringSyntax) -> impl Strategy<Value = String> {
     let statement = prop_oneof![
         3 => select(strings),
         2 => blank().prop_map(|blank| format!("SET{blank}probe.s@ = 1")),
@@ -100,7 +100,7 @@ fn text(strings: Strings) -> impl Strategy<Value = String> {
     })
 }
 
-fn select(strings: Strings) -> impl Strategy<Value = String> {
+fn select(strings: StringSyntax) -> impl Strategy<Value = String> {
     let item = (literal(strings), blank(), prop::option::of(content()), blank());
     prop::collection::vec(item, 1..4).prop_map(|items| {
         let item = |(literal, before, alias, behind): (String, String, Option<String>, String)| {
@@ -129,9 +129,9 @@ fn blank() -> impl Strategy<Value = String> {
 }
 
 /// A literal of any kind: as it should be written, or as it comes.
-fn literal(strings: Strings) -> impl Strategy<Value = String> {
+fn literal(strings: StringSyntax) -> impl Strategy<Value = String> {
     let plain = move |content: &str| match strings {
-        Strings::Escaped => escaped(content),
+        StringSyntax::Escaped => escaped(content),
         _ => doubled(content),
     };
     prop_oneof![

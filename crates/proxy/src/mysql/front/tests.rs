@@ -5,7 +5,7 @@ use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::{write_ok, write_payload};
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{Capabilities, Connect, Encryption, Error, Login, native_password};
+use ciphertoll_wire::mysql::{auth::native_password, Capabilities, Error, MySqlConnect, MySqlLogin, MySqlTlsMode};
 use openssl::sha::sha1;
 
 use super::*;
@@ -35,7 +35,7 @@ fn gate() -> Arc<Gate> {
 fn log_in(
     admission: Admission,
     begun: Plugin,
-    login: Login,
+    login: MySqlLogin,
     piece: usize,
 ) -> (FrontStep<Wanted>, Result<(), Error>) {
     log_in_to(Front::new(admission, greeter(begun)), None, login, piece)
@@ -45,11 +45,11 @@ fn log_in(
 fn log_in_to(
     mut front: Front,
     name: Option<&str>,
-    login: Login,
+    login: MySqlLogin,
     piece: usize,
 ) -> (FrontStep<Wanted>, Result<(), Error>) {
     let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 33 };
-    let mut client = Connect::pooled(Arc::new(login), terms);
+    let mut client = MySqlConnect::pooled(Arc::new(login), terms);
     let (mut up, mut down, mut held) = (Vec::new(), Vec::new(), Vec::new());
     let mut step = front.step(&mut &b""[..], &mut down);
     while step == FrontStep::NeedInput {
@@ -81,7 +81,7 @@ fn log_in_to(
 }
 
 /// Steps the client as far as it goes.
-fn run(client: &mut Connect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Result<Step, Error> {
+fn run(client: &mut MySqlConnect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Result<Step, Error> {
     let mut input = down.as_slice();
     loop {
         let step = client.step(&mut input, up)?;
@@ -92,8 +92,8 @@ fn run(client: &mut Connect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Result<Ste
     }
 }
 
-fn login(user: &str, password: &[u8], plugin: Plugin) -> Login {
-    Login { plugin, database: Some("shop".to_owned()), ..Login::new(user, Secret::new(password.to_vec())) }
+fn login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
+    MySqlLogin { plugin, database: Some("shop".to_owned()), ..Login::new(user, Secret::new(password.to_vec())) }
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn by_tls(admission: Admission, begun: Plugin) -> Front {
     Front::by_tls(admission, greeter(begun))
 }
 
-fn tls_login(user: &str, password: &[u8], plugin: Plugin) -> Login {
-    Login { encryption: Encryption::Tls, ..login(user, password, plugin) }
+fn tls_login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
+    MySqlLogin { encryption: MySqlTlsMode::Tls, ..login(user, password, plugin) }
 }
 
 #[test]

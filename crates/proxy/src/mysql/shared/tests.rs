@@ -1,9 +1,9 @@
 use ciphertoll_wire::mysql::command::{encode_execute, encode_ping, encode_prepare, encode_query};
-use ciphertoll_wire::mysql::kill::Target;
-use ciphertoll_wire::mysql::prepare::Prepared;
+use ciphertoll_wire::mysql::relay::KillTarget;
+use ciphertoll_wire::mysql::PrepareOk;
 use ciphertoll_wire::mysql::server::{write_err, write_ok, write_payload};
-use ciphertoll_wire::mysql::statements::PreparedHere;
-use ciphertoll_wire::mysql::{Capabilities, Terms, adopt::Flavour};
+use ciphertoll_wire::mysql::relay::ConnectionStatements;
+use ciphertoll_wire::mysql::{relay::ServerProduct, Capabilities, Terms};
 
 use crate::dialect::Leaving;
 
@@ -64,8 +64,8 @@ fn facts(numbers: &Numbers) -> Facts {
         status: 2,
         database: Some("shop".to_owned()),
         beginning: None,
-        flavour: Flavour::MariaDb,
-        prepared: PreparedHere::default(),
+        flavour: ServerProduct::MariaDb,
+        prepared: ConnectionStatements::default(),
     };
     let mut session = Session::share(wanted(), Place::Fresh, &facts, numbers, &mut Vec::new()).unwrap();
     assert_eq!(session.start(), Start::WhenSet);
@@ -137,7 +137,7 @@ fn what_is_said_early_goes_with_a_statement_that_is_prepared_anew() {
     let prepare = written(|out| encode_prepare(out, "SELECT 1").unwrap());
     session.from_client(&prepare, &mut facts).unwrap();
     let mut payload = Vec::new();
-    Prepared { statement_id: 77, params: 0, columns: 0 }.encode(&mut payload);
+    PrepareOk { statement_id: 77, params: 0, columns: 0 }.encode(&mut payload);
     let mut is_prepared = Vec::new();
     write_payload(&mut is_prepared, 1, &payload).unwrap();
     let taken = session.from_server(&is_prepared, &mut facts).unwrap();
@@ -202,7 +202,7 @@ fn what_was_ended_while_it_waited_is_refused() {
     let (session, _) = begin(wanted(), Place::Fresh, &facts, &numbers);
     let waiting = session.part().wanted.unwrap();
     let mut killer = numbers.list(OWN + 2, Some(8));
-    killer.name(OWN + 1, Target::Query);
+    killer.name(OWN + 1, KillTarget::Query);
     assert_eq!(waiting.order(), Order::Cancel);
     let (mut session, _) = begin(waiting, Place::Fresh, &facts, &numbers);
     let said = [query("SELECT 'never'"), query("SELECT 'later'")].concat();
@@ -221,7 +221,7 @@ fn what_was_ended_while_it_waited_is_refused() {
             begin(Wanted { connection_id: OWN + 3, ..wanted() }, Place::Fresh, &facts, &numbers);
         session.part().wanted.unwrap()
     };
-    killer.name(OWN + 3, Target::Connection);
+    killer.name(OWN + 3, KillTarget::Connection);
     let not_begun = Session::share(waiting, Place::Fresh, &facts, &numbers, &mut Vec::new());
     assert!(
         matches!(not_begun, Err(not_begun) if matches!(not_begun.error, Error::Server { code: 1317, .. }))

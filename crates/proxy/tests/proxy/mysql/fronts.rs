@@ -14,7 +14,7 @@ use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::server::write_payload;
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{Capabilities, Plugin, caching_sha2, command, native_password};
+use ciphertoll_wire::mysql::{auth::{caching_sha2, native_password}, command, Capabilities, Plugin};
 use nix::sys::signal::Signal;
 use openssl::sha::{sha1, sha256};
 

@@ -13,7 +13,7 @@ use ciphertoll_net::{Address, tls};
 use ciphertoll_skip::{missing, no_server};
 use ciphertoll_wire::mysql::{self, Capabilities};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{Secret, mysql::Plugin};
+use ciphertoll_wire::{mysql::Plugin, Secret};
 use tempfile::TempDir;
 
 use super::process::Process;
@@ -109,7 +109,7 @@ impl Site {
     /// The lab's own account, which may make others.
     pub(crate) fn control(&self) -> Client {
         let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
-        let login = mysql::Login {
+        let login = mysql::MySqlLogin {
             transport: mysql::Transport::UnixSocket,
             plugin: plugin_of(self.engine()),
             ..mysql::Login::new(CONTROL, Secret::new(self.password()))
@@ -212,8 +212,8 @@ impl Proxy {
         Login::MySql(Arc::new(self.own_login(user, password)))
     }
 
-    fn own_login(&self, user: &str, password: Vec<u8>) -> mysql::Login {
-        mysql::Login {
+    fn own_login(&self, user: &str, password: Vec<u8>) -> mysql::MySqlLogin {
+        mysql::MySqlLogin {
             database: Some(self.database.clone()),
             plugin: plugin_of(self.engine),
             ..mysql::Login::new(user, Secret::new(password))
@@ -244,7 +244,7 @@ impl Proxy {
         let context = tls::Context::build(&settings).expect("a context");
         let login = self.own_login(user, password.to_vec());
         let plugin = plugin.unwrap_or(login.plugin);
-        let login = mysql::Login { encryption: mysql::Encryption::Tls, plugin, ..login };
+        let login = mysql::MySqlLogin { encryption: mysql::MySqlTlsMode::Tls, plugin, ..login };
         let address = Address::Tcp(([127, 0, 0, 1], self.port).into());
         Client::connect(&address, Login::MySql(Arc::new(login)), Some(&context))
     }
@@ -307,7 +307,7 @@ fn port_in(line: &str) -> Option<u16> {
 
 /// A client of the proxy that listens at this socket.
 pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Client, ciphertoll_net::Error> {
-    let login = mysql::Login {
+    let login = mysql::MySqlLogin {
         database: Some(database.to_owned()),
         ..mysql::Login::new(user, Secret::new(Vec::new()))
     };
