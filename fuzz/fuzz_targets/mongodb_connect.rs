@@ -14,7 +14,7 @@ const MECHANISMS: [Mechanism; 5] =
 
 fuzz_target!(|data: &[u8]| {
     let Some((choices, mut data)) = data.split_first() else { return };
-    // Key derivation of many iterations is what a client must do, and would be all that the fuzzer does.
+    // Key derivation with many iterations would use up the fuzzer's time.
     if asks_for_iterations(data) {
         return;
     }
@@ -46,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
             Ok(Step::OfferTls) => panic!("TLS is never offered behind a request"),
             Ok(Step::Phase(phase)) => {
                 assert_eq!(encrypted, tls == MongoDbTlsMode::Tls);
-                // Only a server that knows the password can prove it, and this one's bytes were chosen beforehand.
+                // Only a server that knows the password can prove it, and these bytes were chosen beforehand.
                 let proves = matches!(mechanism, Mechanism::None | Mechanism::X509);
                 assert!(phase == Phase::ServerGreeting || (phase == Phase::Auth && proves));
             }

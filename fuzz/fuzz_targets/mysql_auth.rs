@@ -1,4 +1,5 @@
-//! A hostile client's bytes as its proof, for every plugin, and a server's salt; nobody gets in without the password.
+//! A hostile client's bytes as its proof, for every plugin, and as a server's salt. No login may succeed without the
+//! password.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -11,7 +12,7 @@ const NONCE: &[u8; 20] = b"abcdefghijklmnopqrst";
 const LONG_NONCE: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
 const SALT: ExtSalt<'static> = ExtSalt { exponent: 0, salt: b"eighteen bytes...." };
 
-/// What is slow to make.
+/// Keys that take long to generate.
 struct Stored {
     rsa: RsaKey,
     ed25519: ed25519::StoredKey,

@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
             }
             Ok(Step::StartTls) => {
                 assert!((received.is_empty() || encryption == MySqlTlsMode::EagerTls) && !encrypted);
-                // What is left is TLS's.
+                // The remaining bytes are TLS.
                 received.clear();
                 encrypted = true;
                 out.clear();

@@ -1,8 +1,8 @@
-//! What clients and servers say, hostile or not, past what follows a client: at once and in portions, which must come to
-//! the same; and the texts of statements, byte by byte.
+//! The bytes of clients and servers, hostile or not, through a session follower: reading them at once and in portions
+//! must give the same result. Also the texts of statements, byte by byte.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then turns: a byte whose lowest bit says who speaks and
-//! whose rest how much, and what is said.
+//! Input: one byte of choices, one byte for the portions' size, then turns: a byte whose lowest bit selects the
+//! sender and whose other bits are the length, and the bytes sent.
 #![no_main]
 
 use ciphertoll_wire::mysql::{relay::{begins_with_quit, first_command_bytes, ClientStatements, ConnectionStatements, MySqlRelay, RELAYED, SessionChanges, SessionFollower}, sql::{Effects, Escapes, TextReader}, Capabilities, Error};
@@ -15,10 +15,10 @@ struct Site {
     prepared: ConnectionStatements,
     up: Vec<u8>,
     down: Vec<u8>,
-    /// What the server has got, and the client.
+    /// The bytes that the server has received, and the client.
     sent: Vec<u8>,
     told: Vec<u8>,
-    /// What a client must wait for ends it here, too.
+    /// A client that must wait ends the run, too.
     ended: Option<Result<Option<u32>, Error>>,
 }
 

@@ -1,7 +1,7 @@
-//! A hostile client's bytes as its login, at once and in portions, which must come to the same; nobody gets in who does
-//! not know the password.
+//! A hostile client's bytes as its login: reading them at once and in portions must give the same result, and no login
+//! may succeed without the password.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then what the client says.
+//! Input: one byte of choices, one byte for the portions' size, then the client's bytes.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

@@ -1,15 +1,15 @@
-//! What clients and servers say, hostile or not, past a relay: at once and in portions, which must come to the same, and
-//! nothing is passed on that did not come.
+//! The bytes of clients and servers, hostile or not, through a relay: reading them at once and in portions must give the
+//! same result, and only bytes that arrived may be forwarded.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then turns: a byte whose lowest bit says who speaks and
-//! whose rest how much, and what is said.
+//! Input: one byte of choices, one byte for the portions' size, then turns: a byte whose lowest bit selects the
+//! sender and whose other bits are the length, and the bytes sent.
 #![no_main]
 
 use ciphertoll_wire::mysql::{relay::{MySqlRelay, RELAYED, SessionState}, Capabilities, Error};
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 
-/// What one of the two has not been rid of.
+/// The bytes of one side that were not forwarded yet.
 #[derive(Default)]
 struct Side {
     held: Vec<u8>,
@@ -51,7 +51,7 @@ impl Line {
             Ok(bytes) => {
                 side.passed += bytes;
                 side.held.drain(..bytes);
-                // What is held is less than what has to be looked at.
+                // Fewer bytes are held than the relay may need.
                 assert!(side.held.len() < 64 || self.ended.is_some());
             }
             Err(error) => self.ended = Some(Err(error)),

@@ -1,10 +1,10 @@
-//! A hostile client's bytes into the parser of logins; what is understood must be understood again when written.
+//! A hostile client's bytes in the parser of logins. An accepted message must be accepted again when it is encoded.
 #![no_main]
 
 use ciphertoll_wire::mysql::{handshake_response::HandshakeResponse, server::{self, ClientMessage, StoredPassword}, Capabilities};
 use libfuzzer_sys::fuzz_target;
 
-/// Lengths up to this are written the same way with any capabilities.
+/// Lengths up to this are encoded the same way with any capabilities.
 const SHORT_BYTES: usize = 250;
 
 fuzz_target!(|data: &[u8]| {

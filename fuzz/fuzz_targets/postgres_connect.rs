@@ -12,7 +12,7 @@ const PASSWORD: &[u8] = b"correct horse";
 
 fuzz_target!(|data: &[u8]| {
     let Some((choices, mut data)) = data.split_first() else { return };
-    // Key derivation of many iterations is what a client must do, and would be all that the fuzzer does.
+    // Key derivation with many iterations would use up the fuzzer's time.
     if asks_for_many_iterations(data) {
         return;
     }
@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
             }
             Ok(Step::StartTls) => {
                 assert!((received.is_empty() || encryption == PostgresTlsMode::EagerTls) && !encrypted);
-                // What is left is TLS's.
+                // The remaining bytes are TLS.
                 received.clear();
                 encrypted = true;
                 out.clear();
@@ -54,7 +54,7 @@ fuzz_target!(|data: &[u8]| {
             Ok(Step::OfferTls) => assert!(encryption == PostgresTlsMode::EagerTls && !encrypted),
             Ok(Step::Phase(phase)) => {
                 assert!(phase == Phase::TlsRequest || encrypted == (encryption != PostgresTlsMode::Plain));
-                // Only a server that knows the password can bind, and this one's bytes were chosen beforehand.
+                // Only a server that knows the password can bind, and these bytes were chosen beforehand.
                 assert!(phase != Phase::Auth || !bind);
             }
             Ok(Step::NeedInput) => {

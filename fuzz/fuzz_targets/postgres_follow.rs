@@ -1,8 +1,8 @@
-//! What clients and servers say, hostile or not, past what follows a client: at once and in portions, which must come to
-//! the same; nothing is lost and nothing is dropped but what was inserted.
+//! The bytes of clients and servers, hostile or not, through a session follower: reading them at once and in portions
+//! must give the same result. Nothing may be lost, and only replies to inserted messages may be discarded.
 //!
-//! Input: one byte for the portions' size, then turns: a byte whose lowest bit says who speaks and whose rest how much,
-//! and what is said.
+//! Input: one byte for the portions' size, then turns: a byte whose lowest bit selects the sender and whose other bits
+//! are the length, and the bytes sent.
 #![no_main]
 
 use ciphertoll_wire::postgres::sql::Effects;
@@ -18,7 +18,7 @@ struct Site {
     prepared: ConnectionStatements,
     up: Vec<u8>,
     down: Vec<u8>,
-    /// What the server has got, and the client.
+    /// The bytes that the server has received, and the client.
     sent: Vec<u8>,
     told: Vec<u8>,
     ended: Option<Error>,

@@ -1,15 +1,15 @@
-//! What clients and servers say, hostile or not, past a relay: at once and in portions, which must come to the same, and
-//! nothing is passed on that did not come.
+//! The bytes of clients and servers, hostile or not, through a relay: reading them at once and in portions must give the
+//! same result, and only bytes that arrived may be forwarded.
 //!
-//! Input: one byte for the portions' size, then turns: a byte whose lowest bit says who speaks and whose rest how much,
-//! and what is said.
+//! Input: one byte for the portions' size, then turns: a byte whose lowest bit selects the sender and whose other bits
+//! are the length, and the bytes sent.
 #![no_main]
 
 use ciphertoll_wire::postgres::{message::MAX_LOGIN_PAYLOAD_BYTES, relay::{PostgresRelay, SessionState}, Error, Parameters};
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 
-/// What one of the two has not been rid of.
+/// The bytes of one side that were not forwarded yet.
 #[derive(Default)]
 struct Side {
     held: Vec<u8>,

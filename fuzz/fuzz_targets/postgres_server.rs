@@ -1,7 +1,7 @@
-//! A hostile client's bytes into the parsers of the server's role; what is understood must be understood again when
-//! written.
+//! A hostile client's bytes in the parsers of the server side. An accepted message must be accepted again when it is
+//! encoded.
 //!
-//! Input: one byte that says whether a first message comes first, then the messages.
+//! Input: one byte that says whether the connection's first message is included, then the messages.
 #![no_main]
 
 use ciphertoll_wire::postgres::{command, server::{read_frontend, read_startup, Bind, DescribeTarget, FrontendMessage, Startup, StoredPassword}, startup::{encode_startup, encode_tls_request}, CancelKey, Param, ValueFormat};
@@ -63,7 +63,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
 
 fn again(message: &FrontendMessage<'_>) {
     let mut out = Vec::new();
-    // What is no UTF-8 cannot be written here.
+    // The encoder accepts UTF-8 only.
     if encode(&mut out, message).is_some() {
         assert_eq!(read_frontend(&mut out.as_slice(), 2 * LIMIT_BYTES).as_ref(), Ok(&Some(message.clone())));
     }

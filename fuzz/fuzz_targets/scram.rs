@@ -1,7 +1,7 @@
-//! A hostile peer's bytes into both roles of SCRAM, and into the parser of verifiers: nobody gets in who does not know
-//! the password.
+//! A hostile peer's bytes in both sides of SCRAM, and in the parser of verifiers. No login may succeed without the
+//! password.
 //!
-//! Input: one byte that says who is hostile, then the peer's two messages with a NUL between them.
+//! Input: one byte that selects the hostile side, then its two messages with a NUL between them.
 #![no_main]
 
 use ciphertoll_wire::scram::{Binding, ClientFirst, Mechanism, ServerFirst, Verifier};
@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     let binding = if role & 4 == 0 { Binding::None } else { Binding::ServerEndPoint(b"hash") };
     match role & 3 {
         0 => {
-            // Many iterations would be all that the fuzzer does.
+            // Key derivation with many iterations would use up the fuzzer's time.
             if first
                 .windows(4)
                 .any(|window| window.starts_with(b"i=") && window[2..].iter().all(u8::is_ascii_digit))

@@ -1,4 +1,4 @@
-//! Any bytes past the observer of TLS, at once and in portions, which must come to the same.
+//! Any bytes through the TLS observer: reading them at once and in portions must give the same result.
 //!
 //! Input: one byte for the portions' size, then the bytes.
 #![no_main]

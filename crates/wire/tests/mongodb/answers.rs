@@ -1,4 +1,4 @@
-//! Answers to commands, counted and collected.
+//! Replies to commands, counted and collected.
 
 use ciphertoll_wire::mongodb::{bson::{to_json, BsonValue, BsonWriter, Document}, command, message::{self, MAX_MESSAGE_BYTES}, version_of, COMMAND_REQUEST_ID, Cursor, Documents, DocumentsReader, Error, Fault, MongoDbResponseReader, Response, ResponseSummary};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn reply(elements: impl FnOnce(&mut BsonWriter<'_>)) -> Vec<u8> {
     out
 }
 
-/// The answer to a `find` that goes on in cursor `id`.
+/// The reply to a `find` that continues in cursor `id`.
 pub(crate) fn found(batch: &str, documents: i32, id: i64) -> Vec<u8> {
     reply(|reply| {
         reply.document("cursor", |cursor| {
@@ -77,7 +77,7 @@ fn changes_are_counted() {
 }
 
 #[test]
-fn refusals_are_errors_and_the_next_answer_follows() {
+fn after_a_refusal_the_next_reply_is_read() {
     let no = |reply: &mut BsonWriter<'_>| {
         reply.put("ok", BsonValue::Double(0.0));
         reply.string("errmsg", "no such\ncommand: 'x'");
@@ -127,7 +127,7 @@ fn failed_writes_are_errors() {
 }
 
 #[test]
-fn only_what_was_asked_for_is_an_answer() {
+fn unrequested_replies_are_refused() {
     let bytes = found("firstBatch", 1, 0);
     let reason = |bytes: &[u8]| match count(bytes) {
         Err(Error::Protocol { reason, .. }) => reason,
@@ -168,7 +168,7 @@ fn the_version_is_in_build_info() {
 }
 
 #[test]
-fn cursors_are_asked_and_given_up() {
+fn cursors_are_continued_and_killed() {
     let cursor = Cursor { id: 99, collection: "accounts".to_owned() };
     let json = |out: &[u8]| {
         let message = message::take(&mut &*out, MAX_MESSAGE_BYTES).unwrap().unwrap();

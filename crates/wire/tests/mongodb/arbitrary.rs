@@ -1,18 +1,18 @@
-//! Bytes that nobody would send: errors, and never a panic.
+//! Arbitrary bytes give errors, never a panic.
 
 use std::sync::Arc;
 
 use ciphertoll_wire::{mongodb::{bson::{to_json, Document}, message, COMMAND_REQUEST_ID, CommandTemplate, DocumentsReader, Error, MongoDbConnect, MongoDbLogin, MongoDbResponseReader}, Secret, Step};
 use proptest::prelude::*;
 
-/// A frame that is right around bytes that are not.
+/// A valid header with arbitrary content.
 fn framed(body: &[u8]) -> Vec<u8> {
     let length = 21 + body.len() as u32;
     let header = [length, 1, COMMAND_REQUEST_ID as u32, 2013, 0].map(u32::to_le_bytes).concat();
     [header, vec![0], body.to_vec()].concat()
 }
 
-/// A document whose length and end are right.
+/// A document with a valid length and end.
 fn closed(inside: &[u8]) -> Vec<u8> {
     let length = inside.len() as u32 + 5;
     [&length.to_le_bytes()[..], inside, &[0]].concat()

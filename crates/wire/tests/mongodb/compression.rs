@@ -1,4 +1,4 @@
-//! Compressed messages: vectors of zlib's own, whole sessions, and what is refused.
+//! Compressed messages: test vectors made with zlib, whole sessions, and refused messages.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const PING: [u8; 22] = [
 ];
 const PING_BYTES: u32 = 20;
 
-/// A message compressed by that compressor, of another operation with so many bytes behind its header.
+/// A compressed message with this compressor, original operation and uncompressed length.
 fn compressed(code: u32, length: u32, compressor: u8, content: &[u8]) -> Vec<u8> {
     let numbers = [25 + content.len() as u32, 7, 0, 2012, code, length];
     [&numbers.map(u32::to_le_bytes).concat()[..], &[compressor], content].concat()
@@ -35,11 +35,11 @@ fn reason(bytes: &[u8]) -> &'static str {
 }
 
 #[test]
-fn zlibs_own_is_read() {
+fn output_of_zlib_is_read() {
     let bytes = compressed(2013, PING_BYTES, 2, &PING);
     assert_eq!(inflated(&bytes, LIMIT), Ok(Some(1)));
     (0..bytes.len()).for_each(|end| assert_eq!(inflated(&bytes[..end], LIMIT), Ok(None), "{end}"));
-    // One after the other, in the same room.
+    // One after the other, in the same buffer.
     let two = [bytes.clone(), bytes].concat();
     let (mut input, mut inflater) = (two.as_slice(), Inflater::of(Some(Compressor::Zlib)));
     for _ in 0..2 {
@@ -50,7 +50,7 @@ fn zlibs_own_is_read() {
 }
 
 #[test]
-fn what_was_not_agreed_on_is_refused() {
+fn unnegotiated_compression_is_refused() {
     let zlib = compressed(2013, PING_BYTES, 2, &PING);
     let refused = Error::UnsupportedCompressor { compressor: 2 };
     assert_eq!(take(&mut zlib.as_slice(), LIMIT), Err(refused.clone()));
@@ -68,7 +68,7 @@ fn what_was_not_agreed_on_is_refused() {
 }
 
 #[test]
-fn lengths_are_what_they_say_and_bounded() {
+fn lengths_are_checked_and_bounded() {
     for length in [PING_BYTES - 1, PING_BYTES + 1, 0] {
         assert_eq!(
             reason(&compressed(2013, length, 2, &PING)),
@@ -98,7 +98,7 @@ fn lengths_are_what_they_say_and_bounded() {
     assert_eq!(reason(&compressed(2012, PING_BYTES, 2, &PING)), "not OP_MSG that was compressed");
 }
 
-/// The client, logged in on a server that takes this, and the server.
+/// A client logged in at a server with this compressor, and the server.
 fn session(offered: Option<Compressor>, taken: Option<Compressor>) -> (MongoDbConnect, FakeServer) {
     let password = Secret::new(PASSWORD.as_bytes().to_vec());
     let login = MongoDbLogin { compressor: offered, mechanism: Mechanism::Negotiated, ..Login::new(USER, password) };
@@ -109,7 +109,7 @@ fn session(offered: Option<Compressor>, taken: Option<Compressor>) -> (MongoDbCo
 }
 
 #[test]
-fn a_whole_session_is_compressed_but_for_its_login() {
+fn a_session_is_compressed_after_its_login() {
     let zlib = Some(Compressor::Zlib);
     let (client, mut server) = session(zlib, zlib);
     let info = client.server().unwrap();
@@ -133,7 +133,7 @@ fn a_whole_session_is_compressed_but_for_its_login() {
     assert!(rows.len() == 1 && input.is_empty());
     assert!(info.rows_reader(100).step(&mut answer.as_slice()).is_err(), "bounds are of what it was before");
 
-    // What speaks of passwords never is.
+    // Commands with credentials never are.
     out.clear();
     info.encode_query(&mut out, r#"{"createUser": "toll", "pwd": "secret"}"#).unwrap();
     assert!(take(&mut out.as_slice(), LIMIT).is_ok());
@@ -142,7 +142,7 @@ fn a_whole_session_is_compressed_but_for_its_login() {
 }
 
 #[test]
-fn nothing_is_compressed_where_not_both_want_it() {
+fn compression_needs_both_sides() {
     let zlib = Some(Compressor::Zlib);
     for (offered, taken) in [(zlib, None), (None, zlib), (None, None)] {
         let (client, mut server) = session(offered, taken);
@@ -159,7 +159,7 @@ fn nothing_is_compressed_where_not_both_want_it() {
 }
 
 #[test]
-fn commands_that_speak_of_passwords_are_known_in_any_case() {
+fn commands_with_credentials_are_recognized_in_any_case() {
     let never = ["hello", "isMaster", "ismaster", "saslStart", "saslContinue", "createUser", "UPDATEUSER"];
     assert!(never.into_iter().all(|command| !may_be_compressed(command)));
     assert!(["find", "insert", "getMore", "usersInfo"].into_iter().all(may_be_compressed));

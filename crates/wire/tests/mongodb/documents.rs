@@ -1,9 +1,9 @@
-//! BSON: what is written is read back, as text too, and what is broken is refused.
+//! BSON: round trips, the JSON form, and malformed documents.
 
 use ciphertoll_wire::mongodb::{bson::{to_json, write_document, BsonValue, BsonWriter, Document, MAX_DEPTH}, Error};
 use proptest::prelude::*;
 
-/// A value that owns what it holds.
+/// A value that owns its data.
 #[derive(Debug, Clone)]
 enum Owned {
     Plain(BsonValue<'static>),
@@ -88,11 +88,11 @@ fn holds(document: Document<'_>, elements: &[(String, Owned)]) -> bool {
         })
 }
 
-fn text() -> impl Strategy<BsonValue = String> + Clone {
+fn text() -> impl Strategy<Value = String> + Clone {
     "[^\\x00]{0,12}"
 }
 
-fn value() -> impl Strategy<BsonValue = Owned> {
+fn value() -> impl Strategy<Value = Owned> {
     let plain = prop_oneof![
         any::<f64>().prop_map(BsonValue::Double),
         any::<bool>().prop_map(BsonValue::Boolean),
@@ -135,7 +135,7 @@ proptest! {
         prop_assert!(holds(read, &elements));
         let json = to_json(read).unwrap();
         prop_assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{}", json);
-        // One byte less is never a document.
+        // A truncated document is invalid.
         prop_assert!(Document::new(&bytes[..bytes.len() - 1]).is_err());
     }
 
@@ -155,7 +155,7 @@ proptest! {
 }
 
 #[test]
-fn json_is_what_the_specification_says() {
+fn json_matches_the_specification() {
     let mut bytes = Vec::new();
     write_document(&mut bytes, |all| {
         all.put("double", BsonValue::Double(1.0));
@@ -191,7 +191,7 @@ fn json_is_what_the_specification_says() {
 }
 
 #[test]
-fn what_nests_too_deep_is_refused() {
+fn deep_nesting_is_refused() {
     let nested = |levels: usize| {
         let mut bytes = b"\x05\0\0\0\0".to_vec();
         for _ in 1..levels {
@@ -234,7 +234,7 @@ fn broken_documents_are_refused() {
 }
 
 #[test]
-fn numbers_are_numbers_whatever_their_type() {
+fn numeric_types_are_interchangeable() {
     for value in [BsonValue::Int32(3), BsonValue::Int64(3), BsonValue::Double(3.0)] {
         assert_eq!((value.as_i64(), value.is_true()), (Some(3), true));
     }

@@ -1,4 +1,4 @@
-//! A server for the login: `hello`, SCRAM in all its shapes, and certificates.
+//! A server for logins: `hello`, SCRAM in all variants, and certificates.
 
 use ciphertoll_wire::{mongodb::{bson::{BsonValue, BsonWriter, Document}, message::{self, MAX_LOGIN_MESSAGE_BYTES}, Compressor, Error, Inflater, MongoDbConnect}, scram::{Binding, Digest, Mechanism, ServerFirst, Verifier}, Step};
 
@@ -6,7 +6,7 @@ pub(crate) const USER: &str = "toll";
 pub(crate) const PASSWORD: &str = "correct horse";
 const CONVERSATION: i32 = 7;
 
-/// Whether a server looks at the authentication within `hello`.
+/// Whether a server handles the authentication within `hello`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Speculation {
     Answered,
@@ -16,13 +16,13 @@ pub(crate) enum Speculation {
 /// How a server ends SCRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// With its signature.
+    /// With a valid signature.
     AtOnce,
-    /// With an empty exchange behind it.
+    /// With an additional empty exchange.
     Empty,
-    /// With a signature that is wrong.
+    /// With a wrong signature.
     Lie,
-    /// With a signature that it does not have, in place of the challenge.
+    /// Without a signature, in place of the challenge.
     Early,
 }
 
@@ -30,11 +30,11 @@ pub(crate) struct FakeServer {
     pub(crate) verifiers: Vec<Verifier>,
     pub(crate) speculation: Speculation,
     pub(crate) ending: Ending,
-    /// What it takes of what is offered.
+    /// The accepted compressor.
     pub(crate) compressor: Option<Compressor>,
-    /// The names of the commands that came compressed, in order.
+    /// The names of the compressed commands, in order.
     pub(crate) compressed: Vec<String>,
-    /// The names of the commands that came, in order.
+    /// The names of all commands, in order.
     pub(crate) commands: Vec<String>,
     /// The first command.
     pub(crate) hello: Vec<u8>,
@@ -47,7 +47,7 @@ pub(crate) enum State {
     Signed,
 }
 
-/// The verifier of [`PASSWORD`], with as few iterations as may be.
+/// The verifier of [`PASSWORD`], with the fewest iterations allowed.
 pub(crate) fn verifier(digest: Digest, iterations: u32) -> Verifier {
     let stored = match digest {
         Digest::Sha256 => PASSWORD.to_owned(),
@@ -71,7 +71,7 @@ impl FakeServer {
         }
     }
 
-    /// Answers all whole messages.
+    /// Replies to all complete messages.
     pub(crate) fn run(&mut self, input: &mut &[u8], out: &mut Vec<u8>) {
         let mut inflater = Inflater::of(self.compressor);
         loop {
@@ -206,7 +206,7 @@ impl FakeServer {
     }
 }
 
-/// A batch that is worth compressing.
+/// A compressible batch.
 fn find(answer: &mut Vec<u8>) {
     write(answer, |found| {
         found.document("cursor", |cursor| {
@@ -259,10 +259,10 @@ fn payload(body: Document<'_>) -> &[u8] {
     bytes
 }
 
-/// The client's steps other than `NeedInput`, and what it came to.
+/// The client's steps other than `NeedInput`, and the result.
 pub(crate) type Joined = (Result<(), Error>, Vec<Step>);
 
-/// Joins the two until the client has ended, portions of `size` bytes at a time.
+/// Connects client and server until the client has ended, with portions of `size` bytes.
 pub(crate) fn join(client: &mut MongoDbConnect, server: &mut FakeServer, size: usize) -> Joined {
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     let (mut received, mut steps) = (Vec::new(), Vec::new());

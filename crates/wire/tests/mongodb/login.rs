@@ -1,4 +1,4 @@
-//! Logins, with servers that help, that do not, and that lie.
+//! Logins at honest, uncooperative and hostile servers.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ fn an_empty_exchange_is_answered() {
 }
 
 #[test]
-fn the_better_mechanism_of_the_user_is_taken() {
+fn the_strongest_mechanism_of_the_user_is_used() {
     let mut server = FakeServer::new(&[Digest::Sha1]);
     let ((outcome, _), client) = connect(Mechanism::Negotiated, &mut server);
     assert_eq!((outcome, auth(&client).as_str()), (Ok(()), "scram-sha1-4096"));
@@ -73,7 +73,7 @@ fn the_better_mechanism_of_the_user_is_taken() {
 }
 
 #[test]
-fn certificates_need_no_more_than_hello() {
+fn certificate_authentication_needs_only_hello() {
     for (speculation, commands) in
         [(Speculation::Answered, &["hello"][..]), (Speculation::Ignored, &["hello", "authenticate"])]
     {
@@ -121,7 +121,7 @@ fn wrong_passwords_are_refused_by_name() {
 }
 
 #[test]
-fn servers_that_do_not_know_the_password_are_found_out() {
+fn servers_without_the_password_are_detected() {
     for ending in [Ending::Lie, Ending::Early] {
         for mechanism in MECHANISMS {
             let mut server = FakeServer { ending, ..FakeServer::new(&BOTH) };
@@ -131,7 +131,7 @@ fn servers_that_do_not_know_the_password_are_found_out() {
 }
 
 #[test]
-fn too_little_work_is_refused() {
+fn too_few_iterations_are_refused() {
     let mut server = FakeServer { verifiers: vec![verifier(Digest::Sha256, 4095)], ..FakeServer::new(&[]) };
     let error = expect_error(Mechanism::ScramSha256, &mut server);
     assert_eq!(error, Error::IterationsTooFew { iterations: 4095, limit: 4096 });
@@ -142,14 +142,14 @@ fn keys_are_derived_once_for_a_login() {
     let login = Arc::new(login(Mechanism::ScramSha256));
     let mut server = FakeServer::new(&BOTH);
     assert_eq!(join(&mut MongoDbConnect::new(Arc::clone(&login)), &mut server, usize::MAX).0, Ok(()));
-    // With the keys of the first connect the password is not looked at any more.
+    // With cached keys the password is not used.
     let other = MongoDbLogin { password: Secret::new(b"wrong".to_vec()), ..(*login).clone() };
     let mut server = FakeServer::new(&BOTH);
     assert_eq!(join(&mut MongoDbConnect::new(Arc::new(other)), &mut server, usize::MAX).0, Ok(()));
 }
 
 #[test]
-fn the_server_says_what_it_is() {
+fn the_server_describes_itself() {
     let mut server = FakeServer::new(&BOTH);
     let ((outcome, _), client) = connect(Mechanism::Negotiated, &mut server);
     assert_eq!(outcome, Ok(()));
@@ -163,7 +163,7 @@ fn the_server_says_what_it_is() {
 }
 
 #[test]
-fn logins_that_cannot_be_sent_are_refused() {
+fn unencodable_logins_are_refused() {
     let of = |change: fn(&mut MongoDbLogin)| {
         let mut login = login(Mechanism::Negotiated);
         change(&mut login);

@@ -1,4 +1,4 @@
-//! Frames: what surrounds documents on their way.
+//! Messages, i.e. what surrounds documents.
 
 use ciphertoll_wire::mongodb::{bson::{to_json, write_document, BsonValue}, command::encode_insert, message::{take, write_command, CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, OpMsg}, Error};
 
@@ -34,7 +34,7 @@ fn section() -> Vec<u8> {
 }
 
 #[test]
-fn a_command_is_as_the_manual_says() {
+fn a_command_matches_the_manual() {
     let expected = b"\x24\0\0\0\x07\0\0\0\0\0\0\0\xdd\x07\0\0\0\0\0\0\0\x0f\0\0\0\x10ping\0\x01\0\0\0\0";
     assert_eq!(ping(), expected);
     let ping = ping();
@@ -60,12 +60,12 @@ fn sequences_are_read() {
 }
 
 #[test]
-fn compressed_by_nothing_is_read() {
+fn the_noop_compressor_is_read() {
     let mut rest = [2013_u32, section().len() as u32 + 4].map(u32::to_le_bytes).concat();
     rest.push(0);
     rest.extend([0; 4]);
     rest.extend(section());
-    // In place of the flags come the first of these numbers.
+    // These numbers take the place of the flags.
     let mut bytes = message(2012, 0, &rest[4..]);
     bytes[16..20].copy_from_slice(&rest[..4]);
     assert!(read(&bytes).unwrap().is_some());
@@ -104,13 +104,13 @@ fn broken_frames_are_refused() {
     assert_eq!(reason(&message(2013, 0, b"\x01\xff\0\0\0x\0")), "a section with an impossible length");
     assert_eq!(reason(&message(2013, 0, b"\x01\x05\0\0\0x")), "a section without a name");
     assert_eq!(reason(&message(2013, 0, b"\x01\0")), "it ends early");
-    // Known before it is here.
+    // Detected before the message arrives.
     let length = LIMIT as u32 + 1;
     assert_eq!(read(&length.to_le_bytes()), Err(Error::MessageTooLarge { length: LIMIT + 1, limit: LIMIT }));
 }
 
 #[test]
-fn what_is_too_long_leaves_nothing() {
+fn a_too_long_message_appends_nothing() {
     let mut out = b"before".to_vec();
     let text = "x".repeat(MAX_MESSAGE_BYTES);
     let written = write_command(&mut out, 1, |command| command.string("x", &text));
@@ -119,7 +119,7 @@ fn what_is_too_long_leaves_nothing() {
 }
 
 #[test]
-fn documents_to_be_inserted_are_a_sequence() {
+fn inserted_documents_are_a_sequence() {
     let mut documents = Vec::new();
     for number in [1, 2] {
         write_document(&mut documents, |document| document.int32("_id", number));

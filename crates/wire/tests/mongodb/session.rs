@@ -1,4 +1,4 @@
-//! The face that all protocols share.
+//! The interface that the protocols share.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn server() -> ServerInfo {
 }
 
 #[test]
-fn logins_and_servers_say_what_they_are() {
+fn logins_and_servers_report_their_properties() {
     assert!(login(MongoDbTlsMode::Tls).uses_tls() && !login(MongoDbTlsMode::Plain).uses_tls());
     assert_eq!(login(MongoDbTlsMode::Tls).alpn(), None);
     assert!(matches!(Connect::new(&login(MongoDbTlsMode::Plain)), Connect::MongoDb(_)));
@@ -62,7 +62,7 @@ fn a_query_is_json() {
 }
 
 #[test]
-fn nothing_is_prepared() {
+fn prepared_statements_are_not_supported() {
     let (server, mut out) = (server(), Vec::new());
     let no = || Error::MongoDb(mongodb::Error::NoPreparedStatements);
     assert_eq!(server.encode_prepare(&mut out, 1, "{}"), Err(no()));
@@ -73,7 +73,7 @@ fn nothing_is_prepared() {
 }
 
 #[test]
-fn refusals_are_known_by_number_and_name() {
+fn refusals_are_identified_by_number_or_name() {
     let refusal: Error = mongodb::Error::Server {
         code: 112,
         code_name: "WriteConflict".to_owned(),

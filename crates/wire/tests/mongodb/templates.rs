@@ -1,4 +1,4 @@
-//! Operations as data.
+//! Command templates.
 
 use ciphertoll_wire::{mongodb::{bson::{self, Document}, message::{take, MAX_MESSAGE_BYTES}, CommandTemplate, Error, TemplateError}, session::Value};
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn order_and_types_are_kept() {
 }
 
 #[test]
-fn types_that_json_lacks_are_there() {
+fn extended_types_are_encoded() {
     let text = r#"{"x": {"$numberLong": "5"}, "y": {"$oid": "0123456789abcdefABCDEF00"}, "z": {"$date": 1}}"#;
     let bytes = encoded(text, &[]);
     let get = |key| body(&bytes).get(key).unwrap().unwrap();
@@ -50,7 +50,7 @@ fn types_that_json_lacks_are_there() {
 }
 
 #[test]
-fn parameters_stand_anywhere() {
+fn parameters_may_be_anywhere() {
     let text = r#"{"update": "a", "updates": [{"q": {"_id": {"$param": 1}}, "u": {"$inc": {"n": {"$param": 0}}},
         "c": {"deep": [1, {"$param": 2}, {"x": {"$param": 1}}]}}], "fixed": {"a": {"b": [1, 2]}}, "last": {"$param": 0}}"#;
     let parameters = [Value::I64(-7), Value::Text("k\0ey".as_bytes()), Value::Null];
@@ -62,7 +62,7 @@ fn parameters_stand_anywhere() {
 }
 
 #[test]
-fn what_is_no_template_is_refused() {
+fn invalid_templates_are_refused() {
     for text in ["[]", "1", "{}", r#"{"": 1}"#, r#"{"$param": 0}"#] {
         assert_eq!(error(text), TemplateError::NotACommand, "{text}");
     }
@@ -90,7 +90,7 @@ fn what_is_no_template_is_refused() {
 }
 
 #[test]
-fn a_failed_encode_leaves_nothing() {
+fn a_failed_encode_appends_nothing() {
     let template = CommandTemplate::parse(r#"{"find": "x", "filter": {"a": {"$param": 0}}}"#).unwrap();
     let mut out = b"before".to_vec();
     let mut encode = |parameters: &[Value<'_>]| template.encode(&mut out, 1, "bank", parameters);

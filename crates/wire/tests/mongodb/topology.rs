@@ -1,4 +1,4 @@
-//! Which member of a replica set is found, whoever answers what: sets of every kind, with `hello`s made for them.
+//! Which member of a replica set is selected, with constructed `hello` replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use proptest::sample::select;
 
 const SET: &str = "rs0";
 
-/// What a client makes of a `hello` that is answered with these elements.
+/// What a client learns from a `hello` reply with these elements.
 fn greeted(preference: ReadPreference, elements: impl FnOnce(&mut BsonWriter<'_>)) -> MongoDbServerInfo {
     let login = MongoDbLogin {
         mechanism: Mechanism::None,
@@ -67,7 +67,7 @@ fn router() -> MongoDbServerInfo {
     })
 }
 
-/// Asks until nobody is left to be asked; who is not in `world` does not answer.
+/// Queries all hosts. Hosts that are not in `world` do not reply.
 fn discover(mut discovery: Discovery, world: &[(String, MongoDbServerInfo, u64)]) -> Result<SelectedServer, DiscoveryError> {
     let mut asked = 0;
     loop {
@@ -105,7 +105,7 @@ fn three() -> Vec<(String, MongoDbServerInfo, u64)> {
 }
 
 #[test]
-fn what_a_server_is_follows_from_its_words() {
+fn the_role_follows_from_the_hello_reply() {
     let none = ReadPreference::Primary;
     assert_eq!(standalone().role, MemberRole::Standalone);
     assert_eq!(greeted(none, |_| {}).role, MemberRole::Unready);
@@ -125,7 +125,7 @@ fn what_a_server_is_follows_from_its_words() {
 }
 
 #[test]
-fn commands_say_that_a_secondary_will_do_where_it_would_refuse_otherwise() {
+fn commands_allow_reads_from_a_secondary() {
     let ping = CommandTemplate::parse(r#"{"ping": 1}"#).unwrap();
     let said = |preference, secondary: bool, set: bool| {
         let server = greeted(preference, |hello| {
@@ -149,7 +149,7 @@ fn commands_say_that_a_secondary_will_do_where_it_would_refuse_otherwise() {
 }
 
 #[test]
-fn each_preference_finds_its_member() {
+fn each_preference_selects_its_member() {
     let found = |preference| discover(search(&["c"], preference), &three()).unwrap();
     let address = |preference| found(preference).address;
     assert_eq!(address(ReadPreference::Primary), "b:2");
@@ -162,7 +162,7 @@ fn each_preference_finds_its_member() {
 }
 
 #[test]
-fn what_is_amiss_is_told_of_each_host() {
+fn errors_list_each_host() {
     let fails = |seeds: &[&str], preference, world: &[(String, MongoDbServerInfo, u64)]| {
         discover(search(seeds, preference), world).unwrap_err().to_string()
     };
@@ -197,7 +197,7 @@ fn what_is_amiss_is_told_of_each_host() {
 }
 
 #[test]
-fn a_member_that_is_asked_by_another_name_is_one_member() {
+fn a_member_under_another_name_counts_once() {
     let names = ["127.0.0.1:7".to_owned()];
     for me in [None, Some("127.0.0.1:7")] {
         let world = ["localhost:7", "127.0.0.1:7"]
@@ -208,7 +208,7 @@ fn a_member_that_is_asked_by_another_name_is_one_member() {
 }
 
 #[test]
-fn without_a_set_there_are_routers_or_the_one_host() {
+fn without_a_set_a_router_or_the_single_host_is_selected() {
     let search = |seeds: &[&str]| {
         Discovery::new(seeds.iter().map(ToString::to_string), None, ReadPreference::Secondary)
     };
@@ -243,8 +243,7 @@ fn nodes() -> impl Strategy<Value = Vec<Node>> {
 }
 
 proptest! {
-    /// Of every set, what is chosen is of the kind that is wanted, and nobody of that kind is nearer; and nothing is chosen
-    /// only where nobody would do.
+    /// The selected member matches the preference, and no nearer one does. None is selected only if none matches.
     #[test]
     fn the_choice_is_what_the_preference_wants(
         nodes in nodes(), preference in select(ReadPreference::ALL.to_vec()), seed: prop::sample::Index,
@@ -260,7 +259,7 @@ proptest! {
             .collect();
         let seed = seed.index(names.len());
         let found = discover(search(&[&names[seed]], preference), &world);
-        // Whoever is asked first names the others, if it answers.
+        // The first host lists the others, if it replies.
         let heard = |role: MemberRole| {
             let fit = |node: &&Node| node.answers && node.role == role;
             nodes.iter().filter(|_| nodes[seed].answers).filter(fit).map(|node| node.micros).min()
@@ -282,7 +281,7 @@ proptest! {
         }
     }
 
-    /// Whatever is named, the search ends, and nobody is asked twice.
+    /// The search ends, and no host is queried twice.
     #[test]
     fn names_of_all_kinds_do_not_keep_a_search_going(names in prop::collection::vec("[a-zA-Z\\[\\]:0-9]{0,6}", 0..150)) {
         let mut discovery = search(&["seed"], ReadPreference::Nearest);

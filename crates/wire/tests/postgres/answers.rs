@@ -1,4 +1,4 @@
-//! Answers to commands: what is counted, what is kept, what is refused.
+//! Responses to commands: counted, collected and refused.
 
 use ciphertoll_wire::postgres::{server::{self, Field, Report}, Column, Error, ExchangeSummary, Fault, Notice, PostgresPrepareReader, PostgresResponseReader, PostgresRowsReader, Response, Row, Severity, StatementDescription, TransactionStatus};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use crate::chunks::feed;
 
 pub(crate) const LIMIT_BYTES: usize = 1 << 20;
 
-/// Writes a server's answer.
+/// Writes a server's response.
 #[derive(Default)]
 pub(crate) struct Answer {
     pub(crate) bytes: Vec<u8>,
@@ -61,7 +61,7 @@ fn answer() -> Answer {
     Answer::default()
 }
 
-/// Turns a step's outcome into what [`feed`] wants.
+/// Converts a step's result for [`feed`].
 pub(crate) fn end<T>(step: Result<Response<T>, Error>) -> Option<Result<T, Error>> {
     match step {
         Ok(Response::NeedInput) => None,
@@ -145,7 +145,7 @@ proptest! {
 }
 
 #[test]
-fn a_reader_serves_one_command_after_another() {
+fn a_reader_is_reusable_after_reset() {
     let bytes = answer().rows(&[vec![Some(b"1".to_vec())]]).ready().bytes;
     let mut reader = PostgresResponseReader::new();
     let done = Response::Done(ExchangeSummary { rows: 1, row_bytes: 7, ..Summary::default() });
@@ -157,7 +157,7 @@ fn a_reader_serves_one_command_after_another() {
 }
 
 #[test]
-fn every_message_of_an_extended_query_is_understood() {
+fn every_message_of_an_extended_query_is_read() {
     let mut answer = answer();
     server::write_parse_complete(&mut answer.bytes);
     server::write_bind_complete(&mut answer.bytes);
@@ -171,7 +171,7 @@ fn every_message_of_an_extended_query_is_understood() {
 }
 
 #[test]
-fn a_row_is_skipped_as_it_comes() {
+fn a_row_is_skipped_as_it_arrives() {
     let huge = 1_u32 << 30;
     let mut bytes = vec![b'D'];
     bytes.extend_from_slice(&huge.to_be_bytes());
@@ -192,7 +192,7 @@ fn a_row_is_skipped_as_it_comes() {
 }
 
 #[test]
-fn an_error_is_given_back_at_the_answers_end() {
+fn an_error_is_returned_at_the_end_of_the_response() {
     let refused = refused(Severity::Error, "57014");
     let error = |answer: Answer| answer.error(Severity::Error, *b"57014").notice();
     for start in [error(answer()), error(answer().rows(&[vec![None]])), error(answer().complete("UPDATE 1"))]
@@ -225,7 +225,7 @@ fn an_error_that_ends_the_session_does_not_wait_for_more() {
 }
 
 #[test]
-fn pipelined_answers_are_read_to_the_last() {
+fn all_pipelined_responses_are_read() {
     let three = answer().complete("INSERT 0 2").ready().error(Severity::Error, *b"23505").ready();
     let three = three.rows(&[vec![None]]).ready_in(TransactionStatus::InTransaction);
     let bytes = [three.bytes.as_slice(), b"next"].concat();
@@ -314,7 +314,7 @@ fn collected_rows_are_bounded() {
     let announced = b"D\x7f\xff\xff\xff\0\x01";
     let error = PostgresRowsReader::new(20_000).step(&mut &announced[..]);
     assert_eq!(error, Err(Error::ResultTooLarge { limit: 20_000 }), "before it is here");
-    // Many cells of nothing take memory all the same.
+    // Many empty cells take memory, too.
     let many = answer().message(b'D', &[0xff; 2]).bytes;
     assert_eq!(
         PostgresRowsReader::new(20_000).step(&mut many.as_slice()),
@@ -335,7 +335,7 @@ fn kept_notices_are_bounded() {
 }
 
 #[test]
-fn large_messages_are_refused_before_they_are_here() {
+fn large_messages_are_refused_before_they_arrive() {
     let limit = 1 << 24;
     let error = Error::MessageTooLarge { length: 0x7fff_fffb, limit };
     assert_eq!(count(b"E\x7f\xff\xff\xff"), Err(error.clone()));

@@ -1,4 +1,4 @@
-//! Bytes nobody would send: no machine panics, reads past its input, or goes on for ever.
+//! Arbitrary bytes: no state machine panics, reads past its input, or loops forever.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const KINDS: &[u8] = b"RKZTDCIENA123ntsGHdcSvW";
 
-/// Messages with right headers, so that what is in them gets looked at.
+/// Messages with valid headers, so that their payloads are read.
 fn messages() -> impl Strategy<Value = Vec<u8>> {
     let lead = prop::sample::select(vec![&b""[..], b"\0\0\0\0", b"\0\0\0\x0a", b"I", b"\0\x01"]);
     let payload = (lead, prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 0..40));
@@ -42,7 +42,7 @@ fn run_connect(encryption: PostgresTlsMode, bytes: &[u8]) {
             Ok(Step::OfferTls | Step::StartTls | Step::Phase(_)) => {}
         }
     }
-    panic!("it goes on for ever");
+    panic!("it loops forever");
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! COPY in both directions, and statements that turn out to be none.
+//! COPY in both directions, and statements that are not COPY.
 
 use ciphertoll_wire::postgres::{server, CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, PostgresResponseReader, PostgresRowsReader, Response, Severity, ValueFormat};
 use proptest::prelude::*;
@@ -63,7 +63,7 @@ fn a_server_waits_for_data() {
         move |input| end(reader.step(input))
     });
     assert_eq!(start, Some(Ok(START)));
-    // What comes later is the next reader's: here the notices, then the end.
+    // The rest is for the next reader: the notices, then the end.
     let later = [left, Answer::default().complete("COPY 2").ready().bytes].concat();
     let Ok(Response::Done(summary)) = PostgresResponseReader::new().step(&mut later.as_slice()) else {
         panic!("it is complete");
@@ -72,7 +72,7 @@ fn a_server_waits_for_data() {
 }
 
 #[test]
-fn an_error_in_place_of_the_wait_or_amid_data() {
+fn an_error_before_or_during_the_data() {
     let bytes = Answer::default().error(Severity::Error, *b"42P01").ready().bytes;
     let error = CopyInReader::new().step(&mut bytes.as_slice());
     assert!(matches!(error, Err(Error::Server { .. })), "{error:?}");
@@ -84,7 +84,7 @@ fn an_error_in_place_of_the_wait_or_amid_data() {
 }
 
 #[test]
-fn what_is_no_copy_is_read_to_its_end() {
+fn a_statement_that_is_not_a_copy_is_read_to_its_end() {
     let bytes = Answer::default().rows(&[vec![None]]).ready().bytes;
     let mut input = bytes.as_slice();
     let mut reader = CopyInReader::new();
@@ -99,7 +99,7 @@ fn what_is_no_copy_is_read_to_its_end() {
 }
 
 #[test]
-fn a_copy_that_wants_data_is_not_waited_for() {
+fn an_unexpected_copy_from_stdin_is_an_error() {
     let bytes = copy_in().bytes;
     assert_eq!(PostgresResponseReader::new().step(&mut bytes.as_slice()), Err(Error::CopyNotExpected));
     assert_eq!(PostgresRowsReader::new(LIMIT_BYTES).step(&mut bytes.as_slice()), Err(Error::CopyNotExpected));

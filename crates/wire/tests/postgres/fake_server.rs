@@ -1,4 +1,4 @@
-//! A server for the login, made of the server role's pieces.
+//! A server for logins, built from the crate's server side.
 
 use ciphertoll_wire::{postgres::{server::{self, Authentication, FrontendMessage, Report, Startup, StoredPassword, TlsAnswer}, CancelKey, Error, PostgresConnect, Severity, TransactionStatus}, scram::{Binding, Mechanism, ServerFirst, Verifier}, Step};
 
@@ -9,7 +9,7 @@ pub(crate) const CANCEL_KEY: [u8; 4] = [1, 2, 3, 4];
 const LIMIT_BYTES: usize = 1 << 16;
 const SALT: [u8; 4] = *b"salt";
 
-/// How a client is to authenticate.
+/// The authentication method of the server.
 #[derive(Clone)]
 pub(crate) enum Auth {
     Trust,
@@ -29,9 +29,9 @@ pub(crate) fn scram() -> Auth {
 pub(crate) struct FakeServer {
     auth: Auth,
     pub(crate) tls: TlsAnswer,
-    /// What SCRAM may be bound to, once there is TLS.
+    /// The channel binding once TLS has started.
     pub(crate) end_point: Option<&'static [u8]>,
-    /// All parameters of the start-up message, as text.
+    /// All parameters of the startup message, as text.
     pub(crate) startup: Vec<(String, String)>,
     state: State,
 }
@@ -49,7 +49,7 @@ impl FakeServer {
         Self { auth, tls: TlsAnswer::Yes, end_point: None, startup: Vec::new(), state: State::AwaitStartup }
     }
 
-    /// Runs until it wants input; whether it wants TLS now.
+    /// Runs until it needs input. Returns whether TLS must start.
     pub(crate) fn run(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> bool {
         loop {
             match std::mem::replace(&mut self.state, State::Ended) {
@@ -144,7 +144,7 @@ fn verdict(accepted: bool, out: &mut Vec<u8>) {
     server::write_error(out, &report).unwrap();
 }
 
-/// What a server says from its consent to the first `ReadyForQuery`.
+/// A server's messages from `AuthenticationOk` to the first `ReadyForQuery`.
 pub(crate) fn welcome(out: &mut Vec<u8>) {
     server::write_authentication(out, &Authentication::Ok).unwrap();
     let notice = Report { severity: Severity::Warning, sqlstate: *b"01000", message: b"collation" };
@@ -156,17 +156,17 @@ pub(crate) fn welcome(out: &mut Vec<u8>) {
     server::write_ready_for_query(out, TransactionStatus::Idle);
 }
 
-/// What passed between the two.
+/// The traffic of a login.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Passed {
     /// The client's steps other than `NeedInput`.
     pub(crate) steps: Vec<Step>,
-    /// What the client sent before and after TLS started.
+    /// The client's bytes before and after TLS started.
     pub(crate) plain: Vec<u8>,
     pub(crate) encrypted: Vec<u8>,
 }
 
-/// Joins the two until the client has ended, portions of `size` bytes at a time.
+/// Connects client and server until the client has ended, with portions of `size` bytes.
 pub(crate) fn join(
     client: &mut PostgresConnect,
     server: &mut FakeServer,

@@ -1,4 +1,4 @@
-//! Client and server in one room: who gets in, who does not, and what is never said in the clear.
+//! Logins of a client at a server in memory: accepted, refused, and never with secrets in cleartext.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn try_login(login: PostgresLogin, mut server: FakeServer) -> (Result<PostgresAu
     (end.map(|()| client.server().expect("it is known at the end").auth), passed)
 }
 
-/// Steps over these bytes, the first of which come when the client has spoken, to the first error.
+/// Steps to the first error over these bytes, the first of which arrive after the client's first message.
 fn first_error(client: &mut PostgresConnect, bytes: &[u8]) -> Error {
     let mut out = Vec::new();
     let mut input = &b""[..];
@@ -47,7 +47,7 @@ fn first_error(client: &mut PostgresConnect, bytes: &[u8]) -> Error {
     panic!("no error");
 }
 
-/// What a client that has authenticated in no way makes of these messages.
+/// The result of these messages for a client that has not authenticated.
 fn refusal(messages: impl FnOnce(&mut Vec<u8>)) -> Error {
     let mut bytes = Vec::new();
     messages(&mut bytes);
@@ -59,7 +59,7 @@ fn request(out: &mut Vec<u8>, request: &Authentication<'_>) {
 }
 
 #[test]
-fn every_method_lets_the_right_password_in() {
+fn every_method_accepts_the_right_password() {
     let scrams = |channel_binding| PostgresAuthMethod::Scram { iterations: 16, channel_binding };
     for encryption in [PostgresTlsMode::Plain, PostgresTlsMode::Tls, PostgresTlsMode::EagerTls, PostgresTlsMode::DirectTls] {
         for (auth, expected) in
@@ -75,7 +75,7 @@ fn every_method_lets_the_right_password_in() {
 }
 
 #[test]
-fn wrong_password_is_the_servers_word() {
+fn a_wrong_password_is_a_server_error() {
     for auth in [Auth::Cleartext, Auth::Md5, scram()] {
         let (end, _) = try_login(login("wrong", PostgresTlsMode::Tls), FakeServer::new(auth));
         let error = end.unwrap_err();
@@ -125,7 +125,7 @@ fn tls_login_sends_no_name_before_tls() {
 }
 
 #[test]
-fn passwords_are_never_sent_but_in_tls() {
+fn passwords_are_sent_only_in_tls() {
     for auth in [Auth::Cleartext, Auth::Md5, scram()] {
         let clear = matches!(auth, Auth::Cleartext);
         let (end, passed) = try_login(login(PASSWORD, PostgresTlsMode::Plain), FakeServer::new(auth));
@@ -146,7 +146,7 @@ fn tls_is_never_given_up() {
 }
 
 #[test]
-fn an_error_before_tls_is_not_passed_on() {
+fn the_text_of_an_error_before_tls_is_hidden() {
     let mut bytes = Vec::new();
     let report = Report { severity: Severity::Fatal, sqlstate: *b"28000", message: b"send money" };
     server::write_error(&mut bytes, &report).unwrap();
@@ -160,7 +160,7 @@ fn an_error_before_tls_is_not_passed_on() {
 fn plaintext_never_crosses_into_tls() {
     let mut injected = Vec::new();
     welcome(&mut injected);
-    // With the answer's byte, before the handshake, and after it.
+    // With the reply's byte, before the handshake, and after it.
     for arrival in 0..3 {
         let mut client = connect(login(PASSWORD, PostgresTlsMode::Tls));
         let mut out = Vec::new();
@@ -193,17 +193,17 @@ fn channel_binding_is_the_same_on_both_sides_or_fails() {
         let (method, _) = try_login(bound(PASSWORD, encryption), server(Some(END_POINT)));
         let expected = PostgresAuthMethod::Scram { iterations: 16, channel_binding: Bound::ServerEndPoint };
         assert_eq!(method, Ok(expected));
-        // Somebody between the two has a certificate of his own.
+        // An attacker between the two uses another certificate.
         let (method, _) = try_login(bound(PASSWORD, encryption), server(Some(b"another")));
         assert!(matches!(method, Err(Error::Server { .. })), "{method:?}");
     }
-    // Without it, a server that offers it is content.
+    // A server that offers binding accepts a client without it.
     let (method, _) = try_login(login(PASSWORD, PostgresTlsMode::Tls), server(Some(END_POINT)));
     assert_eq!(method, Ok(PostgresAuthMethod::Scram { iterations: 16, channel_binding: Bound::Nothing }));
 }
 
 #[test]
-fn required_channel_binding_is_never_given_up() {
+fn required_channel_binding_is_enforced() {
     for auth in [scram(), Auth::Trust, Auth::Md5, Auth::Cleartext] {
         let (end, passed) = try_login(bound(PASSWORD, PostgresTlsMode::Tls), FakeServer::new(auth));
         assert_eq!(end, Err(Error::ChannelBindingNotOffered));
@@ -212,16 +212,16 @@ fn required_channel_binding_is_never_given_up() {
     }
     let error = first_error(&mut connect(bound(PASSWORD, PostgresTlsMode::Plain)), b"");
     assert_eq!((&error, error.fault()), (&Error::NotBound, Fault::Caller));
-    // The hash is not handed over.
+    // The hash was not set.
     let mut client = connect(bound(PASSWORD, PostgresTlsMode::DirectTls));
     let mut bytes = Vec::new();
     request(&mut bytes, &Authentication::Sasl { mechanisms: vec![b"SCRAM-SHA-256-PLUS"] });
     assert_eq!(first_error(&mut client, &bytes), Error::NotBound);
 }
 
-/// As libpq does: bound where both can, and never a reason to fail.
+/// As in libpq: used if both sides support it, and never a reason to fail.
 #[test]
-fn preferred_channel_binding_is_taken_where_it_is_offered() {
+fn preferred_channel_binding_is_used_if_offered() {
     let try_preferred = |encryption, auth, end_point| {
         let login = PostgresLogin { channel_binding: ChannelBinding::Preferred, ..login(PASSWORD, encryption) };
         let mut server = FakeServer::new(auth);
@@ -235,7 +235,7 @@ fn preferred_channel_binding_is_taken_where_it_is_offered() {
         let (method, passed) = try_preferred(encryption, scram(), None);
         assert_eq!(method, scrams(Bound::Nothing));
         assert!(passed.encrypted.windows(4).any(|window| window == b"y,,n"), "the server is told");
-        // Somebody between the two has a certificate of his own.
+        // An attacker between the two uses another certificate.
         let (method, _) = try_preferred(encryption, scram(), Some(b"another"));
         assert!(matches!(method, Err(Error::Server { .. })), "{method:?}");
         for (auth, expected) in [
@@ -254,7 +254,7 @@ fn preferred_channel_binding_is_taken_where_it_is_offered() {
     );
 }
 
-/// A certificate whose signature has no digest of its own has no hash to bind to.
+/// A certificate whose signature algorithm has no digest has no hash to bind to.
 #[test]
 fn preferred_channel_binding_needs_a_hash() {
     let login =
@@ -271,7 +271,7 @@ fn preferred_channel_binding_needs_a_hash() {
 }
 
 #[test]
-fn other_methods_are_named_and_get_no_answer() {
+fn unsupported_methods_are_named_and_get_no_reply() {
     let unsupported = |method: &str| Error::UnsupportedAuth { method: method.to_owned() };
     assert_eq!(refusal(|out| request(out, &Authentication::Other(7))), unsupported("GSSAPI"));
     assert_eq!(refusal(|out| request(out, &Authentication::Other(99))), unsupported("number 99"));
@@ -282,7 +282,7 @@ fn other_methods_are_named_and_get_no_answer() {
 
 #[test]
 fn a_server_must_prove_that_it_knows_the_password() {
-    // It says welcome instead of its challenge, or instead of its signature.
+    // It sends AuthenticationOk in place of its challenge, or of its signature.
     let sasl = Authentication::Sasl { mechanisms: vec![b"SCRAM-SHA-256"] };
     let error = refusal(|out| {
         request(out, &sasl);
@@ -323,7 +323,7 @@ fn requests_out_of_order_are_refused() {
 }
 
 #[test]
-fn messages_that_do_not_belong_there_are_refused() {
+fn unexpected_messages_are_refused() {
     for (kind, payload) in
         [(b'Z', &b"I"[..]), (b'S', b"a\0b\0"), (b'K', &[0; 8]), (b'T', &[0; 2]), (b'x', b"")]
     {
@@ -348,7 +348,7 @@ fn messages_that_do_not_belong_there_are_refused() {
 }
 
 #[test]
-fn an_error_after_the_consent_is_the_servers_word() {
+fn an_error_after_authentication_is_a_server_error() {
     let error = refusal(|out| {
         request(out, &Authentication::Ok);
         let message = b"database \"x\" does not exist\x1b[2J";
@@ -360,7 +360,7 @@ fn an_error_after_the_consent_is_the_servers_word() {
 }
 
 #[test]
-fn older_versions_may_be_negotiated_but_there_is_none() {
+fn version_negotiation_accepts_only_3_0() {
     let ok = |version| {
         let mut client = connect(login(PASSWORD, PostgresTlsMode::Plain));
         let mut bytes = Vec::new();
@@ -378,7 +378,7 @@ fn older_versions_may_be_negotiated_but_there_is_none() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_before_anything_is() {
+fn unencodable_logins_are_refused_before_output() {
     let mut broken = login(PASSWORD, PostgresTlsMode::Tls);
     broken.user = "a\0b".to_owned();
     let mut out = Vec::new();
@@ -418,7 +418,7 @@ fn any_portions_give_the_same_login() {
 }
 
 #[test]
-fn what_follows_the_login_is_left_alone() {
+fn bytes_after_the_login_are_not_consumed() {
     let mut bytes = Vec::new();
     welcome(&mut bytes);
     bytes.extend_from_slice(b"next");

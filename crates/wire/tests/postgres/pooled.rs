@@ -1,4 +1,4 @@
-//! Logins of one between clients and servers: they set nothing, remember what the server says, and hash once.
+//! Logins of a proxy: they set nothing, record the server's settings, and derive keys once.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn login() -> Arc<PostgresLogin> {
 }
 
 #[test]
-fn a_pooled_login_sets_nothing_and_keeps_what_it_is_told() {
+fn a_pooled_login_sets_nothing_and_records_settings() {
     let (keys, auth) = (Arc::new(KeyCache::new()), scram());
     for _ in 0..2 {
         let mut client = PostgresConnect::pooled(login(), Arc::clone(&keys));
@@ -29,14 +29,14 @@ fn a_pooled_login_sets_nothing_and_keeps_what_it_is_told() {
         let parameters = &client.server().unwrap().parameters;
         assert_eq!(parameters.get(b"SERVER_VERSION"), Some(client.server().unwrap().version.as_bytes()));
     }
-    // Everybody else keeps nothing.
+    // Other logins record nothing.
     let mut client = PostgresConnect::new(login());
     assert_eq!(join(&mut client, &mut FakeServer::new(auth), usize::MAX).0, Ok(()));
     assert_eq!(client.server().unwrap().parameters.iter().count(), 0);
 }
 
 #[test]
-fn a_pooled_login_waits_for_keys_that_others_derive() {
+fn a_pooled_login_waits_for_derived_keys() {
     let (keys, auth) = (Arc::new(KeyCache::new()), scram());
     let challenged = || {
         let mut client = PostgresConnect::pooled(login(), Arc::clone(&keys));
@@ -54,7 +54,7 @@ fn a_pooled_login_waits_for_keys_that_others_derive() {
     };
     let (mut first, challenge) = challenged();
     let mut out = Vec::new();
-    // What follows the challenge is not taken before the answer is sent.
+    // Input after the challenge is not consumed before the reply is sent.
     let with_more = [&challenge[..], b"rest"].concat();
     let mut input = &with_more[..];
     assert_eq!(first.step(&mut input, &mut out), Ok(Step::NeedInput));
@@ -68,7 +68,7 @@ fn a_pooled_login_waits_for_keys_that_others_derive() {
     derivation.run();
     assert_eq!(first.step(&mut &b""[..], &mut out), Ok(Step::NeedInput));
     assert!(!first.awaits_keys() && out.starts_with(b"p"), "the proof is sent: {out:?}");
-    // The next login finds the keys.
+    // The next login uses the cached keys.
     out.clear();
     let (mut second, challenge) = challenged();
     assert_eq!(second.step(&mut &challenge[..], &mut out), Ok(Step::NeedInput));
@@ -87,7 +87,7 @@ fn a_pooled_login_refuses_more_iterations_than_allowed() {
 }
 
 #[test]
-fn a_request_to_cancel_is_all_that_is_said() {
+fn a_cancel_request_is_the_only_message() {
     let key = CancelKey::new(vec![9, 8, 7, 6]).unwrap();
     let mut client = PostgresConnect::cancelling(login(), 77, key);
     let mut out = Vec::new();
@@ -99,7 +99,7 @@ fn a_request_to_cancel_is_all_that_is_said() {
 }
 
 #[test]
-fn settings_are_no_part_of_a_statement() {
+fn settings_are_sent_as_parameters() {
     let mut out = Vec::new();
     InternalCommand::settings([("application_name", "'; DROP TABLE t; --")], &mut out).unwrap();
     let text = String::from_utf8_lossy(&out);

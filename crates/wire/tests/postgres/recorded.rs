@@ -1,11 +1,11 @@
-//! What PostgreSQL 15.18 said on the wire, recorded over a Unix socket, and what the machines make of it.
+//! Traffic of PostgreSQL 15.18, recorded over a Unix socket.
 
 use std::sync::Arc;
 
 use ciphertoll_wire::{postgres::{command, ChannelBinding, Column, CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, Notice, Param, PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresPrepareReader, PostgresResponseReader, PostgresRowsReader, PostgresTlsMode, Response, Severity, StatementDescription, TransactionStatus, ValueFormat}, Secret, Step};
 
-/// As the client of this crate sent it, for user `md5user` with password `correct horse` and database `postgres`: the
-/// start-up message, and the password's MD5.
+/// As this crate's client sent it, for user `md5user` with password `correct horse` and database `postgres`: the
+/// startup message, and the password's MD5.
 const LOGIN: &str = "000000590003000075736572006d64357573657200646174616261736500706f73746772657300636c69656\
     e745f656e636f64696e670055544638006170706c69636174696f6e5f6e616d6500636970686572746f6c6c0000700000002\
     86d6435333234316662333339326335623430626632393565616665386338626236333000";
@@ -31,7 +31,7 @@ const TWO_SETS: &str = "540000003c00023f636f6c756d6e3f00000000000000000000170004
 const ERROR_AMID: &str = "540000002100013f636f6c756d6e3f00000000000000000000170004ffffffff0000440000000b0001\
     0000000131430000000d53454c4543542031004500000041534552524f5200564552524f5200433232303132004d64697669\
     73696f6e206279207a65726f0046696e742e63004c3836390052696e743464697600005a0000000549";
-/// A block that raises a notice and a warning.
+/// A `DO` block that raises a notice and a warning.
 const NOTICES: &str = "4e0000007a534e4f5449434500564e4f5449434500433030303030004d68656c6c6f0057504c2f7067535\
     14c2066756e6374696f6e20696e6c696e655f636f64655f626c6f636b206c696e6520312061742052414953450046706c5f6\
     57865632e63004c333839310052657865635f73746d745f726169736500004e0000007c535741524e494e4700565741524e4\
@@ -48,7 +48,7 @@ const PREPARED: &str = "3100000004740000000a000100000017540000002e00026100000040
 const INSERT: &str = "42000000250073310000020001000000020000000400000005000000076772c3bcc39f6500004500000009\
     00000000005300000004";
 const INSERTED: &str = "3200000004430000000f494e5345525420302032005a0000000554";
-/// The row that was prepared for, its columns in binary.
+/// The row of the prepared statement, with binary columns.
 const BINARY_ROW: &str = "3200000004440000001900020000000400000006000000076772c3bcc39f65430000000d53454c4543\
     542031005a0000000554";
 /// `COPY t FROM STDIN` of two rows.

@@ -1,4 +1,4 @@
-//! What passes between a client and a server, however it is cut and whatever it is.
+//! Traffic through the relay, split anywhere.
 
 use ciphertoll_wire::postgres::{relay::{InternalCommand, PostgresRelay, SessionState}, server::write_message, Error, Parameters, Response};
 use ciphertoll_wire::relay::Goodbye;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 const FROM_CLIENT: &[u8] = b"QPBDECSHdcfXFp?";
 const FROM_SERVER: &[u8] = b"ZZZSTDCEIN123ntsGHdcAVRK?";
 
-/// Messages with right headers, and few payloads that mean something.
+/// Messages with valid headers and mostly meaningless payloads.
 fn messages(kinds: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
     let payload =
         prop::sample::select(vec![&b""[..], b"I", b"T", b"E", b"x", b"a\0b\0", b"SERROR\0C12345\0\0"]);
@@ -21,7 +21,7 @@ fn messages(kinds: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Feeds what `step` has not taken again, with `piece` bytes more each time: all that was passed on, up to an error.
+/// Feeds `step` with the bytes it has not taken, and `piece` more each time. Returns the forwarded bytes up to an error.
 fn feed(
     bytes: &[u8],
     piece: usize,
@@ -63,7 +63,7 @@ proptest! {
             (sent, up_went_well, answered, down_went_well, is_clean, parameters)
         };
         let (sent, up_went_well, answered, down_went_well, is_clean, parameters) = run(piece);
-        // What is passed on is what came.
+        // Forwarded bytes are unchanged.
         prop_assert!(up.starts_with(&sent) && down.starts_with(&answered));
         let whole = run(usize::MAX);
         prop_assert_eq!((up_went_well, down_went_well), (whole.1, whole.3));
@@ -83,7 +83,7 @@ proptest! {
         }
         let mut input = bytes.as_slice();
         let answer = InternalCommand::nothing().step(&mut input, &mut parameters);
-        // Nothing was asked, and so it never ends.
+        // Without a command there is no response, so it never completes.
         prop_assert!(!matches!(answer, Ok(Response::Done(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! Every message that is both written and read here is read as it was written.
+//! Encoding and parsing a message are inverse.
 
 use ciphertoll_wire::postgres::{column::{encode_parameter_description, encode_row_description, parse_parameter_description, parse_row_description, Field}, command, md5::StoredPassword, report::Report, server::{read_frontend, read_startup, Authentication, Bind, DescribeTarget, FrontendMessage, Startup}, startup::{encode_startup, encode_tls_request}, CancelKey, CopyStart, Error, Param, Severity, TransactionStatus, ValueFormat};
 use proptest::prelude::*;
@@ -254,14 +254,14 @@ fn impossible_commands() {
 }
 
 #[test]
-fn one_format_stands_for_all_parameters() {
+fn one_format_applies_to_all_parameters() {
     let bytes = b"B\0\0\0\x17\0\0\0\x01\0\x01\0\x02\0\0\0\x01a\xff\xff\xff\xff\0\0";
     let FrontendMessage::Bind(bind) = &read_all(bytes)[0] else { panic!("it is a Bind") };
     assert_eq!(bind.params, [Param::Binary(b"a"), Param::Null]);
 }
 
 #[test]
-fn answers_to_requests_to_authenticate() {
+fn authentication_replies() {
     let auth = |payload: &[u8]| {
         let mut bytes = vec![b'p'];
         bytes.extend_from_slice(&(payload.len() as u32 + 4).to_be_bytes());

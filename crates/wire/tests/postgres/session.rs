@@ -1,4 +1,4 @@
-//! One face for both protocols.
+//! The interface that the protocols share.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 #[test]
-fn logins_say_what_they_need() {
+fn logins_report_their_requirements() {
     use postgres::Encryption::{DirectTls, Plain, Tls};
     for (encryption, tls, alpn) in
         [(Plain, false, None), (Tls, true, None), (DirectTls, true, Some(&b"postgresql"[..]))]
@@ -80,7 +80,7 @@ fn logins_say_what_they_need() {
 }
 
 #[test]
-fn servers_say_what_they_are() {
+fn servers_report_version_and_method() {
     let server = postgres();
     assert_eq!((server.version(), server.auth_label().as_str()), ("17.2", "trust"));
     let server = mysql();
@@ -99,7 +99,7 @@ fn servers_say_what_they_are() {
 }
 
 #[test]
-fn errors_keep_their_words_and_faults() {
+fn errors_keep_message_and_fault() {
     let mut mysql = Connect::new(&mysql_login(mysql::MySqlTlsMode::Plain));
     let mut postgres = Connect::new(&postgres_login(postgres::PostgresTlsMode::Tls, ChannelBinding::Disabled));
     assert_eq!(postgres.step(&mut &b""[..], &mut Vec::new()), Ok(Step::NeedInput), "the client speaks first");
@@ -112,7 +112,7 @@ fn errors_keep_their_words_and_faults() {
 }
 
 #[test]
-fn commands_are_the_protocols_own() {
+fn commands_are_encoded_per_protocol() {
     let values = [Value::I64(-7), Value::Null, Value::Text(b"x")];
     let bytes = encoded(|out| {
         let server = mysql();
@@ -162,7 +162,7 @@ fn commands_are_the_protocols_own() {
 }
 
 #[test]
-fn answers_of_postgresql() {
+fn responses_of_postgresql() {
     let server = postgres();
     let mut reader = server.response_reader(ResponseKind::Binary);
     assert!(matches!(reader, ResponseReader::Postgres(_)));
@@ -184,7 +184,7 @@ fn answers_of_postgresql() {
 }
 
 #[test]
-fn answers_of_mysql() {
+fn responses_of_mysql() {
     let server = mysql();
     let ok = b"\x07\0\0\x01\0\x02\0\x02\0\0\0";
     let mut reader = server.response_reader(ResponseKind::Text);

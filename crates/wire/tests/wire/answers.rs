@@ -1,4 +1,4 @@
-//! Answers to commands: what is counted, what is kept, what is refused.
+//! Responses to commands: counted, collected and refused.
 
 use ciphertoll_wire::mysql::{ok::OkPacket, Capabilities, Error, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader, PrepareOk, Response, ResponseKind, ResponseSummary, Row};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use crate::{
 const MORE_RESULTS: u16 = 8;
 const LIMIT_BYTES: usize = 1 << 20;
 
-fn dialects() -> [Capabilities; 2] {
+fn eof_variants() -> [Capabilities; 2] {
     [OFFERED, OFFERED.without(Capabilities::DEPRECATE_EOF)]
 }
 
@@ -29,7 +29,7 @@ proptest! {
     fn any_portions_give_the_same_rows_and_counts(
         first in rows(3), second in rows(1), sizes in prop::collection::vec(1..40_usize, 1..20), dialect in 0..2_usize,
     ) {
-        let capabilities = dialects()[dialect];
+        let capabilities = eof_variants()[dialect];
         let mut answer = Answer::new(capabilities);
         answer.result_set(&first, 3, MORE_RESULTS).result_set(&second, 1, MORE_RESULTS);
         answer.ok(&OkPacket { affected_rows: 7, ..OkPacket::default() });
@@ -57,7 +57,7 @@ proptest! {
     fn any_portions_give_the_same_statement(
         params in 0..5_u16, columns in 0..5_u16, size in 1..50_usize, dialect in 0..2_usize,
     ) {
-        let capabilities = dialects()[dialect];
+        let capabilities = eof_variants()[dialect];
         let prepared = PrepareOk { statement_id: 9, params, columns };
         let mut payload = Vec::new();
         prepared.encode(&mut payload);
@@ -75,7 +75,7 @@ proptest! {
 }
 
 #[test]
-fn a_reader_serves_one_command_after_another() {
+fn a_reader_is_reusable_after_reset() {
     let mut answer = Answer::new(OFFERED);
     answer.result_set(&[vec![Some(b"1".to_vec())]], 1, 2);
     let mut reader = MySqlResponseReader::new(ResponseKind::Text, OFFERED);
@@ -88,9 +88,9 @@ fn a_reader_serves_one_command_after_another() {
 }
 
 #[test]
-fn an_error_anywhere_ends_the_answer() {
+fn an_error_anywhere_ends_the_response() {
     let err = b"\xff\x15\x05#70100Query execution was interrupted";
-    for capabilities in dialects() {
+    for capabilities in eof_variants() {
         let mut at_once = Answer::new(capabilities);
         at_once.payload(err);
         let mut in_definitions = Answer::new(capabilities);
@@ -111,24 +111,24 @@ fn an_error_anywhere_ends_the_answer() {
 }
 
 #[test]
-fn an_err_may_have_any_number() {
+fn an_err_may_have_any_sequence_number() {
     // MariaDB and MySQL number the ERR of a shutdown or timeout from zero.
     let bytes = b"\x05\0\0\0\xff\x1d\x04up";
     assert!(matches!(count(OFFERED, bytes), Err(Error::Server { code: 1053, .. })));
 }
 
 #[test]
-fn impossible_answers_are_refused() {
+fn impossible_responses_are_refused() {
     for payload in [
         &b""[..],
-        b"\x00",                                     // an OK cut short
-        b"\xfb/etc/passwd",                          // a file is asked for
-        b"\xfe",                                     // an EOF where an answer begins
-        b"\x01\x00",                                 // a number of columns, and more
+        b"\x00",                                     // a truncated OK
+        b"\xfb/etc/passwd",                          // a file request
+        b"\xfe",                                     // an EOF at the start of a response
+        b"\x01\x00",                                 // a column count followed by more bytes
         b"\xfc\x00\x00",                             // no columns
         b"\xfd\x00\x00\x01",                         // 65536 columns
         b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff",     // more columns than bytes in the world
-        b"\x00\xfe\xff\xff\xff\xff\xff\xff\xff\xff", // an OK cut short after a long number
+        b"\x00\xfe\xff\xff\xff\xff\xff\xff\xff\xff", // an OK truncated after a long number
     ] {
         let mut answer = Answer::new(OFFERED);
         answer.payload(payload);
@@ -138,7 +138,7 @@ fn impossible_answers_are_refused() {
 }
 
 #[test]
-fn rows_end_in_nothing_longer_than_an_eof() {
+fn rows_end_only_in_a_short_eof() {
     let capabilities = OFFERED.without(Capabilities::DEPRECATE_EOF);
     let mut answer = Answer::new(capabilities);
     // A cell's eight-byte length in a row that is too short to need one.
@@ -149,7 +149,7 @@ fn rows_end_in_nothing_longer_than_an_eof() {
 
 #[test]
 fn a_call_ends_in_an_ok_after_its_results() {
-    for capabilities in dialects() {
+    for capabilities in eof_variants() {
         let mut answer = Answer::new(capabilities);
         let more = OkPacket { affected_rows: 2, status: MORE_RESULTS, ..OkPacket::default() };
         let row = vec![vec![Some(b"1".to_vec())]];

@@ -1,4 +1,4 @@
-//! Bytes nobody would send: no machine panics, reads past its input, or goes on for ever.
+//! Arbitrary bytes: no state machine panics, reads past its input, or loops forever.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::fake_server::{OFFERED, greeting};
 
-/// Packets with right headers, so that what is in them gets looked at.
+/// Packets with valid headers, so that their payloads are read.
 fn packets(first: u8) -> impl Strategy<Value = Vec<u8>> {
     let lead = prop_oneof![Just(0x00), Just(0x01), Just(0xfb), Just(0xfe), Just(0xff), any::<u8>()];
     let payload = (lead, prop::collection::vec(any::<u8>(), 0..40));
@@ -32,7 +32,7 @@ fn run_connect(encryption: MySqlTlsMode, plugin: Plugin, bytes: &[u8]) {
             Ok(Step::OfferTls | Step::StartTls | Step::Phase(_)) => {}
         }
     }
-    panic!("it goes on for ever");
+    panic!("it loops forever");
 }
 
 fn plugins() -> impl Strategy<Value = Plugin> {

@@ -1,4 +1,4 @@
-//! Every way to authenticate, from both sides: what is accepted, what it is called, and what is never said aloud.
+//! All authentication plugins, both sides: which proofs are accepted, the method's label, and that passwords stay secret.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
 const PASSWORD: &[u8] = b"correct horse";
 const NATIVE: &[u8] = b"mysql_native_password\0";
 
-/// What a connection runs over, as far as a password cares.
+/// The transport, as far as authentication depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Path {
     Tcp,
@@ -53,7 +53,7 @@ fn expected(way: Way, path: Path) -> MySqlAuthMethod {
     }
 }
 
-/// What the login came to, and what the client sent.
+/// The method of the login, and the bytes that the client sent.
 fn run(login: Arc<MySqlLogin>, server: &mut FakeServer) -> Result<(MySqlAuthMethod, Vec<u8>), Error> {
     let mut client = MySqlConnect::new(login);
     let (_, sent) = join(&mut client, server)?;
@@ -64,7 +64,7 @@ fn says(sent: &[u8], word: &[u8]) -> bool {
     sent.windows(word.len()).any(|window| window == word)
 }
 
-/// A greeting, and after it what the server says in answer to the client's messages.
+/// A greeting, followed by the server's replies to the client's messages.
 fn script(payloads: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_greeting(&mut bytes, &greeting(OFFERED)).expect("it fits");
@@ -74,7 +74,7 @@ fn script(payloads: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Steps over `bytes` to the first error, and what was sent until then.
+/// Steps over `bytes` to the first error. Returns it with the bytes sent until then.
 fn first_error(login: Arc<MySqlLogin>, mut bytes: &[u8]) -> (Error, Vec<u8>) {
     let (mut client, mut out) = (MySqlConnect::new(login), Vec::new());
     for _ in 0..10 {
@@ -91,12 +91,12 @@ fn switch_to(plugin: &[u8], data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_right_password_is_accepted_whatever_was_guessed() {
+fn the_right_password_is_accepted_after_any_guess() {
     for (way, path, guess) in combinations(WAYS, PATHS, Plugin::ALL) {
         for default_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password].map(Plugin::name) {
             let mut server = FakeServer::new(Account::new(way, PASSWORD));
             server.default_plugin = default_plugin;
-            let (method, sent) = run(login(PASSWORD, path, guess), &mut server).expect("it is right");
+            let (method, sent) = run(login(PASSWORD, path, guess), &mut server).expect("the password is right");
             assert_eq!(method, expected(way, path), "{way:?} {path:?} {guess:?}");
             let private = method == MySqlAuthMethod::CachingSha2FullPrivate;
             assert_eq!(says(&sent, PASSWORD), private, "{way:?} {path:?} {guess:?}");
@@ -105,7 +105,7 @@ fn the_right_password_is_accepted_whatever_was_guessed() {
 }
 
 #[test]
-fn a_wrong_password_is_the_servers_word() {
+fn a_wrong_password_is_a_server_error() {
     for (way, path, guess) in combinations(WAYS, PATHS, Plugin::ALL) {
         let mut server = FakeServer::new(Account::new(way, PASSWORD));
         let error = run(login(b"wrong horse", path, guess), &mut server).unwrap_err();
@@ -114,13 +114,13 @@ fn a_wrong_password_is_the_servers_word() {
 }
 
 #[test]
-fn no_password_is_accepted_where_there_is_none() {
+fn an_empty_password_is_accepted_for_an_account_without_one() {
     for (way, path, guess) in combinations(WAYS, PATHS, Plugin::ALL) {
         let mut server = FakeServer::new(Account::new(way, b""));
-        let (method, sent) = run(login(b"", path, guess), &mut server).expect("it is right");
+        let (method, sent) = run(login(b"", path, guess), &mut server).expect("the password is right");
         let expected = match way {
             Way::Native | Way::CachingSha2(_) => MySqlAuthMethod::Empty,
-            // MariaDB's plugins sign with a key of no password as with any other.
+            // MariaDB's plugins derive a key from an empty password, too.
             _ => expected(way, path),
         };
         assert_eq!(method, expected);
@@ -137,7 +137,7 @@ fn a_right_guess_needs_one_message() {
     {
         let mut server = FakeServer::new(Account::new(way, PASSWORD));
         server.default_plugin = guess.name();
-        let (_, sent) = run(login(PASSWORD, Path::Tcp, guess), &mut server).expect("it is right");
+        let (_, sent) = run(login(PASSWORD, Path::Tcp, guess), &mut server).expect("the password is right");
         assert_eq!(usize::from(sent[0]) + 4, sent.len(), "the login and nothing else");
         assert!(sent.ends_with(&[guess.name(), b"\0"].concat()));
     }
@@ -151,16 +151,16 @@ fn the_same_plugin_may_come_with_another_nonce() {
         server.switch = Switch::Always;
         let guess = Plugin::ALL.into_iter().find(|plugin| plugin.name() == server.default_plugin);
         let (method, _) =
-            run(login(PASSWORD, path, guess.expect("one of ours")), &mut server).expect("it is right");
+            run(login(PASSWORD, path, guess.expect("a supported plugin")), &mut server).expect("the password is right");
         assert_eq!(method, expected(way, path));
     }
 }
 
 #[test]
-fn the_clear_password_is_for_tls_only() {
+fn the_cleartext_password_needs_tls() {
     let server = || FakeServer::new(Account::new(Way::Clear, PASSWORD));
     let (method, sent) =
-        run(login(PASSWORD, Path::Tls, Plugin::NativePassword), &mut server()).expect("it is right");
+        run(login(PASSWORD, Path::Tls, Plugin::NativePassword), &mut server()).expect("the password is right");
     assert_eq!(method, MySqlAuthMethod::ClearPassword);
     assert!(sent.ends_with(&[PASSWORD, b"\0"].concat()));
     for path in [Path::Tcp, Path::UnixSocket] {
@@ -173,7 +173,7 @@ fn the_clear_password_is_for_tls_only() {
 }
 
 #[test]
-fn over_tcp_a_key_is_asked_for_and_a_bad_one_ends_the_login() {
+fn over_tcp_a_key_is_requested_and_a_bad_one_ends_the_login() {
     let request = switch_to(Plugin::CachingSha2Password.name(), b"abcdefghijklmnopqrst\0");
     for key in
         [&b"\x01"[..], b"\x01-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----", b"\x01\x04", b"\x01\x03"]
@@ -187,9 +187,9 @@ fn over_tcp_a_key_is_asked_for_and_a_bad_one_ends_the_login() {
 }
 
 #[test]
-fn a_password_with_a_nul_is_hashed_but_not_said() {
+fn a_password_with_a_nul_is_hashed_but_not_sent() {
     let mut server = FakeServer::new(Account::new(Way::CachingSha2(Cache::Hit), b"a\0b"));
-    run(login(b"a\0b", Path::Tls, Plugin::CachingSha2Password), &mut server).expect("it is right");
+    run(login(b"a\0b", Path::Tls, Plugin::CachingSha2Password), &mut server).expect("the password is right");
     for (path, way) in
         PATHS.into_iter().map(|path| (path, Way::CachingSha2(Cache::Miss))).chain([(Path::Tls, Way::Clear)])
     {
@@ -213,7 +213,7 @@ fn ok_before_the_proof_is_refused() {
 }
 
 #[test]
-fn what_a_plugin_does_not_expect_is_refused() {
+fn unexpected_plugin_data_are_refused() {
     let sha2 = switch_to(Plugin::CachingSha2Password.name(), b"abcdefghijklmnopqrst\0");
     let ed25519 = switch_to(Plugin::Ed25519.name(), &[7; 32]);
     let parsec = switch_to(Plugin::Parsec.name(), &[7; 32]);
@@ -231,7 +231,7 @@ fn what_a_plugin_does_not_expect_is_refused() {
         &[&parsec, &[]],
         &[&parsec, salt, salt], // twice
         &[&switch_to(Plugin::Ed25519.name(), &[7; 31])],
-        &[&switch_to(Plugin::Parsec.name(), &[7; 33])], // an end that is no NUL
+        &[&switch_to(Plugin::Parsec.name(), &[7; 33])], // not terminated by a NUL
     ];
     for payloads in scripts {
         let (error, sent) =
@@ -242,13 +242,13 @@ fn what_a_plugin_does_not_expect_is_refused() {
 }
 
 #[test]
-fn several_plugins_may_be_tried_in_turn() {
+fn plugins_may_be_tried_in_turn() {
     let native = switch_to(Plugin::NativePassword.name(), b"abcdefghijklmnopqrst\0");
     let ed25519 = switch_to(Plugin::Ed25519.name(), &[7; 32]);
     let parsec = switch_to(Plugin::Parsec.name(), &[7; 32]);
     let mut ok = Vec::new();
     OkPacket::default().encode(&mut ok);
-    // As MariaDB does where the first ones do not accept.
+    // As MariaDB does if the first ones do not accept.
     let bytes = script(&[&ed25519, &parsec, b"P\0eighteen bytes....", &native, &ok]);
     let mut client = MySqlConnect::new(login(PASSWORD, Path::Tcp, Plugin::Ed25519));
     let (mut input, mut out) = (bytes.as_slice(), Vec::new());
@@ -261,7 +261,7 @@ fn several_plugins_may_be_tried_in_turn() {
 }
 
 #[test]
-fn mariadb_leaves_out_the_byte_of_auth_more_data() {
+fn mariadb_omits_the_byte_of_auth_more_data() {
     let sha2 = switch_to(Plugin::CachingSha2Password.name(), b"abcdefghijklmnopqrst");
     for framed in [&[FAST_OK][..], &[1, FAST_OK]] {
         let mut bytes = script(&[&sha2, framed]);
@@ -295,7 +295,7 @@ fn labels_are_stable() {
 }
 
 #[test]
-fn any_portions_give_the_same_conversation() {
+fn any_portions_give_the_same_exchange() {
     let sha2 = switch_to(Plugin::CachingSha2Password.name(), b"abcdefghijklmnopqrst\0");
     let ed25519 = switch_to(Plugin::Ed25519.name(), &[7; 32]);
     let parsec = switch_to(Plugin::Parsec.name(), &[7; 32]);
@@ -313,7 +313,7 @@ fn any_portions_give_the_same_conversation() {
             let mut out = Vec::new();
             let (end, left) = feed(&bytes, &[size], |input| {
                 loop {
-                    match client.step(input, &mut out).expect("it is right") {
+                    match client.step(input, &mut out).expect("the password is right") {
                         Step::NeedInput => return None,
                         Step::Done => return Some(()),
                         Step::OfferTls | Step::StartTls | Step::Phase(_) => {}
@@ -328,7 +328,7 @@ fn any_portions_give_the_same_conversation() {
         for size in 1..bytes.len() {
             let (portions, out) = outcome(size);
             assert_eq!((portions, out.len()), (method, whole.1.len()));
-            // The client's part of parsec is random.
+            // The client's nonce of parsec is random.
             assert!(out == whole.1 || matches!(method, MySqlAuthMethod::Parsec { .. }));
         }
     }
@@ -347,7 +347,7 @@ proptest! {
     }
 }
 
-/// Every combination.
+/// All combinations.
 fn combinations<A: Copy, B: Copy, C: Copy>(
     a: impl IntoIterator<Item = A>,
     b: impl IntoIterator<Item = B> + Copy,

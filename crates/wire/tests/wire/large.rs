@@ -4,14 +4,14 @@ use ciphertoll_wire::mysql::{command, packet::MAX_PART_BYTES, server, Capabiliti
 
 use crate::fake_server::{Answer, OFFERED};
 
-/// What a driver reads at once.
+/// A driver's read size.
 const PORTION_BYTES: usize = 1 << 16;
 const LIMIT_BYTES: usize = 1 << 27;
 /// The first byte and the eight bytes of a long cell's length.
 const CELL_HEAD_BYTES: usize = 9;
 
-/// Rows that fill their packets in every way: not quite, exactly, with a byte more, and twice over. The first of these
-/// fits in one packet.
+/// Rows of lengths around the packet limit: one byte less, exactly, one byte more, and twice as long. The first fits in
+/// one packet.
 fn rows() -> Vec<Row> {
     let lengths = [
         MAX_PART_BYTES - 1 - CELL_HEAD_BYTES,
@@ -24,14 +24,14 @@ fn rows() -> Vec<Row> {
     lengths.into_iter().map(|length| vec![None, Some(cell(length))]).collect()
 }
 
-/// An answer of these rows, each with a NULL before the long cell.
+/// A response with these rows, each with a NULL before the long cell.
 fn answer(capabilities: Capabilities, rows: &[Row]) -> Vec<u8> {
     let mut answer = Answer::new(capabilities);
     answer.result_set(rows, rows[0].len() as u8, 0);
     answer.bytes
 }
 
-/// Feeds portions and holds what is not consumed; the response, and the most that had to be held.
+/// Feeds portions and buffers unconsumed bytes. Returns the response and the largest size of the buffer.
 fn portions<T>(
     bytes: &[u8],
     mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, Error>,
@@ -50,7 +50,7 @@ fn portions<T>(
             Err(error) => return (Err(error), most),
         }
     }
-    panic!("the answer does not end");
+    panic!("the response does not end");
 }
 
 #[test]
@@ -94,12 +94,12 @@ fn a_first_cell_of_16_mb_is_not_the_end_of_rows() {
 }
 
 #[test]
-fn limits_hold_before_a_row_is_here() {
+fn limits_apply_before_a_row_arrives() {
     let bytes = answer(OFFERED, &rows()[3..]);
     let limit = MAX_PART_BYTES + 1000;
     let mut reader = MySqlResponseReader::new(ResponseKind::Text, OFFERED).with_row_limit(limit);
     let (error, _) = portions(&bytes, |input| reader.step(input));
-    // The second packet's header says so.
+    // The second packet's header exceeds the limit.
     assert_eq!(error, Err(Error::PacketTooLarge { length: 2 * MAX_PART_BYTES, limit }));
     assert_eq!(reader.step(&mut &bytes[..]), Err(Error::NotReset));
     let mut reader = MySqlRowsReader::new(OFFERED, limit);
@@ -114,7 +114,7 @@ fn limits_hold_before_a_row_is_here() {
 }
 
 #[test]
-fn a_missing_packet_in_a_row_is_noticed() {
+fn a_missing_packet_in_a_row_is_detected() {
     let mut bytes = answer(OFFERED, &rows()[3..]);
     let head = answer(OFFERED, &[vec![None, None]]).len();
     let second = bytes[..MAX_PART_BYTES + head].windows(4).rposition(|it| it[..3] == [0xff; 3]);
@@ -128,7 +128,7 @@ fn messages_other_than_rows_have_one_packet() {
     let error = Error::PacketTooLarge { length: MAX_PART_BYTES, limit: MAX_PART_BYTES - 1 };
     let mut reader = MySqlResponseReader::new(ResponseKind::Text, OFFERED);
     assert_eq!(reader.step(&mut &[0xff, 0xff, 0xff, 1][..]), Err(error.clone()));
-    // An ERR where a row could be.
+    // An ERR in place of a row.
     let mut answer = Answer::new(OFFERED);
     answer.payload(&[1]).definitions(1);
     answer.bytes.extend_from_slice(&[0xff, 0xff, 0xff, 3, 0xff]);

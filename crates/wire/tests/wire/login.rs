@@ -1,4 +1,4 @@
-//! Client and server in one room: who gets in, who does not, and what is never said in the clear.
+//! Logins of a client at a server in memory: accepted, refused, and never with secrets in cleartext.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ fn tls_login_sends_no_name_before_tls() {
 }
 
 #[test]
-fn tls_can_be_asked_for_before_the_greeting() {
+fn tls_can_be_requested_before_the_greeting() {
     let (mut asked, mut eager) =
         (connect(PASSWORD, MySqlTlsMode::Tls), connect(PASSWORD, MySqlTlsMode::EagerTls));
     let (_, sent_when_asked) = join(&mut asked, &mut FakeServer::native(PASSWORD.as_bytes())).unwrap();
@@ -72,7 +72,7 @@ fn tls_can_be_asked_for_before_the_greeting() {
 }
 
 #[test]
-fn what_eager_tls_takes_for_granted_must_be_there() {
+fn capabilities_assumed_by_eager_tls_must_be_offered() {
     for (lacking, expected) in [
         (Capabilities::SSL, Error::TlsNotOffered),
         (
@@ -99,7 +99,7 @@ fn empty_password_and_database() {
 }
 
 #[test]
-fn several_statements_are_agreed_on_only_where_asked_for() {
+fn multiple_statements_need_a_request() {
     for (statements, agreed) in [(StatementsPerQuery::One, false), (StatementsPerQuery::Several, true)] {
         let mut login = Arc::unwrap_or_clone(login(PASSWORD, MySqlTlsMode::Plain));
         login.statements = statements;
@@ -115,7 +115,7 @@ fn several_statements_are_agreed_on_only_where_asked_for() {
 }
 
 #[test]
-fn wrong_password_is_the_servers_word() {
+fn a_wrong_password_is_a_server_error() {
     for switch in [Switch::WhereNeeded, Switch::Always] {
         let mut server = FakeServer::native(PASSWORD.as_bytes());
         server.switch = switch;
@@ -137,7 +137,7 @@ fn wrong_user_is_refused() {
 }
 
 #[test]
-fn switch_to_native_is_answered_with_the_new_nonce() {
+fn a_switch_to_native_uses_the_new_nonce() {
     for password in [PASSWORD, ""] {
         let mut server = FakeServer::native(password.as_bytes());
         server.switch = Switch::Always;
@@ -146,7 +146,7 @@ fn switch_to_native_is_answered_with_the_new_nonce() {
 }
 
 #[test]
-fn other_plugins_are_named_and_get_no_answer() {
+fn unsupported_plugins_are_named_and_get_no_reply() {
     for plugin in ["sha256_password", "auth_gssapi_client", "dialog"] {
         let mut server = FakeServer::native(PASSWORD.as_bytes());
         server.switch = Switch::To(plugin.as_bytes());
@@ -188,7 +188,7 @@ fn plaintext_never_crosses_into_tls() {
     let mut injected = Vec::new();
     server::write_ok(&mut injected, 3, &OkPacket::default()).unwrap();
     let steps = [Step::Phase(Phase::ServerGreeting), Step::Phase(Phase::TlsRequest), Step::StartTls];
-    // The bytes come with the greeting, after the request, or are carried over by a careless driver.
+    // The bytes arrive with the greeting, after the request, or are kept by a careless driver.
     for arrival in 1..=3 {
         let mut client = connect(PASSWORD, MySqlTlsMode::Tls);
         let mut out = Vec::new();
@@ -206,7 +206,7 @@ fn plaintext_never_crosses_into_tls() {
 
 #[test]
 fn err_instead_of_a_greeting() {
-    // As MariaDB and MySQL send it: with no state, and with one.
+    // As MariaDB and MySQL send it: without an SQL state, and with one.
     for payload in [&b"\xff\x10\x04Too many connections"[..], b"\xff\x10\x04#08004Too many connections"] {
         let mut bytes = Vec::new();
         server::write_payload(&mut bytes, 0, payload).unwrap();
@@ -218,7 +218,7 @@ fn err_instead_of_a_greeting() {
 }
 
 #[test]
-fn messages_cannot_steer_a_terminal() {
+fn messages_have_no_control_characters() {
     let mut bytes = Vec::new();
     let err = ErrPacket { code: 1, sql_state: *b"\x1b[2J ", message: b"\x1b[31mred\r\n" };
     server::write_err(&mut bytes, 0, &err).unwrap();
@@ -227,7 +227,7 @@ fn messages_cannot_steer_a_terminal() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused() {
+fn unencodable_logins_are_refused() {
     let mut login = Arc::unwrap_or_clone(login(PASSWORD, MySqlTlsMode::Plain));
     login.user = "a\0b".to_owned();
     let error = first_error(&mut MySqlConnect::new(Arc::new(login)), &greeted(OFFERED));

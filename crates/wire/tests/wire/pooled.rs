@@ -1,4 +1,4 @@
-//! Of one between clients and a server: logins on others' terms, and resets.
+//! A proxy between clients and a server: logins with the client's capabilities, and resets.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ fn connect(offered: Capabilities, terms: Terms) -> Result<(MySqlConnect, FakeSer
 }
 
 #[test]
-fn a_pooled_login_agrees_on_what_its_client_has() {
+fn a_pooled_login_negotiates_the_clients_capabilities() {
     let wanted = Capabilities::FOUND_ROWS | Capabilities::TRANSACTIONS | Capabilities::PROGRESS;
-    // What is no term of a session is not agreed on by one.
+    // Capabilities that concern the login only are not negotiated for a session.
     let asked = wanted | Capabilities::COMPRESS | Capabilities::SSL;
     let offered = (OFFERED | wanted | Capabilities::COMPRESS).without(Capabilities::LONG_PASSWORD);
     let (client, server, sent) = connect(offered, terms(asked)).unwrap();
@@ -40,15 +40,15 @@ fn a_pooled_login_agrees_on_what_its_client_has() {
     assert_eq!(server.agreed, of_login | wanted);
     let info = client.server().unwrap();
     assert_eq!((info.capabilities, info.offered), (server.agreed, offered));
-    // The character set lies behind the header, the capabilities and the longest packet.
+    // The character set follows the header, the capabilities and the longest packet.
     assert_eq!(sent[12], 33);
-    // Without MariaDB's own flags its mark is there.
+    // Without MariaDB's extended flags this flag is set.
     let (_, server, _) = connect(OFFERED, terms(Capabilities::TRANSACTIONS)).unwrap();
     assert_eq!(server.agreed, of_login | Capabilities::TRANSACTIONS | Capabilities::LONG_PASSWORD);
 }
 
 #[test]
-fn a_server_that_offers_less_than_before_is_not_used() {
+fn a_server_that_offers_less_than_before_is_refused() {
     let end = connect(OFFERED, terms(Capabilities::SESSION_TRACK)).map(drop);
     assert!(matches!(end, Err(Error::Protocol { message: "greeting", .. })), "{end:?}");
 }
@@ -66,7 +66,7 @@ fn ok() -> Vec<u8> {
     bytes
 }
 
-/// No rows.
+/// An empty result set.
 fn nothing() -> Vec<u8> {
     let mut answer = Answer::new(OFFERED);
     answer.result_set(&[], 1, 2);
@@ -82,10 +82,10 @@ fn learn(database: Option<&str>) -> InitialState {
         Response::NeedInput => None,
     });
     assert!(rest.is_empty());
-    beginning.expect("all was there")
+    beginning.expect("the response is complete")
 }
 
-/// What is sent for a reset, and how it ends with these answers.
+/// The commands of a reset, and its outcome with these responses.
 fn reset(
     beginning: &mut Option<InitialState>,
     remains: OpenState,
@@ -93,7 +93,7 @@ fn reset(
 ) -> (String, Option<Result<ResetOutcome, Error>>) {
     let mut out = Vec::new();
     let mut errand =
-        InternalCommand::reset(OFFERED, beginning.as_ref().expect("it was learnt"), remains, &mut out).unwrap();
+        InternalCommand::reset(OFFERED, beginning.as_ref().expect("the initial state was read"), remains, &mut out).unwrap();
     let sent = String::from_utf8_lossy(&out).into_owned();
     let (end, _) = feed(&answers.concat(), &[3, 1], |input| match errand.step(input, beginning) {
         Ok(Response::NeedInput) => None,
@@ -104,7 +104,7 @@ fn reset(
 }
 
 #[test]
-fn the_first_reset_finds_out_what_the_next_ones_must_make_again() {
+fn the_first_reset_finds_the_settings_to_restore() {
     let mut beginning = Some(learn(Some("shop")));
     let mut changed = SETTINGS;
     changed[1] = "utf8mb4_0900_ai_ci";
@@ -119,12 +119,12 @@ fn the_first_reset_finds_out_what_the_next_ones_must_make_again() {
     );
     assert!(sent.contains("\x02shop"), "{sent:?}");
     assert_eq!(end, Some(Ok(ResetOutcome::Restored)));
-    // All of it must be answered.
+    // Every command needs a response.
     assert_eq!(reset(&mut beginning, OpenState::default(), &[ok(), ok()]).1, None);
 }
 
 #[test]
-fn what_a_reset_keeps_is_not_made_again() {
+fn unchanged_settings_are_not_restored() {
     let mut beginning = Some(learn(Some("shop")));
     let answers = [ok(), ok(), ok(), settings(SETTINGS), ok(), ok(), nothing()];
     assert_eq!(reset(&mut beginning, OpenState::default(), &answers).1, Some(Ok(ResetOutcome::Restored)));
@@ -132,7 +132,7 @@ fn what_a_reset_keeps_is_not_made_again() {
     assert_eq!(sent, "\x01\0\0\0\x1f\x05\0\0\0\x02shop\x1b\0\0\0\x03SELECT 1 FROM DUAL WHERE 0");
     assert_eq!(end, Some(Ok(ResetOutcome::Restored)));
     let remains = OpenState { statements: MultiStatements::Changed, ..Remains::default() };
-    // An EOF answers it.
+    // The response is an EOF.
     let eof = b"\x05\0\0\x01\xfe\0\0\x02\0".to_vec();
     let (sent, end) = reset(&mut beginning, remains, &[ok(), eof, ok(), nothing()]);
     assert_eq!(
@@ -143,7 +143,7 @@ fn what_a_reset_keeps_is_not_made_again() {
 }
 
 #[test]
-fn a_database_cannot_be_left_for_none() {
+fn a_default_database_cannot_be_unset() {
     let mut beginning = Some(learn(None));
     let mut one = Answer::new(OFFERED);
     one.result_set(&[vec![Some(b"1".to_vec())]], 1, 2);
@@ -154,7 +154,7 @@ fn a_database_cannot_be_left_for_none() {
 }
 
 #[test]
-fn a_refusal_comes_when_all_is_answered() {
+fn a_refusal_is_returned_after_all_responses() {
     let mut beginning = Some(learn(Some("gone")));
     let mut no = Vec::new();
     let err =
@@ -166,7 +166,7 @@ fn a_refusal_comes_when_all_is_answered() {
 }
 
 #[test]
-fn definitions_may_be_left_out_of_what_is_asked() {
+fn column_definitions_may_be_omitted() {
     for agreed in [OFFERED, OFFERED.without(Capabilities::DEPRECATE_EOF)] {
         let agreed = agreed | Capabilities::CACHE_METADATA;
         for definitions in [0, 1] {
@@ -185,7 +185,7 @@ fn definitions_may_be_left_out_of_what_is_asked() {
 }
 
 #[test]
-fn nothing_is_what_an_idle_server_says() {
+fn an_idle_server_sends_nothing() {
     let mut errand = InternalCommand::nothing();
     assert_eq!(errand.step(&mut &b""[..], &mut None), Ok(Response::NeedInput));
     assert!(matches!(errand.step(&mut ok().as_slice(), &mut None), Err(Error::Protocol { .. })));

@@ -1,4 +1,4 @@
-//! What MariaDB 10.11.19 said on the wire, recorded over loopback, and what the machines make of it.
+//! Traffic of MariaDB 10.11.19, recorded over loopback.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use ciphertoll_wire::{mysql::{Capabilities, Error, MySqlConnect, MySqlLogin, MyS
 const GREETING: &str = "640000000a352e352e352d31302e31312e31392d4d6172696144422d302b6465623132753100060000002b5b6922\
     68674d2900feff080200ff81150000000000001d0000002726273367315d5f44774e5c006d7973716c5f6e61746976655f70617373776f\
     726400";
-/// As the client of this crate sent it (but for the largest packet, which it now gives as 1 GiB), for user `toll` with
+/// As this crate's client sent it (except the largest packet, which it now gives as 1 GiB), for user `toll` with
 /// password `pässword` and database `test`.
 const LOGIN: &str = "5500000109a22a01000000402d0000000000000000000000000000000000000000000000746f6c6c001409431d61c1\
     095c5c94f1ad65ce34c0c320cdf0a574657374006d7973716c5f6e61746976655f70617373776f726400";
@@ -20,7 +20,7 @@ const ONE_ROW: &str = "01000001031900000203646566000000036f6e65000c3f00010000000
 /// `INSERT`, prepared, of two rows.
 const INSERTED: &str = "2e00000100020002000000265265636f7264733a203220204475706c6963617465733a203020205761726e696e67\
     733a2030";
-/// A procedure that does `SELECT 1, 2` and `SELECT 'a' UNION SELECT 'b'`.
+/// A procedure with `SELECT 1, 2` and `SELECT 'a' UNION SELECT 'b'`.
 const TWO_SETS: &str = "010000010217000002036465660000000131000c3f00010000000381000000001700000303646566000000013200\
     0c3f0001000000038100000000040000040131013207000005fe00000a00000001000006011800000703646566000000016101610c2d000400\
     0000fd01000000000200000801610200000901620700000afe00002a0000000700000b00000022000000";
@@ -40,7 +40,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect()
 }
 
-/// What both sides had agreed on.
+/// The negotiated capabilities.
 fn capabilities() -> Capabilities {
     Capabilities::from_bits(0x012a_a209)
 }
@@ -57,7 +57,7 @@ fn login() {
     let server = connect.server().unwrap();
     assert_eq!(server.version, "10.11.19-MariaDB-0+deb12u1");
     assert_eq!((server.connection_id, server.capabilities), (6, capabilities()));
-    // MariaDB's extended capabilities were found where MySQL has filler.
+    // MariaDB's extended capabilities take the place of MySQL's filler.
     assert_eq!(server.offered.bits(), 0x1d_81ff_fffe);
 }
 

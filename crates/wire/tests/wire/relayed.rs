@@ -1,4 +1,4 @@
-//! What passes between a client and a server, however it is cut and whatever it is.
+//! Traffic through the relay, split anywhere.
 
 use ciphertoll_wire::mysql::relay::KillReplacement;
 use ciphertoll_wire::mysql::{column::encode_text_column, command::{encode_execute, encode_init_db, encode_ping, encode_prepare, encode_query, encode_quit, encode_reset_connection, encode_statement_close, encode_statement_reset}, err::ErrPacket, ok::OkPacket, packet::MAX_PART_BYTES, relay::{MultiStatements, MySqlRelay, OpenState, RELAYED, SessionState, Transaction}, server, Capabilities, Error, Param, PrepareOk};
@@ -16,14 +16,14 @@ const CURSOR: u16 = 0x0040;
 /// Text rows of two columns.
 const ROWS: [&[u8]; 3] = [b"\x011\x03abc", b"\xfb\x00", b"\x012\x01b"];
 
-/// With EOFs, without, and with all that there is.
+/// With EOFs, without them, and with all capabilities.
 const AGREED: [Capabilities; 3] = [
     RELAYED.without(Capabilities::DEPRECATE_EOF).without(Capabilities::CACHE_METADATA),
     RELAYED.without(Capabilities::CACHE_METADATA),
     RELAYED,
 ];
 
-/// A command and its answer.
+/// A command and its response.
 #[derive(Debug, Clone)]
 struct Exchange {
     name: &'static str,
@@ -52,7 +52,7 @@ fn refused() -> Vec<u8> {
     written(|out| server::write_err(out, 1, &err).unwrap())
 }
 
-/// Answers are written with these.
+/// Capabilities with which the responses are written.
 struct Writer(Capabilities);
 
 impl Writer {
@@ -151,7 +151,7 @@ fn exchanges(agreed: Capabilities) -> Vec<Exchange> {
     all
 }
 
-/// Of queries that have results.
+/// Queries with results.
 fn queries(writer: &Writer) -> Vec<Exchange> {
     vec![
         exchange(
@@ -188,7 +188,7 @@ fn queries(writer: &Writer) -> Vec<Exchange> {
     ]
 }
 
-/// Of prepared statements.
+/// Prepared statements.
 fn prepared(writer: &Writer) -> Vec<Exchange> {
     let prepare = written(|out| encode_prepare(out, "SELECT ?, ?").unwrap());
     let execute = written(|out| encode_execute(out, 1, &[Param::I64(7), Param::Null]).unwrap());
@@ -204,7 +204,7 @@ fn prepared(writer: &Writer) -> Vec<Exchange> {
     if writer.0.contains(Capabilities::DEPRECATE_EOF) {
         cursor.end_of_rows(AUTOCOMMIT | CURSOR);
     } else {
-        // The EOF behind the definitions says it.
+        // The EOF after the definitions reports it.
         let status = cursor.bytes.len() - 2;
         cursor.bytes[status..].copy_from_slice(&(AUTOCOMMIT | CURSOR).to_le_bytes());
     }
@@ -231,7 +231,7 @@ fn prepared(writer: &Writer) -> Vec<Exchange> {
     ]
 }
 
-/// Feeds what `step` has not taken again, with `piece` bytes more each time: all that was passed on, up to an error.
+/// Feeds `step` with the bytes it has not taken, and `piece` more each time. Returns the forwarded bytes up to an error.
 fn feed(
     bytes: &[u8],
     piece: usize,
@@ -265,7 +265,7 @@ fn is_clean(relay: &MySqlRelay) -> bool {
 }
 
 #[test]
-fn every_answer_is_followed_to_its_end_and_not_beyond() {
+fn the_end_of_every_response_is_found() {
     for agreed in AGREED {
         for Exchange { name, up: command, down: answer } in exchanges(agreed) {
             for piece in [1, 2, 5, usize::MAX] {
@@ -282,7 +282,7 @@ fn every_answer_is_followed_to_its_end_and_not_beyond() {
                 let ends_in_err = answer.windows(2).any(|bytes| bytes == b"#4" || bytes == b"#7");
                 assert_eq!(relay.error_was_last(), ends_in_err, "{name}");
                 assert_eq!(relay.next_sequence(), 1, "{name}");
-                // Nothing more is awaited.
+                // No response is pending.
                 assert!(relay.from_server(b"\x01\0\0\x01\x01").is_err(), "{name}");
             }
         }
@@ -290,7 +290,7 @@ fn every_answer_is_followed_to_its_end_and_not_beyond() {
 }
 
 #[test]
-fn a_transaction_and_an_option_are_remembered() {
+fn transaction_and_option_are_recorded() {
     let writer = Writer(RELAYED);
     let remains = |commands: &[(&[u8], Vec<u8>)]| {
         let mut relay = MySqlRelay::new(RELAYED);
@@ -306,7 +306,7 @@ fn a_transaction_and_an_option_are_remembered() {
     assert_eq!(remains(&[(&begin, open.clone())]), SessionState::Clean(expected));
     let closed = [(&begin[..], open.clone()), (&begin, writer.ok(AUTOCOMMIT))];
     assert_eq!(remains(&closed), SessionState::Clean(OpenState::default()));
-    // An error says nothing of the transaction.
+    // An error does not report the transaction status.
     assert_eq!(remains(&[(&begin, open), (&begin, refused())]), SessionState::Clean(expected));
     let option = message(b"\x1b\x01\0");
     let expected = OpenState { statements: MultiStatements::Changed, ..Remains::default() };
@@ -314,7 +314,7 @@ fn a_transaction_and_an_option_are_remembered() {
 }
 
 #[test]
-fn a_file_is_passed_on_until_it_ends() {
+fn a_file_is_forwarded_up_to_its_end() {
     for agreed in AGREED {
         let writer = Writer(agreed);
         let file = [&b"\x05\0\0\x02hello\x03\0\0\x03abc"[..], b"\0\0\0\x04"].concat();
@@ -342,7 +342,7 @@ fn a_file_is_passed_on_until_it_ends() {
 }
 
 #[test]
-fn a_file_must_be_offered_and_asked_for_in_its_time() {
+fn a_file_must_be_offered_and_requested_in_order() {
     let ask = b"\x02\0\0\x01\xfbx";
     let mut relay = MySqlRelay::new(RELAYED.without(Capabilities::LOCAL_FILES));
     up(&mut relay, &query("SELECT 1"), usize::MAX);
@@ -354,7 +354,7 @@ fn a_file_must_be_offered_and_asked_for_in_its_time() {
         relay.from_client(&[query("SELECT 1"), behind].concat()).unwrap();
         assert!(relay.from_server(ask).is_err());
     }
-    // A server that says no before it has heard all leaves nobody knows what.
+    // A server that refuses before the end of the file leaves an unknown state.
     let mut relay = MySqlRelay::new(RELAYED);
     up(&mut relay, &query("SELECT 1"), usize::MAX);
     down(&mut relay, ask, usize::MAX);
@@ -364,7 +364,7 @@ fn a_file_must_be_offered_and_asked_for_in_its_time() {
 }
 
 #[test]
-fn messages_of_many_packets_are_not_held() {
+fn messages_of_many_packets_are_not_buffered() {
     let sizes = [MAX_PART_BYTES - 1, MAX_PART_BYTES, MAX_PART_BYTES + 1, 2 * MAX_PART_BYTES];
     for size in sizes {
         let mut payload = vec![b'x'; size];
@@ -376,7 +376,7 @@ fn messages_of_many_packets_are_not_held() {
         assert_eq!(relay.next_sequence(), parts + 1);
         let (mut answer, writer) = (Answer::new(RELAYED), Writer(RELAYED));
         writer.head(&mut answer, 1, true);
-        // A cell of this length begins as an EOF does.
+        // A cell of this length starts like an EOF.
         payload[0] = 0xfe;
         if size >= MAX_PART_BYTES {
             answer.payload(&payload);
@@ -384,7 +384,7 @@ fn messages_of_many_packets_are_not_held() {
         answer.payload(&vec![b'x'; size]).end_of_rows(AUTOCOMMIT);
         down(&mut relay, &answer.bytes, 1 << 16);
         assert!(is_clean(&relay), "{size}: {:?}", relay.session_state());
-        // An unanswered one has no number to remember.
+        // A command without response has no sequence number to track.
         payload[0] = 0x18;
         up(&mut relay, &message(&payload), 1 << 16);
         assert_eq!(relay.next_sequence(), 1);
@@ -393,21 +393,21 @@ fn messages_of_many_packets_are_not_held() {
 }
 
 #[test]
-fn a_goodbye_is_not_passed_on() {
+fn com_quit_is_not_forwarded() {
     let bytes = [query("SELECT 1"), written(encode_quit), b"whatever".to_vec()].concat();
     let taken = MySqlRelay::new(RELAYED).from_client(&bytes).unwrap();
     assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::Said));
 }
 
 #[test]
-fn another_login_is_not_passed_on() {
+fn com_change_user_is_not_forwarded() {
     let bytes = [query("SELECT 1"), message(b"\x11app\0\0\0"), query("SELECT 2")].concat();
     let taken = MySqlRelay::new(RELAYED).from_client(&bytes).unwrap();
     assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::Anew));
 }
 
 #[test]
-fn what_cannot_be_followed_is_refused() {
+fn untrackable_commands_are_refused() {
     for (kind, command) in
         [(0x12, "COM_BINLOG_DUMP"), (0x15, "COM_REGISTER_SLAVE"), (0x1e, "COM_BINLOG_DUMP_GTID")]
     {
@@ -436,7 +436,7 @@ fn what_cannot_be_followed_is_refused() {
 }
 
 #[test]
-fn a_kill_of_anothers_number_is_stopped_and_replaced() {
+fn a_kill_of_a_proxy_identifier_is_held_and_replaced() {
     let own = 1 << 31;
     let kill = query(&format!("KILL QUERY {}", own + 7));
     let bytes = [query("SELECT 1"), kill.clone(), written(encode_ping)].concat();
@@ -458,14 +458,14 @@ fn a_kill_of_anothers_number_is_stopped_and_replaced() {
         }
         assert_eq!((held.len(), kills), (0, 1));
         assert_eq!(sent, [query("SELECT 1"), query("KILL QUERY 42"), written(encode_ping)].concat());
-        // All three are answered.
+        // All three get a response.
         let writer = Writer(RELAYED);
         for _ in 0..3 {
             assert!(!is_clean(&relay));
             down(&mut relay, &writer.ok(AUTOCOMMIT), usize::MAX);
         }
         assert!(is_clean(&relay));
-        // A number of the server's own passes.
+        // A connection identifier of the server is forwarded.
         let passes = query("KILL 7");
         up(&mut relay, &passes, piece);
         assert!(relay.kill(&kill).is_some());
@@ -473,7 +473,7 @@ fn a_kill_of_anothers_number_is_stopped_and_replaced() {
 }
 
 #[test]
-fn last_words_are_passed_on() {
+fn a_final_err_is_forwarded() {
     let mut relay = MySqlRelay::new(RELAYED);
     let words = b"\x19\0\0\0\xff\x1d\x04#08S01Server shutdown ";
     down(&mut relay, words, 1);

@@ -1,4 +1,4 @@
-//! Every message that is both written and read here is read as it was written.
+//! Encoding and parsing a message are inverse.
 
 use ciphertoll_wire::mysql::{auth_switch::AuthSwitchRequest, err::ErrPacket, greeting::Greeting, handshake_response::HandshakeResponse, ok::OkPacket, server::StoredPassword, ssl_request::SslRequest, Capabilities, PrepareOk};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-/// What a peer may set beyond [`Capabilities::PROTOCOL_41`]; the extended half only as MariaDB does.
+/// What a peer may set besides [`Capabilities::PROTOCOL_41`]. Extended flags are set as by MariaDB.
 fn capabilities() -> impl Strategy<Value = Capabilities> {
     any::<u64>().prop_map(|bits| {
         let capabilities = Capabilities::from_bits(bits) | Capabilities::PROTOCOL_41;

@@ -1,8 +1,8 @@
-//! A hostile server's bytes as the answers to what a pool asks on its own account, at once and in portions, which must
-//! come to the same.
+//! A hostile server's bytes as the responses to internal commands: reading them at once and in portions must give the
+//! same result.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then the answers: first to the question how a session
-//! begins, then to two resets.
+//! Input: one byte of choices, one byte for the portions' size, then the responses: first to the query of
+//! the initial state, then to two resets.
 #![no_main]
 
 use ciphertoll_wire::mysql::{relay::{InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome, Transaction}, Capabilities, Error, Response};
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     let &[choices, size, ref bytes @ ..] = data else { return };
     let mut idle = bytes;
     let end = InternalCommand::nothing().step(&mut idle, &mut None);
-    // Nothing was asked, and so it never ends.
+    // Without a command there is no response, so it never completes.
     assert!(!matches!(end, Ok(Response::Done(_))));
     assert_eq!(run(choices, bytes, usize::MAX), run(choices, bytes, usize::from(size).max(1)));
 });
@@ -38,9 +38,9 @@ fn run(choices: u8, bytes: &[u8], size: usize) -> Run {
     for _ in 0..2 {
         let mut out = Vec::new();
         let Some(beginning) = &run.beginning else { break };
-        let mut errand =
+        let mut command =
             InternalCommand::reset(capabilities, beginning, remains, &mut out).expect("it can be written");
-        let end = wire.feed(|input| errand.step(input, &mut run.beginning));
+        let end = wire.feed(|input| command.step(input, &mut run.beginning));
         run.resets.push((out, end));
     }
     run
