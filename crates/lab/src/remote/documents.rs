@@ -223,7 +223,7 @@ fn greet(visitor: Visitor<'_>, way: Way) -> Result<(mongodb::MongoDbServerInfo, 
 
 /// What no login of documents leads to.
 fn not_documents() -> ciphertoll_net::Error {
-    let error = mongodb::Error::Protocol { message: "answer to hello", reason: "it is of another protocol" };
+    let error = mongodb::Error::Protocol { message: "reply to hello", reason: "it is of another protocol" };
     session::Error::from(error).into()
 }
 

@@ -135,16 +135,16 @@ fn unrequested_replies_are_refused() {
     };
     let mut other = bytes.clone();
     other[8] ^= 1;
-    assert_eq!(reason(&other), "it answers another message");
+    assert_eq!(reason(&other), "it belongs to another request");
     let mut more = bytes;
     more[16] = 2;
-    assert_eq!(reason(&more), "it is of more parts than were asked for");
-    assert_eq!(reason(&reply(|reply| reply.int32("n", 1))), "it does not say how it went");
+    assert_eq!(reason(&more), "it has unrequested parts");
+    assert_eq!(reason(&reply(|reply| reply.int32("n", 1))), "no ok field");
     let rows = reply(|reply| {
         reply.document("cursor", |cursor| cursor.array("firstBatch", |batch| batch.int32("0", 1)));
         reply.boolean("ok", true);
     });
-    assert_eq!(reason(&rows), "a row that is no document");
+    assert_eq!(reason(&rows), "a row that is not a document");
 }
 
 #[test]

@@ -206,27 +206,27 @@ fn deep_nesting_is_refused() {
     let (most, more) = (nested(MAX_DEPTH), nested(MAX_DEPTH + 1));
     let (most, more) = (Document::new(&most).unwrap(), Document::new(&more).unwrap());
     assert_eq!((most.validate(), to_json(most).is_ok()), (Ok(()), true));
-    let error = Error::Protocol { message: "BSON document", reason: "it nests too deep" };
+    let error = Error::Protocol { message: "BSON document", reason: "it is nested too deeply" };
     assert_eq!((more.validate(), to_json(more)), (Err(error.clone()), Err(error)));
 }
 
 #[test]
 fn broken_documents_are_refused() {
     for (bytes, reason) in [
-        (&b""[..], "it ends early"),
+        (&b""[..], "it is truncated"),
         (b"\x04\0\0\0", "an impossible length"),
         (b"\xff\xff\xff\xff\0", "an impossible length"),
-        (b"\x05\0\0\0\x01", "a document has no end"),
-        (b"\x05\0\0\0\0\0", "bytes after its end"),
-        (b"\x08\0\0\0\x0ax\0\0"[..7].as_ref(), "it ends early"),
+        (b"\x05\0\0\0\x01", "a document has no final NUL"),
+        (b"\x05\0\0\0\0\0", "unexpected bytes at its end"),
+        (b"\x08\0\0\0\x0ax\0\0"[..7].as_ref(), "it is truncated"),
         (b"\x08\0\0\0\x20x\0\0", "an element of an unknown type"),
-        (b"\x09\0\0\0\x08x\0\x02\0", "neither true nor false"),
+        (b"\x09\0\0\0\x08x\0\x02\0", "a boolean that is neither 0 nor 1"),
         (b"\x0c\0\0\0\x02x\0\xff\xff\xff\xff\0", "a negative length"),
-        (b"\x0c\0\0\0\x02x\0\0\0\0\0\0", "a string has no end"),
-        (b"\x0d\0\0\0\x02x\0\x01\0\0\0x\0", "a string has no end"),
+        (b"\x0c\0\0\0\x02x\0\0\0\0\0\0", "a string is not NUL-terminated"),
+        (b"\x0d\0\0\0\x02x\0\x01\0\0\0x\0", "a string is not NUL-terminated"),
         (b"\x0e\0\0\0\x02x\0\x02\0\0\0\xff\0\0", "a text that is not UTF-8"),
         (b"\x08\0\0\0\x0a\xff\0\0", "a key that is not UTF-8"),
-        (b"\x07\0\0\0\x0ax\0"[..7].as_ref(), "a string has no end"),
+        (b"\x07\0\0\0\x0ax\0"[..7].as_ref(), "a string is not NUL-terminated"),
     ] {
         let outcome = Document::new(bytes).and_then(Document::validate);
         assert_eq!(outcome, Err(Error::Protocol { message: "BSON document", reason }), "{bytes:?}");

@@ -176,8 +176,8 @@ fn unencodable_logins_are_refused() {
     assert_eq!(of(|login| login.user.clear()), invalid("user"));
     assert_eq!(of(|login| login.user = "a\0b".to_owned()), invalid("user"));
     assert_eq!(of(|login| login.database.clear()), invalid("database"));
-    assert_eq!(of(|login| login.auth_source.clear()), invalid("database that knows the user"));
-    assert_eq!(of(|login| login.application_name = "x".repeat(129)), invalid("application's name"));
+    assert_eq!(of(|login| login.auth_source.clear()), invalid("authentication database"));
+    assert_eq!(of(|login| login.application_name = "x".repeat(129)), invalid("application name"));
 }
 
 #[test]

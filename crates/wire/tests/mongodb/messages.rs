@@ -73,7 +73,7 @@ fn the_noop_compressor_is_read() {
     assert_eq!(read(&bytes), Err(Error::UnsupportedCompressor { compressor: 2 }));
     bytes[24] = 0;
     bytes[20] ^= 1;
-    assert_eq!(reason(&bytes), "a compressed message of another length");
+    assert_eq!(reason(&bytes), "a compressed message whose lengths disagree");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn broken_frames_are_refused() {
     assert_eq!(reason(&message(2013, 0, b"\x02")), "a section of an unknown kind");
     assert_eq!(reason(&message(2013, 0, b"\x01\xff\0\0\0x\0")), "a section with an impossible length");
     assert_eq!(reason(&message(2013, 0, b"\x01\x05\0\0\0x")), "a section without a name");
-    assert_eq!(reason(&message(2013, 0, b"\x01\0")), "it ends early");
+    assert_eq!(reason(&message(2013, 0, b"\x01\0")), "it is truncated");
     // Detected before the message arrives.
     let length = LIMIT as u32 + 1;
     assert_eq!(read(&length.to_le_bytes()), Err(Error::MessageTooLarge { length: LIMIT + 1, limit: LIMIT }));

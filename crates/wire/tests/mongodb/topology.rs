@@ -169,7 +169,7 @@ fn errors_list_each_host() {
     let without_primary: Vec<_> = three().into_iter().filter(|(name, ..)| name != "b:2").collect();
     assert_eq!(
         fails(&["a:1"], ReadPreference::Primary, &without_primary),
-        "the replica set rs0 has no member for readPreference=primary: a:1 is a secondary, b:2 does not answer (connection refused), c:27017 is a secondary"
+        "the replica set rs0 has no member for readPreference=primary: a:1 is a secondary, b:2 does not reply (connection refused), c:27017 is a secondary"
     );
     assert_eq!(
         fails(
@@ -180,7 +180,7 @@ fn errors_list_each_host() {
                 ("a:1".to_owned(), member(MemberRole::Primary, None, &["b:1".to_owned()]), 1),
             ]
         ),
-        "none of its hosts is a member of the replica set rs0: h:27017 is in no replica set, a:1 is not among the members that it names, x:1 does not answer (connection refused), b:1 does not answer (connection refused)"
+        "none of its hosts is a member of the replica set rs0: h:27017 is not in a replica set, a:1 is not among the members that it lists, x:1 does not reply (connection refused), b:1 does not reply (connection refused)"
     );
     let other = greeted(ReadPreference::Primary, |hello| hello.string("setName", "rs1"));
     assert_eq!(

@@ -270,7 +270,7 @@ fn messages_out_of_order_are_refused() {
     assert!(matches!(count(b"C\0\0\0\x03"), Err(Error::Protocol { .. })));
     let never_parsed = answer().ready().bytes;
     let error = PostgresPrepareReader::new().step(&mut never_parsed.as_slice());
-    assert!(matches!(error, Err(Error::Protocol { message: "answer to Parse", .. })), "{error:?}");
+    assert!(matches!(error, Err(Error::Protocol { message: "response to Parse", .. })), "{error:?}");
 }
 
 #[test]

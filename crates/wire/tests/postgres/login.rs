@@ -328,7 +328,7 @@ fn unexpected_messages_are_refused() {
         [(b'Z', &b"I"[..]), (b'S', b"a\0b\0"), (b'K', &[0; 8]), (b'T', &[0; 2]), (b'x', b"")]
     {
         let error = refusal(|out| server::write_message(out, kind, payload).unwrap());
-        assert!(matches!(error, Error::Protocol { message: "answer to the login", .. }), "{error}");
+        assert!(matches!(error, Error::Protocol { message: "reply to the login", .. }), "{error}");
     }
     for (kind, payload) in [
         (b'R', &[0; 4][..]),
@@ -374,7 +374,7 @@ fn version_negotiation_accepts_only_3_0() {
     let error = refusal(|out| {
         server::write_negotiate_protocol_version(out, 3 << 16, &[b"_pq_.x"]).unwrap();
     });
-    assert!(matches!(error, Error::Protocol { reason: "options that were not asked for", .. }));
+    assert!(matches!(error, Error::Protocol { reason: "options that were not requested", .. }));
 }
 
 #[test]

@@ -207,8 +207,8 @@ fn ok_before_the_proof_is_refused() {
     OkPacket::default().encode(&mut ok);
     for payloads in [&[&sha2[..], &[1, FULL], &ok][..], &[&parsec[..], &ok]] {
         let (error, _) = first_error(login(PASSWORD, Path::Tcp, Plugin::NativePassword), &script(payloads));
-        let reason = "OK before the client has proved who it is";
-        assert_eq!(error, Error::Protocol { message: "answer to the login", reason });
+        let reason = "OK before the client has sent its proof";
+        assert_eq!(error, Error::Protocol { message: "reply to the login", reason });
     }
 }
 
@@ -256,8 +256,8 @@ fn plugins_may_be_tried_in_turn() {
     assert_eq!(client.server().map(|server| server.auth), Some(MySqlAuthMethod::NativePassword));
     let bytes = script(&[&native, &ed25519, &parsec, &native, &native]);
     let (error, _) = first_error(login(PASSWORD, Path::Tcp, Plugin::Ed25519), &bytes);
-    let reason = "too many requests for another plugin";
-    assert_eq!(error, Error::Protocol { message: "answer to the login", reason });
+    let reason = "too many plugin switches";
+    assert_eq!(error, Error::Protocol { message: "reply to the login", reason });
 }
 
 #[test]

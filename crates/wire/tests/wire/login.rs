@@ -79,7 +79,7 @@ fn capabilities_assumed_by_eager_tls_must_be_offered() {
             Capabilities::DEPRECATE_EOF,
             Error::Protocol {
                 message: "greeting",
-                reason: "it lacks what was taken for granted when TLS was asked for before it",
+                reason: "it lacks capabilities that the early TLS request assumed",
             },
         ),
     ] {
@@ -167,8 +167,8 @@ fn old_and_short_switches_are_refused() {
     let old = Error::UnsupportedAuth { plugin: "mysql_old_password".to_owned() };
     assert_eq!(login_answer(&[b"\xfe"]), old);
     let short = login_answer(&[&[b"\xfe", NATIVE, b"\0abc\0"].concat()]);
-    assert!(matches!(short, Error::Protocol { reason: "its challenge has not the plugin's length", .. }));
-    assert!(matches!(login_answer(&[b"\x01\x04"]), Error::Protocol { .. }), "AuthMoreData was not asked for");
+    assert!(matches!(short, Error::Protocol { reason: "its challenge does not have the plugin's length", .. }));
+    assert!(matches!(login_answer(&[b"\x01\x04"]), Error::Protocol { .. }), "AuthMoreData was not requested");
     assert!(matches!(login_answer(&[b""]), Error::Protocol { .. }));
 }
 

@@ -277,7 +277,7 @@ impl SessionFollower {
             }
             (PayloadReader::Nothing, _) => {}
             // The response came before the end of the command.
-            _ => self.changes.effects.pins("a command whose response came before its end"),
+            _ => self.changes.effects.pins("a command that was answered before its end"),
         }
     }
 
@@ -294,7 +294,7 @@ impl SessionFollower {
             _ => false,
         };
         if self.pending.iter().any(may_change) {
-            self.changes.effects.pins("a command pipelined after one that sets sql_mode");
+            self.changes.effects.pins("a command behind one that sets sql_mode");
         }
         TextReader::new(self.escapes)
     }
@@ -404,7 +404,7 @@ impl SessionFollower {
         match (self.pending.pop_front(), end) {
             (Some(PendingCommand::Query(Some(effects))), _) => self.apply_effects(&effects, end),
             (Some(PendingCommand::Query(None)), _) => {
-                self.changes.effects.pins("a command whose response came before its end");
+                self.changes.effects.pins("a command that was answered before its end");
             }
             (Some(PendingCommand::Prepare { text, .. }), ResponseEnd::Err) => {
                 self.pending_bytes -= text.map_or(0, |text| text.len());

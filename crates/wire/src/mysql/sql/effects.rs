@@ -229,7 +229,7 @@ impl EffectsScanner {
             self.effects.count = StatementCount::Several;
             if self.effects.settings.iter().any(|name| name == "sql_mode") {
                 // It may change how the following statements are parsed.
-                self.effects.pins("several statements, one of them sets sql_mode");
+                self.effects.pins("several statements, of which one sets sql_mode");
             }
         }
         self.function(token);
@@ -407,7 +407,7 @@ impl EffectsScanner {
         match (item.scope, item.prefix, item.before) {
             (Scope::Global, _, _) => return,
             (Scope::None, Prefix::None, Scope::Global) => {
-                return self.effects.pins("a setting that may be global");
+                return self.effects.pins("a setting that may be of all sessions");
             }
             _ => {}
         }
@@ -420,7 +420,7 @@ impl EffectsScanner {
             }
             "character_set_connection" => self.effects.sets("collation_connection"),
             _ if is_of_connection(name) => {
-                self.effects.pins("a setting bound to the connection");
+                self.effects.pins("a setting that is the connection's own");
             }
             _ => self.effects.sets(name),
         }

@@ -90,7 +90,7 @@ impl SessionFollower {
                 if self.long_data.len() < MAX_OPEN {
                     self.long_data.insert(own);
                 } else {
-                    self.changes.effects.pins("many statements with long data");
+                    self.changes.effects.pins("many statements with data sent ahead");
                 }
                 Ok(with_statement_id(kind, header, id))
             }
@@ -112,7 +112,7 @@ impl SessionFollower {
                 Ok(with_statement_id(kind, header, id))
             }
             (_, StatementRef::Pending) => {
-                self.changes.effects.pins("a statement that was used before its prepare completed");
+                self.changes.effects.pins("a statement that was used before it was known");
                 self.push_pending(kind, PendingCommand::Other);
                 Ok(CommandAction::Forward)
             }
@@ -190,7 +190,7 @@ impl SessionFollower {
             {
                 prepared.mark_types_known(own);
             }
-            _ => self.changes.effects.pins("a statement that was executed before its prepare completed"),
+            _ => self.changes.effects.pins("a statement that was executed before it was known"),
         }
     }
 
@@ -212,7 +212,7 @@ impl SessionFollower {
             TypesLocation::At(start) => {
                 let types = &here[start..start + params * TYPE_BYTES];
                 if statements.store_types(own, types) == StoreResult::OverLimit {
-                    self.changes.effects.pins("parameter types that are too long");
+                    self.changes.effects.pins("types of parameters that are too long");
                 }
                 prepared.mark_types_known(own);
                 with_statement_id(kind, header, id)
