@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ciphertoll_wire::Response;
-use ciphertoll_wire::postgres::sql::DatabaseCommandScanner;
+use ciphertoll_wire::postgres::relay::DatabaseCommandScanner;
 use ciphertoll_wire::postgres::sql::{Discard, Effects};
 use ciphertoll_wire::postgres::relay::InternalCommand;
 use ciphertoll_wire::postgres::relay::SessionFollower;

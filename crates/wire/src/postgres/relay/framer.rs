@@ -9,20 +9,29 @@ pub(crate) struct Framer {
 }
 
 impl Framer {
-    /// Skips the rest of the current message, as far as it has arrived. Returns whether the message is
-    /// complete.
+    /// Reads the rest of the current message, as far as it has arrived, and advances `at` past it.
     #[inline]
-    pub(crate) fn skip(&mut self, input: &[u8], at: &mut usize) -> bool {
-        let bytes = self.left_bytes.min(input.len() - *at);
-        *at += bytes;
-        self.left_bytes -= bytes;
-        self.left_bytes == 0
+    pub(crate) fn read<'a>(&mut self, input: &'a [u8], at: &mut usize) -> &'a [u8] {
+        let start = *at;
+        *at += self.left_bytes.min(input.len() - start);
+        self.left_bytes -= *at - start;
+        &input[start..*at]
+    }
+
+    /// The header of the next message, if the current one is complete and the header has arrived.
+    #[inline]
+    pub(crate) fn next_header(&self, input: &[u8]) -> Result<Option<Header>, Error> {
+        if self.left_bytes == 0 { checked_header(input) } else { Ok(None) }
     }
 
     #[inline]
     pub(crate) fn begin(&mut self, header: Header, at: &mut usize) {
         *at += message::HEADER_BYTES;
         self.left_bytes = header.payload_bytes;
+    }
+
+    pub(crate) fn is_between_messages(&self) -> bool {
+        self.left_bytes == 0
     }
 }
 

@@ -11,7 +11,7 @@ mod names;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use crate::postgres::{codec::{command::encode_close_statement, kind, message::{HEADER_BYTES, Header}, parameters::Parameters}, error::Error, relay::{framer::checked_header, session_follower::names::{name_at, referenced_name, ReferencedName}}, sql::{effects::{Deallocated, Discard, Effects, TextReader}, lexer::StringSyntax}};
+use crate::postgres::{codec::{command::encode_close_statement, kind, message::{HEADER_BYTES, Header}, parameters::Parameters}, error::Error, relay::{framer::{Framer, checked_header}, session_follower::names::{name_at, referenced_name, ReferencedName}}, sql::{effects::{Deallocated, Discard, Effects, TextReader}, lexer::StringSyntax}};
 
 /// Limit for the texts of all prepared statements of a client. A client that exceeds it is pinned to its
 /// connection.
@@ -42,11 +42,9 @@ pub struct ConnectionStatements(HashSet<Vec<u8>>);
 /// Follows one client on one server connection.
 #[derive(Debug, Default)]
 pub struct SessionFollower {
-    /// Of the client's current message.
-    up_left_bytes: usize,
+    client_framer: Framer,
     payload_reader: PayloadReader,
-    /// Of the server's current message.
-    down_left_bytes: usize,
+    server_framer: Framer,
     /// Replies that are pending, in order.
     pending: VecDeque<PendingReply>,
     recovery: ErrorRecovery,
@@ -185,18 +183,14 @@ impl SessionFollower {
         let mut at = 0;
         loop {
             self.read_on(input, &mut at, statements, prepared);
-            if self.up_left_bytes > 0 {
-                return Ok(ClientBytes { bytes: at, insert: Vec::new() });
-            }
-            let Some(header) = checked_header(&input[at..])? else {
+            let Some(header) = self.client_framer.next_header(&input[at..])? else {
                 return Ok(ClientBytes { bytes: at, insert: Vec::new() });
             };
             match self.begin(header, &input[at..], parameters, statements, prepared)? {
-                MessageAction::Forward => at += HEADER_BYTES,
+                MessageAction::Forward => self.client_framer.begin(header, &mut at),
                 MessageAction::NeedInput => return Ok(ClientBytes { bytes: at, insert: Vec::new() }),
                 MessageAction::InsertBefore(insert) => return Ok(ClientBytes { bytes: at, insert }),
             }
-            self.up_left_bytes = header.payload_bytes;
         }
     }
 
@@ -208,10 +202,7 @@ impl SessionFollower {
         statements: &mut ClientStatements,
         prepared: &mut ConnectionStatements,
     ) {
-        let bytes = self.up_left_bytes.min(input.len() - *at);
-        let piece = &input[*at..*at + bytes];
-        *at += bytes;
-        self.up_left_bytes -= bytes;
+        let piece = self.client_framer.read(input, at);
         match &mut self.payload_reader {
             PayloadReader::Nothing => return,
             PayloadReader::Text(reader) => reader.read(piece),
@@ -221,7 +212,7 @@ impl SessionFollower {
                 }
             }
         }
-        if self.up_left_bytes > 0 {
+        if !self.client_framer.is_between_messages() {
             return;
         }
         match std::mem::take(&mut self.payload_reader) {
@@ -431,11 +422,9 @@ impl SessionFollower {
     ) -> Result<ServerBytes, Error> {
         let mut at = 0;
         loop {
-            let bytes = self.down_left_bytes.min(input.len() - at);
-            at += bytes;
-            self.down_left_bytes -= bytes;
+            self.server_framer.read(input, &mut at);
             let rest = &input[at..];
-            let Some(header) = (if self.down_left_bytes == 0 { checked_header(rest)? } else { None }) else {
+            let Some(header) = self.server_framer.next_header(rest)? else {
                 return Ok(ServerBytes { bytes: at, skip_bytes: 0 });
             };
             // The part of the payload that the relay needs.
@@ -461,8 +450,7 @@ impl SessionFollower {
                 kind::READY_FOR_QUERY => self.ready(),
                 _ => {}
             }
-            at += HEADER_BYTES;
-            self.down_left_bytes = header.payload_bytes;
+            self.server_framer.begin(header, &mut at);
         }
     }
 

@@ -91,10 +91,8 @@ impl PostgresRelay {
     pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
         let mut at = 0;
         let goodbye = loop {
-            if !self.client_framer.skip(input, &mut at) {
-                break Goodbye::None;
-            }
-            let Some(header) = checked_header(&input[at..])? else { break Goodbye::None };
+            self.client_framer.read(input, &mut at);
+            let Some(header) = self.client_framer.next_header(&input[at..])? else { break Goodbye::None };
             if header.kind == kind::TERMINATE {
                 break Goodbye::Said;
             }
@@ -137,10 +135,8 @@ impl PostgresRelay {
     pub fn from_server(&mut self, input: &[u8], parameters: &mut Parameters) -> Result<usize, Error> {
         let mut at = 0;
         loop {
-            if !self.server_framer.skip(input, &mut at) {
-                return Ok(at);
-            }
-            let Some(header) = checked_header(&input[at..])? else { return Ok(at) };
+            self.server_framer.read(input, &mut at);
+            let Some(header) = self.server_framer.next_header(&input[at..])? else { return Ok(at) };
             if matches!(header.kind, kind::READY_FOR_QUERY | kind::PARAMETER_STATUS) {
                 let mut rest = &input[at..];
                 let Some(payload) = message::take_payload(&mut rest, header, MAX_LOGIN_PAYLOAD_BYTES)? else {
@@ -218,13 +214,13 @@ impl PostgresRelay {
         if let Some(doubt) = self.doubt {
             return SessionState::Unknown(doubt);
         }
-        if self.client_framer.left_bytes > 0 {
+        if !self.client_framer.is_between_messages() {
             return SessionState::Unknown("the client left in the middle of a message");
         }
         if self.copy_in != CopyIn::None {
             return SessionState::Unknown("the client left in the middle of a COPY");
         }
-        if self.queries > 0 || self.syncs > 0 || self.unsynced || self.server_framer.left_bytes > 0 {
+        if self.queries > 0 || self.syncs > 0 || self.unsynced || !self.server_framer.is_between_messages() {
             return SessionState::Unknown("the client left before all responses were read");
         }
         SessionState::Clean(self.transaction)
@@ -232,7 +228,7 @@ impl PostgresRelay {
 
     /// Whether the proxy may append a message of its own to the bytes forwarded to the client.
     pub fn between_answers(&self) -> bool {
-        self.server_framer.left_bytes == 0
+        self.server_framer.is_between_messages()
     }
 
     /// Whether the server's last message was an error: if it closes the connection now, the client knows why.

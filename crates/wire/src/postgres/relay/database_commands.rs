@@ -5,7 +5,7 @@
 //! Only the first statement of each text is scanned, as far as it can be such a command. Servers run all of
 //! them except `RENAME` outside transaction blocks only.
 
-use crate::{postgres::{codec::{kind, message::{peek, HEADER_BYTES}}, error::Error, sql::lexer::{Lexer, MAX_TOKEN_BYTES, StringSyntax, Token}}, relay::Vacate};
+use crate::{postgres::{codec::kind, error::Error, relay::framer::Framer, sql::lexer::{Lexer, MAX_TOKEN_BYTES, StringSyntax, Token}}, relay::Vacate};
 
 /// The template that `CREATE DATABASE` copies by default.
 const DEFAULT_TEMPLATE: &[u8] = b"template1";
@@ -17,8 +17,7 @@ const MAX_TOKENS: usize = 64;
 /// Scans a client's commands on one connection.
 #[derive(Debug, Default)]
 pub struct DatabaseCommandScanner {
-    /// Of the current message.
-    left_bytes: usize,
+    framer: Framer,
     reader: CommandReader,
 }
 
@@ -72,20 +71,17 @@ impl DatabaseCommandScanner {
     /// Reads the client's next bytes, which must not cut a header. Appends to `vacates` the databases that
     /// must have no connections.
     #[inline]
-    pub fn read(&mut self, mut bytes: &[u8], vacates: &mut Vec<Vacate>) -> Result<(), Error> {
+    pub fn read(&mut self, bytes: &[u8], vacates: &mut Vec<Vacate>) -> Result<(), Error> {
+        let mut at = 0;
         loop {
-            let here = self.left_bytes.min(bytes.len());
-            let (piece, rest) = bytes.split_at(here);
-            self.left_bytes -= here;
-            bytes = rest;
+            let piece = self.framer.read(bytes, &mut at);
             if !matches!(self.reader, CommandReader::Nothing) {
                 self.read_on(piece, vacates);
             }
-            let Some(header) = (if self.left_bytes == 0 { peek(bytes)? } else { None }) else {
+            let Some(header) = self.framer.next_header(&bytes[at..])? else {
                 return Ok(());
             };
-            bytes = &bytes[HEADER_BYTES..];
-            self.left_bytes = header.payload_bytes;
+            self.framer.begin(header, &mut at);
             self.reader = match header.kind {
                 kind::QUERY => CommandReader::text(),
                 kind::PARSE => CommandReader::StatementName,
@@ -108,7 +104,7 @@ impl DatabaseCommandScanner {
                 break;
             }
         }
-        let has_ended = end.is_some() || self.left_bytes == 0;
+        let has_ended = end.is_some() || self.framer.is_between_messages();
         if has_ended {
             lexer.end(&mut |token| command.token(token));
         }
@@ -223,14 +219,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::postgres::codec::command::{encode_parse, encode_query};
+    use crate::postgres::codec::{
+        command::{encode_parse, encode_query},
+        message::{HEADER_BYTES, peek},
+    };
 
     fn read(bytes: &[u8], piece: usize) -> Vec<Vacate> {
         let (mut scanner, mut vacates, mut held) = (DatabaseCommandScanner::default(), Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);
             // As a relay forwards it: without cutting a header.
-            let cut = if scanner.left_bytes > 0 || held.len() >= HEADER_BYTES { held.len() } else { 0 };
+            let cut = if !scanner.framer.is_between_messages() || held.len() >= HEADER_BYTES { held.len() } else { 0 };
             let whole = whole_headers(&scanner, &held[..cut]);
             scanner.read(&held[..whole], &mut vacates).unwrap();
             held.drain(..whole);
@@ -239,7 +238,7 @@ mod tests {
     }
 
     fn whole_headers(scanner: &DatabaseCommandScanner, bytes: &[u8]) -> usize {
-        let mut at = scanner.left_bytes.min(bytes.len());
+        let mut at = scanner.framer.left_bytes.min(bytes.len());
         while let Some(header) = peek(&bytes[at..]).unwrap() {
             at = (at + HEADER_BYTES + header.payload_bytes).min(bytes.len());
         }
