@@ -1,5 +1,5 @@
-//! Our clients beside independent drivers, on every server that this machine has: the same rows, the same refusals and
-//! the same logins.
+//! Our clients compared with independent drivers on every installed server: the same rows, the same refusals and the
+//! same logins.
 //!
 //! Each server is started once, and every case runs on it, all on the main thread: a server ends with the thread that
 //! started it.
@@ -24,10 +24,10 @@ use ciphertoll_model::{Engine, QueryLanguage};
 use crate::fleet::Fleet;
 use crate::site::Site;
 
-/// Something to hold against an oracle; it panics where they differ.
+/// A comparison with an oracle, which panics on a difference.
 type Case = (&'static str, fn(&mut Site));
 
-/// On servers of every engine that is asked in SQL.
+/// On servers of every SQL engine.
 const COMMON: [Case; 3] = [
     ("logins: every authentication over every path", logins::every_auth_over_every_path),
     ("samples: rows written by one are read by the other", samples::written_by_one_and_read_by_the_other),
@@ -61,13 +61,13 @@ fn main() -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What a case's name must have in it; none where nothing is to be run. Cargo passes on what it tells every test binary:
-/// all but two of the options are for harnesses that do more than this one.
+/// The filter for case names; `None` if nothing shall run. Cargo passes its test options on; this harness supports two
+/// of them.
 fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
     let mut filter = String::new();
     for argument in arguments {
         match argument.as_str() {
-            // There are no long cases, and nobody needs the list.
+            // There are no long cases, and the list is not needed.
             "--ignored" | "--list" => return None,
             option if option.starts_with('-') => {}
             _ => filter = argument,

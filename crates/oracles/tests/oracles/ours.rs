@@ -1,4 +1,4 @@
-//! Our own clients: the blocking one, and the bare machines on a channel for what it does not do.
+//! Our own clients: the blocking one, and the state machines on a channel for what it does not support.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::site::{TlsVisit, Visit};
 /// Above the largest result of any case.
 const LIMIT_BYTES: usize = 256 * 1024 * 1024;
 
-/// A connection whose every step is ours to see.
+/// A connection driven step by step.
 pub(crate) struct Bare {
     pub(crate) channel: Channel,
     pub(crate) server: ServerInfo,
@@ -29,12 +29,12 @@ pub(crate) fn client(visit: &Visit) -> Answer<Client> {
     refused(Client::connect(&visit.address, login(visit), context.as_ref()))
 }
 
-/// A query of the blocking client's.
+/// A query with the blocking client.
 pub(crate) fn query(client: &mut Client, sql: &str) -> Answer {
     refused(client.query(sql))
 }
 
-/// The server's no. Any other error is one of ours, which no case expects.
+/// A refusal by the server. Any other error is a defect of our client.
 pub(crate) fn refused<T>(result: Result<T, Error>) -> Answer<T> {
     result.map_err(|error| match error {
         Error::Protocol(session::Error::MySql(mysql::Error::Server { code, sql_state, message })) => {
@@ -68,14 +68,14 @@ impl Bare {
         }
     }
 
-    /// Rows larger than the blocking client's, which is for settings and counters.
+    /// Rows larger than those of the blocking client, which is for settings and counters.
     pub(crate) fn query(&mut self, sql: &str) -> Answer {
         self.server.encode_query(self.channel.output(), sql).expect("it can be written");
         let mut reader = self.server.rows_reader(LIMIT_BYTES);
         self.answer(|input| reader.step(input))
     }
 
-    /// The counts of a query's answer.
+    /// The counts of a query's response.
     pub(crate) fn count(&mut self, sql: &str) -> Answer<ResponseSummary> {
         self.server.encode_query(self.channel.output(), sql).expect("it can be written");
         let mut reader = self.server.response_reader(ResponseKind::Text);
@@ -89,21 +89,21 @@ impl Bare {
         self.answer(|input| reader.step(input))
     }
 
-    /// The counts of a prepared statement's answer.
+    /// The counts of a prepared statement's response.
     pub(crate) fn execute(&mut self, prepared: PreparedStatement, params: &[Value<'_>]) -> Answer<ResponseSummary> {
         self.server.encode_execute(self.channel.output(), &prepared, params).expect("it can be written");
         let mut reader = self.server.response_reader(ResponseKind::Binary);
         self.answer(|input| reader.step(input))
     }
 
-    /// The rows of a prepared statement's answer. `PostgreSQL` only, which sends them as text.
+    /// The rows of a prepared statement. `PostgreSQL` only, which sends them as text.
     pub(crate) fn execute_rows(&mut self, prepared: PreparedStatement, params: &[Value<'_>]) -> Answer<Rows> {
         self.server.encode_execute(self.channel.output(), &prepared, params).expect("it can be written");
         let mut reader = self.server.rows_reader(LIMIT_BYTES);
         self.answer(|input| reader.step(input))
     }
 
-    /// Sends what is in the output and reads until `step` has its answer.
+    /// Sends the output and reads until `step` has the response.
     pub(crate) fn answer<T, E: Into<Error>>(
         &mut self,
         mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, E>,

@@ -1,4 +1,4 @@
-//! A running server, and the ways to visit it.
+//! A running server, and the connection options for it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use ciphertoll_net::{Address, tls};
 use crate::answer::Answer;
 use crate::oracle::{self, Oracle};
 
-/// The lab's own accounts, let in by the unix socket only: they may make others.
+/// The lab's own accounts, accepted on the unix socket only. They can create others.
 const MYSQL_FAMILY_CONTROL: &str = "ciphertoll_control";
 const POSTGRES_CONTROL: &str = "ciphertoll";
 /// Longer than a busy machine takes for anything.
@@ -22,11 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A server and what the cases know of it.
 pub(crate) struct Site {
     pub(crate) server: Server,
-    /// Where what is fetched is kept between runs.
+    /// The download cache, kept between runs.
     pub(crate) cache: PathBuf,
 }
 
-/// A login to be made, by ours or by an oracle.
+/// A login, by our client or an oracle.
 #[derive(Clone, Debug)]
 pub(crate) struct Visit {
     pub(crate) engine: Engine,
@@ -34,11 +34,11 @@ pub(crate) struct Visit {
     pub(crate) user: String,
     pub(crate) password: Vec<u8>,
     pub(crate) database: String,
-    /// Of matter where a protocol has several ways for the same account.
+    /// Relevant if a protocol has several methods for the same account.
     pub(crate) auth: Auth,
     pub(crate) binding: ChannelBinding,
     pub(crate) tls: Option<TlsVisit>,
-    /// How long a driver tries again that does so.
+    /// How long drivers with retries try again.
     pub(crate) patience: Duration,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct TlsVisit {
     pub(crate) version: tls::Version,
     pub(crate) ca_file: PathBuf,
     pub(crate) peer: &'static str,
-    /// What the client shows of itself.
+    /// The client certificate.
     pub(crate) identity: Option<ClientIdentity>,
 }
 
@@ -101,7 +101,7 @@ impl Site {
         }
     }
 
-    /// As the one who may make accounts.
+    /// As the account that can create others.
     pub(crate) fn control(&self) -> Visit {
         let user = match self.server.engine() {
             Engine::MariaDb | Engine::MySql => MYSQL_FAMILY_CONTROL,

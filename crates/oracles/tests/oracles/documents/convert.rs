@@ -1,4 +1,4 @@
-//! Documents between the two libraries that know BSON: ours, and the one that the cases are written in.
+//! Converts documents between the two BSON libraries: ours, and `bson`, in which the cases are written.
 
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, Regex, Timestamp};
@@ -47,7 +47,7 @@ fn put_value(out: &mut BsonWriter<'_>, key: &str, value: &Bson) {
     out.put(key, leaf);
 }
 
-/// What our reader makes of a document.
+/// A document as our reader parses it.
 pub(super) fn document(ours: OurDocument<'_>) -> Document {
     let element = |element: Result<ciphertoll_wire::mongodb::bson::Element<'_>, _>| {
         let element = element.expect("it was checked");
@@ -86,8 +86,8 @@ pub(super) fn regex(pattern: &str, options: &str) -> Bson {
     Bson::RegularExpression(Regex { pattern: text(pattern), options: text(options) })
 }
 
-/// Whether two are the same but for how they write a double and the end of a second: each library has its own shortest
-/// digits, `bson` has no word for a canonical double that is subnormal, and leaves out zeros at the end of a time.
+/// Whether two are equal except for the form of doubles and fractions of a second: the libraries choose different
+/// shortest digits, and `bson` has no canonical form for subnormal doubles and omits trailing zeros of a time.
 pub(super) fn is_same_json(one: &Json, other: &Json) -> bool {
     if let (Some(one), Some(other)) = (double(one), double(other)) {
         return one.to_bits() == other.to_bits();

@@ -1,4 +1,4 @@
-//! Logins by a password, which pymongo shows and the official driver cannot.
+//! Password logins, which pymongo supports and the official driver does not.
 
 use bson::doc;
 use ciphertoll_model::{Auth, Path, ServerKey, TlsVersion};
@@ -52,15 +52,14 @@ fn both_log_in(kind: &Kind, visit: &Visit, what: &str) {
 /// Code, name and words.
 fn refusal<T>(outcome: Result<T, Failure>) -> (String, String, String) {
     match outcome {
-        Ok(_) => panic!("nobody should have been let in"),
+        Ok(_) => panic!("the login should have failed"),
         Err(Failure::Refused(refusal)) => (refusal.code, refusal.state, refusal.message),
         Err(Failure::Broken(reason)) => panic!("a refusal that is none of the server's: {reason}"),
     }
 }
 
-/// `FerretDB` 1.24 says that a login is done one message after its proof, to a client that would spare that message
-/// (`skipEmptyExchange`), too. pymongo and ours then send it; the official driver 3.9 gives up. Where this fails, it no
-/// longer does, and should log in wherever pymongo does.
+/// `FerretDB` 1.24 ends a login with one more message even for `skipEmptyExchange`. pymongo and our client handle it; the
+/// official driver 3.9 fails. If this test fails, the driver has been fixed and should log in like pymongo.
 pub(super) fn the_official_drivers_scram(site: &mut Site) {
     for auth in [scram(), Auth::ScramSha1] {
         site.server.prepare_auth(auth).expect("the server has both");

@@ -1,7 +1,7 @@
-//! Settings that a server changes by a text are those that the sidecar reads in it, however literals and comments look.
+//! The sidecar finds exactly the settings that a server changes for a text, with any literals and comments.
 //!
 //! Texts have statements that change settings, in the open and within literals, names and comments. The server runs them;
-//! the settings that differ then are compared with those that were read.
+//! the changed settings are compared with the found ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::ours;
 use crate::site::Site;
 
 const CASES: u32 = 500;
-/// Of these texts, the server must understand at least so many, or the comparison shows little.
+/// The minimum of texts that the server must accept; with fewer the comparison shows little.
 const LEAST_UNDERSTOOD: u32 = CASES / 8;
 /// Stands for the name of a setting.
 const NAME: char = '@';
@@ -34,7 +34,7 @@ const SETTINGS: [&str; 8] = [
     "interactive_timeout",
     "wait_timeout",
 ];
-/// What looks like the beginning or the end of something.
+/// Fragments that look like the start or end of a construct.
 const PIECES: [&str; 25] = [
     "'", "''", "\\", "\\'", "\\\\", "\"", "\\\"", "\"\"", "`", "-- ", "--", "--\t", "#", "/*", "*/", "/*!",
     "/*M!", "/*+ ", "\n", ";", " ", "x", "é", MARK, MARK,
@@ -44,7 +44,7 @@ pub(super) fn settings_are_found_where_the_server_finds_them(site: &mut Site) {
     let Login::MySql(login) = ours::login(&site.plain()) else { unreachable!("another protocol's login") };
     let login = mysql::MySqlLogin { statements: StatementsPerQuery::Several, ..(*login).clone() };
     let client = Client::connect(&site.plain().address, Login::MySql(Arc::new(login)), None);
-    let client = RefCell::new(client.expect("it is let in"));
+    let client = RefCell::new(client.expect("the login succeeds"));
     for (mode, escapes) in [
         ("", Escapes::Backslash),
         ("NO_BACKSLASH_ESCAPES", Escapes::None),
@@ -66,7 +66,7 @@ pub(super) fn settings_are_found_where_the_server_finds_them(site: &mut Site) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Understood,
-    /// One of the statements was refused, and those behind it were not run.
+    /// A statement was refused, and those after it were not run.
     Refused,
 }
 
@@ -136,7 +136,7 @@ fn content() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..5).prop_map(|pieces| pieces.concat())
 }
 
-/// White space and comments; some of the comments are not closed.
+/// White space and comments; some comments are unterminated.
 fn blank() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just(" ".to_owned()),
@@ -156,7 +156,7 @@ fn alias() -> impl Strategy<Value = String> {
     })
 }
 
-/// A literal of any kind: as it should be written, or as it comes.
+/// A literal of any kind, well-formed or random.
 fn literal(escapes: Escapes) -> impl Strategy<Value = String> {
     let quoted = move |content: &str, quote: &str| {
         let content = match escapes {

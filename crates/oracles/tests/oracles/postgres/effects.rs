@@ -1,7 +1,7 @@
-//! Statements that a server finds in a text are those that the sidecar finds there, however literals and comments look.
+//! The sidecar finds exactly the statements that a server runs for a text, with any literals and comments.
 //!
 //! Texts have statements that leave a mark, in the open and within literals, names and comments. The server runs them; the
-//! marks that it has then are compared with those that were read.
+//! resulting marks are compared with the found ones.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -15,19 +15,19 @@ use crate::ours;
 use crate::site::Site;
 
 const CASES: u32 = 1_000;
-/// Of these texts, the server must understand at least so many, or the comparison shows little.
+/// The minimum of texts that the server must accept; with fewer the comparison shows little.
 const LEAST_UNDERSTOOD: u32 = CASES / 4;
 /// Stands for the number of a mark.
 const NUMBER: char = '@';
 const MARK: &str = "; SET probe.s@ = 1; ";
-/// What looks like the beginning or the end of something.
+/// Fragments that look like the start or end of a construct.
 const PIECES: [&str; 28] = [
     "'", "''", "\\", "\\'", "\\\\", "\"", "$", "$$", "$a$", "$a", "$1", "--", "/*", "*/", "*", "/", "-",
     "\n", "\r", ";", " ", "E", "e'", "x", "é", "U&", MARK, MARK,
 ];
 
 pub(super) fn statements_are_found_where_the_server_finds_them(site: &mut Site) {
-    let mut client = ours::client(&site.plain()).expect("it is let in");
+    let mut client = ours::client(&site.plain()).expect("the login succeeds");
     for (strings, value) in [(StringSyntax::Standard, "on"), (StringSyntax::Escaped, "off")] {
         let begin = format!(
             "SET standard_conforming_strings = {value}; SET escape_string_warning = off; \
@@ -46,7 +46,7 @@ pub(super) fn statements_are_found_where_the_server_finds_them(site: &mut Site) 
     }
 }
 
-/// The marks that the server has left behind; none if it has refused the text.
+/// The resulting marks on the server; `None` if it refused the text.
 fn run(client: &mut Client, begin: &str, text: &str) -> Option<BTreeSet<usize>> {
     client.query("DISCARD ALL").expect("a session as new");
     client.query(begin).expect("the settings");
@@ -115,7 +115,7 @@ fn content() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..5).prop_map(|pieces| pieces.concat())
 }
 
-/// White space and comments; some of the comments are not closed.
+/// White space and comments; some comments are unterminated.
 fn blank() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => Just(" ".to_owned()),
@@ -128,7 +128,7 @@ fn blank() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A literal of any kind: as it should be written, or as it comes.
+/// A literal of any kind, well-formed or random.
 fn literal(strings: StringSyntax) -> impl Strategy<Value = String> {
     let plain = move |content: &str| match strings {
         StringSyntax::Escaped => escaped(content),
@@ -146,7 +146,7 @@ fn literal(strings: StringSyntax) -> impl Strategy<Value = String> {
         }),
         1 => content().prop_map(|content| format!("U&'{}'", doubled(&content.replace('\\', "\\\\")))),
         1 => prop::sample::select(vec!["B'01'", "x'1F'", "X'1'\n'F'", "b'' -- '\n '1'"]).prop_map(ToOwned::to_owned),
-        // It goes on in another line, as it has begun.
+        // It continues on another line.
         2 => (content(), content(), blank()).prop_map(|(first, second, blank)| {
             format!("E'{}'{}\n'{}'", escaped(&first), blank, escaped(&second))
         }),
