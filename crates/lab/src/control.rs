@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_model::ClientIdentity;
 use ciphertoll_net::{Address, blocking::Client, tls};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{mongodb, mysql, postgres, Secret};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use crate::documents;
 use crate::error::Error;
@@ -36,8 +36,10 @@ pub(crate) struct Control {
 impl Control {
     /// To a MariaDB or a MySQL, whose plugin is followed.
     pub(crate) fn mysql(socket: &Path, user: &str, password: Secret) -> Self {
-        let login =
-            mysql::MySqlLogin { transport: mysql::Transport::UnixSocket, ..mysql::Login::new(user, password) };
+        let login = mysql::MySqlLogin {
+            transport: mysql::Transport::UnixSocket,
+            ..mysql::Login::new(user, password)
+        };
         Self::to(Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)))
     }
 
@@ -49,7 +51,8 @@ impl Control {
         ca_file: &Path,
         identity: &ClientIdentity,
     ) -> Result<Self, Error> {
-        let login = mysql::MySqlLogin { encryption: mysql::MySqlTlsMode::Tls, ..mysql::Login::new(user, password) };
+        let login =
+            mysql::MySqlLogin { encryption: mysql::MySqlTlsMode::Tls, ..mysql::Login::new(user, password) };
         let ClientIdentity { certificate_file, key_file } = identity.clone();
         let settings = tls::Settings {
             library: tls::Library::OpenSsl,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_model::{Auth, ClientCertificate};
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::{scram, Secret};
+use ciphertoll_wire::{Secret, scram};
 use nix::unistd::{User, geteuid};
 use openssl::hash::{MessageDigest, hash};
 

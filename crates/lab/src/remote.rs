@@ -14,7 +14,7 @@ use ciphertoll_model::{
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Family, tls};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{mysql, postgres, Secret};
+use ciphertoll_wire::{Secret, mysql, postgres};
 
 pub use self::documents::Member;
 

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Connected, Connecting, Dialer, Progress, Reactor, Readiness};
-use ciphertoll_wire::session::{PrepareReader, PreparedStatement, ResponseKind, ResponseReader, ResponseSummary, ServerInfo};
+use ciphertoll_wire::session::{
+    PrepareReader, PreparedStatement, ResponseKind, ResponseReader, ResponseSummary, ServerInfo,
+};
 use rand_pcg::Pcg64Mcg;
 
 use crate::Error;

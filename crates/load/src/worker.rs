@@ -204,8 +204,8 @@ mod tests {
     use ciphertoll_wire::mysql::err::ErrPacket;
     use ciphertoll_wire::mysql::greeting::Greeting;
     use ciphertoll_wire::mysql::ok::OkPacket;
-    use ciphertoll_wire::mysql::{self, server, Capabilities};
-    use ciphertoll_wire::{session::Login, Secret};
+    use ciphertoll_wire::mysql::{self, Capabilities, server};
+    use ciphertoll_wire::{Secret, session::Login};
     use nix::sys::resource::{UsageWho, getrusage};
 
     use super::*;

@@ -192,7 +192,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
     use std::sync::Arc;
 
-    use ciphertoll_wire::{mysql, Secret};
+    use ciphertoll_wire::{Secret, mysql};
 
     use super::*;
 

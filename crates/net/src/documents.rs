@@ -1,7 +1,9 @@
 //! What only MongoDB has: results that come in batches which are asked for one by one, and inserts of many documents.
 
 use ciphertoll_wire::mongodb::command::{encode_get_more, encode_insert};
-use ciphertoll_wire::mongodb::{self, COMMAND_REQUEST_ID, Documents, DocumentsReader, MongoDbResponseReader, MongoDbServerInfo};
+use ciphertoll_wire::mongodb::{
+    self, COMMAND_REQUEST_ID, Documents, DocumentsReader, MongoDbResponseReader, MongoDbServerInfo,
+};
 use ciphertoll_wire::session::{self, Row};
 
 use crate::Error;

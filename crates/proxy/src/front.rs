@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
-use ciphertoll_wire::postgres::server::{read_frontend, read_startup, write_authentication, write_negotiate_protocol_version, write_tls_answer, Authentication, FrontendMessage, Startup, StartupMessage, TlsAnswer};
+use ciphertoll_wire::postgres::server::{
+    Authentication, FrontendMessage, Startup, StartupMessage, TlsAnswer, read_frontend, read_startup,
+    write_authentication, write_negotiate_protocol_version, write_tls_answer,
+};
 use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::scram::{self, Binding, Mechanism, ServerFirst, Verifier};
-use ciphertoll_wire::{postgres, Secret};
+use ciphertoll_wire::{Secret, postgres};
 
 use crate::dialect::FrontStep;
 use crate::refusal::Refusal;

@@ -6,8 +6,14 @@ use std::sync::Arc;
 use ciphertoll_wire::postgres::command::encode_terminate;
 use ciphertoll_wire::postgres::relay::InternalCommand;
 use ciphertoll_wire::postgres::relay::first_command_bytes;
-use ciphertoll_wire::postgres::server::{write_authentication, write_backend_key_data, write_error, write_parameter_status, write_ready_for_query, Authentication, Report};
-use ciphertoll_wire::postgres::{CancelKey, ChannelBinding, Error, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, Severity, TransactionStatus};
+use ciphertoll_wire::postgres::server::{
+    Authentication, Report, write_authentication, write_backend_key_data, write_error,
+    write_parameter_status, write_ready_for_query,
+};
+use ciphertoll_wire::postgres::{
+    CancelKey, ChannelBinding, Error, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, Severity,
+    TransactionStatus,
+};
 use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};

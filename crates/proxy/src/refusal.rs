@@ -1,7 +1,7 @@
 //! What a client is told that is not let in, or not let go on.
 
 use ciphertoll_net::Error;
-use ciphertoll_wire::postgres::server::{write_error, Report};
+use ciphertoll_wire::postgres::server::{Report, write_error};
 use ciphertoll_wire::postgres::{self, Severity};
 use ciphertoll_wire::{mysql, session};
 

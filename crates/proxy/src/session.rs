@@ -4,10 +4,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::DatabaseCommandScanner;
-use ciphertoll_wire::postgres::sql::{Discard, Effects};
 use ciphertoll_wire::postgres::relay::InternalCommand;
 use ciphertoll_wire::postgres::relay::SessionFollower;
 use ciphertoll_wire::postgres::relay::{PostgresRelay, SessionState};
+use ciphertoll_wire::postgres::sql::{Discard, Effects};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TransactionStatus};
 
 use crate::dialect::{FromClient, FromServer, Leaving, News, Parted, Place, Start, Then};

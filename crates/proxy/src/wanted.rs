@@ -166,7 +166,7 @@ fn words(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_wire::postgres::server::{read_startup, Startup};
+    use ciphertoll_wire::postgres::server::{Startup, read_startup};
     use ciphertoll_wire::postgres::startup::encode_startup;
 
     use super::*;

@@ -7,7 +7,11 @@ use std::sync::Arc;
 
 use crate::{mongodb, mysql, postgres, scram::KeyDerivation, step::Step};
 
-pub use crate::{fault::Fault, response::{Response, ResponseKind, ResponseSummary, Row}, value::Value};
+pub use crate::{
+    fault::Fault,
+    response::{Response, ResponseKind, ResponseSummary, Row},
+    value::Value,
+};
 
 /// Up to this many parameters are converted without allocating. The workloads have far fewer.
 const STACK_PARAMS: usize = 16;
@@ -38,13 +42,9 @@ pub enum ServerInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreparedStatement {
     /// The server chooses the identifier.
-    MySql {
-        statement_id: u32,
-    },
+    MySql { statement_id: u32 },
     /// The client chooses the number; the statement's name is made from it.
-    Postgres {
-        number: u32,
-    },
+    Postgres { number: u32 },
 }
 
 /// Why a protocol machine stopped.
@@ -213,7 +213,7 @@ impl ServerInfo {
             Self::MySql(_) => Ok(mysql::command::encode_query(out, sql)?),
             Self::Postgres(_) => Ok(postgres::command::encode_query(out, sql)?),
             Self::MongoDb(server) => {
-                let template = mongodb::Template::parse(sql).map_err(mongodb::Error::from)?;
+                let template = mongodb::CommandTemplate::parse(sql).map_err(mongodb::Error::from)?;
                 Ok(server.encode(out, &template, &[])?)
             }
         }
@@ -298,7 +298,9 @@ impl ServerInfo {
     pub fn prepare_reader(&self, number: u32) -> PrepareReader {
         match self {
             Self::MySql(server) => PrepareReader::MySql(mysql::MySqlPrepareReader::new(server.capabilities)),
-            Self::Postgres(_) => PrepareReader::Postgres { reader: postgres::PostgresPrepareReader::new(), number },
+            Self::Postgres(_) => {
+                PrepareReader::Postgres { reader: postgres::PostgresPrepareReader::new(), number }
+            }
             Self::MongoDb(_) => PrepareReader::MongoDb,
         }
     }
@@ -421,8 +423,9 @@ impl PrepareReader {
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<PreparedStatement>, Error> {
         match self {
             Self::MySql(reader) => {
-                let prepared =
-                    |prepared: mysql::PrepareOk| PreparedStatement::MySql { statement_id: prepared.statement_id };
+                let prepared = |prepared: mysql::PrepareOk| PreparedStatement::MySql {
+                    statement_id: prepared.statement_id,
+                };
                 Ok(map(reader.step(input)?, prepared))
             }
             Self::Postgres { reader, number } => {
@@ -479,7 +482,8 @@ mod tests {
             let (sql_state, message) = ("42000".to_owned(), message.to_owned());
             mysql::Error::Server { code, sql_state, message }.into()
         };
-        let resource_limit = |name| format!("User 'toll' has exceeded the '{name}' resource (current value: 3)");
+        let resource_limit =
+            |name| format!("User 'toll' has exceeded the '{name}' resource (current value: 3)");
         for (code, message) in [
             (1040, "Too many connections"),
             (1203, "User toll already has more than 'max_user_connections' active connections"),

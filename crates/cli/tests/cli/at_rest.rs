@@ -12,7 +12,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{ProcessIdentity, is_mounted, sweep};
 use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{mysql, Secret};
+use ciphertoll_wire::{Secret, mysql};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -10,7 +10,7 @@ use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::{no_server, not_for_all};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{postgres, Secret};
+use ciphertoll_wire::{Secret, postgres};
 use serde_json::Value;
 use tempfile::TempDir;
 

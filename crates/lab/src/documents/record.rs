@@ -60,7 +60,9 @@ mod tests {
         assert_eq!(record.get("_id").unwrap(), Some(BsonValue::String("user6284781860667377211")));
         assert_eq!(record.elements().count(), 11);
         for field in 0..10 {
-            let Some(BsonValue::String(value)) = record.get(&format!("field{field}")).unwrap() else { panic!() };
+            let Some(BsonValue::String(value)) = record.get(&format!("field{field}")).unwrap() else {
+                panic!()
+            };
             assert!(value.len() == 100 && value.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{value}");
         }
         assert!(bytes.len() <= RECORD_BYTES);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_model::{Endpoint, Engine};
 use ciphertoll_net::{Address, Family};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{mongodb, mysql, postgres, Secret};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use super::{ProxyStart, Wiring};
 use crate::control::{self, Control};

@@ -15,7 +15,7 @@ use ciphertoll_net::Family;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::mongodb::{self, Discovery, DiscoveryError, MemberRole};
 use ciphertoll_wire::session::{Login, ServerInfo};
-use ciphertoll_wire::{session, Secret};
+use ciphertoll_wire::{Secret, session};
 use serde_json::{Map, Value, json};
 
 use super::{Remote, Visitor, Way, is_unverified, unverified, ways};
@@ -202,7 +202,10 @@ pub(super) fn answers_tls(
     receiver.recv_timeout(TLS_PATIENCE).map_or_else(|_| Err(mute()), |_| Ok(()))
 }
 
-fn greet(visitor: Visitor<'_>, way: Way) -> Result<(mongodb::MongoDbServerInfo, Duration), ciphertoll_net::Error> {
+fn greet(
+    visitor: Visitor<'_>,
+    way: Way,
+) -> Result<(mongodb::MongoDbServerInfo, Duration), ciphertoll_net::Error> {
     let mut login = mongodb::MongoDbLogin::new("", Secret::new(Vec::new()));
     login.mechanism = mongodb::Mechanism::None;
     login.tls = encryption(way);
@@ -395,7 +398,10 @@ mod tests {
         };
         let timed = "chosen by readPreference=nearest (round trip 0.2 ms, found in 3.0 ms)";
         for (member, said) in [
-            (member(Some("rs0"), 3, MemberRole::Secondary), "a secondary of the replica set rs0 of 3 members"),
+            (
+                member(Some("rs0"), 3, MemberRole::Secondary),
+                "a secondary of the replica set rs0 of 3 members",
+            ),
             (
                 member(Some("rs0"), 1, MemberRole::Primary),
                 "the primary of the replica set rs0, which has no other member",

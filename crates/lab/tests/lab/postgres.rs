@@ -12,7 +12,7 @@ use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
 use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_wire::postgres::{self, PostgresTlsMode};
-use ciphertoll_wire::{session::Login, Secret};
+use ciphertoll_wire::{Secret, session::Login};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

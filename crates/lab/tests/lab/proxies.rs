@@ -15,7 +15,7 @@ use ciphertoll_model::{
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{postgres, Secret};
+use ciphertoll_wire::{Secret, postgres};
 
 use crate::capture::{Capture, MARKER};
 use crate::common;

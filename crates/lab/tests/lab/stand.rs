@@ -10,7 +10,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_skip::{missing, no_server, not_for_all};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{mongodb, mysql, postgres, Secret};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use crate::common;
 
@@ -186,7 +186,11 @@ fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
             user,
             password,
             database,
-            encryption: if way == Way::Tls { postgres::PostgresTlsMode::Tls } else { postgres::PostgresTlsMode::Plain },
+            encryption: if way == Way::Tls {
+                postgres::PostgresTlsMode::Tls
+            } else {
+                postgres::PostgresTlsMode::Plain
+            },
             channel_binding: postgres::ChannelBinding::Disabled,
         })),
         Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {

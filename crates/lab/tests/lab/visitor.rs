@@ -12,7 +12,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, ContextSource, Dialer, Transport, tls};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::tls::NamedGroup;
-use ciphertoll_wire::{mongodb, mysql, postgres, Secret};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 /// A path, and how the client logs in.
 pub(crate) struct Visitor {

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use ciphertoll_net::tls::Context;
 use ciphertoll_net::{ContextSource, Error, Sent};
-use ciphertoll_wire::mysql::{command, Row};
+use ciphertoll_wire::mysql::{Row, command};
 
 use crate::certificates::{Authority, Offer, ServerTls};
 use crate::drivers::{LoopClient, PATIENCE, dialer};

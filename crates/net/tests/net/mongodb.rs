@@ -7,7 +7,7 @@ use ciphertoll_net::tls::{Context, Settings};
 use ciphertoll_net::{Address, ContextSource, Dialer, Error, Phase, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter};
-use ciphertoll_wire::mongodb::message::{take, write_reply, MAX_LOGIN_MESSAGE_BYTES};
+use ciphertoll_wire::mongodb::message::{MAX_LOGIN_MESSAGE_BYTES, take, write_reply};
 use ciphertoll_wire::mongodb::{self, Mechanism, MongoDbTlsMode};
 use ciphertoll_wire::session::{self, Login};
 use openssl::ssl::{SslAcceptor, SslVerifyMode};

@@ -1,7 +1,11 @@
 //! The PostgreSQL server's side of one connection, on the sockets of [`crate::server`].
 
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
-use ciphertoll_wire::postgres::server::{read_frontend, read_startup, write_authentication, write_command_complete, write_copy_in_response, write_data_row, write_error, write_parameter_status, write_ready_for_query, write_row_description, write_tls_answer, Authentication, Field, FrontendMessage, Report, Startup, TlsAnswer};
+use ciphertoll_wire::postgres::server::{
+    Authentication, Field, FrontendMessage, Report, Startup, TlsAnswer, read_frontend, read_startup,
+    write_authentication, write_command_complete, write_copy_in_response, write_data_row, write_error,
+    write_parameter_status, write_ready_for_query, write_row_description, write_tls_answer,
+};
 use ciphertoll_wire::postgres::{CopyStart, Severity, TransactionStatus, ValueFormat};
 use ciphertoll_wire::scram::{Binding, Mechanism, ServerFirst, Verifier};
 use openssl::hash::MessageDigest;

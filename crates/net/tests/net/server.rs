@@ -9,7 +9,14 @@ use std::panic;
 use std::thread::{self, JoinHandle};
 
 use ciphertoll_net::Address;
-use ciphertoll_wire::mysql::{column::encode_text_column, err::ErrPacket, greeting::Greeting, ok::OkPacket, server::{self, ClientMessage, StoredPassword}, Capabilities, Row};
+use ciphertoll_wire::mysql::{
+    Capabilities, Row,
+    column::encode_text_column,
+    err::ErrPacket,
+    greeting::Greeting,
+    ok::OkPacket,
+    server::{self, ClientMessage, StoredPassword},
+};
 use openssl::ssl::{SslAcceptor, SslRef, SslStream};
 use socket2::{Domain, SockRef, Type};
 use tempfile::TempDir;

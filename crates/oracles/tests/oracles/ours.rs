@@ -7,8 +7,10 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{
     Address, Channel, Connected, ContextSource, Dialer, Error, Progress, Readiness, Transport, tls,
 };
-use ciphertoll_wire::session::{self, Login, PreparedStatement, Response, ResponseKind, ResponseSummary, ServerInfo, Value};
-use ciphertoll_wire::{mongodb, mysql, postgres, Secret};
+use ciphertoll_wire::session::{
+    self, Login, PreparedStatement, Response, ResponseKind, ResponseSummary, ServerInfo, Value,
+};
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use crate::answer::{Answer, Refusal, Rows};
 use crate::site::{TlsVisit, Visit};
@@ -90,7 +92,11 @@ impl Bare {
     }
 
     /// The counts of a prepared statement's response.
-    pub(crate) fn execute(&mut self, prepared: PreparedStatement, params: &[Value<'_>]) -> Answer<ResponseSummary> {
+    pub(crate) fn execute(
+        &mut self,
+        prepared: PreparedStatement,
+        params: &[Value<'_>],
+    ) -> Answer<ResponseSummary> {
         self.server.encode_execute(self.channel.output(), &prepared, params).expect("it can be written");
         let mut reader = self.server.response_reader(ResponseKind::Binary);
         self.answer(|input| reader.step(input))
@@ -128,7 +134,11 @@ pub(crate) fn login(visit: &Visit) -> Login {
                 Engine::MySql => mysql::Plugin::CachingSha2Password,
                 _ => mysql::Plugin::default(),
             },
-            encryption: if visit.tls.is_some() { mysql::MySqlTlsMode::Tls } else { mysql::MySqlTlsMode::Plain },
+            encryption: if visit.tls.is_some() {
+                mysql::MySqlTlsMode::Tls
+            } else {
+                mysql::MySqlTlsMode::Plain
+            },
             transport: match visit.address {
                 Address::Tcp(_) | Address::Host { .. } => mysql::Transport::Tcp,
                 Address::Unix(_) => mysql::Transport::UnixSocket,

@@ -1,7 +1,7 @@
 //! Server connections: from their opening over sessions and resets to their end.
 
 use ciphertoll_net::{Connected, Connecting, Error, Progress, Readiness, Received, Watch};
-use ciphertoll_wire::{postgres, Response};
+use ciphertoll_wire::{Response, postgres};
 
 use super::{
     Backend, Duty, Flow, Introduction, Kind, Proxy, Reuse, Server, ServerStage, Turn, VACATED, key_of,

@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::startup::{encode_cancel_request, encode_startup, encode_tls_request};
-use ciphertoll_wire::postgres::{CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode};
+use ciphertoll_wire::postgres::{
+    CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode,
+};
 use ciphertoll_wire::{Phase, Step};
 
 use super::*;

@@ -1,8 +1,8 @@
 //! What goes with a client from one connection to the next.
 
-use ciphertoll_wire::mysql::relay::{setting, SessionRestore};
-use ciphertoll_wire::mysql::sql::Escapes;
 use ciphertoll_wire::mysql::relay::ClientStatements;
+use ciphertoll_wire::mysql::relay::{SessionRestore, setting};
+use ciphertoll_wire::mysql::sql::Escapes;
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
 use super::numbers::Listed;
@@ -116,7 +116,11 @@ impl Carried {
     }
 
     /// Appends what gives a connection that was reset all that is carried.
-    pub(super) fn make(&self, capabilities: Capabilities, to_server: &mut Vec<u8>) -> Result<SessionRestore, Error> {
+    pub(super) fn make(
+        &self,
+        capabilities: Capabilities,
+        to_server: &mut Vec<u8>,
+    ) -> Result<SessionRestore, Error> {
         let mut adopt = SessionRestore::new(capabilities);
         if let Some(database) = &self.database {
             adopt.database(database, to_server)?;

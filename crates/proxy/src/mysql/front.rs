@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ciphertoll_wire::mysql::auth_switch::AuthSwitchRequest;
 use ciphertoll_wire::mysql::auth::caching_sha2::{CachedPassword, FAST_OK, FULL};
+use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
+use ciphertoll_wire::mysql::auth_switch::AuthSwitchRequest;
 use ciphertoll_wire::mysql::change_user::ChangeUser;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
-use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
-use ciphertoll_wire::mysql::server::{read_auth_response, read_login, write_auth_switch, write_more_data, ClientMessage, StoredPassword};
-use ciphertoll_wire::mysql::{auth::clear_password, Plugin, Terms};
-use ciphertoll_wire::{mysql, Secret};
+use ciphertoll_wire::mysql::server::{
+    ClientMessage, StoredPassword, read_auth_response, read_login, write_auth_switch, write_more_data,
+};
+use ciphertoll_wire::mysql::{Plugin, Terms, auth::clear_password};
+use ciphertoll_wire::{Secret, mysql};
 
 use super::refusal;
 use super::wanted::{Entry, Wanted};

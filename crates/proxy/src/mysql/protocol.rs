@@ -4,14 +4,16 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ciphertoll_wire::mysql::command::encode_quit;
-use ciphertoll_wire::mysql::relay::{InternalCommand, ResetOutcome};
-use ciphertoll_wire::mysql::relay::{begins_with_quit, first_command_bytes, Diagnostics};
-use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
+use ciphertoll_wire::mysql::command::encode_quit;
+use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
+use ciphertoll_wire::mysql::relay::{Diagnostics, begins_with_quit, first_command_bytes};
+use ciphertoll_wire::mysql::relay::{InternalCommand, ResetOutcome};
 use ciphertoll_wire::mysql::server::write_err;
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
-use ciphertoll_wire::mysql::{self, Capabilities, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Terms, Transport};
+use ciphertoll_wire::mysql::{
+    self, Capabilities, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Terms, Transport,
+};
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 

@@ -1,15 +1,20 @@
 //! A session that is parted from its connection at the end of each transaction, and goes on elsewhere.
 
-use ciphertoll_wire::mysql::relay::{encode_refusal, restorable, RestoredSession, SessionRestore};
-use ciphertoll_wire::mysql::relay::{InitialState, InitialStateQuery, TextEncoding};
 use ciphertoll_wire::mysql::command::encode_statement_close;
-use ciphertoll_wire::mysql::sql::DefaultDatabase;
 use ciphertoll_wire::mysql::err::ErrPacket;
-use ciphertoll_wire::mysql::{relay::{first_command_bytes, Diagnostics, Reply, SessionChanges, SessionFollower, SessionReset, StatusFlags}, sql::Escapes};
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::{MultiStatements, MySqlRelay, SessionState, Transaction};
 use ciphertoll_wire::mysql::relay::UNKNOWN_STATEMENT;
+use ciphertoll_wire::mysql::relay::{InitialState, InitialStateQuery, TextEncoding};
+use ciphertoll_wire::mysql::relay::{MultiStatements, MySqlRelay, SessionState, Transaction};
+use ciphertoll_wire::mysql::relay::{RestoredSession, SessionRestore, encode_refusal, restorable};
+use ciphertoll_wire::mysql::sql::DefaultDatabase;
 use ciphertoll_wire::mysql::{Error, Response};
+use ciphertoll_wire::mysql::{
+    relay::{
+        Diagnostics, Reply, SessionChanges, SessionFollower, SessionReset, StatusFlags, first_command_bytes,
+    },
+    sql::Escapes,
+};
 use ciphertoll_wire::relay::Goodbye;
 
 use super::carried::{Carried, Risk, Told, Unportable};
@@ -265,7 +270,10 @@ impl Session {
 
     fn look_at_texts(&mut self, facts: &Facts) {
         if let Whose::Shared(shared) = &mut self.whose
-            && facts.beginning.as_ref().is_some_and(|beginning| beginning.text_encoding() == TextEncoding::Ambiguous)
+            && facts
+                .beginning
+                .as_ref()
+                .is_some_and(|beginning| beginning.text_encoding() == TextEncoding::Ambiguous)
         {
             shared.pins(MIXED);
         }

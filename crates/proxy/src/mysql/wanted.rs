@@ -1,8 +1,8 @@
 //! What a client asks for in its login.
 
+use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::change_user::ChangeUser;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
-use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::write_ok;

@@ -1,4 +1,4 @@
-use ciphertoll_wire::postgres::server::{read_startup, Startup};
+use ciphertoll_wire::postgres::server::{Startup, read_startup};
 use ciphertoll_wire::postgres::startup::encode_startup;
 
 use super::*;

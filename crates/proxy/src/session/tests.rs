@@ -1,5 +1,10 @@
-use ciphertoll_wire::postgres::command::{encode_copy_data, encode_copy_done, encode_query, encode_sync, encode_terminate};
-use ciphertoll_wire::postgres::server::{read_startup, write_command_complete, write_copy_in_response, write_data_row, write_error, write_notice, write_parameter_status, write_ready_for_query, Report, Startup};
+use ciphertoll_wire::postgres::command::{
+    encode_copy_data, encode_copy_done, encode_query, encode_sync, encode_terminate,
+};
+use ciphertoll_wire::postgres::server::{
+    Report, Startup, read_startup, write_command_complete, write_copy_in_response, write_data_row,
+    write_error, write_notice, write_parameter_status, write_ready_for_query,
+};
 use ciphertoll_wire::postgres::startup::encode_startup;
 use ciphertoll_wire::postgres::{CopyStart, ValueFormat};
 use ciphertoll_wire::relay::Goodbye;

@@ -7,7 +7,10 @@ use std::thread;
 use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::postgres::CancelKey;
-use ciphertoll_wire::postgres::{command::{encode_query, encode_sync}, startup::encode_cancel_request};
+use ciphertoll_wire::postgres::{
+    command::{encode_query, encode_sync},
+    startup::encode_cancel_request,
+};
 use nix::sys::signal::Signal;
 
 use crate::Case;

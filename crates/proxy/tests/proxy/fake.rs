@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use ciphertoll_wire::postgres::TransactionStatus;
-use ciphertoll_wire::postgres::server::{write_authentication, write_ready_for_query, Authentication};
+use ciphertoll_wire::postgres::server::{Authentication, write_authentication, write_ready_for_query};
 
 use crate::site::LONG;
 

@@ -14,7 +14,7 @@ use ciphertoll_net::{Address, tls};
 use ciphertoll_wire::postgres::command::encode_query;
 use ciphertoll_wire::postgres::startup::{encode_startup, encode_tls_request};
 use ciphertoll_wire::postgres::{self, PostgresTlsMode};
-use ciphertoll_wire::{session::Login, Secret};
+use ciphertoll_wire::{Secret, session::Login};
 use nix::sys::signal::Signal;
 
 use crate::Case;

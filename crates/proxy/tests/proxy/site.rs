@@ -17,7 +17,7 @@ use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::missing;
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{postgres, Secret};
+use ciphertoll_wire::{Secret, postgres};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;

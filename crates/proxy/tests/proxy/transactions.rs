@@ -9,7 +9,10 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::postgres::CancelKey;
 use ciphertoll_wire::postgres::Param;
 use ciphertoll_wire::postgres::column::ValueFormat;
-use ciphertoll_wire::postgres::{command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync}, startup::encode_cancel_request};
+use ciphertoll_wire::postgres::{
+    command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync},
+    startup::encode_cancel_request,
+};
 use nix::sys::signal::Signal;
 
 use crate::Case;

@@ -132,7 +132,11 @@ fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
         command.arg(format!("--target=server:{}", target.display())).args(["-Xnone", "-cfast"]);
         let output = command.arg("-d").arg(server.connection()).output().expect("it runs");
         assert!(!output.status.success(), "{output:?}");
-        assert!(cluster.said().contains("--target=server would be plaintext"), "{output:?}\n{}", cluster.said());
+        assert!(
+            cluster.said().contains("--target=server would be plaintext"),
+            "{output:?}\n{}",
+            cluster.said()
+        );
     }
     assert_eq!(holding(&outside, MARKER), Vec::<std::path::PathBuf>::new());
     let found = contents(&outside).into_values().filter(|bytes| !bytes.is_empty()).count();

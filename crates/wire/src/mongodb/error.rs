@@ -1,4 +1,3 @@
-
 use crate::{fault::Fault, mongodb::codec::bson::document::MAX_DEPTH, scram};
 
 /// Why a protocol machine stopped.
@@ -15,10 +14,7 @@ pub enum Error {
         message: String,
     },
     #[error("the peer broke the MongoDB protocol in its {message}: {reason}")]
-    Protocol {
-        message: &'static str,
-        reason: &'static str,
-    },
+    Protocol { message: &'static str, reason: &'static str },
     /// The server offers no supported authentication mechanism for this user.
     #[error("the server offers the user only {method:?}, which is not supported")]
     UnsupportedAuth {
@@ -27,9 +23,7 @@ pub enum Error {
     },
     /// A message is compressed with a compressor that was not negotiated.
     #[error("the server compressed a message with compressor {compressor}, which is not supported")]
-    UnsupportedCompressor {
-        compressor: u8,
-    },
+    UnsupportedCompressor { compressor: u8 },
     /// Certificate authentication without TLS.
     #[error("authentication by certificate needs TLS")]
     CertificateInPlain,
@@ -38,10 +32,7 @@ pub enum Error {
     ServerSignature,
     /// The server requests more key derivation work than a client should do.
     #[error("the server requests {iterations} SCRAM iterations; the limit is {limit}")]
-    IterationsTooMany {
-        iterations: u64,
-        limit: u32,
-    },
+    IterationsTooMany { iterations: u64, limit: u32 },
     /// The server requests so few iterations that an eavesdropper could find the password.
     #[error("the server requests {iterations} SCRAM iterations; the minimum is {limit}")]
     IterationsTooFew {
@@ -51,33 +42,21 @@ pub enum Error {
     },
     /// A message exceeds what this side accepts or can send.
     #[error("a message of {length} bytes exceeds the limit of {limit} bytes")]
-    MessageTooLarge {
-        length: usize,
-        limit: usize,
-    },
+    MessageTooLarge { length: usize, limit: usize },
     #[error("the result exceeds the limit of {limit} bytes")]
-    ResultTooLarge {
-        limit: usize,
-    },
+    ResultTooLarge { limit: usize },
     /// The first reply did not have all documents of the result, and the caller does not read further
     /// batches. The connection awaits the next command.
     #[error("the result has more documents than one batch; ask for a larger batchSize")]
     ResultContinues,
     /// The login cannot be encoded.
     #[error("the {field} is empty, too long or contains a NUL byte")]
-    InvalidLogin {
-        field: &'static str,
-    },
+    InvalidLogin { field: &'static str },
     /// A command cannot be encoded.
     #[error("the {field} is not UTF-8")]
-    InvalidText {
-        field: &'static str,
-    },
+    InvalidText { field: &'static str },
     #[error("the command has {expected} parameters, but {given} were given")]
-    WrongParameters {
-        expected: usize,
-        given: usize,
-    },
+    WrongParameters { expected: usize, given: usize },
     #[error("not a MongoDB command: {0}")]
     Template(#[from] TemplateError),
     /// The caller requested a feature of SQL servers.
@@ -88,14 +67,10 @@ pub enum Error {
     NoDocuments,
     /// zlib failed.
     #[error("zlib failed at {operation}")]
-    Compression {
-        operation: &'static str,
-    },
+    Compression { operation: &'static str },
     /// OpenSSL failed, for lack of memory or of an algorithm.
     #[error("OpenSSL failed at {operation}")]
-    Crypto {
-        operation: &'static str,
-    },
+    Crypto { operation: &'static str },
     /// A machine was stepped again after it had failed and before it was reset.
     #[error("the reader failed earlier and was not reset")]
     NotReset,
@@ -172,9 +147,7 @@ impl From<scram::Error> for Error {
 pub enum TemplateError {
     /// It is not JSON.
     #[error("{message}")]
-    Json {
-        message: String,
-    },
+    Json { message: String },
     #[error("it must be an object whose first key is a command's name")]
     NotACommand,
     /// The database is that of the login.
@@ -185,10 +158,7 @@ pub enum TemplateError {
     InvalidKey,
     /// An object that looks like an extended type but is malformed.
     #[error("{form} is wrong: {reason}")]
-    InvalidForm {
-        form: &'static str,
-        reason: &'static str,
-    },
+    InvalidForm { form: &'static str, reason: &'static str },
     /// It is nested too deeply.
     #[error("it is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,

@@ -16,8 +16,8 @@ pub mod read_preference;
 
 pub use client::{
     Discovery, DiscoveryError, Documents, DocumentsReader, HostFindings, MIN_ITERATIONS, Mechanism,
-    MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbResponseReader, MongoDbServerInfo, MongoDbTlsMode,
-    SelectedServer, version_of,
+    MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbResponseReader, MongoDbServerInfo,
+    MongoDbTlsMode, SelectedServer, version_of,
 };
 pub use codec::{
     bson, command, command::Cursor, compression, compression::Compressor, compression::Inflater, message,
@@ -27,4 +27,7 @@ pub use error::{Error, TemplateError};
 pub use member_role::MemberRole;
 pub use read_preference::ReadPreference;
 
-pub use crate::{fault::Fault, response::{Response, ResponseSummary}};
+pub use crate::{
+    fault::Fault,
+    response::{Response, ResponseSummary},
+};

@@ -39,9 +39,10 @@ impl ReadPreference {
     pub(crate) fn for_role(self, role: MemberRole) -> Option<Self> {
         match (role, self) {
             (MemberRole::Standalone | MemberRole::Primary, _) | (MemberRole::Router, Self::Primary) => None,
-            (MemberRole::Secondary | MemberRole::Hidden | MemberRole::Arbiter | MemberRole::Unready, Self::Primary) => {
-                Some(Self::PrimaryPreferred)
-            }
+            (
+                MemberRole::Secondary | MemberRole::Hidden | MemberRole::Arbiter | MemberRole::Unready,
+                Self::Primary,
+            ) => Some(Self::PrimaryPreferred),
             (_, preference) => Some(preference),
         }
     }

@@ -1,3 +1,4 @@
+use crate::fault::Fault;
 
 /// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -11,10 +12,7 @@ pub enum Error {
         message: String,
     },
     #[error("the peer broke the MySQL protocol in its {message}: {reason}")]
-    Protocol {
-        message: &'static str,
-        reason: &'static str,
-    },
+    Protocol { message: &'static str, reason: &'static str },
     /// TLS was required and the server does not offer it. The machine never continues in plaintext.
     #[error("the server does not offer TLS")]
     TlsNotOffered,
@@ -29,13 +27,9 @@ pub enum Error {
     ClearPasswordRefused,
     /// The password is longer than the server's RSA key can encrypt.
     #[error("the password exceeds {limit} bytes, the limit of the server's RSA key")]
-    PasswordTooLong {
-        limit: usize,
-    },
+    PasswordTooLong { limit: usize },
     #[error("cannot {doing}: the cryptographic library failed")]
-    Crypto {
-        doing: &'static str,
-    },
+    Crypto { doing: &'static str },
     /// A packet exceeds what this side accepts or can send.
     #[error("a packet of {length} bytes exceeds the limit of {limit} bytes")]
     PacketTooLarge {
@@ -44,19 +38,13 @@ pub enum Error {
         limit: usize,
     },
     #[error("the result exceeds the limit of {limit} bytes")]
-    ResultTooLarge {
-        limit: usize,
-    },
+    ResultTooLarge { limit: usize },
     /// A command that would affect other clients of a pooled connection.
     #[error("{command} is not possible on a pooled connection")]
-    NotPooled {
-        command: &'static str,
-    },
+    NotPooled { command: &'static str },
     /// The login cannot be encoded.
     #[error("the {field} contains a NUL byte")]
-    InvalidLogin {
-        field: &'static str,
-    },
+    InvalidLogin { field: &'static str },
     #[error("the reader failed earlier and was not reset")]
     NotReset,
 }

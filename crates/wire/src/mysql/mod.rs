@@ -25,9 +25,13 @@ pub use client::{
 };
 pub use codec::{
     auth_switch, capabilities, capabilities::Capabilities, change_user, column, command, command::Param,
-    command::StatementsPerQuery, err, greeting, handshake_response, ok, packet, prepare_ok::PrepareOk, ssl_request,
+    command::StatementsPerQuery, err, greeting, handshake_response, ok, packet, prepare_ok::PrepareOk,
+    ssl_request,
 };
 pub use error::Error;
 pub use server::greeting_template;
 
-pub use crate::{fault::Fault, response::{Response, ResponseKind, ResponseSummary, Row}};
+pub use crate::{
+    fault::Fault,
+    response::{Response, ResponseKind, ResponseSummary, Row},
+};

@@ -1,4 +1,3 @@
-
 use crate::{fault::Fault, postgres::codec::severity::Severity, scram};
 
 /// Why a protocol machine stopped.
@@ -14,10 +13,7 @@ pub enum Error {
         message: String,
     },
     #[error("the peer broke the PostgreSQL protocol in its {message}: {reason}")]
-    Protocol {
-        message: &'static str,
-        reason: &'static str,
-    },
+    Protocol { message: &'static str, reason: &'static str },
     /// A client's first message cannot have this length. Servers close the connection without a reply.
     #[error("a startup message cannot have {length} bytes")]
     StartupLength {
@@ -51,10 +47,7 @@ pub enum Error {
     ServerSignature,
     /// The server requests more key derivation work than a client should do.
     #[error("the server requests {iterations} SCRAM iterations; the limit is {limit}")]
-    IterationsTooMany {
-        iterations: u64,
-        limit: u32,
-    },
+    IterationsTooMany { iterations: u64, limit: u32 },
     /// A message exceeds what this side accepts or can send.
     #[error("a message of {length} bytes exceeds the limit of {limit} bytes")]
     MessageTooLarge {
@@ -63,24 +56,16 @@ pub enum Error {
         limit: usize,
     },
     #[error("the result exceeds the limit of {limit} bytes")]
-    ResultTooLarge {
-        limit: usize,
-    },
+    ResultTooLarge { limit: usize },
     /// The login cannot be encoded.
     #[error("the {field} contains a NUL byte")]
-    InvalidLogin {
-        field: &'static str,
-    },
+    InvalidLogin { field: &'static str },
     /// A command cannot be encoded.
     #[error("the {field} contains a NUL byte")]
-    InvalidText {
-        field: &'static str,
-    },
+    InvalidText { field: &'static str },
     /// A statement has at most 65,535 parameters.
     #[error("{count} parameters exceed the protocol's limit of 65,535")]
-    TooManyParams {
-        count: usize,
-    },
+    TooManyParams { count: usize },
     /// The statement is a COPY FROM STDIN, which the caller did not expect. The server waits for its data.
     #[error("the server waits for the data of a COPY")]
     CopyNotExpected,
@@ -89,9 +74,7 @@ pub enum Error {
     NotACopy,
     /// OpenSSL failed, for lack of memory or of an algorithm.
     #[error("OpenSSL failed at {operation}")]
-    Crypto {
-        operation: &'static str,
-    },
+    Crypto { operation: &'static str },
     /// A machine was stepped again after it had failed and before it was reset.
     #[error("the reader failed earlier and was not reset")]
     NotReset,

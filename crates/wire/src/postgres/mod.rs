@@ -22,10 +22,13 @@ pub use client::{
     PostgresServerInfo, PostgresTlsMode, StatementDescription, password_file,
 };
 pub use codec::{
-    authentication, cancel_key::CancelKey, column, column::Column, column::ValueFormat, command, command::Param,
-    copy_start::CopyStart, message, parameters::Parameters, report, report::Notice, severity::Severity, startup,
-    transaction::TransactionStatus,
+    authentication, cancel_key::CancelKey, column, column::Column, column::ValueFormat, command,
+    command::Param, copy_start::CopyStart, message, parameters::Parameters, report, report::Notice,
+    severity::Severity, startup, transaction::TransactionStatus,
 };
 pub use error::Error;
 
-pub use crate::{fault::Fault, response::{Response, Row}};
+pub use crate::{
+    fault::Fault,
+    response::{Response, Row},
+};

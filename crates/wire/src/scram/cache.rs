@@ -2,7 +2,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::scram::{digest::Digest, error::Error, keys::{MAX_ITERATIONS, ScramKeys}};
+use crate::scram::{
+    digest::Digest,
+    error::Error,
+    keys::{MAX_ITERATIONS, ScramKeys},
+};
 
 /// The keys of one password, for the digest, salt and iterations that its server requested last. A server
 /// keeps them until the password changes. Shared by all logins with that password, on any thread.

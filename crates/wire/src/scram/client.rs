@@ -4,7 +4,15 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use crate::scram::{cache::KeyCache, derivation::{DerivedKeys, KeyDerivation}, digest::Digest, error::Error, keys::{self, MAX_ITERATIONS, ScramKey, ScramKeys}, mechanism::Binding, message::{base64, escape, Attributes}};
+use crate::scram::{
+    cache::KeyCache,
+    derivation::{DerivedKeys, KeyDerivation},
+    digest::Digest,
+    error::Error,
+    keys::{self, MAX_ITERATIONS, ScramKey, ScramKeys},
+    mechanism::Binding,
+    message::{Attributes, base64, escape},
+};
 
 /// The nonce length of PostgreSQL's client; its base64 needs no padding.
 const NONCE_BYTES: usize = 18;

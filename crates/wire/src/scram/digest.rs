@@ -1,4 +1,3 @@
-
 use openssl::hash::MessageDigest;
 
 /// The hash function of an exchange. It determines the mechanism's name and the length of keys, proofs and

@@ -5,10 +5,7 @@
 pub enum Error {
     /// The peer violates SCRAM.
     #[error("the peer's {message} breaks SCRAM: {reason}")]
-    Protocol {
-        message: &'static str,
-        reason: &'static str,
-    },
+    Protocol { message: &'static str, reason: &'static str },
     /// The server refused with a SCRAM error.
     #[error("the server refused: {reason}")]
     Refused {
@@ -26,24 +23,14 @@ pub enum Error {
     BindingMismatch,
     /// The server requests more key derivation work than a client should do.
     #[error("the server requests {iterations} iterations; the limit is {limit}")]
-    IterationsTooMany {
-        iterations: u64,
-        limit: u32,
-    },
+    IterationsTooMany { iterations: u64, limit: u32 },
     /// The server requests so few iterations that an eavesdropper could find the password.
     #[error("the server requests {iterations} iterations; the minimum is {limit}")]
-    IterationsTooFew {
-        iterations: u32,
-        limit: u32,
-    },
+    IterationsTooFew { iterations: u32, limit: u32 },
     /// A text is not a verifier.
     #[error("not a SCRAM-SHA-256 verifier: {reason}")]
-    InvalidVerifier {
-        reason: &'static str,
-    },
+    InvalidVerifier { reason: &'static str },
     /// OpenSSL failed, for lack of memory or of an algorithm.
     #[error("OpenSSL failed at {operation}")]
-    Crypto {
-        operation: &'static str,
-    },
+    Crypto { operation: &'static str },
 }

@@ -1,6 +1,13 @@
 //! The server side.
 
-use crate::scram::{digest::Digest, error::Error, keys::{self, ScramKey}, mechanism::{Binding, Mechanism}, message::{base64, Attributes}, verifier::Verifier};
+use crate::scram::{
+    digest::Digest,
+    error::Error,
+    keys::{self, ScramKey},
+    mechanism::{Binding, Mechanism},
+    message::{Attributes, base64},
+    verifier::Verifier,
+};
 
 const NONCE_BYTES: usize = 18;
 /// The supported channel binding type, as the GS2 header names it.
@@ -89,5 +96,9 @@ fn proof(attributes: &mut Attributes<'_>, digest: Digest) -> Result<ScramKey, Er
         attributes.field()?;
     }
     let proof = attributes.key('p', digest)?;
-    if attributes.rest().is_empty() { Ok(proof) } else { Err(attributes.error("unexpected bytes at its end")) }
+    if attributes.rest().is_empty() {
+        Ok(proof)
+    } else {
+        Err(attributes.error("unexpected bytes at its end"))
+    }
 }

@@ -2,7 +2,12 @@
 
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::scram::{digest::Digest, error::Error, keys::{self, MAX_ITERATIONS, ScramKey, ScramKeys}, message::{base64, from_base64, key_from_base64}};
+use crate::scram::{
+    digest::Digest,
+    error::Error,
+    keys::{self, MAX_ITERATIONS, ScramKey, ScramKeys},
+    message::{base64, from_base64, key_from_base64},
+};
 
 /// The salt length of PostgreSQL.
 const SALT_BYTES: usize = 16;

@@ -3,7 +3,10 @@
 //! [`FlightObserver`] splits the bytes into records. `HandshakeMessages` gets the content of handshake
 //! records, regardless of record boundaries, keeps the few bytes it needs and skips the rest.
 
-use crate::tls::{group::NamedGroup, server_hello::{HelloKind, ServerHello}};
+use crate::tls::{
+    group::NamedGroup,
+    server_hello::{HelloKind, ServerHello},
+};
 
 const RECORD_HEADER_BYTES: usize = 5;
 /// The longest record in any version (RFC 5246, 6.2.3).

@@ -1,6 +1,13 @@
 //! Replies to commands, counted and collected.
 
-use ciphertoll_wire::mongodb::{bson::{to_json, BsonValue, BsonWriter, Document}, command, message::{self, MAX_MESSAGE_BYTES}, version_of, COMMAND_REQUEST_ID, Cursor, Documents, DocumentsReader, Error, Fault, MongoDbResponseReader, Response, ResponseSummary};
+use ciphertoll_wire::mongodb::{
+    COMMAND_REQUEST_ID, Cursor, Documents, DocumentsReader, Error, Fault, MongoDbResponseReader, Response,
+    ResponseSummary,
+    bson::{BsonValue, BsonWriter, Document, to_json},
+    command,
+    message::{self, MAX_MESSAGE_BYTES},
+    version_of,
+};
 use proptest::prelude::*;
 
 use crate::chunks::feed;

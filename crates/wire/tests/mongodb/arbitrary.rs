@@ -2,7 +2,15 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mongodb::{bson::{to_json, Document}, message, COMMAND_REQUEST_ID, CommandTemplate, DocumentsReader, Error, MongoDbConnect, MongoDbLogin, MongoDbResponseReader}, Secret, Step};
+use ciphertoll_wire::{
+    Secret, Step,
+    mongodb::{
+        COMMAND_REQUEST_ID, CommandTemplate, DocumentsReader, Error, MongoDbConnect, MongoDbLogin,
+        MongoDbResponseReader,
+        bson::{Document, to_json},
+        message,
+    },
+};
 use proptest::prelude::*;
 
 /// A valid header with arbitrary content.

@@ -2,7 +2,17 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mongodb::{bson::BsonValue, compression::may_be_compressed, message::{take, take_inflated, write_command, MAX_LOGIN_MESSAGE_BYTES}, CommandTemplate, Compressor, Error, Inflater, Mechanism, MongoDbConnect, MongoDbLogin}, scram::Digest, session::{self, Response, ResponseKind}, Secret};
+use ciphertoll_wire::{
+    Secret,
+    mongodb::{
+        CommandTemplate, Compressor, Error, Inflater, Mechanism, MongoDbConnect, MongoDbLogin,
+        bson::BsonValue,
+        compression::may_be_compressed,
+        message::{MAX_LOGIN_MESSAGE_BYTES, take, take_inflated, write_command},
+    },
+    scram::Digest,
+    session::{self, Response, ResponseKind},
+};
 use proptest::prelude::*;
 
 use crate::fake_server::{FakeServer, PASSWORD, USER, join};
@@ -77,16 +87,10 @@ fn lengths_are_checked_and_bounded() {
         );
     }
     let behind = [&PING[..], &[0]].concat();
-    assert_eq!(
-        reason(&compressed(2013, PING_BYTES, 2, &behind)),
-        "its uncompressed length is wrong"
-    );
+    assert_eq!(reason(&compressed(2013, PING_BYTES, 2, &behind)), "its uncompressed length is wrong");
     let cut = &PING[..PING.len() - 1];
     assert_eq!(reason(&compressed(2013, PING_BYTES, 2, cut)), "its uncompressed length is wrong");
-    assert_eq!(
-        reason(&compressed(2013, u32::MAX, 2, &PING)),
-        "an impossible uncompressed length"
-    );
+    assert_eq!(reason(&compressed(2013, u32::MAX, 2, &PING)), "an impossible uncompressed length");
     let large = compressed(2013, LIMIT as u32 - 15, 2, &PING);
     assert_eq!(inflated(&large, LIMIT), Err(Error::MessageTooLarge { length: LIMIT + 1, limit: LIMIT }));
     let bytes = compressed(2013, PING_BYTES, 2, &PING);
@@ -101,7 +105,8 @@ fn lengths_are_checked_and_bounded() {
 /// A client logged in at a server with this compressor, and the server.
 fn session(offered: Option<Compressor>, taken: Option<Compressor>) -> (MongoDbConnect, FakeServer) {
     let password = Secret::new(PASSWORD.as_bytes().to_vec());
-    let login = MongoDbLogin { compressor: offered, mechanism: Mechanism::Negotiated, ..Login::new(USER, password) };
+    let login =
+        MongoDbLogin { compressor: offered, mechanism: Mechanism::Negotiated, ..Login::new(USER, password) };
     let mut server = FakeServer { compressor: taken, ..FakeServer::new(&[Digest::Sha256]) };
     let mut client = MongoDbConnect::new(Arc::new(login));
     assert_eq!(join(&mut client, &mut server, 7).0, Ok(()));

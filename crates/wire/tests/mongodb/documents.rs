@@ -1,6 +1,9 @@
 //! BSON: round trips, the JSON form, and malformed documents.
 
-use ciphertoll_wire::mongodb::{bson::{to_json, write_document, BsonValue, BsonWriter, Document, MAX_DEPTH}, Error};
+use ciphertoll_wire::mongodb::{
+    Error,
+    bson::{BsonValue, BsonWriter, Document, MAX_DEPTH, to_json, write_document},
+};
 use proptest::prelude::*;
 
 /// A value that owns its data.
@@ -67,7 +70,9 @@ fn matches(value: BsonValue<'_>, owned: &Owned) -> bool {
         (BsonValue::Binary { subtype, bytes }, Owned::Binary(other, owned)) => {
             (subtype, bytes) == (*other, owned)
         }
-        (BsonValue::Regex { pattern, options }, Owned::Regex(one, other)) => (pattern, options) == (one, other),
+        (BsonValue::Regex { pattern, options }, Owned::Regex(one, other)) => {
+            (pattern, options) == (one, other)
+        }
         (BsonValue::DbPointer { namespace, id }, Owned::DbPointer(one, other)) => {
             (namespace, &id) == (one, other)
         }
@@ -238,8 +243,14 @@ fn numeric_types_are_interchangeable() {
     for value in [BsonValue::Int32(3), BsonValue::Int64(3), BsonValue::Double(3.0)] {
         assert_eq!((value.as_i64(), value.is_true()), (Some(3), true));
     }
-    for value in [BsonValue::Double(0.5), BsonValue::Double(f64::NAN), BsonValue::Double(1e300), BsonValue::Null] {
+    for value in
+        [BsonValue::Double(0.5), BsonValue::Double(f64::NAN), BsonValue::Double(1e300), BsonValue::Null]
+    {
         assert_eq!(value.as_i64(), None);
     }
-    assert!(!BsonValue::Double(0.0).is_true() && !BsonValue::Boolean(false).is_true() && !BsonValue::Null.is_true());
+    assert!(
+        !BsonValue::Double(0.0).is_true()
+            && !BsonValue::Boolean(false).is_true()
+            && !BsonValue::Null.is_true()
+    );
 }

@@ -1,6 +1,14 @@
 //! A server for logins: `hello`, SCRAM in all variants, and certificates.
 
-use ciphertoll_wire::{mongodb::{bson::{BsonValue, BsonWriter, Document}, message::{self, MAX_LOGIN_MESSAGE_BYTES}, Compressor, Error, Inflater, MongoDbConnect}, scram::{Binding, Digest, Mechanism, ServerFirst, Verifier}, Step};
+use ciphertoll_wire::{
+    Step,
+    mongodb::{
+        Compressor, Error, Inflater, MongoDbConnect,
+        bson::{BsonValue, BsonWriter, Document},
+        message::{self, MAX_LOGIN_MESSAGE_BYTES},
+    },
+    scram::{Binding, Digest, Mechanism, ServerFirst, Verifier},
+};
 
 pub(crate) const USER: &str = "toll";
 pub(crate) const PASSWORD: &str = "correct horse";

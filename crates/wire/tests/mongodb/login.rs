@@ -2,7 +2,14 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mongodb::{bson::{BsonValue, Document}, Error, Mechanism, MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbTlsMode}, scram::Digest, Phase, Secret, Step};
+use ciphertoll_wire::{
+    Phase, Secret, Step,
+    mongodb::{
+        Error, Mechanism, MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbTlsMode,
+        bson::{BsonValue, Document},
+    },
+    scram::Digest,
+};
 use proptest::prelude::*;
 
 use crate::fake_server::{Ending, FakeServer, Joined, PASSWORD, Speculation, USER, join, verifier};

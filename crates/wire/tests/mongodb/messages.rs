@@ -1,6 +1,13 @@
 //! Messages, i.e. what surrounds documents.
 
-use ciphertoll_wire::mongodb::{bson::{to_json, write_document, BsonValue}, command::encode_insert, message::{take, write_command, CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, OpMsg}, Error};
+use ciphertoll_wire::mongodb::{
+    Error,
+    bson::{BsonValue, to_json, write_document},
+    command::encode_insert,
+    message::{
+        CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, OpMsg, take, write_command,
+    },
+};
 
 const LIMIT: usize = 1 << 16;
 

@@ -2,12 +2,20 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mongodb::{self, message, MongoDbAuthMethod, MongoDbTlsMode}, scram::Digest, session::{Connect, Error, Login, PreparedStatement, Response, ResponseKind, ServerInfo, Value}, Secret};
+use ciphertoll_wire::{
+    Secret,
+    mongodb::{self, MongoDbAuthMethod, MongoDbTlsMode, message},
+    scram::Digest,
+    session::{Connect, Error, Login, PreparedStatement, Response, ResponseKind, ServerInfo, Value},
+};
 
 use crate::answers::found;
 
 fn login(tls: MongoDbTlsMode) -> Login {
-    Login::MongoDb(Arc::new(mongodb::MongoDbLogin { tls, ..mongodb::Login::new("toll", Secret::new(Vec::new())) }))
+    Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
+        tls,
+        ..mongodb::Login::new("toll", Secret::new(Vec::new()))
+    }))
 }
 
 fn server() -> ServerInfo {

@@ -1,6 +1,13 @@
 //! Command templates.
 
-use ciphertoll_wire::{mongodb::{bson::{self, Document}, message::{take, MAX_MESSAGE_BYTES}, CommandTemplate, Error, TemplateError}, session::Value};
+use ciphertoll_wire::{
+    mongodb::{
+        CommandTemplate, Error, TemplateError,
+        bson::{self, Document},
+        message::{MAX_MESSAGE_BYTES, take},
+    },
+    session::Value,
+};
 use proptest::prelude::*;
 
 fn encoded(text: &str, parameters: &[Value<'_>]) -> Vec<u8> {

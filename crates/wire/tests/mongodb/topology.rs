@@ -3,7 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_wire::{mongodb::{bson::{to_json, BsonWriter}, message, CommandTemplate, Discovery, DiscoveryError, Mechanism, MemberRole, MongoDbConnect, MongoDbLogin, MongoDbServerInfo, ReadPreference, SelectedServer}, Secret, Step};
+use ciphertoll_wire::{
+    Secret, Step,
+    mongodb::{
+        CommandTemplate, Discovery, DiscoveryError, Mechanism, MemberRole, MongoDbConnect, MongoDbLogin,
+        MongoDbServerInfo, ReadPreference, SelectedServer,
+        bson::{BsonWriter, to_json},
+        message,
+    },
+};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -68,7 +76,10 @@ fn router() -> MongoDbServerInfo {
 }
 
 /// Queries all hosts. Hosts that are not in `world` do not reply.
-fn discover(mut discovery: Discovery, world: &[(String, MongoDbServerInfo, u64)]) -> Result<SelectedServer, DiscoveryError> {
+fn discover(
+    mut discovery: Discovery,
+    world: &[(String, MongoDbServerInfo, u64)],
+) -> Result<SelectedServer, DiscoveryError> {
     let mut asked = 0;
     loop {
         let now = discovery.hosts_to_query();
@@ -109,7 +120,13 @@ fn the_role_follows_from_the_hello_reply() {
     let none = ReadPreference::Primary;
     assert_eq!(standalone().role, MemberRole::Standalone);
     assert_eq!(greeted(none, |_| {}).role, MemberRole::Unready);
-    for role in [MemberRole::Primary, MemberRole::Secondary, MemberRole::Arbiter, MemberRole::Hidden, MemberRole::Unready] {
+    for role in [
+        MemberRole::Primary,
+        MemberRole::Secondary,
+        MemberRole::Arbiter,
+        MemberRole::Hidden,
+        MemberRole::Unready,
+    ] {
         assert_eq!(member(role, None, &[]).role, role);
     }
     assert_eq!(router().role, MemberRole::Router);
@@ -229,7 +246,13 @@ struct Node {
 }
 
 fn nodes() -> impl Strategy<Value = Vec<Node>> {
-    let role = select(vec![MemberRole::Secondary, MemberRole::Arbiter, MemberRole::Hidden, MemberRole::Unready, MemberRole::Secondary]);
+    let role = select(vec![
+        MemberRole::Secondary,
+        MemberRole::Arbiter,
+        MemberRole::Hidden,
+        MemberRole::Unready,
+        MemberRole::Secondary,
+    ]);
     let node = (role, prop::bool::weighted(0.8), 1..5_u64);
     let nodes = prop::collection::vec(node, 1..9);
     (nodes, prop::option::of(any::<prop::sample::Index>())).prop_map(|(nodes, primary)| {

@@ -1,6 +1,10 @@
 //! Responses to commands: counted, collected and refused.
 
-use ciphertoll_wire::postgres::{server::{self, Field, Report}, Column, Error, ExchangeSummary, Fault, Notice, PostgresPrepareReader, PostgresResponseReader, PostgresRowsReader, Response, Row, Severity, StatementDescription, TransactionStatus};
+use ciphertoll_wire::postgres::{
+    Column, Error, ExchangeSummary, Fault, Notice, PostgresPrepareReader, PostgresResponseReader,
+    PostgresRowsReader, Response, Row, Severity, StatementDescription, TransactionStatus,
+    server::{self, Field, Report},
+};
 use proptest::prelude::*;
 
 use crate::chunks::feed;
@@ -167,7 +171,10 @@ fn every_message_of_an_extended_query_is_read() {
     server::write_empty_query_response(&mut answer.bytes);
     server::write_close_complete(&mut answer.bytes);
     let response = count(&answer.ready().bytes);
-    assert!(matches!(response, Ok(Response::Done(ExchangeSummary { rows: 1, row_bytes: 6, .. }))), "{response:?}");
+    assert!(
+        matches!(response, Ok(Response::Done(ExchangeSummary { rows: 1, row_bytes: 6, .. }))),
+        "{response:?}"
+    );
 }
 
 #[test]

@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{postgres::{server, ChannelBinding, CopyInReader, CopyOutReader, PostgresConnect, PostgresLogin, PostgresPrepareReader, PostgresResponseReader, PostgresRowsReader, PostgresTlsMode, Response}, Secret, Step};
+use ciphertoll_wire::{
+    Secret, Step,
+    postgres::{
+        ChannelBinding, CopyInReader, CopyOutReader, PostgresConnect, PostgresLogin, PostgresPrepareReader,
+        PostgresResponseReader, PostgresRowsReader, PostgresTlsMode, Response, server,
+    },
+};
 use proptest::prelude::*;
 
 const KINDS: &[u8] = b"RKZTDCIENA123ntsGHdcSvW";

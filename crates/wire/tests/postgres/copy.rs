@@ -1,6 +1,9 @@
 //! COPY in both directions, and statements that are not COPY.
 
-use ciphertoll_wire::postgres::{server, CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, PostgresResponseReader, PostgresRowsReader, Response, Severity, ValueFormat};
+use ciphertoll_wire::postgres::{
+    CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, PostgresResponseReader,
+    PostgresRowsReader, Response, Severity, ValueFormat, server,
+};
 use proptest::prelude::*;
 
 use crate::{

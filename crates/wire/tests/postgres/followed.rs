@@ -1,6 +1,13 @@
 //! Sessions that move to another connection, with bytes split anywhere.
 
-use ciphertoll_wire::postgres::{column::ValueFormat, command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync}, relay::{first_command_bytes, ClientStatements, ConnectionStatements, SessionFollower}, server::write_message, sql::Effects, Param, Parameters};
+use ciphertoll_wire::postgres::{
+    Param, Parameters,
+    column::ValueFormat,
+    command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync},
+    relay::{ClientStatements, ConnectionStatements, SessionFollower, first_command_bytes},
+    server::write_message,
+    sql::Effects,
+};
 use proptest::prelude::*;
 
 /// A client, its prepared statements, and its server connection.

@@ -2,7 +2,15 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{postgres::{server::{self, Authentication, Report, TlsAnswer}, Bound, ChannelBinding, Error, Fault, PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresTlsMode, Severity}, scram::{Binding, ServerFirst, Verifier}, Phase, Secret, Step};
+use ciphertoll_wire::{
+    Phase, Secret, Step,
+    postgres::{
+        Bound, ChannelBinding, Error, Fault, PostgresAuthMethod, PostgresConnect, PostgresLogin,
+        PostgresTlsMode, Severity,
+        server::{self, Authentication, Report, TlsAnswer},
+    },
+    scram::{Binding, ServerFirst, Verifier},
+};
 
 use crate::fake_server::{
     Auth, CANCEL_KEY, END_POINT, FakeServer, PASSWORD, Passed, USER, join, scram, welcome,
@@ -61,10 +69,14 @@ fn request(out: &mut Vec<u8>, request: &Authentication<'_>) {
 #[test]
 fn every_method_accepts_the_right_password() {
     let scrams = |channel_binding| PostgresAuthMethod::Scram { iterations: 16, channel_binding };
-    for encryption in [PostgresTlsMode::Plain, PostgresTlsMode::Tls, PostgresTlsMode::EagerTls, PostgresTlsMode::DirectTls] {
-        for (auth, expected) in
-            [(Auth::Trust, PostgresAuthMethod::None), (Auth::Md5, PostgresAuthMethod::Md5), (scram(), scrams(Bound::Nothing))]
-        {
+    for encryption in
+        [PostgresTlsMode::Plain, PostgresTlsMode::Tls, PostgresTlsMode::EagerTls, PostgresTlsMode::DirectTls]
+    {
+        for (auth, expected) in [
+            (Auth::Trust, PostgresAuthMethod::None),
+            (Auth::Md5, PostgresAuthMethod::Md5),
+            (scram(), scrams(Bound::Nothing)),
+        ] {
             let (method, _) = try_login(login(PASSWORD, encryption), FakeServer::new(auth));
             assert_eq!(method, Ok(expected));
         }
@@ -223,7 +235,8 @@ fn required_channel_binding_is_enforced() {
 #[test]
 fn preferred_channel_binding_is_used_if_offered() {
     let try_preferred = |encryption, auth, end_point| {
-        let login = PostgresLogin { channel_binding: ChannelBinding::Preferred, ..login(PASSWORD, encryption) };
+        let login =
+            PostgresLogin { channel_binding: ChannelBinding::Preferred, ..login(PASSWORD, encryption) };
         let mut server = FakeServer::new(auth);
         server.end_point = end_point;
         try_login(login, server)
@@ -257,8 +270,10 @@ fn preferred_channel_binding_is_used_if_offered() {
 /// A certificate whose signature algorithm has no digest has no hash to bind to.
 #[test]
 fn preferred_channel_binding_needs_a_hash() {
-    let login =
-        PostgresLogin { channel_binding: ChannelBinding::Preferred, ..login(PASSWORD, PostgresTlsMode::DirectTls) };
+    let login = PostgresLogin {
+        channel_binding: ChannelBinding::Preferred,
+        ..login(PASSWORD, PostgresTlsMode::DirectTls)
+    };
     let mut client = connect(login);
     let mut out = Vec::new();
     assert_eq!(client.step(&mut &b""[..], &mut out), Ok(Step::StartTls));

@@ -2,7 +2,15 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{postgres::{relay::InternalCommand, server::{read_startup, Startup}, CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode}, scram::KeyCache, Secret, Step};
+use ciphertoll_wire::{
+    Secret, Step,
+    postgres::{
+        CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode,
+        relay::InternalCommand,
+        server::{Startup, read_startup},
+    },
+    scram::KeyCache,
+};
 
 use crate::fake_server::{FakeServer, ITERATIONS, PASSWORD, USER, join, scram};
 

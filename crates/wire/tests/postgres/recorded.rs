@@ -2,7 +2,15 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{postgres::{command, ChannelBinding, Column, CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, Notice, Param, PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresPrepareReader, PostgresResponseReader, PostgresRowsReader, PostgresTlsMode, Response, Severity, StatementDescription, TransactionStatus, ValueFormat}, Secret, Step};
+use ciphertoll_wire::{
+    Secret, Step,
+    postgres::{
+        ChannelBinding, Column, CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, Notice,
+        Param, PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresPrepareReader,
+        PostgresResponseReader, PostgresRowsReader, PostgresTlsMode, Response, Severity,
+        StatementDescription, TransactionStatus, ValueFormat, command,
+    },
+};
 
 /// As this crate's client sent it, for user `md5user` with password `correct horse` and database `postgres`: the
 /// startup message, and the password's MD5.
@@ -82,7 +90,10 @@ fn summary(rows: u64, affected_rows: u64, row_bytes: u64) -> ExchangeSummary {
 
 /// The same in a transaction.
 fn within(rows: u64, affected_rows: u64, row_bytes: u64) -> ExchangeSummary {
-    ExchangeSummary { transaction: TransactionStatus::InTransaction, ..summary(rows, affected_rows, row_bytes) }
+    ExchangeSummary {
+        transaction: TransactionStatus::InTransaction,
+        ..summary(rows, affected_rows, row_bytes)
+    }
 }
 
 #[test]
@@ -150,7 +161,8 @@ fn rows_and_notices() {
 
 #[test]
 fn prepared() {
-    let Ok(Response::Done(prepared)) = PostgresPrepareReader::new().step(&mut bytes(PREPARED).as_slice()) else {
+    let Ok(Response::Done(prepared)) = PostgresPrepareReader::new().step(&mut bytes(PREPARED).as_slice())
+    else {
         panic!("it is complete");
     };
     let column = |name: &[u8], type_oid| Column { name: name.to_vec(), type_oid };

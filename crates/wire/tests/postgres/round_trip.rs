@@ -1,6 +1,17 @@
 //! Encoding and parsing a message are inverse.
 
-use ciphertoll_wire::postgres::{column::{encode_parameter_description, encode_row_description, parse_parameter_description, parse_row_description, Field}, command, md5::StoredPassword, report::Report, server::{read_frontend, read_startup, Authentication, Bind, DescribeTarget, FrontendMessage, Startup}, startup::{encode_startup, encode_tls_request}, CancelKey, CopyStart, Error, Param, Severity, TransactionStatus, ValueFormat};
+use ciphertoll_wire::postgres::{
+    CancelKey, CopyStart, Error, Param, Severity, TransactionStatus, ValueFormat,
+    column::{
+        Field, encode_parameter_description, encode_row_description, parse_parameter_description,
+        parse_row_description,
+    },
+    command,
+    md5::StoredPassword,
+    report::Report,
+    server::{Authentication, Bind, DescribeTarget, FrontendMessage, Startup, read_frontend, read_startup},
+    startup::{encode_startup, encode_tls_request},
+};
 use proptest::prelude::*;
 
 const LIMIT_BYTES: usize = 1 << 20;

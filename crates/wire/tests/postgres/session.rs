@@ -2,7 +2,18 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mysql::{self, greeting::Greeting, greeting_template::GreetingTemplate}, postgres::{self, server::{self, FrontendMessage}, ChannelBinding, Param, ValueFormat}, session::{Connect, Error, Fault, Login, PrepareReader, PreparedStatement, Response, ResponseKind, ResponseReader, ResponseSummary, ServerInfo, Value}, Secret, Step};
+use ciphertoll_wire::{
+    Secret, Step,
+    mysql::{self, greeting::Greeting, greeting_template::GreetingTemplate},
+    postgres::{
+        self, ChannelBinding, Param, ValueFormat,
+        server::{self, FrontendMessage},
+    },
+    session::{
+        Connect, Error, Fault, Login, PrepareReader, PreparedStatement, Response, ResponseKind,
+        ResponseReader, ResponseSummary, ServerInfo, Value,
+    },
+};
 
 use crate::{answers::Answer, fake_server::welcome};
 
@@ -22,7 +33,8 @@ fn mysql_login(encryption: mysql::MySqlTlsMode) -> Login {
 }
 
 fn postgres() -> ServerInfo {
-    let mut connect = Connect::new(&postgres_login(postgres::PostgresTlsMode::Plain, ChannelBinding::Disabled));
+    let mut connect =
+        Connect::new(&postgres_login(postgres::PostgresTlsMode::Plain, ChannelBinding::Disabled));
     connect.bind_channel(b"not needed");
     let mut bytes = Vec::new();
     welcome(&mut bytes);
@@ -101,7 +113,8 @@ fn servers_report_version_and_method() {
 #[test]
 fn errors_keep_message_and_fault() {
     let mut mysql = Connect::new(&mysql_login(mysql::MySqlTlsMode::Plain));
-    let mut postgres = Connect::new(&postgres_login(postgres::PostgresTlsMode::Tls, ChannelBinding::Disabled));
+    let mut postgres =
+        Connect::new(&postgres_login(postgres::PostgresTlsMode::Tls, ChannelBinding::Disabled));
     assert_eq!(postgres.step(&mut &b""[..], &mut Vec::new()), Ok(Step::NeedInput), "the client speaks first");
     let error = postgres.step(&mut &b"N"[..], &mut Vec::new()).unwrap_err();
     assert_eq!(error, Error::Postgres(postgres::Error::TlsNotOffered));
@@ -119,7 +132,9 @@ fn commands_are_encoded_per_protocol() {
         server.encode_query(out, "SELECT 1").unwrap();
         server.encode_prepare(out, 3, "SELECT ?").unwrap();
         server.encode_execute(out, &PreparedStatement::MySql { statement_id: 9 }, &values).unwrap();
-        server.encode_execute(out, &PreparedStatement::MySql { statement_id: 9 }, &[Value::Null; 40]).unwrap();
+        server
+            .encode_execute(out, &PreparedStatement::MySql { statement_id: 9 }, &[Value::Null; 40])
+            .unwrap();
         server.encode_goodbye(out);
     });
     let expected = encoded(|out| {

@@ -2,7 +2,18 @@
 
 use std::sync::OnceLock;
 
-use ciphertoll_wire::{mysql::{auth::{caching_sha2::{CachedPassword, FULL, KEY_WANTED, RsaKey}, clear_password, ed25519, native_password::StoredPassword, parsec::{self, ExtSalt}}, Plugin}, Secret};
+use ciphertoll_wire::{
+    Secret,
+    mysql::{
+        Plugin,
+        auth::{
+            caching_sha2::{CachedPassword, FULL, KEY_WANTED, RsaKey},
+            clear_password, ed25519,
+            native_password::StoredPassword,
+            parsec::{self, ExtSalt},
+        },
+    },
+};
 
 /// The greeting's nonce, and the one of a plugin switch, so that proofs differ.
 pub(crate) const NONCE: [u8; 20] = *b"abcdefghijklmnopqrst";

@@ -1,6 +1,9 @@
 //! Responses to commands: counted, collected and refused.
 
-use ciphertoll_wire::mysql::{ok::OkPacket, Capabilities, Error, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader, PrepareOk, Response, ResponseKind, ResponseSummary, Row};
+use ciphertoll_wire::mysql::{
+    Capabilities, Error, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader, PrepareOk, Response,
+    ResponseKind, ResponseSummary, Row, ok::OkPacket,
+};
 use proptest::prelude::*;
 
 use crate::{
@@ -167,7 +170,8 @@ fn impossible_rows_are_refused() {
     for row in [&b""[..], b"\x01", b"\x01ab", b"\xfc\xff\xff", b"\xfb\xfb"] {
         let mut answer = Answer::new(OFFERED);
         answer.payload(&[1]).definitions(1).payload(row);
-        let error = MySqlRowsReader::new(OFFERED, LIMIT_BYTES).step(&mut answer.bytes.as_slice()).unwrap_err();
+        let error =
+            MySqlRowsReader::new(OFFERED, LIMIT_BYTES).step(&mut answer.bytes.as_slice()).unwrap_err();
         assert!(matches!(error, Error::Protocol { message: "row", .. }), "{row:?}: {error}");
     }
     let mut answer = Answer::new(OFFERED);

@@ -2,7 +2,14 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mysql::{server, Capabilities, MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader, MySqlTlsMode, Plugin, Response, ResponseKind}, tls::FlightObserver, Secret, Step};
+use ciphertoll_wire::{
+    Secret, Step,
+    mysql::{
+        Capabilities, MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader,
+        MySqlTlsMode, Plugin, Response, ResponseKind, server,
+    },
+    tls::FlightObserver,
+};
 use proptest::prelude::*;
 
 use crate::fake_server::{OFFERED, greeting};

@@ -2,7 +2,18 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mysql::{auth::{caching_sha2::{FAST_OK, FULL, KEY_WANTED}, clear_password}, ok::OkPacket, server::{self, write_greeting}, Error, Fault, MySqlAuthMethod, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Transport}, Secret, Step};
+use ciphertoll_wire::{
+    Secret, Step,
+    mysql::{
+        Error, Fault, MySqlAuthMethod, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Transport,
+        auth::{
+            caching_sha2::{FAST_OK, FULL, KEY_WANTED},
+            clear_password,
+        },
+        ok::OkPacket,
+        server::{self, write_greeting},
+    },
+};
 use proptest::prelude::*;
 
 use crate::{
@@ -38,7 +49,12 @@ fn login(password: &[u8], path: Path, plugin: Plugin) -> Arc<MySqlLogin> {
         Path::UnixSocket => (MySqlTlsMode::Plain, Transport::UnixSocket),
         Path::Tls => (MySqlTlsMode::Tls, Transport::Tcp),
     };
-    Arc::new(MySqlLogin { encryption, transport, plugin, ..Login::new("toll", Secret::new(password.to_vec())) })
+    Arc::new(MySqlLogin {
+        encryption,
+        transport,
+        plugin,
+        ..Login::new("toll", Secret::new(password.to_vec()))
+    })
 }
 
 fn expected(way: Way, path: Path) -> MySqlAuthMethod {
@@ -96,7 +112,8 @@ fn the_right_password_is_accepted_after_any_guess() {
         for default_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password].map(Plugin::name) {
             let mut server = FakeServer::new(Account::new(way, PASSWORD));
             server.default_plugin = default_plugin;
-            let (method, sent) = run(login(PASSWORD, path, guess), &mut server).expect("the password is right");
+            let (method, sent) =
+                run(login(PASSWORD, path, guess), &mut server).expect("the password is right");
             assert_eq!(method, expected(way, path), "{way:?} {path:?} {guess:?}");
             let private = method == MySqlAuthMethod::CachingSha2FullPrivate;
             assert_eq!(says(&sent, PASSWORD), private, "{way:?} {path:?} {guess:?}");
@@ -150,8 +167,8 @@ fn the_same_plugin_may_come_with_another_nonce() {
         server.default_plugin = Account::new(way, PASSWORD).plugin();
         server.switch = Switch::Always;
         let guess = Plugin::ALL.into_iter().find(|plugin| plugin.name() == server.default_plugin);
-        let (method, _) =
-            run(login(PASSWORD, path, guess.expect("a supported plugin")), &mut server).expect("the password is right");
+        let (method, _) = run(login(PASSWORD, path, guess.expect("a supported plugin")), &mut server)
+            .expect("the password is right");
         assert_eq!(method, expected(way, path));
     }
 }
@@ -159,8 +176,8 @@ fn the_same_plugin_may_come_with_another_nonce() {
 #[test]
 fn the_cleartext_password_needs_tls() {
     let server = || FakeServer::new(Account::new(Way::Clear, PASSWORD));
-    let (method, sent) =
-        run(login(PASSWORD, Path::Tls, Plugin::NativePassword), &mut server()).expect("the password is right");
+    let (method, sent) = run(login(PASSWORD, Path::Tls, Plugin::NativePassword), &mut server())
+        .expect("the password is right");
     assert_eq!(method, MySqlAuthMethod::ClearPassword);
     assert!(sent.ends_with(&[PASSWORD, b"\0"].concat()));
     for path in [Path::Tcp, Path::UnixSocket] {
@@ -291,7 +308,10 @@ fn labels_are_stable() {
     let labels = WAYS.map(|way| expected(way, Path::Tcp).label());
     assert_eq!(labels, ["native", "caching-sha2", "caching-sha2-full", "ed25519", "parsec", "parsec"]);
     assert_eq!(MySqlAuthMethod::CachingSha2FullPrivate.label(), "caching-sha2-full");
-    assert_eq!([MySqlAuthMethod::Empty, MySqlAuthMethod::ClearPassword].map(MySqlAuthMethod::label), ["empty", "clear"]);
+    assert_eq!(
+        [MySqlAuthMethod::Empty, MySqlAuthMethod::ClearPassword].map(MySqlAuthMethod::label),
+        ["empty", "clear"]
+    );
 }
 
 #[test]

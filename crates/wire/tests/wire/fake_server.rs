@@ -1,6 +1,19 @@
 //! A server for logins and responses, built from the crate's server side.
 
-use ciphertoll_wire::{mysql::{auth::caching_sha2::FAST_OK, auth_switch::AuthSwitchRequest, column::encode_text_column, err::ErrPacket, greeting::Greeting, handshake_response::HandshakeResponse, ok::OkPacket, server::{self, ClientMessage}, Capabilities, Error, MySqlConnect}, Step};
+use ciphertoll_wire::{
+    Step,
+    mysql::{
+        Capabilities, Error, MySqlConnect,
+        auth::caching_sha2::FAST_OK,
+        auth_switch::AuthSwitchRequest,
+        column::encode_text_column,
+        err::ErrPacket,
+        greeting::Greeting,
+        handshake_response::HandshakeResponse,
+        ok::OkPacket,
+        server::{self, ClientMessage},
+    },
+};
 
 use crate::account::{Account, NONCE, Say, Way};
 
@@ -173,7 +186,10 @@ impl FakeServer {
 
 /// Connects client and server until the client has ended. Returns the steps other than `NeedInput`, and the client's
 /// bytes.
-pub(crate) fn join(client: &mut MySqlConnect, server: &mut FakeServer) -> Result<(Vec<Step>, Vec<u8>), Error> {
+pub(crate) fn join(
+    client: &mut MySqlConnect,
+    server: &mut FakeServer,
+) -> Result<(Vec<Step>, Vec<u8>), Error> {
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     let (mut steps, mut sent) = (Vec::new(), Vec::new());
     let mut server_wants_tls = false;

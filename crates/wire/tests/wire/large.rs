@@ -1,6 +1,9 @@
 //! Messages of 16 MB and more, which take several packets.
 
-use ciphertoll_wire::mysql::{command, packet::MAX_PART_BYTES, server, Capabilities, Error, MySqlResponseReader, MySqlRowsReader, Response, ResponseKind, ResponseSummary, Row};
+use ciphertoll_wire::mysql::{
+    Capabilities, Error, MySqlResponseReader, MySqlRowsReader, Response, ResponseKind, ResponseSummary, Row,
+    command, packet::MAX_PART_BYTES, server,
+};
 
 use crate::fake_server::{Answer, OFFERED};
 
@@ -78,7 +81,10 @@ fn rows_over_several_packets_are_collected() {
     let mut reader = MySqlRowsReader::new(OFFERED, LIMIT_BYTES);
     let (collected, _) = portions(&bytes, |input| reader.step(input));
     assert!(collected.as_ref() == Ok(&rows));
-    assert_eq!(MySqlRowsReader::new(OFFERED, LIMIT_BYTES).step(&mut bytes.as_slice()), Ok(Response::Done(rows)));
+    assert_eq!(
+        MySqlRowsReader::new(OFFERED, LIMIT_BYTES).step(&mut bytes.as_slice()),
+        Ok(Response::Done(rows))
+    );
 }
 
 #[test]

@@ -2,7 +2,16 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mysql::{err::ErrPacket, ok::OkPacket, server::{self, write_greeting}, Capabilities, Error, Fault, MySqlAuthMethod, MySqlConnect, MySqlLogin, MySqlTlsMode, StatementsPerQuery}, Phase, Secret, Step};
+use ciphertoll_wire::{
+    Phase, Secret, Step,
+    mysql::{
+        Capabilities, Error, Fault, MySqlAuthMethod, MySqlConnect, MySqlLogin, MySqlTlsMode,
+        StatementsPerQuery,
+        err::ErrPacket,
+        ok::OkPacket,
+        server::{self, write_greeting},
+    },
+};
 
 use crate::{
     chunks::feed,
@@ -167,7 +176,10 @@ fn old_and_short_switches_are_refused() {
     let old = Error::UnsupportedAuth { plugin: "mysql_old_password".to_owned() };
     assert_eq!(login_answer(&[b"\xfe"]), old);
     let short = login_answer(&[&[b"\xfe", NATIVE, b"\0abc\0"].concat()]);
-    assert!(matches!(short, Error::Protocol { reason: "its challenge does not have the plugin's length", .. }));
+    assert!(matches!(
+        short,
+        Error::Protocol { reason: "its challenge does not have the plugin's length", .. }
+    ));
     assert!(matches!(login_answer(&[b"\x01\x04"]), Error::Protocol { .. }), "AuthMoreData was not requested");
     assert!(matches!(login_answer(&[b""]), Error::Protocol { .. }));
 }

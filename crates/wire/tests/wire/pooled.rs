@@ -2,7 +2,15 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mysql::{ok::OkPacket, relay::{InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome}, server, Capabilities, Error, MySqlConnect, MySqlLogin, MySqlRowsReader, Response, Terms}, Secret};
+use ciphertoll_wire::{
+    Secret,
+    mysql::{
+        Capabilities, Error, MySqlConnect, MySqlLogin, MySqlRowsReader, Response, Terms,
+        ok::OkPacket,
+        relay::{InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome},
+        server,
+    },
+};
 
 use crate::{
     chunks::feed,
@@ -92,8 +100,13 @@ fn reset(
     answers: &[Vec<u8>],
 ) -> (String, Option<Result<ResetOutcome, Error>>) {
     let mut out = Vec::new();
-    let mut errand =
-        InternalCommand::reset(OFFERED, beginning.as_ref().expect("the initial state was read"), remains, &mut out).unwrap();
+    let mut errand = InternalCommand::reset(
+        OFFERED,
+        beginning.as_ref().expect("the initial state was read"),
+        remains,
+        &mut out,
+    )
+    .unwrap();
     let sent = String::from_utf8_lossy(&out).into_owned();
     let (end, _) = feed(&answers.concat(), &[3, 1], |input| match errand.step(input, beginning) {
         Ok(Response::NeedInput) => None,
@@ -150,7 +163,10 @@ fn a_default_database_cannot_be_unset() {
     let answers = [ok(), ok(), ok(), settings(SETTINGS), ok(), nothing()];
     assert_eq!(reset(&mut beginning, OpenState::default(), &answers).1, Some(Ok(ResetOutcome::Restored)));
     let answers = [ok(), one.bytes];
-    assert_eq!(reset(&mut beginning, OpenState::default(), &answers).1, Some(Ok(ResetOutcome::OtherDatabase)));
+    assert_eq!(
+        reset(&mut beginning, OpenState::default(), &answers).1,
+        Some(Ok(ResetOutcome::OtherDatabase))
+    );
 }
 
 #[test]

@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mysql::{Capabilities, Error, MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader, PrepareOk, Response, ResponseKind, ResponseSummary}, Secret, Step};
+use ciphertoll_wire::{
+    Secret, Step,
+    mysql::{
+        Capabilities, Error, MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader,
+        MySqlRowsReader, PrepareOk, Response, ResponseKind, ResponseSummary,
+    },
+};
 
 const GREETING: &str = "640000000a352e352e352d31302e31312e31392d4d6172696144422d302b6465623132753100060000002b5b6922\
     68674d2900feff080200ff81150000000000001d0000002726273367315d5f44774e5c006d7973716c5f6e61746976655f70617373776f\
@@ -47,8 +53,10 @@ fn capabilities() -> Capabilities {
 
 #[test]
 fn login() {
-    let login =
-        MySqlLogin { database: Some("test".to_owned()), ..Login::new("toll", Secret::new("pässword".into())) };
+    let login = MySqlLogin {
+        database: Some("test".to_owned()),
+        ..Login::new("toll", Secret::new("pässword".into()))
+    };
     let mut connect = MySqlConnect::new(Arc::new(login));
     let received = [bytes(GREETING), bytes(LOGIN_OK)].concat();
     let (mut input, mut out) = (received.as_slice(), Vec::new());
@@ -70,8 +78,9 @@ fn counts() {
         assert!(input.is_empty());
         response
     };
-    let summary =
-        |rows, affected_rows, row_bytes| Ok(Response::Done(ResponseSummary { rows, affected_rows, row_bytes }));
+    let summary = |rows, affected_rows, row_bytes| {
+        Ok(Response::Done(ResponseSummary { rows, affected_rows, row_bytes }))
+    };
     assert_eq!(count(ResponseKind::Text, ONE_ROW), summary(1, 0, 5));
     assert_eq!(count(ResponseKind::Text, TWO_SETS), summary(3, 0, 8));
     assert_eq!(count(ResponseKind::Binary, INSERTED), summary(0, 2, 0));
@@ -82,7 +91,8 @@ fn counts() {
 
 #[test]
 fn rows() {
-    let collect = |answer| MySqlRowsReader::new(capabilities(), 1000).step(&mut bytes(answer).as_slice()).unwrap();
+    let collect =
+        |answer| MySqlRowsReader::new(capabilities(), 1000).step(&mut bytes(answer).as_slice()).unwrap();
     let text = |text: &str| Some(text.as_bytes().to_vec());
     assert_eq!(collect(ONE_ROW), Response::Done(vec![vec![text("1"), None, text("x")]]));
     let two_sets = vec![vec![text("1"), text("2")], vec![text("a")], vec![text("b")]];

@@ -1,7 +1,19 @@
 //! Traffic through the relay, split anywhere.
 
 use ciphertoll_wire::mysql::relay::KillReplacement;
-use ciphertoll_wire::mysql::{column::encode_text_column, command::{encode_execute, encode_init_db, encode_ping, encode_prepare, encode_query, encode_quit, encode_reset_connection, encode_statement_close, encode_statement_reset}, err::ErrPacket, ok::OkPacket, packet::MAX_PART_BYTES, relay::{MultiStatements, MySqlRelay, OpenState, RELAYED, SessionState, Transaction}, server, Capabilities, Error, Param, PrepareOk};
+use ciphertoll_wire::mysql::{
+    Capabilities, Error, Param, PrepareOk,
+    column::encode_text_column,
+    command::{
+        encode_execute, encode_init_db, encode_ping, encode_prepare, encode_query, encode_quit,
+        encode_reset_connection, encode_statement_close, encode_statement_reset,
+    },
+    err::ErrPacket,
+    ok::OkPacket,
+    packet::MAX_PART_BYTES,
+    relay::{MultiStatements, MySqlRelay, OpenState, RELAYED, SessionState, Transaction},
+    server,
+};
 use ciphertoll_wire::relay::Goodbye;
 use proptest::prelude::*;
 
@@ -327,7 +339,9 @@ fn a_file_is_forwarded_up_to_its_end() {
             up(&mut relay, &query("LOAD DATA LOCAL INFILE 'x' INTO TABLE t"), usize::MAX);
             down(&mut relay, b"\x02\0\0\x01\xfbx", 1);
             relay.from_client(&file[..cut]).unwrap();
-            let SessionState::Unknown(reason) = relay.session_state() else { panic!("{cut}: {:?}", relay.session_state()) };
+            let SessionState::Unknown(reason) = relay.session_state() else {
+                panic!("{cut}: {:?}", relay.session_state())
+            };
             assert!(reason.contains("file") || reason.contains("command"), "{cut}: {reason}");
         }
         up(&mut relay, &file, 1);
@@ -417,7 +431,10 @@ fn untrackable_commands_are_refused() {
     for bytes in
         [&b"\x01\0\0\0\x00"[..], b"\x01\0\0\0\x7f", b"\x01\0\0\0\xfe", b"\0\0\0\0", b"\x01\0\0\x01\x03"]
     {
-        assert!(matches!(MySqlRelay::new(RELAYED).from_client(bytes), Err(Error::Protocol { .. })), "{bytes:?}");
+        assert!(
+            matches!(MySqlRelay::new(RELAYED).from_client(bytes), Err(Error::Protocol { .. })),
+            "{bytes:?}"
+        );
     }
     let pings = written(encode_ping).repeat(5000);
     assert!(MySqlRelay::new(RELAYED).from_client(&pings).is_err(), "as many as there are");
@@ -441,7 +458,8 @@ fn a_kill_of_a_proxy_identifier_is_held_and_replaced() {
     let kill = query(&format!("KILL QUERY {}", own + 7));
     let bytes = [query("SELECT 1"), kill.clone(), written(encode_ping)].concat();
     for piece in [1, 3, usize::MAX] {
-        let mut relay = MySqlRelay::new(RELAYED.without(Capabilities::QUERY_ATTRIBUTES)).with_own_numbers(own);
+        let mut relay =
+            MySqlRelay::new(RELAYED.without(Capabilities::QUERY_ATTRIBUTES)).with_own_numbers(own);
         let (mut held, mut sent, mut kills) = (Vec::new(), Vec::new(), 0);
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);

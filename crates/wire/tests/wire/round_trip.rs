@@ -1,6 +1,9 @@
 //! Encoding and parsing a message are inverse.
 
-use ciphertoll_wire::mysql::{auth_switch::AuthSwitchRequest, err::ErrPacket, greeting::Greeting, handshake_response::HandshakeResponse, ok::OkPacket, server::StoredPassword, ssl_request::SslRequest, Capabilities, PrepareOk};
+use ciphertoll_wire::mysql::{
+    Capabilities, PrepareOk, auth_switch::AuthSwitchRequest, err::ErrPacket, greeting::Greeting,
+    handshake_response::HandshakeResponse, ok::OkPacket, server::StoredPassword, ssl_request::SslRequest,
+};
 use proptest::prelude::*;
 
 use crate::fake_server::OFFERED;

@@ -3,7 +3,7 @@
 use bson::Document;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Channel, Connected, ContextSource, Dialer, Error, Progress, Readiness, Transport};
-use ciphertoll_wire::mongodb::bson::{to_json, Document as OurDocument};
+use ciphertoll_wire::mongodb::bson::{Document as OurDocument, to_json};
 use ciphertoll_wire::mongodb::command::encode_get_more;
 use ciphertoll_wire::mongodb::message::write_command;
 use ciphertoll_wire::mongodb::{self, COMMAND_REQUEST_ID, Documents, DocumentsReader};

@@ -5,7 +5,9 @@ use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::{write_ok, write_payload};
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{auth::native_password, Capabilities, Error, MySqlConnect, MySqlLogin, MySqlTlsMode};
+use ciphertoll_wire::mysql::{
+    Capabilities, Error, MySqlConnect, MySqlLogin, MySqlTlsMode, auth::native_password,
+};
 use openssl::sha::sha1;
 
 use super::*;
@@ -93,7 +95,11 @@ fn run(client: &mut MySqlConnect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Resul
 }
 
 fn login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
-    MySqlLogin { plugin, database: Some("shop".to_owned()), ..Login::new(user, Secret::new(password.to_vec())) }
+    MySqlLogin {
+        plugin,
+        database: Some("shop".to_owned()),
+        ..Login::new(user, Secret::new(password.to_vec()))
+    }
 }
 
 #[test]

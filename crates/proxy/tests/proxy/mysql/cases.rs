@@ -6,9 +6,9 @@ use std::thread;
 
 use ciphertoll_model::Engine;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::PrepareOk;
-use ciphertoll_wire::mysql::{command, packet, server, Capabilities, Param};
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::{Capabilities, Param, command, packet, server};
 use nix::sys::signal::Signal;
 
 use super::Case;

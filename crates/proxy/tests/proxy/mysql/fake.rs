@@ -10,7 +10,7 @@ use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::{self, ClientMessage};
-use ciphertoll_wire::mysql::{auth::native_password, Capabilities};
+use ciphertoll_wire::mysql::{Capabilities, auth::native_password};
 
 const OFFERED: Capabilities = RELAYED
     .with(Capabilities::LONG_PASSWORD)

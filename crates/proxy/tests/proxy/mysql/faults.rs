@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{command, server, Capabilities};
+use ciphertoll_wire::mysql::{Capabilities, command, server};
 
 use super::Case;
 use super::fake::Fake;

@@ -14,7 +14,11 @@ use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::server::write_payload;
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{auth::{caching_sha2, native_password}, command, Capabilities, Plugin};
+use ciphertoll_wire::mysql::{
+    Capabilities, Plugin,
+    auth::{caching_sha2, native_password},
+    command,
+};
 use nix::sys::signal::Signal;
 use openssl::sha::{sha1, sha256};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::{self, command, server, Capabilities, MySqlConnect, MySqlLogin, Terms};
+use ciphertoll_wire::mysql::{self, Capabilities, MySqlConnect, MySqlLogin, Terms, command, server};
 use ciphertoll_wire::{Secret, Step};
 
 use crate::site::LONG;

@@ -13,7 +13,7 @@ use ciphertoll_net::{Address, tls};
 use ciphertoll_skip::{missing, no_server};
 use ciphertoll_wire::mysql::{self, Capabilities};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::{mysql::Plugin, Secret};
+use ciphertoll_wire::{Secret, mysql::Plugin};
 use tempfile::TempDir;
 
 use super::process::Process;

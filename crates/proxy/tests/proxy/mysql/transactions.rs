@@ -6,7 +6,7 @@ use std::time::Instant;
 use ciphertoll_model::Engine;
 use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::mysql::{command, Capabilities, Param};
+use ciphertoll_wire::mysql::{Capabilities, Param, command};
 
 use super::Case;
 use super::cases::{execute, prepare};

@@ -6,7 +6,21 @@ use std::sync::Arc;
 use openssl::hash::{MessageDigest, hash};
 use zeroize::Zeroizing;
 
-use crate::{mongodb::{client::{hello::{Mechanisms, Offer}, login::{MIN_ITERATIONS, Mechanism, MongoDbLogin}, server_info::MongoDbAuthMethod}, codec::{bson::{value::BsonValue, writer::BsonWriter, document::Document}, message::write_command}, error::Error}, scram::{Binding, ClientFinal, ClientFirst, Digest}};
+use crate::{
+    mongodb::{
+        client::{
+            hello::{Mechanisms, Offer},
+            login::{MIN_ITERATIONS, Mechanism, MongoDbLogin},
+            server_info::MongoDbAuthMethod,
+        },
+        codec::{
+            bson::{document::Document, value::BsonValue, writer::BsonWriter},
+            message::write_command,
+        },
+        error::Error,
+    },
+    scram::{Binding, ClientFinal, ClientFirst, Digest},
+};
 
 const X509: &str = "MONGODB-X509";
 /// The database of users that are managed outside MongoDB.
@@ -214,7 +228,9 @@ impl<'a> SaslReply<'a> {
     fn parse(body: Document<'a>) -> Result<Self, Error> {
         let error = |reason| Error::Protocol { message: "reply to the authentication", reason };
         let conversation = body.get("conversationId")?.and_then(BsonValue::as_i64);
-        let exchange = body.get("done")?.map(|done| if done.is_true() { SaslExchange::Complete } else { SaslExchange::Continues });
+        let exchange = body
+            .get("done")?
+            .map(|done| if done.is_true() { SaslExchange::Complete } else { SaslExchange::Continues });
         let payload = match body.get("payload")? {
             Some(BsonValue::Binary { bytes, .. }) => bytes,
             Some(BsonValue::String(text)) => text.as_bytes(),

@@ -3,7 +3,23 @@
 
 use std::sync::Arc;
 
-use crate::{mongodb::{client::{authenticator::Authenticator, hello::{self, Hello}, login::{Mechanism, MongoDbLogin, MongoDbTlsMode}, reply::{self, Reply}, server_info::MongoDbServerInfo}, codec::{compression::Compressor, message::MAX_LOGIN_MESSAGE_BYTES}, error::Error, read_preference::ReadPreference}, scram::KeyCache, secret::Secret, step::{Phase, Step}};
+use crate::{
+    mongodb::{
+        client::{
+            authenticator::Authenticator,
+            hello::{self, Hello},
+            login::{Mechanism, MongoDbLogin, MongoDbTlsMode},
+            reply::{self, Reply},
+            server_info::MongoDbServerInfo,
+        },
+        codec::{compression::Compressor, message::MAX_LOGIN_MESSAGE_BYTES},
+        error::Error,
+        read_preference::ReadPreference,
+    },
+    scram::KeyCache,
+    secret::Secret,
+    step::{Phase, Step},
+};
 
 /// The longest application name that servers accept.
 const MAX_APPLICATION_NAME_BYTES: usize = 128;
@@ -95,8 +111,12 @@ impl MongoDbConnect {
         self.server = Some(server);
         self.request_id += 1;
         let request_id = self.request_id;
-        let kind =
-            self.authenticator.continue_after_hello(mechanisms.as_ref(), speculative.as_deref(), out, request_id)?;
+        let kind = self.authenticator.continue_after_hello(
+            mechanisms.as_ref(),
+            speculative.as_deref(),
+            out,
+            request_id,
+        )?;
         if let (Some(auth), Some(server)) = (kind, &mut self.server) {
             server.auth = auth;
             self.state = State::Ready;

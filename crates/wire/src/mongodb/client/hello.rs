@@ -1,6 +1,22 @@
 //! `hello`: the client's first command, and the server's description of itself.
 
-use crate::{mongodb::{client::{login::{Mechanism, MongoDbLogin}, reply::{printable, Reply}, server_info::{MongoDbAuthMethod, MongoDbServerInfo}}, codec::{bson::{value::BsonValue, writer::BsonWriter, document::Document}, compression::Compressor, message::{write_command, MAX_MESSAGE_BYTES}}, error::Error, member_role::MemberRole}, scram::Digest};
+use crate::{
+    mongodb::{
+        client::{
+            login::{Mechanism, MongoDbLogin},
+            reply::{Reply, printable},
+            server_info::{MongoDbAuthMethod, MongoDbServerInfo},
+        },
+        codec::{
+            bson::{document::Document, value::BsonValue, writer::BsonWriter},
+            compression::Compressor,
+            message::{MAX_MESSAGE_BYTES, write_command},
+        },
+        error::Error,
+        member_role::MemberRole,
+    },
+    scram::Digest,
+};
 
 const DRIVER: &str = "ciphertoll";
 /// The database of login commands that name no other.

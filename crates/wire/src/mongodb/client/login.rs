@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{mongodb::{codec::compression::Compressor, read_preference::ReadPreference}, scram::KeyCache, secret::Secret};
+use crate::{
+    mongodb::{codec::compression::Compressor, read_preference::ReadPreference},
+    scram::KeyCache,
+    secret::Secret,
+};
 
 /// Credentials and connection options. Made once and shared by all connects.
 #[derive(Clone)]

@@ -1,6 +1,13 @@
 //! The parts that all replies to commands have in common.
 
-use crate::mongodb::{codec::{bson::{value::BsonValue, document::Document}, compression::Inflater, message::{self, MORE_TO_COME, OpMsg}}, error::Error};
+use crate::mongodb::{
+    codec::{
+        bson::{document::Document, value::BsonValue},
+        compression::Inflater,
+        message::{self, MORE_TO_COME, OpMsg},
+    },
+    error::Error,
+};
 
 /// Longer than any server's message; the rest is cut.
 const MAX_MESSAGE_CHARACTERS: usize = 1024;

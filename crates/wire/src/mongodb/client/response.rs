@@ -1,7 +1,17 @@
 //! Reads a command's reply and keeps only counts: the hot path of a load generator.
 
-use crate::{mongodb::{client::reply::{self, Reply}, codec::{compression::{Compressor, Inflater}, message::MAX_MESSAGE_BYTES}, error::Error}, response::Response};
 use crate::response::ResponseSummary;
+use crate::{
+    mongodb::{
+        client::reply::{self, Reply},
+        codec::{
+            compression::{Compressor, Inflater},
+            message::MAX_MESSAGE_BYTES,
+        },
+        error::Error,
+    },
+    response::Response,
+};
 
 /// Reads one reply and counts. It allocates nothing unless the reply is an error or compressed.
 ///

@@ -1,6 +1,18 @@
 //! Reads a command's reply and keeps the documents, up to a limit: for control connections.
 
-use crate::{mongodb::{client::reply::{self, printable, Reply}, codec::{bson::{json::to_json, value::BsonValue, document::Document}, command::Cursor, compression::{Compressor, Inflater}, message::MAX_MESSAGE_BYTES}, error::Error}, response::{Response, Row}};
+use crate::{
+    mongodb::{
+        client::reply::{self, Reply, printable},
+        codec::{
+            bson::{document::Document, json::to_json, value::BsonValue},
+            command::Cursor,
+            compression::{Compressor, Inflater},
+            message::MAX_MESSAGE_BYTES,
+        },
+        error::Error,
+    },
+    response::{Response, Row},
+};
 
 /// Longer than any server's version; the rest is cut.
 const MAX_VERSION_CHARACTERS: usize = 128;

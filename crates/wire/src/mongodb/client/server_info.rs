@@ -1,6 +1,13 @@
-
-
-use crate::{mongodb::{codec::{compression::Compressor, message::COMMAND_REQUEST_ID, template::CommandTemplate}, error::Error, member_role::MemberRole, read_preference::ReadPreference}, scram::Digest, value::Value};
+use crate::{
+    mongodb::{
+        codec::{compression::Compressor, message::COMMAND_REQUEST_ID, template::CommandTemplate},
+        error::Error,
+        member_role::MemberRole,
+        read_preference::ReadPreference,
+    },
+    scram::Digest,
+    value::Value,
+};
 
 /// What is known of the server once it awaits commands.
 #[derive(Debug, Clone)]

@@ -4,7 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::mongodb::{client::server_info::MongoDbServerInfo, member_role::MemberRole, read_preference::ReadPreference};
+use crate::mongodb::{
+    client::server_info::MongoDbServerInfo, member_role::MemberRole, read_preference::ReadPreference,
+};
 
 /// The port of a member that is named without one.
 const DEFAULT_PORT: u16 = 27017;
@@ -65,22 +67,12 @@ pub struct SelectedServer {
 pub enum DiscoveryError {
     /// No host replied that belongs to the set.
     #[error("none of its hosts is a member of {}: {findings}", set(.set_name.as_ref()))]
-    NoMembers {
-        set_name: Option<String>,
-        findings: HostFindings,
-    },
+    NoMembers { set_name: Option<String>, findings: HostFindings },
     #[error("{first} and {second} both say that they are the primary: an election may be under way")]
-    TwoPrimaries {
-        first: String,
-        second: String,
-    },
+    TwoPrimaries { first: String, second: String },
     /// The set has no member that matches the read preference.
     #[error("the replica set {set_name} has no member for readPreference={}: {findings}", .preference.label())]
-    NoEligibleMember {
-        set_name: String,
-        preference: ReadPreference,
-        findings: HostFindings,
-    },
+    NoEligibleMember { set_name: String, preference: ReadPreference, findings: HostFindings },
 }
 
 /// Hosts, and the result of querying each.
@@ -171,7 +163,10 @@ impl Discovery {
         let members: Vec<(&str, &HostReply)> =
             self.replies().filter(|(host, reply)| self.belongs(host, reply)).collect();
         let Some(set_name) = self.set_name.clone().filter(|_| !members.is_empty()) else {
-            return Err(DiscoveryError::NoMembers { set_name: self.set_name.clone(), findings: self.findings() });
+            return Err(DiscoveryError::NoMembers {
+                set_name: self.set_name.clone(),
+                findings: self.findings(),
+            });
         };
         let mut primaries = members.iter().filter(|(_, reply)| reply.role == MemberRole::Primary);
         let primary = primaries.next();

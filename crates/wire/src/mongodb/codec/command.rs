@@ -1,7 +1,13 @@
 //! Commands besides those of a [`CommandTemplate`](crate::mongodb::CommandTemplate): reading
 //! the next batch, inserting many documents, and reading the server's version.
 
-use crate::mongodb::{codec::{bson::writer::write_document, message::{self, write_command}}, error::Error};
+use crate::mongodb::{
+    codec::{
+        bson::writer::write_document,
+        message::{self, write_command},
+    },
+    error::Error,
+};
 
 /// A result with more batches; the arguments of `getMore`.
 #[derive(Debug, Clone, PartialEq, Eq)]

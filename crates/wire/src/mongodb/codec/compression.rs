@@ -4,7 +4,13 @@ use std::fmt;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use crate::mongodb::{codec::{bson::writer::patch_length, message::{error, HEADER_BYTES, MAX_MESSAGE_BYTES, OP_COMPRESSED, OP_MSG}}, error::Error};
+use crate::mongodb::{
+    codec::{
+        bson::writer::patch_length,
+        message::{HEADER_BYTES, MAX_MESSAGE_BYTES, OP_COMPRESSED, OP_MSG, error},
+    },
+    error::Error,
+};
 
 /// After the header: the original operation, its length, and the compressor.
 const EXTRA_BYTES: usize = 9;

@@ -1,6 +1,16 @@
 //! Messages: a header of four numbers, flags, and sections with documents (`OP_MSG`, `OP_COMPRESSED`).
 
-use crate::mongodb::{codec::{bson::{writer::{patch_length, write_document, BsonWriter}, document::Document}, checksum::crc32c, compression::Inflater}, error::Error};
+use crate::mongodb::{
+    codec::{
+        bson::{
+            document::Document,
+            writer::{BsonWriter, patch_length, write_document},
+        },
+        checksum::crc32c,
+        compression::Inflater,
+    },
+    error::Error,
+};
 
 /// The longest message: the limit of servers (`maxMessageSizeBytes`).
 pub const MAX_MESSAGE_BYTES: usize = 48_000_000;

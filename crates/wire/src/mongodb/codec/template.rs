@@ -2,7 +2,23 @@
 
 use std::{ops::Range, slice};
 
-use crate::{mongodb::{codec::{bson::{document::MAX_DEPTH, value::{BsonValue, kind}, writer::{self, BsonWriter}}, compression::may_be_compressed, json::Json, message}, error::{Error, TemplateError}, read_preference::ReadPreference}, value::Value};
+use crate::{
+    mongodb::{
+        codec::{
+            bson::{
+                document::MAX_DEPTH,
+                value::{BsonValue, kind},
+                writer::{self, BsonWriter},
+            },
+            compression::may_be_compressed,
+            json::Json,
+            message,
+        },
+        error::{Error, TemplateError},
+        read_preference::ReadPreference,
+    },
+    value::Value,
+};
 
 /// The limit of the other protocols.
 const MAX_PARAMETERS: usize = 0xffff;
@@ -201,7 +217,9 @@ impl Compiler {
         let constant = match value {
             Json::Null => BsonValue::Null,
             Json::Boolean(truth) => BsonValue::Boolean(*truth),
-            Json::Integer(number) => i32::try_from(*number).map_or(BsonValue::Int64(*number), BsonValue::Int32),
+            Json::Integer(number) => {
+                i32::try_from(*number).map_or(BsonValue::Int64(*number), BsonValue::Int32)
+            }
             Json::Double(number) => BsonValue::Double(*number),
             Json::String(text) => BsonValue::String(text),
             Json::Array(values) => {

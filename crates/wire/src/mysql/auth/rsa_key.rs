@@ -7,7 +7,13 @@ use openssl::{
 };
 use zeroize::Zeroizing;
 
-use crate::{mysql::{auth::{clear_password, native_password::NONCE_BYTES}, error::Error}, secret::Secret};
+use crate::{
+    mysql::{
+        auth::{clear_password, native_password::NONCE_BYTES},
+        error::Error,
+    },
+    secret::Secret,
+};
 
 const PEM_BEGIN: &str = "-----BEGIN PUBLIC KEY-----";
 const PEM_END: &str = "-----END PUBLIC KEY-----";

@@ -2,7 +2,17 @@
 
 use zeroize::Zeroizing;
 
-use crate::mysql::{auth::{caching_sha2, clear_password, ed25519, native_password::{self, NONCE_BYTES}, parsec::{self, ExtSalt}, rsa_key, MySqlAuthMethod, Plugin}, client::login::{MySqlLogin, MySqlTlsMode, Transport}, codec::{auth_switch::AuthSwitchRequest, reader::printable}, error::Error};
+use crate::mysql::{
+    auth::{
+        MySqlAuthMethod, Plugin, caching_sha2, clear_password, ed25519,
+        native_password::{self, NONCE_BYTES},
+        parsec::{self, ExtSalt},
+        rsa_key,
+    },
+    client::login::{MySqlLogin, MySqlTlsMode, Transport},
+    codec::{auth_switch::AuthSwitchRequest, reader::printable},
+    error::Error,
+};
 
 /// Longer than any server's version or plugin name; the rest is cut.
 pub(crate) const MAX_NAME_CHARACTERS: usize = 128;
@@ -24,7 +34,11 @@ pub(crate) enum AuthExchange {
 
 impl AuthExchange {
     /// Starts with the plugin that the client offers, in answer to the greeting's nonce.
-    pub(crate) fn guess(plugin: Plugin, login: &MySqlLogin, nonce: &[u8; NONCE_BYTES]) -> (Self, AuthMessage) {
+    pub(crate) fn guess(
+        plugin: Plugin,
+        login: &MySqlLogin,
+        nonce: &[u8; NONCE_BYTES],
+    ) -> (Self, AuthMessage) {
         match plugin {
             Plugin::NativePassword => native(login, nonce),
             Plugin::CachingSha2Password => caching_sha2(login, nonce),
@@ -34,7 +48,10 @@ impl AuthExchange {
     }
 
     /// Starts with the plugin that the server requests.
-    pub(crate) fn switch(request: &AuthSwitchRequest<'_>, login: &MySqlLogin) -> Result<(Self, AuthMessage), Error> {
+    pub(crate) fn switch(
+        request: &AuthSwitchRequest<'_>,
+        login: &MySqlLogin,
+    ) -> Result<(Self, AuthMessage), Error> {
         let Some(plugin) = Plugin::of_name(request.plugin) else {
             return other(request.plugin, login);
         };
@@ -45,7 +62,9 @@ impl AuthExchange {
                 let signature = ed25519::response(login.password.expose(), challenge(request.data)?);
                 Ok((Self::Sent(MySqlAuthMethod::Ed25519), AuthMessage::new(signature.to_vec())))
             }
-            Plugin::Parsec => Ok((Self::ExtSalt { nonce: *challenge(request.data)? }, AuthMessage::default())),
+            Plugin::Parsec => {
+                Ok((Self::ExtSalt { nonce: *challenge(request.data)? }, AuthMessage::default()))
+            }
         }
     }
 
@@ -62,9 +81,10 @@ impl AuthExchange {
                         let clear = clear_password::response(password)?;
                         (Self::Sent(MySqlAuthMethod::CachingSha2FullPrivate), Some(clear))
                     }
-                    (MySqlTlsMode::Plain, Transport::Tcp) => {
-                        (Self::PublicKey { nonce: *nonce }, Some(AuthMessage::new(vec![caching_sha2::KEY_WANTED])))
-                    }
+                    (MySqlTlsMode::Plain, Transport::Tcp) => (
+                        Self::PublicKey { nonce: *nonce },
+                        Some(AuthMessage::new(vec![caching_sha2::KEY_WANTED])),
+                    ),
                 }
             }
             Self::PublicKey { nonce } => {

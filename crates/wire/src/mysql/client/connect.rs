@@ -2,7 +2,31 @@
 
 use std::sync::Arc;
 
-use crate::{mysql::{auth::{native_password::NONCE_BYTES, MySqlAuthMethod, Plugin}, client::{auth_exchange::{AuthExchange, AuthMessage, MAX_NAME_CHARACTERS}, login::{MySqlLogin, MySqlTlsMode}}, codec::{auth_switch::{AuthSwitchRequest, MORE_DATA}, capabilities::{Capabilities, RELAYED}, command::StatementsPerQuery, err::refuse_err, greeting::Greeting, handshake_response::HandshakeResponse, ok::OkPacket, packet::{self, MAX_LOGIN_PAYLOAD_BYTES, MAX_MESSAGE_BYTES, PacketReader}, reader::printable, ssl_request::{SslRequest, UTF8MB4}}, error::Error, server::greeting_template::GreetingTemplate}, secret::Secret, step::{Phase, Step}};
+use crate::{
+    mysql::{
+        auth::{MySqlAuthMethod, Plugin, native_password::NONCE_BYTES},
+        client::{
+            auth_exchange::{AuthExchange, AuthMessage, MAX_NAME_CHARACTERS},
+            login::{MySqlLogin, MySqlTlsMode},
+        },
+        codec::{
+            auth_switch::{AuthSwitchRequest, MORE_DATA},
+            capabilities::{Capabilities, RELAYED},
+            command::StatementsPerQuery,
+            err::refuse_err,
+            greeting::Greeting,
+            handshake_response::HandshakeResponse,
+            ok::OkPacket,
+            packet::{self, MAX_LOGIN_PAYLOAD_BYTES, MAX_MESSAGE_BYTES, PacketReader},
+            reader::printable,
+            ssl_request::{SslRequest, UTF8MB4},
+        },
+        error::Error,
+        server::greeting_template::GreetingTemplate,
+    },
+    secret::Secret,
+    step::{Phase, Step},
+};
 
 /// MariaDB prefixes its version with this, because old replicas compared "10" as less than "5".
 const MARIADB_VERSION_PREFIX: &[u8] = b"5.5.5-";
@@ -303,13 +327,19 @@ fn agree(login: &MySqlLogin, offered: Capabilities) -> Result<Capabilities, Erro
             return Err(Error::InvalidLogin { field: "database" });
         }
         if !offered.contains(Capabilities::CONNECT_WITH_DB) {
-            return Err(Error::Protocol { message: "greeting", reason: "the server accepts no database at login" });
+            return Err(Error::Protocol {
+                message: "greeting",
+                reason: "the server accepts no database at login",
+            });
         }
         agreed = agreed | Capabilities::CONNECT_WITH_DB;
     }
     if login.statements == StatementsPerQuery::Several {
         if !offered.contains(Capabilities::MULTI_STATEMENTS | Capabilities::MULTI_RESULTS) {
-            return Err(Error::Protocol { message: "greeting", reason: "the server does not offer multiple statements" });
+            return Err(Error::Protocol {
+                message: "greeting",
+                reason: "the server does not offer multiple statements",
+            });
         }
         agreed = agreed | Capabilities::MULTI_STATEMENTS;
     }

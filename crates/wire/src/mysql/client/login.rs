@@ -1,6 +1,9 @@
 //! Credentials and options of a login.
 
-use crate::{mysql::{auth::Plugin, codec::command::StatementsPerQuery}, secret::Secret};
+use crate::{
+    mysql::{auth::Plugin, codec::command::StatementsPerQuery},
+    secret::Secret,
+};
 
 /// Credentials and connection options. Made once and shared by all connects.
 ///

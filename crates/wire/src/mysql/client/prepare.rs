@@ -1,6 +1,12 @@
 //! `COM_STMT_PREPARE` Response.
 
-use crate::{mysql::{codec::{capabilities::Capabilities, err::refuse_err, packet::PacketReader, prepare_ok::PrepareOk}, error::Error}, response::Response};
+use crate::{
+    mysql::{
+        codec::{capabilities::Capabilities, err::refuse_err, packet::PacketReader, prepare_ok::PrepareOk},
+        error::Error,
+    },
+    response::Response,
+};
 
 /// Reads one response to `COM_STMT_PREPARE`. After an error the same holds as for
 /// [`super::MySqlResponseReader`].

@@ -1,6 +1,10 @@
 //! Reads a command's response and keeps only counts: the hot path of a load generator.
 
-use crate::mysql::{client::result_sets::{ResultEvent, ResultSets, RowEnds}, codec::capabilities::Capabilities, error::Error};
+use crate::mysql::{
+    client::result_sets::{ResultEvent, ResultSets, RowEnds},
+    codec::capabilities::Capabilities,
+    error::Error,
+};
 use crate::response::{Response, ResponseKind, ResponseSummary};
 
 /// Reads one response and counts. It allocates nothing, and reads rows as they arrive, so that a whole row is

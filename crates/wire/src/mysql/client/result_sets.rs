@@ -1,6 +1,18 @@
 //! Text and binary result sets as a stream of events, shared by the readers that count or collect.
 
-use crate::{mysql::{codec::{capabilities::Capabilities, err::refuse_err, ok::OkPacket, packet::{MAX_MESSAGE_BYTES, MAX_PART_BYTES, PacketReader, PacketStart}, result_head::{is_row, Definitions, LOCAL_INFILE, ResultHead}}, error::Error}, response::ResponseKind};
+use crate::{
+    mysql::{
+        codec::{
+            capabilities::Capabilities,
+            err::refuse_err,
+            ok::OkPacket,
+            packet::{MAX_MESSAGE_BYTES, MAX_PART_BYTES, PacketReader, PacketStart},
+            result_head::{Definitions, LOCAL_INFILE, ResultHead, is_row},
+        },
+        error::Error,
+    },
+    response::ResponseKind,
+};
 
 /// "Binary Protocol Resultset Row": the first byte of every row.
 const BINARY_ROW: u8 = 0x00;
@@ -216,7 +228,11 @@ impl ResultSets {
             return ResultEvent::Row { part, columns, ends: RowEnds::Here };
         }
         self.state = State::Row { columns, packet };
-        if part.is_empty() { ResultEvent::NeedInput } else { ResultEvent::Row { part, columns, ends: RowEnds::Later } }
+        if part.is_empty() {
+            ResultEvent::NeedInput
+        } else {
+            ResultEvent::Row { part, columns, ends: RowEnds::Later }
+        }
     }
 
     fn end_statement<'a>(&mut self, end: OkPacket) -> ResultEvent<'a> {

@@ -1,7 +1,14 @@
 //! Reads a query's response and keeps the rows, up to a limit: for control connections.
 
-use crate::{mysql::{client::result_sets::{ResultEvent, ResultSets, RowEnds}, codec::{capabilities::Capabilities, reader::Reader}, error::Error}, response::{Response, ResponseKind}};
 use crate::response::Row;
+use crate::{
+    mysql::{
+        client::result_sets::{ResultEvent, ResultSets, RowEnds},
+        codec::{capabilities::Capabilities, reader::Reader},
+        error::Error,
+    },
+    response::{Response, ResponseKind},
+};
 
 /// Collects the text rows of all result sets of one response. After an error the same holds as for
 /// [`super::MySqlResponseReader`].

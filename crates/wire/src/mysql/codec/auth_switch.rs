@@ -1,6 +1,9 @@
 //! `Protocol::AuthSwitchRequest`: the account uses another plugin than the client offered.
 
-use crate::mysql::{codec::reader::{put_nul_terminated, Reader}, error::Error};
+use crate::mysql::{
+    codec::reader::{Reader, put_nul_terminated},
+    error::Error,
+};
 
 const HEADER: u8 = 0xfe;
 /// `AuthMoreData`: data for the plugin follows. MariaDB omits this byte if the data cannot be mistaken for

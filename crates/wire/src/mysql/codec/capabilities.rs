@@ -1,4 +1,3 @@
-
 use std::ops::{BitAnd, BitOr};
 
 /// Capability flags ("Capabilities Flags"). The upper 32 bits are MariaDB's extended flags.

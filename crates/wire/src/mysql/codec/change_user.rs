@@ -1,6 +1,12 @@
 //! `COM_CHANGE_USER`: a client logs in again on the same connection.
 
-use crate::mysql::{codec::{packet::{self, MAX_LOGIN_PAYLOAD_BYTES, PacketReader}, reader::{put_nul_terminated, Reader}}, error::Error};
+use crate::mysql::{
+    codec::{
+        packet::{self, MAX_LOGIN_PAYLOAD_BYTES, PacketReader},
+        reader::{Reader, put_nul_terminated},
+    },
+    error::Error,
+};
 
 pub const HEADER: u8 = 0x11;
 

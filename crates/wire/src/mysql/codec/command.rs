@@ -1,6 +1,9 @@
 //! Commands from client to server ("Command Phase"). Each is a packet that starts a new sequence.
 
-use crate::mysql::{codec::{capabilities::Capabilities, packet, reader::put_lenenc_bytes}, error::Error};
+use crate::mysql::{
+    codec::{capabilities::Capabilities, packet, reader::put_lenenc_bytes},
+    error::Error,
+};
 
 const COM_QUIT: u8 = 0x01;
 const COM_INIT_DB: u8 = 0x02;

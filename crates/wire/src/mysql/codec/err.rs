@@ -1,6 +1,9 @@
 //! `ERR_Packet`: the server reports an error.
 
-use crate::mysql::{codec::reader::{printable, Reader}, error::Error};
+use crate::mysql::{
+    codec::reader::{Reader, printable},
+    error::Error,
+};
 
 /// The first byte of an ERR, and of no other message.
 pub(crate) const HEADER: u8 = 0xff;

@@ -1,6 +1,13 @@
 //! `Protocol::HandshakeV10`: the server's greeting ("Initial Handshake Packet" in MariaDB's documentation).
 
-use crate::mysql::{auth::native_password::NONCE_BYTES, codec::{capabilities::Capabilities, reader::{put_nul_terminated, Reader}}, error::Error};
+use crate::mysql::{
+    auth::native_password::NONCE_BYTES,
+    codec::{
+        capabilities::Capabilities,
+        reader::{Reader, put_nul_terminated},
+    },
+    error::Error,
+};
 
 const PROTOCOL_VERSION: u8 = 10;
 /// The nonce is sent in two parts; the second is followed by a NUL.

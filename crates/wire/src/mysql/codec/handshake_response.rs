@@ -1,6 +1,13 @@
 //! `Protocol::HandshakeResponse41`: the client's login.
 
-use crate::mysql::{codec::{capabilities::Capabilities, reader::{put_lenenc_bytes, put_nul_terminated, Reader}, ssl_request::SslRequest}, error::Error};
+use crate::mysql::{
+    codec::{
+        capabilities::Capabilities,
+        reader::{Reader, put_lenenc_bytes, put_nul_terminated},
+        ssl_request::SslRequest,
+    },
+    error::Error,
+};
 
 /// The account, and a proof for the plugin that the client offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

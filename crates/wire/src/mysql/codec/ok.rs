@@ -1,6 +1,12 @@
 //! `OK_Packet` and `EOF_Packet`: the end of a command, or of a part of its result.
 
-use crate::mysql::{codec::{capabilities::Capabilities, reader::{put_lenenc_int, Reader}}, error::Error};
+use crate::mysql::{
+    codec::{
+        capabilities::Capabilities,
+        reader::{Reader, put_lenenc_int},
+    },
+    error::Error,
+};
 
 const OK_HEADER: u8 = 0x00;
 /// The first byte of the packet that ends rows. A row can start with it, too, but only if its first packet

@@ -1,6 +1,9 @@
 //! `COM_STMT_PREPARE_OK`: the first packet of the response to `COM_STMT_PREPARE`.
 
-use crate::mysql::{codec::{capabilities::Capabilities, reader::Reader}, error::Error};
+use crate::mysql::{
+    codec::{capabilities::Capabilities, reader::Reader},
+    error::Error,
+};
 
 const HEADER: u8 = 0x00;
 

@@ -1,6 +1,9 @@
 //! The packets of a result set other than its rows.
 
-use crate::mysql::{codec::{capabilities::Capabilities, err, ok, packet::MAX_PART_BYTES, reader::Reader}, error::Error};
+use crate::mysql::{
+    codec::{capabilities::Capabilities, err, ok, packet::MAX_PART_BYTES, reader::Reader},
+    error::Error,
+};
 
 /// `LOCAL INFILE Request`: the server requests a file from the client.
 pub(crate) const LOCAL_INFILE: u8 = 0xfb;

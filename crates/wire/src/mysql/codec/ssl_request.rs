@@ -1,6 +1,9 @@
 //! `Protocol::SSLRequest`: the client requests TLS. Every login starts with the same fields.
 
-use crate::mysql::{codec::{capabilities::Capabilities, reader::Reader}, error::Error};
+use crate::mysql::{
+    codec::{capabilities::Capabilities, reader::Reader},
+    error::Error,
+};
 
 /// `utf8mb4_general_ci` ("Character Set").
 pub const UTF8MB4: u8 = 45;

@@ -1,6 +1,9 @@
 //! The commands, and how the server responds to each.
 
-use crate::mysql::{codec::change_user, error::{protocol_error, Error}};
+use crate::mysql::{
+    codec::change_user,
+    error::{Error, protocol_error},
+};
 
 /// What to do with a command.
 pub(crate) enum CommandKind {
@@ -8,13 +11,13 @@ pub(crate) enum CommandKind {
     ChangeUser,
     NoResponse,
     SetOption,
-    Answered(ResponseState),
+    WithResponse(ResponseState),
 }
 
 /// How the server responds to a command ("Command Phase").
 pub(crate) fn command_kind(kind: u8) -> Result<CommandKind, Error> {
-    let refused = |command_kind| Err(Error::NotPooled { command_kind });
-    let answer = match kind {
+    let refused = |command| Err(Error::NotPooled { command });
+    let response = match kind {
         0x01 => return Ok(CommandKind::Quit),
         // COM_STMT_SEND_LONG_DATA and COM_STMT_CLOSE.
         0x18 | 0x19 => return Ok(CommandKind::NoResponse),
@@ -29,7 +32,7 @@ pub(crate) fn command_kind(kind: u8) -> Result<CommandKind, Error> {
         // COM_STATISTICS.
         0x09 => ResponseState::Text,
         // COM_STMT_PREPARE.
-        0x16 => ResponseState::Prepared,
+        0x16 => ResponseState::PrepareOk,
         // COM_STMT_EXECUTE, and MariaDB's COM_STMT_BULK_EXECUTE.
         0x17 | 0xfa => ResponseState::Results(ResultSource::Execute),
         // COM_STMT_FETCH.
@@ -43,7 +46,7 @@ pub(crate) fn command_kind(kind: u8) -> Result<CommandKind, Error> {
         0x21 => return refused("COM_SUBSCRIBE_GROUP_REPLICATION_STREAM"),
         _ => return Err(protocol_error("command", "it is unknown")),
     };
-    Ok(CommandKind::Answered(answer))
+    Ok(CommandKind::WithResponse(response))
 }
 
 /// What the next packet of a response is.

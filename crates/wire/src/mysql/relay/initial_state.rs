@@ -4,7 +4,14 @@
 //! a character set that it knows, MySQL none, and neither restores `IGNORE_SPACE`. Therefore the settings are
 //! read twice: after the login, and after the first reset, before which all of them are changed.
 
-use crate::{mysql::{client::rows::MySqlRowsReader, codec::{capabilities::Capabilities, command::encode_query_on}, error::Error}, response::{Response, Row}};
+use crate::{
+    mysql::{
+        client::rows::MySqlRowsReader,
+        codec::{capabilities::Capabilities, command::encode_query_on},
+        error::Error,
+    },
+    response::{Response, Row},
+};
 
 /// The settings to read. All exist since MySQL 5.0.
 const SETTINGS: [&str; 7] = [
@@ -109,9 +116,17 @@ impl InitialStateQuery {
             Response::NeedInput => Response::NeedInput,
             Response::Done(rows) => {
                 let values = SettingValues::read(rows)?;
-                let text_encoding = values.0.first().and_then(Option::as_deref).map_or(TextEncoding::AsciiSafe, TextEncoding::of);
+                let text_encoding = values
+                    .0
+                    .first()
+                    .and_then(Option::as_deref)
+                    .map_or(TextEncoding::AsciiSafe, TextEncoding::of);
                 let database = self.database.take();
-                Response::Done(InitialState { database, settings: SettingsRestore::AtLogin(values), text_encoding })
+                Response::Done(InitialState {
+                    database,
+                    settings: SettingsRestore::AtLogin(values),
+                    text_encoding,
+                })
             }
         })
     }
@@ -212,7 +227,8 @@ mod tests {
         let reset = values(&[(1, Some("utf8mb4_0900_ai_ci")), (4, Some("100"))]);
         let statement = values(&[]).restore_statement(&reset).unwrap();
         assert_eq!(statement, "SET collation_connection='utf8mb4_general_ci',wait_timeout=28800");
-        let statement = values(&[(2, None), (3, Some("ANSI,NO_ZERO_DATE"))]).restore_statement(&values(&[])).unwrap();
+        let statement =
+            values(&[(2, None), (3, Some("ANSI,NO_ZERO_DATE"))]).restore_statement(&values(&[])).unwrap();
         assert_eq!(statement, "SET character_set_results=NULL,sql_mode='ANSI,NO_ZERO_DATE'");
         assert_eq!(values(&[]).restore_statement(&values(&[(3, Some("ANSI"))])).unwrap(), "SET sql_mode=''");
         // A value that equals the disturbed one may not have been restored.

@@ -5,7 +5,27 @@
 //! tables, locks, statements and the transaction, but neither the default database nor `COM_SET_OPTION`, nor
 //! `FOUND_ROWS()`. For settings see [`initial_state`].
 
-use crate::{mysql::{client::rows::MySqlRowsReader, codec::{capabilities::Capabilities, command::{encode_init_db, encode_multi_statements, encode_ping, encode_query_on, encode_reset_connection, StatementsPerQuery}, err::refuse_err, ok::OkPacket, packet::PacketReader}, error::Error, relay::{initial_state::{self, InitialState, SettingValues, SettingsRestore}, traffic::{MultiStatements, OpenState}}}, response::{Response, Row}};
+use crate::{
+    mysql::{
+        client::rows::MySqlRowsReader,
+        codec::{
+            capabilities::Capabilities,
+            command::{
+                StatementsPerQuery, encode_init_db, encode_multi_statements, encode_ping, encode_query_on,
+                encode_reset_connection,
+            },
+            err::refuse_err,
+            ok::OkPacket,
+            packet::PacketReader,
+        },
+        error::Error,
+        relay::{
+            initial_state::{self, InitialState, SettingValues, SettingsRestore},
+            traffic::{MultiStatements, OpenState},
+        },
+    },
+    response::{Response, Row},
+};
 
 /// Returns no row, so that `FOUND_ROWS()` is 0. Statements other than SELECT leave it unchanged.
 const FIND_NOTHING: &str = "SELECT 1 FROM DUAL WHERE 0";
@@ -58,7 +78,10 @@ impl InternalCommand {
         command.expect(ExpectedReply::Ok);
         if open_state.statements == MultiStatements::Changed {
             let several = capabilities.contains(Capabilities::MULTI_STATEMENTS);
-            encode_multi_statements(out, if several { StatementsPerQuery::Several } else { StatementsPerQuery::One });
+            encode_multi_statements(
+                out,
+                if several { StatementsPerQuery::Several } else { StatementsPerQuery::One },
+            );
             command.expect(ExpectedReply::Ok);
         }
         match &initial_state.settings {
@@ -139,10 +162,12 @@ impl InternalCommand {
             let reply = self.replies[self.at];
             let answered = match reply {
                 ExpectedReply::Ok => self.read_ok(input),
-                ExpectedReply::Settings | ExpectedReply::NoRows => self.rows.step(input).and_then(|rows| match rows {
-                    Response::NeedInput => Ok(Response::NeedInput),
-                    Response::Done(rows) => self.learn(reply, rows, initial_state),
-                }),
+                ExpectedReply::Settings | ExpectedReply::NoRows => {
+                    self.rows.step(input).and_then(|rows| match rows {
+                        Response::NeedInput => Ok(Response::NeedInput),
+                        Response::Done(rows) => self.learn(reply, rows, initial_state),
+                    })
+                }
             };
             match answered {
                 Ok(Response::NeedInput) => return Ok(Response::NeedInput),

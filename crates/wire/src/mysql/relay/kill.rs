@@ -3,7 +3,15 @@
 
 use std::ops::Range;
 
-use crate::mysql::{codec::{capabilities::Capabilities, command::NO_ATTRIBUTES, packet::{self, Header}}, error::Error, sql::lexer::{Escapes, Lexer, Token}};
+use crate::mysql::{
+    codec::{
+        capabilities::Capabilities,
+        command::NO_ATTRIBUTES,
+        packet::{self, Header},
+    },
+    error::Error,
+    sql::lexer::{Escapes, Lexer, Token},
+};
 
 const COM_QUERY: u8 = 0x03;
 const COM_PROCESS_KILL: u8 = 0x0c;
@@ -221,7 +229,9 @@ impl KillFinder {
             (FinderState::Begin, Token::Word(b"kill")) => {
                 FinderState::Kill { start: end - b"kill".len(), target: KillTarget::Connection }
             }
-            (FinderState::Kill { start, target }, Token::Word(b"hard" | b"soft")) => FinderState::Kill { start, target },
+            (FinderState::Kill { start, target }, Token::Word(b"hard" | b"soft")) => {
+                FinderState::Kill { start, target }
+            }
             (FinderState::Kill { start, .. }, Token::Word(b"connection")) => {
                 FinderState::Kill { start, target: KillTarget::Connection }
             }
@@ -230,7 +240,12 @@ impl KillFinder {
             }
             (FinderState::Kill { start, target }, Token::Word(word)) => {
                 number(word).map_or(FinderState::Other, |number| {
-                    FinderState::Number(KillStatement { number, target, statement: start..end, digits: end - word.len() })
+                    FinderState::Number(KillStatement {
+                        number,
+                        target,
+                        statement: start..end,
+                        digits: end - word.len(),
+                    })
                 })
             }
             _ => FinderState::Other,
@@ -282,11 +297,15 @@ mod tests {
     #[test]
     fn each_kill_of_a_multi_statement_is_replaced() {
         let text = b"\x03SELECT 'a''b'; KILL QUERY 70 ;/* KILL 5; */ kill 71; DO 1 -- KILL 6\n; KILL ID 7";
-        let KillScan::Kill(command) = scan_all(text, Capabilities::default()) else { panic!("expected two KILLs") };
+        let KillScan::Kill(command) = scan_all(text, Capabilities::default()) else {
+            panic!("expected two KILLs")
+        };
         let targets: Vec<_> = command.statements.iter().map(|kill| (kill.number, kill.target)).collect();
         assert_eq!(targets, [(70, KillTarget::Query), (71, KillTarget::Connection)]);
         let mut out = Vec::new();
-        let replacement = |kill: &KillStatement| if kill.number == 70 { KillReplacement::Number(7) } else { KillReplacement::Nothing };
+        let replacement = |kill: &KillStatement| {
+            if kill.number == 70 { KillReplacement::Number(7) } else { KillReplacement::Nothing }
+        };
         command.encode(Capabilities::default(), replacement, &mut out).unwrap();
         let expected = b"\x03SELECT 'a''b'; KILL QUERY 7 ;/* KILL 5; */ DO 0; DO 1 -- KILL 6\n; KILL ID 7";
         assert_eq!(str::from_utf8(&out[4..]), str::from_utf8(expected));

@@ -26,5 +26,7 @@ pub use session_follower::{
     ClientBytes, Diagnostics, Reply, ServerBytes, SessionChanges, SessionFollower, SessionReset, StatusFlags,
     begins_with_quit, first_command_bytes,
 };
-pub use session_restore::{RestoredSession, ServerProduct, SessionRestore, encode_refusal, restorable, setting};
+pub use session_restore::{
+    RestoredSession, ServerProduct, SessionRestore, encode_refusal, restorable, setting,
+};
 pub use traffic::{MultiStatements, MySqlRelay, OpenState, SessionState, Transaction};

@@ -7,7 +7,7 @@ use crate::mysql::codec::ok::OkPacket;
 #[derive(Debug, Default)]
 pub(crate) struct ResponseObserver {
     /// The responses that have ended, in order.
-    completed: Vec<CompletedResponse>,
+    pub(crate) completed: Vec<CompletedResponse>,
     /// The last OK or EOF of the current response, or its ERR.
     end: ResponseEnd,
     /// The last insert id of the current response.

@@ -111,7 +111,9 @@ impl ClientStatements {
     pub(crate) fn add(&mut self, statement: ClientStatement) -> u32 {
         loop {
             self.newest = self.newest.wrapping_add(1);
-            if !matches!(self.newest, UNKNOWN_STATEMENT | LAST_STATEMENT) && !self.by_id.contains_key(&self.newest) {
+            if !matches!(self.newest, UNKNOWN_STATEMENT | LAST_STATEMENT)
+                && !self.by_id.contains_key(&self.newest)
+            {
                 break;
             }
         }

@@ -11,7 +11,22 @@ pub use crate::mysql::sql::lexer::Escapes;
 
 use std::collections::{HashSet, VecDeque};
 
-use crate::{mysql::{codec::packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES}, error::Error, relay::{kill::KillCommand, observer::{CompletedResponse, ResponseEnd}, prepared_statements::{ClientStatement, ClientStatements, ConnectionStatements, MAX_STATEMENT_BYTES}, traffic::{following::ClientEvent, MySqlRelay}}, sql::effects::{DefaultDatabase, Effects, NextTransaction, StatementCount, TextReader}}, relay::Goodbye};
+use crate::{
+    mysql::{
+        codec::packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
+        error::Error,
+        relay::{
+            kill::KillCommand,
+            observer::{CompletedResponse, ResponseEnd},
+            prepared_statements::{
+                ClientStatement, ClientStatements, ConnectionStatements, MAX_STATEMENT_BYTES,
+            },
+            traffic::{ClientEvent, MySqlRelay},
+        },
+        sql::effects::{DefaultDatabase, Effects, NextTransaction, StatementCount, TextReader},
+    },
+    relay::Goodbye,
+};
 
 /// Limit of open cursors, and of statements with long data, per client.
 const MAX_OPEN: usize = 1 << 12;
@@ -73,7 +88,7 @@ pub enum Diagnostics {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StatusFlags {
     #[default]
-    Said,
+    Reported,
     /// The server has refused a command since.
     Unknown,
 }
@@ -129,8 +144,8 @@ pub struct ClientBytes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reply {
     #[default]
-    No,
-    Yes,
+    None,
+    Expected,
 }
 
 /// What to do with a server's bytes.
@@ -154,7 +169,8 @@ enum CommandAction {
         drop_bytes: usize,
         left_bytes: usize,
     },
-    Needs(u32),
+    /// This statement must be prepared first.
+    Prepare(u32),
 }
 
 impl SessionFollower {
@@ -264,8 +280,13 @@ impl SessionFollower {
 
     fn end_message(&mut self, statements: &ClientStatements) {
         match (std::mem::take(&mut self.payload_reader), self.pending.back_mut()) {
-            (PayloadReader::Query(reader), Some(PendingCommand::Query(effects))) => *effects = Some(reader.end()),
-            (PayloadReader::Statement { reader, text: read }, Some(PendingCommand::Prepare { effects, text })) => {
+            (PayloadReader::Query(reader), Some(PendingCommand::Query(effects))) => {
+                *effects = Some(reader.end())
+            }
+            (
+                PayloadReader::Statement { reader, text: read },
+                Some(PendingCommand::Prepare { effects, text }),
+            ) => {
                 let mut read_effects = reader.end();
                 *text = read.filter(|read| statements.has_room(self.pending_bytes + read.len()));
                 self.pending_bytes += text.as_ref().map_or(0, Vec::len);
@@ -285,8 +306,12 @@ impl SessionFollower {
     fn reader(&mut self, statements: &ClientStatements) -> TextReader {
         let changes = |effects: &Effects| effects.settings.iter().any(|name| name == "sql_mode");
         let may_change = |pending: &PendingCommand| match pending {
-            PendingCommand::Query(effects) | PendingCommand::Prepare { effects, .. } => effects.as_ref().is_some_and(changes),
-            PendingCommand::Execute(own) => statements.get(*own).is_some_and(|statement| changes(&statement.effects)),
+            PendingCommand::Query(effects) | PendingCommand::Prepare { effects, .. } => {
+                effects.as_ref().is_some_and(changes)
+            }
+            PendingCommand::Execute(own) => {
+                statements.get(*own).is_some_and(|statement| changes(&statement.effects))
+            }
             PendingCommand::ExecuteLast(..) => statements
                 .last
                 .and_then(|own| statements.get(own))
@@ -322,12 +347,14 @@ impl SessionFollower {
                 PendingCommand::Query(None)
             }
             // COM_INIT_DB, and COM_DROP_DB.
-            0x02 | 0x06 => {
-                PendingCommand::Query(Some(Effects { database: DefaultDatabase::MayDiffer, ..Effects::default() }))
-            }
+            0x02 | 0x06 => PendingCommand::Query(Some(Effects {
+                database: DefaultDatabase::MayDiffer,
+                ..Effects::default()
+            })),
             // COM_STMT_PREPARE.
             0x16 => {
-                self.payload_reader = PayloadReader::Statement { reader: self.reader(statements), text: Some(Vec::new()) };
+                self.payload_reader =
+                    PayloadReader::Statement { reader: self.reader(statements), text: Some(Vec::new()) };
                 self.skip_bytes = 1;
                 PendingCommand::Prepare { effects: None, text: None }
             }
@@ -363,8 +390,8 @@ impl SessionFollower {
         let rest = &input[bytes..];
         let mut server_bytes = ServerBytes { bytes, ..ServerBytes::default() };
         if let Some(here) = relay.take_prepared(rest)? {
-            let own = self.complete_prepare(here.prepared.params, statements);
-            prepared.insert(own, here.prepared.statement_id);
+            let own = self.complete_prepare(here.prepare_ok.params, statements);
+            prepared.insert(own, here.prepare_ok.statement_id);
             server_bytes.drop_bytes = here.bytes;
             server_bytes.insert = rest[..here.bytes].to_vec();
             server_bytes.insert[HEADER_BYTES + 1..HEADER_BYTES + 5].copy_from_slice(&own.to_le_bytes());
@@ -378,7 +405,9 @@ impl SessionFollower {
     /// The pending prepare has succeeded; returns the client's identifier of the statement.
     fn complete_prepare(&mut self, params: u16, statements: &mut ClientStatements) -> u32 {
         let (text, effects) = match self.pending.front_mut() {
-            Some(PendingCommand::Prepare { effects, text }) => (text.take(), effects.take().unwrap_or_default()),
+            Some(PendingCommand::Prepare { effects, text }) => {
+                (text.take(), effects.take().unwrap_or_default())
+            }
             _ => (None, Effects::default()),
         };
         match &text {
@@ -388,7 +417,12 @@ impl SessionFollower {
         statements.add(ClientStatement { text, effects, params, types: None })
     }
 
-    fn complete(&mut self, complete: CompletedResponse, statements: &mut ClientStatements, prepared: &mut ConnectionStatements) {
+    fn complete(
+        &mut self,
+        complete: CompletedResponse,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) {
         let CompletedResponse { end, insert_id } = complete;
         if insert_id != 0 {
             self.changes.insert_id = Some(insert_id);
@@ -477,7 +511,9 @@ impl SessionFollower {
             return self.changes.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
         }
         self.changes.effects.merge(effects);
-        if effects.next_transaction == NextTransaction::Configured && !matches!(end, ResponseEnd::Ok(ok) if ok.is_in_transaction()) {
+        if effects.next_transaction == NextTransaction::Configured
+            && !matches!(end, ResponseEnd::Ok(ok) if ok.is_in_transaction())
+        {
             self.next_transaction = NextTransaction::Configured;
         }
     }

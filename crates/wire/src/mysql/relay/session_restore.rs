@@ -3,7 +3,24 @@
 
 use std::collections::VecDeque;
 
-use crate::{mysql::{client::{prepare::MySqlPrepareReader, rows::MySqlRowsReader}, codec::{capabilities::Capabilities, command::{encode_init_db, encode_multi_statements, encode_ping, encode_query_on, StatementsPerQuery}, err::{refuse_err, ErrPacket}, ok::OkPacket, packet::{self, PacketReader}, prepare_ok::PrepareOk}, error::Error, relay::initial_state}, response::{Response, Row}};
+use crate::{
+    mysql::{
+        client::{prepare::MySqlPrepareReader, rows::MySqlRowsReader},
+        codec::{
+            capabilities::Capabilities,
+            command::{
+                StatementsPerQuery, encode_init_db, encode_multi_statements, encode_ping, encode_query_on,
+            },
+            err::{ErrPacket, refuse_err},
+            ok::OkPacket,
+            packet::{self, PacketReader},
+            prepare_ok::PrepareOk,
+        },
+        error::Error,
+        relay::initial_state,
+    },
+    response::{Response, Row},
+};
 
 const COM_STMT_PREPARE: u8 = 0x16;
 /// The longest message that `SIGNAL` accepts.
@@ -98,7 +115,10 @@ impl SessionRestore {
 
     /// Appends the client's `COM_SET_OPTION`.
     pub fn option(&mut self, option: u16, out: &mut Vec<u8>) {
-        encode_multi_statements(out, if option == 0 { StatementsPerQuery::Several } else { StatementsPerQuery::One });
+        encode_multi_statements(
+            out,
+            if option == 0 { StatementsPerQuery::Several } else { StatementsPerQuery::One },
+        );
         self.replies.push_back(RestoreReply::Ok);
     }
 
@@ -111,7 +131,8 @@ impl SessionRestore {
     /// Appends a query for the values of these expressions.
     pub fn values(&mut self, expressions: &[String], out: &mut Vec<u8>) -> Result<(), Error> {
         encode_query_on(self.capabilities, out, &format!("SELECT {}", expressions.join(",")))?;
-        self.replies.push_back(RestoreReply::Values(MySqlRowsReader::new(self.capabilities, MAX_VALUES_BYTES)));
+        self.replies
+            .push_back(RestoreReply::Values(MySqlRowsReader::new(self.capabilities, MAX_VALUES_BYTES)));
         Ok(())
     }
 

@@ -6,7 +6,26 @@ mod following;
 
 use std::collections::VecDeque;
 
-use crate::{mysql::{codec::{capabilities::Capabilities, err::ErrPacket, ok::{self, OkPacket}, packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES}, prepare_ok::PrepareOk, result_head::{is_row, Definitions, LOCAL_INFILE, ResultHead}}, error::{protocol_error, Error}, relay::{commands::{command_kind, CommandKind, ResponseState, ResultSource}, framer::Framer, kill::{self, KillCommand, KillScan}, observer::ResponseObserver}}, relay::{FromClient, Goodbye}};
+use crate::{
+    mysql::{
+        codec::{
+            capabilities::Capabilities,
+            err::ErrPacket,
+            ok::{self, OkPacket},
+            packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
+            prepare_ok::PrepareOk,
+            result_head::{Definitions, LOCAL_INFILE, ResultHead, is_row},
+        },
+        error::{Error, protocol_error},
+        relay::{
+            commands::{CommandKind, ResponseState, ResultSource, command_kind},
+            framer::Framer,
+            kill::{self, KillCommand, KillScan},
+            observer::ResponseObserver,
+        },
+    },
+    relay::{FromClient, Goodbye},
+};
 
 /// Limit of commands that await a response. A client that reads responses stays below it.
 const MAX_OUTSTANDING: usize = 4096;
@@ -213,7 +232,9 @@ impl MySqlRelay {
         } else if header.length == 0 {
             return Err(protocol_error("command", "it is empty"));
         } else {
-            return Ok(payload.first().map_or(ClientEvent::NeedInput, |kind| ClientEvent::Command(*kind, header)));
+            return Ok(payload
+                .first()
+                .map_or(ClientEvent::NeedInput, |kind| ClientEvent::Command(*kind, header)));
         }
         self.client_framer.begin(header, &mut 0);
         Ok(ClientEvent::Header)
@@ -242,7 +263,7 @@ impl MySqlRelay {
                 self.statements = MultiStatements::Changed;
                 self.push_pending(ResponseState::Ok)?;
             }
-            CommandKind::Answered(response) => self.push_pending(response)?,
+            CommandKind::WithResponse(response) => self.push_pending(response)?,
         }
         Ok(Goodbye::None)
     }
@@ -291,7 +312,9 @@ impl MySqlRelay {
             if !self.server_framer.continues {
                 let is_row = match (self.current, payload.first()) {
                     (_, None) if header.length > 0 => return Ok(at),
-                    (Some(ResponseState::Rows(_)), Some(&first)) if header.length > 0 => is_row(first, header.length),
+                    (Some(ResponseState::Rows(_)), Some(&first)) if header.length > 0 => {
+                        is_row(first, header.length)
+                    }
                     _ => false,
                 };
                 if !is_row {
@@ -379,7 +402,10 @@ impl MySqlRelay {
     fn read_file_request(&mut self, of: ResultSource) -> Result<ResponseState, Error> {
         let reason = if !self.capabilities.contains(Capabilities::LOCAL_FILES) {
             "it requests a local file, which was not offered"
-        } else if self.client_payload != ClientPayload::Command || !self.client_framer.is_between_messages() || !self.later.is_empty() {
+        } else if self.client_payload != ClientPayload::Command
+            || !self.client_framer.is_between_messages()
+            || !self.later.is_empty()
+        {
             "it requests a local file while the client sends something else"
         } else {
             self.client_payload = ClientPayload::File;
@@ -478,7 +504,7 @@ impl MySqlRelay {
 
 /// Whether a KILL names a connection identifier of the proxy.
 fn names_proxy_id(kill: &KillCommand, from: u32) -> bool {
-    command.statements.iter().any(|kill| kill.number >= from)
+    kill.statements.iter().any(|statement| statement.number >= from)
 }
 
 fn definitions(left: u32) -> Option<ResponseState> {

@@ -1,6 +1,14 @@
 //! The greeting that a proxy sends to its clients: the server's, restricted to what the proxy supports.
 
-use crate::mysql::{auth::{native_password::NONCE_BYTES, Plugin}, codec::{capabilities::{Capabilities, RELAYED}, greeting::Greeting, packet}, error::Error};
+use crate::mysql::{
+    auth::{Plugin, native_password::NONCE_BYTES},
+    codec::{
+        capabilities::{Capabilities, RELAYED},
+        greeting::Greeting,
+        packet,
+    },
+    error::Error,
+};
 
 /// Login capabilities that the proxy offers independently of the server. TLS is negotiated separately on each
 /// side.

@@ -7,7 +7,18 @@
 
 pub mod greeting_template;
 
-use crate::mysql::{codec::{auth_switch::{AuthSwitchRequest, MORE_DATA}, err::ErrPacket, greeting::Greeting, handshake_response::HandshakeResponse, ok::OkPacket, packet::{self, MAX_LOGIN_PAYLOAD_BYTES, PacketReader}, ssl_request::SslRequest}, error::Error};
+use crate::mysql::{
+    codec::{
+        auth_switch::{AuthSwitchRequest, MORE_DATA},
+        err::ErrPacket,
+        greeting::Greeting,
+        handshake_response::HandshakeResponse,
+        ok::OkPacket,
+        packet::{self, MAX_LOGIN_PAYLOAD_BYTES, PacketReader},
+        ssl_request::SslRequest,
+    },
+    error::Error,
+};
 
 pub use crate::mysql::auth::native_password::StoredPassword;
 

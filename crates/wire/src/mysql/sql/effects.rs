@@ -302,7 +302,9 @@ impl EffectsScanner {
                 self.effects.pins("a block");
                 StatementState::Other
             }
-            (StatementState::Create | StatementState::Drop | StatementState::Block, _) => StatementState::Other,
+            (StatementState::Create | StatementState::Drop | StatementState::Block, _) => {
+                StatementState::Other
+            }
             (other, _) => other,
         }
     }
@@ -338,7 +340,9 @@ impl EffectsScanner {
     fn set(&mut self, mut item: SetItem, token: &Token<'_>) -> StatementState {
         match (&mut item.state, token) {
             (SetItemState::Name, Token::Word(word)) => return self.set_word(item, word),
-            (SetItemState::Name, Token::Name(name)) => item.state = SetItemState::Named(name.to_ascii_lowercase()),
+            (SetItemState::Name, Token::Name(name)) => {
+                item.state = SetItemState::Named(name.to_ascii_lowercase())
+            }
             (SetItemState::Name, Token::SystemVariable) => item.prefix = Prefix::System,
             (SetItemState::Name, Token::UserVariable) => item.state = SetItemState::UserVariable,
             (SetItemState::Name, Token::Sign(b'.')) if item.scope != Scope::None => {}
@@ -355,7 +359,8 @@ impl EffectsScanner {
                 item = SetItem { before, ..SetItem::default() };
             }
             // Behind the `:` of `:=` the `=` follows; the name of a user variable may have several tokens.
-            (SetItemState::Named(_), Token::Sign(b':')) | (SetItemState::UserVariable | SetItemState::Value { .. }, _) => {}
+            (SetItemState::Named(_), Token::Sign(b':'))
+            | (SetItemState::UserVariable | SetItemState::Value { .. }, _) => {}
             (SetItemState::Name | SetItemState::Named(_), _) => {
                 self.effects.pins("a setting with an unusual name");
                 return StatementState::Other;

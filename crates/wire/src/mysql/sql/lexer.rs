@@ -139,7 +139,7 @@ impl Lexer {
     fn double(&mut self, parity: BackslashParity, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
         let is_escaped = parity == BackslashParity::Odd && self.escapes == Escapes::Backslash;
         if byte == b'"' && is_escaped {
-            heard(Token::Ambiguous);
+            emit(Token::Ambiguous);
         }
         if byte == b'"' && !is_escaped {
             // A string may have any length.
@@ -175,43 +175,49 @@ impl Lexer {
             (LexerState::Slash, b'*') => self.state = LexerState::Comment,
             (LexerState::Comment, b'M') => self.state = LexerState::CommentOfMariaDb,
             (LexerState::Comment, b'+') => self.state = LexerState::Hint,
-            (LexerState::Hint, b'\'' | b'"' | b'`') => heard(Token::Ambiguous),
-            (Place::Hint, b'*') => self.place = Place::Star,
-            (Place::Hint, _) => {}
-            (Place::Comment | Place::CommentOfMariaDb, b'!') => {
+            (LexerState::Hint, b'\'' | b'"' | b'`') => emit(Token::Ambiguous),
+            (LexerState::Hint, b'*') => self.state = LexerState::Star,
+            (LexerState::Hint, _) => {}
+            (LexerState::Comment | LexerState::CommentOfMariaDb, b'!') => {
                 // Its content is read as if it were outside the comment.
-                heard(Token::Executed);
-                self.place = Place::Plain;
+                emit(Token::Executed);
+                self.state = LexerState::Plain;
             }
-            (Place::Comment | Place::CommentOfMariaDb | Place::InComment | Place::Star, b'*') => {
-                self.place = Place::Star;
+            (
+                LexerState::Comment | LexerState::CommentOfMariaDb | LexerState::InComment | LexerState::Star,
+                b'*',
+            ) => {
+                self.state = LexerState::Star;
             }
-            (Place::Comment | Place::CommentOfMariaDb | Place::InComment | Place::Star, _) => {
-                self.place = Place::InComment;
+            (
+                LexerState::Comment | LexerState::CommentOfMariaDb | LexerState::InComment | LexerState::Star,
+                _,
+            ) => {
+                self.state = LexerState::InComment;
             }
-            (Place::At, b'@') => {
-                heard(Token::System);
-                self.place = Place::Plain;
+            (LexerState::At, b'@') => {
+                emit(Token::SystemVariable);
+                self.state = LexerState::Plain;
             }
-            (Place::At, _) => {
-                heard(Token::Own);
-                self.plain(byte, heard);
+            (LexerState::At, _) => {
+                emit(Token::UserVariable);
+                self.plain(byte, emit);
             }
-            (Place::Slash, _) => {
-                heard(Token::Sign(b'/'));
-                self.plain(byte, heard);
+            (LexerState::Slash, _) => {
+                emit(Token::Sign(b'/'));
+                self.plain(byte, emit);
             }
-            (Place::Dash | Place::Dashes, _) => {
-                heard(Token::Sign(b'-'));
-                self.plain(byte, heard);
+            (LexerState::Dash | LexerState::Dashes, _) => {
+                emit(Token::Sign(b'-'));
+                self.plain(byte, emit);
             }
-            _ => self.plain(byte, heard),
+            _ => self.plain(byte, emit),
         }
     }
 
-    fn plain(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
-        self.place = match byte {
-            b'\'' => Place::Single(Backslashes::Even),
+    fn plain(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        self.state = match byte {
+            b'\'' => LexerState::Single(BackslashParity::Even),
             b'"' => LexerState::Double(BackslashParity::Even),
             b'`' => LexerState::Backticks,
             b'-' => LexerState::Dash,

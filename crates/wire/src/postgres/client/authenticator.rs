@@ -2,7 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::{postgres::{client::login::{Bound, ChannelBinding, PostgresAuthMethod, PostgresLogin, PostgresTlsMode}, codec::{authentication::Authentication, kind, message, reader::{printable, put_nul_terminated, put_u32}}, error::Error, md5::StoredPassword}, scram::{Binding, Challenge, ClientFinal, ClientFirst, DerivedKeys, KeyCache, KeyDerivation, Mechanism}};
+use crate::{
+    postgres::{
+        client::login::{Bound, ChannelBinding, PostgresAuthMethod, PostgresLogin, PostgresTlsMode},
+        codec::{
+            authentication::Authentication,
+            kind, message,
+            reader::{printable, put_nul_terminated, put_u32},
+        },
+        error::Error,
+        md5::StoredPassword,
+    },
+    scram::{Binding, Challenge, ClientFinal, ClientFirst, DerivedKeys, KeyCache, KeyDerivation, Mechanism},
+};
 
 /// Longer than any list of mechanisms; the rest is cut.
 const MAX_NAME_CHARACTERS: usize = 128;

@@ -2,7 +2,29 @@
 
 use std::sync::Arc;
 
-use crate::{postgres::{client::{authenticator::{Authenticator, KeysState}, login::{ChannelBinding, PostgresAuthMethod, PostgresLogin, PostgresTlsMode}}, codec::{authentication::Authentication, cancel_key::CancelKey, kind, message::{self, MAX_LOGIN_PAYLOAD_BYTES, Message}, parameters::{parse_parameter_status, Parameters}, reader::{printable, Reader}, report::Report, startup::{encode_cancel_request, encode_startup, encode_tls_request, PROTOCOL_3_0}, transaction::TransactionStatus}, error::Error}, scram::{KeyCache, KeyDerivation}, secret::Secret, step::{Phase, Step}};
+use crate::{
+    postgres::{
+        client::{
+            authenticator::{Authenticator, KeysState},
+            login::{ChannelBinding, PostgresAuthMethod, PostgresLogin, PostgresTlsMode},
+        },
+        codec::{
+            authentication::Authentication,
+            cancel_key::CancelKey,
+            kind,
+            message::{self, MAX_LOGIN_PAYLOAD_BYTES, Message},
+            parameters::{Parameters, parse_parameter_status},
+            reader::{Reader, printable},
+            report::Report,
+            startup::{PROTOCOL_3_0, encode_cancel_request, encode_startup, encode_tls_request},
+            transaction::TransactionStatus,
+        },
+        error::Error,
+    },
+    scram::{KeyCache, KeyDerivation},
+    secret::Secret,
+    step::{Phase, Step},
+};
 
 /// Longer than any server's version; the rest is cut.
 const MAX_VERSION_CHARACTERS: usize = 128;
@@ -172,7 +194,9 @@ impl PostgresConnect {
     fn refuse_plaintext(&self, input: &[u8]) -> Result<(), Error> {
         match self.login.encryption {
             PostgresTlsMode::EagerTls => Ok(()),
-            PostgresTlsMode::Plain | PostgresTlsMode::Tls | PostgresTlsMode::DirectTls => refuse_early_input(input),
+            PostgresTlsMode::Plain | PostgresTlsMode::Tls | PostgresTlsMode::DirectTls => {
+                refuse_early_input(input)
+            }
         }
     }
 
@@ -185,7 +209,9 @@ impl PostgresConnect {
         let client = [("client_encoding", "UTF8"), ("application_name", APPLICATION_NAME)];
         let database = self.login.database.as_ref().map(|database| ("database", database.as_str()));
         match (&self.purpose, database) {
-            (ConnectPurpose::Use, Some(database)) => encode_startup(out, &[user, database, client[0], client[1]])?,
+            (ConnectPurpose::Use, Some(database)) => {
+                encode_startup(out, &[user, database, client[0], client[1]])?
+            }
             (ConnectPurpose::Use, None) => encode_startup(out, &[user, client[0], client[1]])?,
             (ConnectPurpose::Pool, Some(database)) => encode_startup(out, &[user, database])?,
             (ConnectPurpose::Pool, None) => encode_startup(out, &[user])?,
@@ -285,7 +311,11 @@ fn check_version(payload: &[u8]) -> Result<(), Error> {
     reader.end()
 }
 
-fn take_parameter(server: &mut PostgresServerInfo, purpose: &ConnectPurpose, payload: &[u8]) -> Result<(), Error> {
+fn take_parameter(
+    server: &mut PostgresServerInfo,
+    purpose: &ConnectPurpose,
+    payload: &[u8],
+) -> Result<(), Error> {
     let (name, value) = parse_parameter_status(payload)?;
     if name == b"server_version" {
         server.version = printable(value, MAX_VERSION_CHARACTERS);

@@ -1,6 +1,16 @@
 //! The responses to COPY FROM STDIN and COPY TO STDOUT ("COPY Operations").
 
-use crate::{postgres::{client::{exchange::{Exchange, ExchangeEvent, RowHandling}, response::ExchangeSummary}, codec::copy_start::CopyStart, error::Error}, response::Response};
+use crate::{
+    postgres::{
+        client::{
+            exchange::{Exchange, ExchangeEvent, RowHandling},
+            response::ExchangeSummary,
+        },
+        codec::copy_start::CopyStart,
+        error::Error,
+    },
+    response::Response,
+};
 
 /// Reads up to the point where the server waits for the data of a COPY FROM STDIN. Send them with
 /// [`encode_copy_data`](crate::postgres::codec::command::encode_copy_data), end with

@@ -1,7 +1,16 @@
 //! The server's response to a `Query` or `Sync` as a stream of events, shared by the readers that count,
 //! collect or pass on.
 
-use crate::postgres::{codec::{kind, message::{self, Header, MAX_GATHERED_PAYLOAD_BYTES}, report::Report, tag::affected_rows, transaction::TransactionStatus}, error::Error};
+use crate::postgres::{
+    codec::{
+        kind,
+        message::{self, Header, MAX_GATHERED_PAYLOAD_BYTES},
+        report::Report,
+        tag::affected_rows,
+        transaction::TransactionStatus,
+    },
+    error::Error,
+};
 
 /// How rows are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +188,10 @@ impl Exchange {
     }
 
     #[inline]
-    fn begin_stream<'a>(&mut self, Header { kind, payload_bytes: bytes }: Header) -> Option<ExchangeEvent<'a>> {
+    fn begin_stream<'a>(
+        &mut self,
+        Header { kind, payload_bytes: bytes }: Header,
+    ) -> Option<ExchangeEvent<'a>> {
         let is = if kind == kind::COPY_DATA { Streamed::CopyData } else { Streamed::Ignored };
         self.streaming = Streaming { left: bytes, is };
         match kind {

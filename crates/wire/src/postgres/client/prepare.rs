@@ -1,6 +1,13 @@
 //! The response to `Parse`, optionally `Describe`, and `Sync`.
 
-use crate::{postgres::{client::exchange::{Exchange, ExchangeEvent, RowHandling}, codec::column::{parse_parameter_description, parse_row_description, Column}, error::Error}, response::Response};
+use crate::{
+    postgres::{
+        client::exchange::{Exchange, ExchangeEvent, RowHandling},
+        codec::column::{Column, parse_parameter_description, parse_row_description},
+        error::Error,
+    },
+    response::Response,
+};
 
 /// The description of a prepared statement. Empty without a `Describe`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,6 +1,13 @@
 //! Reads a command's response and keeps only counts: the hot path of a load generator.
 
-use crate::{postgres::{client::exchange::{Exchange, ExchangeEvent, RowHandling}, codec::transaction::TransactionStatus, error::Error}, response::Response};
+use crate::{
+    postgres::{
+        client::exchange::{Exchange, ExchangeEvent, RowHandling},
+        codec::transaction::TransactionStatus,
+        error::Error,
+    },
+    response::Response,
+};
 
 /// The counts of one response, over all its statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,7 +1,17 @@
 //! Reads a query's response and keeps the rows, up to a limit: for control connections.
 
-use crate::{postgres::{client::exchange::{Exchange, ExchangeEvent, RowHandling}, codec::{reader::Reader, report::{Notice, Report}}, error::Error}, response::Response};
 use crate::response::Row;
+use crate::{
+    postgres::{
+        client::exchange::{Exchange, ExchangeEvent, RowHandling},
+        codec::{
+            reader::Reader,
+            report::{Notice, Report},
+        },
+        error::Error,
+    },
+    response::Response,
+};
 
 /// Further notices are only counted.
 const MAX_NOTICES: usize = 32;

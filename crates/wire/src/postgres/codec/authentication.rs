@@ -1,6 +1,10 @@
 //! `Authentication…` messages: requests for credentials, and the acceptance.
 
-use crate::postgres::{codec::reader::{put_nul_terminated, put_u32, Reader}, error::Error, md5::SALT_BYTES};
+use crate::postgres::{
+    codec::reader::{Reader, put_nul_terminated, put_u32},
+    error::Error,
+    md5::SALT_BYTES,
+};
 
 const OK: u32 = 0;
 const CLEARTEXT: u32 = 3;
@@ -17,9 +21,7 @@ pub enum Authentication<'a> {
     /// The server requests the cleartext password.
     Cleartext,
     /// The server requests an MD5 hash of the password.
-    Md5 {
-        salt: [u8; SALT_BYTES],
-    },
+    Md5 { salt: [u8; SALT_BYTES] },
     /// The server offers these SASL mechanisms.
     Sasl {
         /// In the server's order of preference.

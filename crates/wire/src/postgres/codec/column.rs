@@ -1,6 +1,9 @@
 //! `RowDescription` and `ParameterDescription`: the columns and parameters of a statement.
 
-use crate::postgres::{codec::reader::{put_nul_terminated, put_u16, put_u32, Reader}, error::Error};
+use crate::postgres::{
+    codec::reader::{Reader, put_nul_terminated, put_u16, put_u32},
+    error::Error,
+};
 
 /// The format of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -4,7 +4,15 @@
 //! the server skips the messages up to the next `Sync`, so several may be sent without waiting; see
 //! [`PostgresResponseReader::pipelined`].
 
-use crate::postgres::{codec::{column::ValueFormat, kind, message::{write, write_empty}, reader::{put_nul_terminated, put_nullable_bytes, put_u16, put_u32}}, error::Error};
+use crate::postgres::{
+    codec::{
+        column::ValueFormat,
+        kind,
+        message::{write, write_empty},
+        reader::{put_nul_terminated, put_nullable_bytes, put_u16, put_u32},
+    },
+    error::Error,
+};
 
 /// In `Describe` and `Close`: a prepared statement, or a portal.
 pub(crate) const STATEMENT: u8 = b'S';

@@ -1,6 +1,12 @@
 //! `CopyInResponse` and `CopyOutResponse`: the start of a COPY.
 
-use crate::postgres::{codec::{column::ValueFormat, reader::{put_u16, Reader}}, error::Error};
+use crate::postgres::{
+    codec::{
+        column::ValueFormat,
+        reader::{Reader, put_u16},
+    },
+    error::Error,
+};
 
 /// The start of a COPY: `CopyInResponse` if the server waits for data, `CopyOutResponse` if it sends them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

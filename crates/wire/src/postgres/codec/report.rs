@@ -1,6 +1,12 @@
 //! `ErrorResponse` and `NoticeResponse` ("Error and Notice Message Fields").
 
-use crate::postgres::{codec::{reader::{printable, put_nul_terminated, Reader}, severity::Severity}, error::Error};
+use crate::postgres::{
+    codec::{
+        reader::{Reader, printable, put_nul_terminated},
+        severity::Severity,
+    },
+    error::Error,
+};
 
 /// Longer than any server's message; the rest is cut.
 const MAX_MESSAGE_CHARACTERS: usize = 1024;

@@ -1,6 +1,13 @@
 //! The messages that a connection may start with. They have no type byte ("Start-up").
 
-use crate::postgres::{codec::{cancel_key::CancelKey, message::{write_with_length, LENGTH_BYTES}, reader::{put_nul_terminated, put_u32, Reader}}, error::Error};
+use crate::postgres::{
+    codec::{
+        cancel_key::CancelKey,
+        message::{LENGTH_BYTES, write_with_length},
+        reader::{Reader, put_nul_terminated, put_u32},
+    },
+    error::Error,
+};
 
 pub const PROTOCOL_3_0: u32 = 3 << 16;
 /// The longest payload of the first message: the limit of servers.

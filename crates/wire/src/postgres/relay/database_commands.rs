@@ -5,7 +5,15 @@
 //! Only the first statement of each text is scanned, as far as it can be such a command. Servers run all of
 //! them except `RENAME` outside transaction blocks only.
 
-use crate::{postgres::{codec::kind, error::Error, relay::framer::Framer, sql::lexer::{Lexer, MAX_TOKEN_BYTES, StringSyntax, Token}}, relay::Vacate};
+use crate::{
+    postgres::{
+        codec::kind,
+        error::Error,
+        relay::framer::Framer,
+        sql::lexer::{Lexer, MAX_TOKEN_BYTES, StringSyntax, Token},
+    },
+    relay::Vacate,
+};
 
 /// The template that `CREATE DATABASE` copies by default.
 const DEFAULT_TEMPLATE: &[u8] = b"template1";
@@ -182,7 +190,9 @@ impl CommandToken {
 
 fn vacate(token: &CommandToken) -> Vacate {
     match token {
-        CommandToken::Word(name) | CommandToken::Name(name) | CommandToken::Literal(Some(name)) if name.len() <= MAX_NAME_BYTES => {
+        CommandToken::Word(name) | CommandToken::Name(name) | CommandToken::Literal(Some(name))
+            if name.len() <= MAX_NAME_BYTES =>
+        {
             Vacate::Database(name.clone())
         }
         _ => Vacate::Any,
@@ -205,7 +215,9 @@ fn template(options: &[CommandToken]) -> Vacate {
             Some(word) if is_template && is_word(word, b"default") => break,
             Some(name) if is_template => return vacate(name),
             // The lexer splits a number into signs.
-            Some(CommandToken::Sign(_)) => while tokens.next_if(|token| matches!(token, CommandToken::Sign(_))).is_some() {},
+            Some(CommandToken::Sign(_)) => {
+                while tokens.next_if(|token| matches!(token, CommandToken::Sign(_))).is_some() {}
+            }
             _ => {}
         }
     }
@@ -225,11 +237,16 @@ mod tests {
     };
 
     fn read(bytes: &[u8], piece: usize) -> Vec<Vacate> {
-        let (mut scanner, mut vacates, mut held) = (DatabaseCommandScanner::default(), Vec::new(), Vec::new());
+        let (mut scanner, mut vacates, mut held) =
+            (DatabaseCommandScanner::default(), Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);
             // As a relay forwards it: without cutting a header.
-            let cut = if !scanner.framer.is_between_messages() || held.len() >= HEADER_BYTES { held.len() } else { 0 };
+            let cut = if !scanner.framer.is_between_messages() || held.len() >= HEADER_BYTES {
+                held.len()
+            } else {
+                0
+            };
             let whole = whole_headers(&scanner, &held[..cut]);
             scanner.read(&held[..whole], &mut vacates).unwrap();
             held.drain(..whole);

@@ -1,6 +1,9 @@
 //! Splits the bytes of one direction into messages.
 
-use crate::postgres::{codec::message::{self, Header, MAX_SENT_PAYLOAD_BYTES}, error::Error};
+use crate::postgres::{
+    codec::message::{self, Header, MAX_SENT_PAYLOAD_BYTES},
+    error::Error,
+};
 
 /// The position within the messages of one direction.
 #[derive(Debug, Default)]

@@ -1,7 +1,24 @@
 //! Internal commands: a proxy sends them on its own behalf and does not forward the responses. They apply a
 //! client's settings, reset a session after its client has left, and check whether the server responds.
 
-use crate::{postgres::{codec::{column::ValueFormat, command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync, Param}, kind, message::{self, MAX_LOGIN_PAYLOAD_BYTES, Message}, parameters::{parse_parameter_status, Parameters}, report::Report, transaction::TransactionStatus}, error::Error}, response::Response};
+use crate::{
+    postgres::{
+        codec::{
+            column::ValueFormat,
+            command::{
+                Param, encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query,
+                encode_sync,
+            },
+            kind,
+            message::{self, MAX_LOGIN_PAYLOAD_BYTES, Message},
+            parameters::{Parameters, parse_parameter_status},
+            report::Report,
+            transaction::TransactionStatus,
+        },
+        error::Error,
+    },
+    response::Response,
+};
 
 const SET: &str = "SELECT pg_catalog.set_config($1, $2, false)";
 const CURRENT: &str = "SELECT pg_catalog.current_setting($1, true)";
@@ -183,8 +200,7 @@ impl InternalCommand {
 
 /// The value of a row with one column.
 fn only_value(payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-    let unexpected =
-        Error::Protocol { message: "response to the proxy", reason: "an unexpected row" };
+    let unexpected = Error::Protocol { message: "response to the proxy", reason: "an unexpected row" };
     let Some((&[0, 1], rest)) = payload.split_first_chunk() else { return Err(unexpected) };
     let Some((length, value)) = rest.split_first_chunk() else { return Err(unexpected) };
     match i32::from_be_bytes(*length) {

@@ -11,7 +11,23 @@ mod names;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use crate::postgres::{codec::{command::encode_close_statement, kind, message::{HEADER_BYTES, Header}, parameters::Parameters}, error::Error, relay::{framer::{Framer, checked_header}, session_follower::names::{name_at, referenced_name, ReferencedName}}, sql::{effects::{Deallocated, Discard, Effects, TextReader}, lexer::StringSyntax}};
+use crate::postgres::{
+    codec::{
+        command::encode_close_statement,
+        kind,
+        message::{HEADER_BYTES, Header},
+        parameters::Parameters,
+    },
+    error::Error,
+    relay::{
+        framer::{Framer, checked_header},
+        session_follower::names::{ReferencedName, name_at, referenced_name},
+    },
+    sql::{
+        effects::{Deallocated, Discard, Effects, TextReader},
+        lexer::StringSyntax,
+    },
+};
 
 /// Limit for the texts of all prepared statements of a client. A client that exceeds it is pinned to its
 /// connection.
@@ -61,7 +77,7 @@ pub struct SessionFollower {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum ErrorRecovery {
     #[default]
-    No,
+    None,
     /// Up to the next `Sync`, which the client has not sent yet.
     SkipToSync,
 }
@@ -72,8 +88,8 @@ enum PayloadReader {
     #[default]
     Nothing,
     Text(TextReader),
-    /// A `Parse`, with its header.
-    Statement {
+    /// With the header.
+    Parse {
         message: Vec<u8>,
         string_syntax: StringSyntax,
     },
@@ -222,7 +238,9 @@ impl SessionFollower {
                 // The server reports the setting before its `ReadyForQuery`.
                 self.apply(&effects, self.requested_ready, statements, prepared);
             }
-            PayloadReader::Parse { message, string_syntax } => self.end_parse(message, string_syntax, statements, prepared),
+            PayloadReader::Parse { message, string_syntax } => {
+                self.end_parse(message, string_syntax, statements, prepared)
+            }
         }
     }
 
@@ -342,7 +360,8 @@ impl SessionFollower {
                     return Ok(MessageAction::InsertBefore(insert));
                 }
                 let string_syntax = self.string_syntax(parameters);
-                self.payload_reader = PayloadReader::Parse { message: input[..HEADER_BYTES].to_vec(), string_syntax };
+                self.payload_reader =
+                    PayloadReader::Parse { message: input[..HEADER_BYTES].to_vec(), string_syntax };
             }
             kind::BIND | kind::DESCRIBE | kind::CLOSE => {
                 let name = match referenced_name(header, &input[HEADER_BYTES..])? {
@@ -377,7 +396,12 @@ impl SessionFollower {
     }
 
     /// The messages that prepare a statement that the client has and the connection lacks.
-    fn missing(&mut self, name: &[u8], statements: &ClientStatements, prepared: &ConnectionStatements) -> Option<Vec<u8>> {
+    fn missing(
+        &mut self,
+        name: &[u8],
+        statements: &ClientStatements,
+        prepared: &ConnectionStatements,
+    ) -> Option<Vec<u8>> {
         if prepared.0.contains(name) {
             return None;
         }
@@ -405,7 +429,9 @@ impl SessionFollower {
                 PendingReply::Ready(_) => earlier = true,
                 PendingReply::ClientParse { name: own, .. } if own == name => return PendingParse::Certain,
                 // Not if an earlier command fails: the server then skips this `Parse`.
-                PendingReply::InsertedParse(inserted) if inserted == name && earlier => return PendingParse::Conditional,
+                PendingReply::InsertedParse(inserted) if inserted == name && earlier => {
+                    return PendingParse::Conditional;
+                }
                 PendingReply::InsertedParse(inserted) if inserted == name => return PendingParse::Certain,
                 _ => {}
             }
@@ -473,7 +499,11 @@ impl SessionFollower {
     }
 
     /// The server has prepared or closed the next statement.
-    fn complete_reply(&mut self, statements: &ClientStatements, prepared: &mut ConnectionStatements) -> Recipient {
+    fn complete_reply(
+        &mut self,
+        statements: &ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Recipient {
         loop {
             match self.pop_pending() {
                 // `Sync`s that the server ignored while it waited for COPY data.
@@ -498,7 +528,8 @@ impl SessionFollower {
     /// The server skips everything up to the next `Sync`.
     fn fail_pending(&mut self, statements: &mut ClientStatements) {
         while self.pending.front().is_some_and(|pending| !matches!(pending, PendingReply::Ready(_))) {
-            if let Some(PendingReply::ClientParse { name, name_use: NameUse::New }) = self.pending.pop_front() {
+            if let Some(PendingReply::ClientParse { name, name_use: NameUse::New }) = self.pending.pop_front()
+            {
                 statements.remove(&name);
             }
         }
@@ -517,7 +548,7 @@ impl SessionFollower {
 
 /// Whether a prepare is pending.
 enum PendingParse {
-    No,
+    None,
     Conditional,
     Certain,
 }

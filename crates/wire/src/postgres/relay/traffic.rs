@@ -2,7 +2,19 @@
 //! which replies are pending, and whether another client could take over the server connection. Only the
 //! payloads of `ReadyForQuery`, `ParameterStatus` and `NotificationResponse` are read.
 
-use crate::{postgres::{codec::{kind, message::{self, Header, MAX_LOGIN_PAYLOAD_BYTES, MAX_SENT_PAYLOAD_BYTES}, parameters::{parse_parameter_status, Parameters}, transaction::TransactionStatus}, error::Error, relay::framer::{checked_header, Framer}}, relay::{FromClient, Goodbye}};
+use crate::{
+    postgres::{
+        codec::{
+            kind,
+            message::{self, Header, MAX_LOGIN_PAYLOAD_BYTES, MAX_SENT_PAYLOAD_BYTES},
+            parameters::{Parameters, parse_parameter_status},
+            transaction::TransactionStatus,
+        },
+        error::Error,
+        relay::framer::{Framer, checked_header},
+    },
+    relay::{FromClient, Goodbye},
+};
 
 /// A process ID in a message.
 const PROCESS_BYTES: usize = size_of::<u32>();

@@ -1,6 +1,15 @@
 //! What a client sends after its first message.
 
-use crate::postgres::{codec::{column::{parse_types, ValueFormat}, command::{PORTAL, Param, STATEMENT}, kind, message::{self, Message}, reader::Reader}, error::Error};
+use crate::postgres::{
+    codec::{
+        column::{ValueFormat, parse_types},
+        command::{PORTAL, Param, STATEMENT},
+        kind,
+        message::{self, Message},
+        reader::Reader,
+    },
+    error::Error,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrontendMessage<'a> {
@@ -97,7 +106,10 @@ impl std::fmt::Debug for AuthResponse<'_> {
 /// Takes the client's next message, with a payload of at most `limit_bytes`; `None` if it is incomplete.
 /// Before authentication use
 /// [`MAX_LOGIN_PAYLOAD_BYTES`](crate::postgres::codec::message::MAX_LOGIN_PAYLOAD_BYTES).
-pub fn read_frontend<'a>(input: &mut &'a [u8], limit_bytes: usize) -> Result<Option<FrontendMessage<'a>>, Error> {
+pub fn read_frontend<'a>(
+    input: &mut &'a [u8],
+    limit_bytes: usize,
+) -> Result<Option<FrontendMessage<'a>>, Error> {
     let Some(Message { kind, payload }) = message::take(input, limit_bytes)? else {
         return Ok(None);
     };
@@ -112,7 +124,9 @@ pub fn read_frontend<'a>(input: &mut &'a [u8], limit_bytes: usize) -> Result<Opt
         },
         kind::BIND => FrontendMessage::Bind(Bind::parse(&mut reader)?),
         kind::DESCRIBE => FrontendMessage::Describe(target(&mut reader)?, reader.nul_terminated()?),
-        kind::EXECUTE => FrontendMessage::Execute { portal: reader.nul_terminated()?, max_rows: reader.u32()? },
+        kind::EXECUTE => {
+            FrontendMessage::Execute { portal: reader.nul_terminated()?, max_rows: reader.u32()? }
+        }
         kind::CLOSE => FrontendMessage::Close(target(&mut reader)?, reader.nul_terminated()?),
         kind::SYNC => FrontendMessage::Sync,
         kind::FLUSH => FrontendMessage::Flush,

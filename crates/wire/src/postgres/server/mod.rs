@@ -12,7 +12,7 @@ pub use super::{
     },
     md5::StoredPassword,
 };
-pub use frontend::{AuthResponse, Bind, FrontendMessage, DescribeTarget, read_frontend};
+pub use frontend::{AuthResponse, Bind, DescribeTarget, FrontendMessage, read_frontend};
 pub use write::{
     TlsAnswer, write_authentication, write_backend_key_data, write_bind_complete, write_close_complete,
     write_command_complete, write_copy_data, write_copy_done, write_copy_in_response,

@@ -1,6 +1,19 @@
 //! The server's messages. Strings must have no NUL.
 
-use crate::postgres::{codec::{authentication::Authentication, cancel_key::CancelKey, column::{encode_parameter_description, encode_row_description, Field}, copy_start::CopyStart, kind, message::{write, write_empty}, reader::{put_nul_terminated, put_nullable_bytes, put_u16, put_u32}, report::Report, transaction::TransactionStatus}, error::Error};
+use crate::postgres::{
+    codec::{
+        authentication::Authentication,
+        cancel_key::CancelKey,
+        column::{Field, encode_parameter_description, encode_row_description},
+        copy_start::CopyStart,
+        kind,
+        message::{write, write_empty},
+        reader::{put_nul_terminated, put_nullable_bytes, put_u16, put_u32},
+        report::Report,
+        transaction::TransactionStatus,
+    },
+    error::Error,
+};
 
 /// The reply to an `SSLRequest` or `GSSENCRequest`, one byte. A `GSSENCRequest` can only be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -292,10 +292,11 @@ fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> Statem
             effects.pins("a temporary table");
             StatementState::Other
         }
-        (StatementState::Create, b"or" | b"replace" | b"global" | b"local") | (StatementState::Explain, b"create") => {
-            StatementState::Create
+        (StatementState::Create, b"or" | b"replace" | b"global" | b"local")
+        | (StatementState::Explain, b"create") => StatementState::Create,
+        (StatementState::Other | StatementState::Into | StatementState::Explain, b"into") => {
+            StatementState::Into
         }
-        (StatementState::Other | StatementState::Into | StatementState::Explain, b"into") => StatementState::Into,
         (StatementState::Discard | StatementState::Create | StatementState::Into, _) => StatementState::Other,
         (other, _) => other,
     }

@@ -163,15 +163,15 @@ impl Lexer {
             LexerState::Literal(quote) => self.in_literal(quote, byte),
             LexerState::LineComment if is_line_end(byte) => self.state = LexerState::Plain,
             LexerState::LineComment => {}
-            LexerState::Name(kind) if byte == b'"' => self.place = Place::AfterName(kind),
-            Place::Name(_) => self.keep(byte),
-            Place::AfterLiteral(quote, gap) => self.after_literal(quote, gap, byte, heard),
-            _ => self.rare(byte, heard),
+            LexerState::Name(kind) if byte == b'"' => self.state = LexerState::AfterName(kind),
+            LexerState::Name(_) => self.keep(byte),
+            LexerState::AfterLiteral(quote, gap) => self.after_literal(quote, gap, byte, emit),
+            _ => self.rare(byte, emit),
         }
     }
 
-    fn plain(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
-        self.place = match byte {
+    fn plain(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        self.state = match byte {
             b'\'' => return self.begin_literal(self.plain_quote()),
             b'"' => {
                 self.text.clear();
@@ -270,48 +270,48 @@ impl Lexer {
             LexerState::Escape(quote) => self.escaped(quote, byte, emit),
             LexerState::AfterName(kind) if byte == b'"' => {
                 self.keep(byte);
-                self.place = Place::Name(kind);
+                self.state = LexerState::Name(kind);
             }
-            Place::AfterName(kind) => {
-                self.name_ends(kind, heard);
-                self.plain(byte, heard);
+            LexerState::AfterName(kind) => {
+                self.end_name(kind, emit);
+                self.plain(byte, emit);
             }
-            Place::DashAfterLiteral(quote, _) if byte == b'-' => {
-                self.place = Place::CommentAfterLiteral(quote);
+            LexerState::DashAfterLiteral(quote, _) if byte == b'-' => {
+                self.state = LexerState::CommentAfterLiteral(quote);
             }
-            Place::DashAfterLiteral(..) => {
-                self.literal_ends(heard);
-                heard(Token::Sign(b'-'));
-                self.plain(byte, heard);
+            LexerState::DashAfterLiteral(..) => {
+                self.end_literal(emit);
+                emit(Token::Sign(b'-'));
+                self.plain(byte, emit);
             }
-            Place::CommentAfterLiteral(quote) if is_line_end(byte) => {
-                self.place = Place::AfterLiteral(quote, Gap::NewLine);
+            LexerState::CommentAfterLiteral(quote) if is_line_end(byte) => {
+                self.state = LexerState::AfterLiteral(quote, Gap::NewLine);
             }
-            place @ Place::CommentAfterLiteral(_) => self.place = place,
-            Place::UnicodeMark => self.after_mark(byte, heard),
-            Place::Dash if byte == b'-' => self.place = Place::LineComment,
-            Place::Slash if byte == b'*' => self.place = Place::Comment { depth: 1, last: 0 },
-            Place::Comment { depth, last } => self.in_comment(depth, last, byte),
-            place => self.dollar(place, byte, heard),
+            state @ LexerState::CommentAfterLiteral(_) => self.state = state,
+            LexerState::UnicodeMark => self.after_mark(byte, emit),
+            LexerState::Dash if byte == b'-' => self.state = LexerState::LineComment,
+            LexerState::Slash if byte == b'*' => self.state = LexerState::Comment { depth: 1, last: 0 },
+            LexerState::Comment { depth, last } => self.in_comment(depth, last, byte),
+            state => self.dollar(state, byte, emit),
         }
     }
 
     /// The byte after a backslash.
-    fn escaped(&mut self, quote: Quote, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
-        self.place = Place::Literal(quote);
+    fn escaped(&mut self, quote: Quote, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        self.state = LexerState::Literal(quote);
         if quote == Quote::Unknown && byte == b'\'' {
             // Read as if it were the end, which is likely.
-            heard(Token::Unclear(UNKNOWN_STRINGS));
-            self.place = Place::AfterLiteral(quote, Gap::None);
+            emit(Token::Unclear(UNKNOWN_STRINGS));
+            self.state = LexerState::AfterLiteral(quote, Gap::None);
         }
     }
 
     /// After `U&`.
-    fn after_mark(&mut self, byte: u8, heard: &mut impl FnMut(Token<'_>)) {
+    fn after_mark(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
         match byte {
             b'\'' => {
                 self.begin_literal(Quote::Standard);
-                self.literal = Text::Other;
+                self.literal = LiteralText::Other;
             }
             b'"' => {
                 self.text.clear();
@@ -339,7 +339,9 @@ impl Lexer {
         match state {
             LexerState::Dollar if byte == b'$' => self.begin_dollar_quote(b"$$".to_vec()),
             LexerState::Dollar if begins_word(byte) => self.state = LexerState::Tag(vec![b'$', byte]),
-            LexerState::Dollar | LexerState::Parameter if byte.is_ascii_digit() => self.state = LexerState::Parameter,
+            LexerState::Dollar | LexerState::Parameter if byte.is_ascii_digit() => {
+                self.state = LexerState::Parameter
+            }
             LexerState::Parameter => self.plain(byte, emit),
             LexerState::Tag(mut tag) if byte == b'$' => {
                 tag.push(byte);

@@ -1,6 +1,9 @@
 //! Documents that are read in place.
 
-use crate::mongodb::{codec::bson::value::{BsonValue, kind}, error::Error};
+use crate::mongodb::{
+    codec::bson::value::{BsonValue, kind},
+    error::Error,
+};
 
 /// The deepest nesting accepted; servers accept about twice as much.
 pub const MAX_DEPTH: usize = 100;
@@ -175,7 +178,8 @@ pub(crate) fn array<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8;
 
 /// The bytes up to a NUL, which is consumed.
 pub(crate) fn nul_terminated<'a>(input: &mut &'a [u8]) -> Result<&'a [u8], Error> {
-    let length = input.iter().position(|&byte| byte == 0).ok_or_else(|| error("a string is not NUL-terminated"))?;
+    let length =
+        input.iter().position(|&byte| byte == 0).ok_or_else(|| error("a string is not NUL-terminated"))?;
     let text = bytes(input, length)?;
     array::<1>(input)?;
     Ok(text)

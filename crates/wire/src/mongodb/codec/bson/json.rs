@@ -4,7 +4,14 @@ use std::fmt::Write;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use crate::mongodb::{codec::bson::{decimal, document::{Document, MAX_DEPTH, error}, value::BsonValue}, error::Error};
+use crate::mongodb::{
+    codec::bson::{
+        decimal,
+        document::{Document, MAX_DEPTH, error},
+        value::BsonValue,
+    },
+    error::Error,
+};
 
 const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 /// The last millisecond of the year 9999; later times are written as numbers.

@@ -1,6 +1,9 @@
 //! The types of values.
 
-use crate::mongodb::{codec::bson::document::{Document, array, bytes, error, length, nul_terminated}, error::Error};
+use crate::mongodb::{
+    codec::bson::document::{Document, array, bytes, error, length, nul_terminated},
+    error::Error,
+};
 
 /// The bytes that identify an element's type.
 pub mod kind {

@@ -1,6 +1,9 @@
 //! Writes documents directly into the bytes to send.
 
-use crate::mongodb::codec::bson::{document::{Document, LENGTH_BYTES}, value::{BsonValue, kind}};
+use crate::mongodb::codec::bson::{
+    document::{Document, LENGTH_BYTES},
+    value::{BsonValue, kind},
+};
 
 /// Appends elements to an open document.
 #[derive(Debug)]
@@ -54,7 +57,9 @@ impl<'o> BsonWriter<'o> {
         self.key(kind, key);
         match write {
             BsonValue::Double(number) => self.0.extend_from_slice(&number.to_le_bytes()),
-            BsonValue::String(text) | BsonValue::Code(text) | BsonValue::Symbol(text) => put_string(self.0, text),
+            BsonValue::String(text) | BsonValue::Code(text) | BsonValue::Symbol(text) => {
+                put_string(self.0, text)
+            }
             BsonValue::Document(document) | BsonValue::Array(document) => {
                 self.0.extend_from_slice(document.as_bytes());
             }
@@ -77,7 +82,9 @@ impl<'o> BsonWriter<'o> {
             BsonValue::CodeWithScope { code, scope } => self.code_with_scope(code, scope),
             BsonValue::Int32(number) => self.0.extend_from_slice(&number.to_le_bytes()),
             BsonValue::Timestamp(number) => self.0.extend_from_slice(&number.to_le_bytes()),
-            BsonValue::DateTime(number) | BsonValue::Int64(number) => self.0.extend_from_slice(&number.to_le_bytes()),
+            BsonValue::DateTime(number) | BsonValue::Int64(number) => {
+                self.0.extend_from_slice(&number.to_le_bytes())
+            }
             BsonValue::Decimal128(bytes) => self.0.extend_from_slice(&bytes),
         }
     }

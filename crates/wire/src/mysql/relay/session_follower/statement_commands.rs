@@ -1,7 +1,17 @@
 //! Commands that name a prepared statement: their statement identifier is translated for the server
 //! connection.
 
-use crate::mysql::{codec::packet::{HEADER_BYTES, Header, MAX_PART_BYTES}, error::Error, relay::{prepared_statements::{ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, StoreResult, UNKNOWN_STATEMENT}, session_follower::{CommandAction, MAX_OPEN, PendingCommand, SessionFollower}}};
+use crate::mysql::{
+    codec::packet::{HEADER_BYTES, Header, MAX_PART_BYTES},
+    error::Error,
+    relay::{
+        prepared_statements::{
+            ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, StoreResult,
+            UNKNOWN_STATEMENT,
+        },
+        session_follower::{CommandAction, MAX_OPEN, PendingCommand, SessionFollower},
+    },
+};
 
 const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_SEND_LONG_DATA: u8 = 0x18;
@@ -26,7 +36,7 @@ const MAX_EARLY_BYTES: usize = 1 << 13;
 
 /// What a client's statement identifier refers to on this server connection.
 enum StatementRef {
-    Here {
+    Prepared {
         own: u32,
         id: u32,
         types: ParameterTypes,
@@ -34,7 +44,7 @@ enum StatementRef {
     /// The client has prepared it, but this connection has not.
     Unprepared(u32),
     /// The statement whose prepare is pending.
-    Last,
+    Pending,
     Unknown,
 }
 
@@ -83,9 +93,10 @@ impl SessionFollower {
                 self.pending.push_back(PendingCommand::ExecuteLast(kind, payload));
                 Ok(CommandAction::Forward)
             }
-            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE | COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own)) => {
-                Ok(CommandAction::Prepare(own))
-            }
+            (
+                COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE | COM_STMT_SEND_LONG_DATA,
+                StatementRef::Unprepared(own),
+            ) => Ok(CommandAction::Prepare(own)),
             (COM_STMT_SEND_LONG_DATA, StatementRef::Prepared { own, id, .. }) => {
                 if self.long_data.len() < MAX_OPEN {
                     self.long_data.insert(own);
@@ -133,7 +144,12 @@ impl SessionFollower {
         }
     }
 
-    fn resolve(&self, number: u32, statements: &ClientStatements, prepared: &ConnectionStatements) -> StatementRef {
+    fn resolve(
+        &self,
+        number: u32,
+        statements: &ClientStatements,
+        prepared: &ConnectionStatements,
+    ) -> StatementRef {
         let own = if number == LAST_STATEMENT {
             if self.pending.iter().any(|pending| matches!(pending, PendingCommand::Prepare { .. })) {
                 return StatementRef::Pending;
@@ -186,7 +202,8 @@ impl SessionFollower {
         let header = Header { length: payload.len(), sequence: 0 };
         match types_of(kind, header, payload, params) {
             TypesLocation::At(start)
-                if statements.store_types(own, &payload[start..start + params * TYPE_BYTES]) == StoreResult::Stored =>
+                if statements.store_types(own, &payload[start..start + params * TYPE_BYTES])
+                    == StoreResult::Stored =>
             {
                 prepared.mark_types_known(own);
             }
@@ -205,7 +222,8 @@ impl SessionFollower {
     ) -> Result<CommandAction, Error> {
         let ExecutedStatement { own, id, types } = statement;
         let params = usize::from(statements.params(own).unwrap_or_default());
-        let location = if params == 0 { TypesLocation::Truncated } else { types_of(kind, header, here, params) };
+        let location =
+            if params == 0 { TypesLocation::Truncated } else { types_of(kind, header, here, params) };
         let next = match location {
             TypesLocation::NeedInput => return Ok(CommandAction::NeedInput),
             TypesLocation::Truncated => with_statement_id(kind, header, id),
@@ -249,7 +267,11 @@ fn with_statement_id(kind: u8, header: Header, id: u32) -> CommandAction {
     put_header(&mut insert, header.length, header.sequence);
     insert.push(kind);
     insert.extend_from_slice(&id.to_le_bytes());
-    CommandAction::Replace { insert, drop_bytes: HEADER_BYTES + NAMED_BYTES, left_bytes: header.length - NAMED_BYTES }
+    CommandAction::Replace {
+        insert,
+        drop_bytes: HEADER_BYTES + NAMED_BYTES,
+        left_bytes: header.length - NAMED_BYTES,
+    }
 }
 
 fn types_of(kind: u8, header: Header, here: &[u8], params: usize) -> TypesLocation {

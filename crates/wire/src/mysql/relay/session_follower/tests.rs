@@ -1,4 +1,17 @@
-use crate::mysql::{codec::{capabilities::Capabilities, command::{encode_execute, encode_ping, encode_prepare, encode_query, encode_reset_connection, encode_statement_close, encode_statement_reset, Param}, err::ErrPacket, ok::OkPacket, prepare_ok::PrepareOk}, relay::traffic::{SessionState, Transaction}, server::{write_err, write_ok, write_payload}};
+use crate::mysql::{
+    codec::{
+        capabilities::Capabilities,
+        command::{
+            Param, encode_execute, encode_ping, encode_prepare, encode_query, encode_reset_connection,
+            encode_statement_close, encode_statement_reset,
+        },
+        err::ErrPacket,
+        ok::OkPacket,
+        prepare_ok::PrepareOk,
+    },
+    relay::traffic::{SessionState, Transaction},
+    server::{write_err, write_ok, write_payload},
+};
 
 use super::*;
 

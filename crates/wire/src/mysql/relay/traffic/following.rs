@@ -1,7 +1,21 @@
 //! The interface of the relay for a [`SessionFollower`](crate::mysql::relay::SessionFollower), which decides
 //! what happens to each command.
 
-use crate::{mysql::{codec::{ok::OkPacket, packet::{self, HEADER_BYTES, Header}, prepare_ok::PrepareOk}, error::{protocol_error, Error}, relay::{commands::ResponseState, traffic::{ClientPayload, MAX_START_BYTES, MultiStatements, MySqlRelay, Transaction}}}, relay::Goodbye};
+use crate::{
+    mysql::{
+        codec::{
+            packet::{self, HEADER_BYTES, Header},
+            prepare_ok::PrepareOk,
+        },
+        error::{Error, protocol_error},
+        relay::{
+            commands::ResponseState,
+            observer::{CompletedResponse, ResponseObserver},
+            traffic::{MAX_START_BYTES, MultiStatements, MySqlRelay, Transaction},
+        },
+    },
+    relay::Goodbye,
+};
 
 /// A successful response to `COM_STMT_PREPARE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,9 @@
 //! Which statement or portal a message names.
 
-use crate::postgres::{codec::{kind, message::Header}, error::Error};
+use crate::postgres::{
+    codec::{kind, message::Header},
+    error::Error,
+};
 
 /// The longest names of portal and statement that are read. Servers truncate names at 63 bytes.
 const MAX_NAMES_BYTES: usize = 4096;
