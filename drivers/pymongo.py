@@ -540,7 +540,7 @@ def line_up(processes, spec):
 
 
 def measure(processes, opens, closes):
-    """CPU time of all processes in the window. The edges are read when this process wakes, slightly late on a busy machine."""
+    """CPU time of all processes in the window. The edges are read when this process wakes: slightly late if busy."""
 
     def cpu_ns():
         return time.process_time_ns() + sum(process.cpu_ns() for process in processes)
