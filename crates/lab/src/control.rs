@@ -38,7 +38,7 @@ impl Control {
     pub(crate) fn mysql(socket: &Path, user: &str, password: Secret) -> Self {
         let login = mysql::MySqlLogin {
             transport: mysql::Transport::UnixSocket,
-            ..mysql::Login::new(user, password)
+            ..mysql::MySqlLogin::new(user, password)
         };
         Self::to(Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)))
     }
@@ -51,8 +51,10 @@ impl Control {
         ca_file: &Path,
         identity: &ClientIdentity,
     ) -> Result<Self, Error> {
-        let login =
-            mysql::MySqlLogin { encryption: mysql::MySqlTlsMode::Tls, ..mysql::Login::new(user, password) };
+        let login = mysql::MySqlLogin {
+            encryption: mysql::MySqlTlsMode::Tls,
+            ..mysql::MySqlLogin::new(user, password)
+        };
         let ClientIdentity { certificate_file, key_file } = identity.clone();
         let settings = tls::Settings {
             library: tls::Library::OpenSsl,
@@ -79,7 +81,8 @@ impl Control {
         let mechanism =
             if user.is_empty() { mongodb::Mechanism::None } else { mongodb::Mechanism::ScramSha256 };
         let database = documents::ADMIN.to_owned();
-        let login = mongodb::MongoDbLogin { mechanism, database, ..mongodb::Login::new(user, password) };
+        let login =
+            mongodb::MongoDbLogin { mechanism, database, ..mongodb::MongoDbLogin::new(user, password) };
         Self::to(Address::Unix(socket.to_owned()), Login::MongoDb(Arc::new(login)))
     }
 

@@ -291,7 +291,7 @@ impl Visitor<'_> {
                     UrlPlace::Host { .. } => mysql::Transport::Tcp,
                     UrlPlace::Socket(_) => mysql::Transport::UnixSocket,
                 },
-                ..mysql::Login::new(&url.user, password.clone())
+                ..mysql::MySqlLogin::new(&url.user, password.clone())
             })),
             Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
                 user: url.user.clone(),

@@ -51,7 +51,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) enum Step {
     /// The statement's place among those to prepare, and the variables it takes.
-    PreparedStatement { place: usize, variables: Vec<usize> },
+    Prepared { place: usize, variables: Vec<usize> },
     /// Text and the numbers in it.
     Text(Vec<Piece>),
     /// A command for documents, and the variables it takes.

@@ -81,7 +81,7 @@ fn mysql_login(spec: &TrialSpec, password: Secret, plugin: mysql::Plugin) -> Log
             Endpoint::Tcp(_) | Endpoint::Host { .. } => mysql::Transport::Tcp,
             Endpoint::Unix(_) => mysql::Transport::UnixSocket,
         },
-        ..mysql::Login::new(&spec.user, password)
+        ..mysql::MySqlLogin::new(&spec.user, password)
     }))
 }
 

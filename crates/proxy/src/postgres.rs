@@ -123,7 +123,7 @@ impl Dialect for Postgres {
     type Wanted = Wanted;
     type Facts = Facts;
     type Session = Session;
-    type InternalCommand = InternalCommand;
+    type Errand = InternalCommand;
     type Remains = TransactionStatus;
     type Lore = (Key, Parameters);
 

@@ -196,7 +196,7 @@ fn a_table_in_the_clear_voids_the_trials_that_it_is_there_in() {
     let login = mysql::MySqlLogin {
         database: Some("sbtest".to_owned()),
         transport: mysql::Transport::UnixSocket,
-        ..mysql::Login::new("ciphertoll".to_owned(), password)
+        ..mysql::MySqlLogin::new("ciphertoll".to_owned(), password)
     };
     let address = Address::Unix(encrypted.join("run/socket"));
     let mut client =

@@ -121,7 +121,7 @@ fn login(start: &ProxyStart<'_>, endpoint: &Endpoint, password: &Secret) -> Logi
                 Endpoint::Unix(_) => mysql::Transport::UnixSocket,
                 Endpoint::Tcp(_) | Endpoint::Host { .. } => mysql::Transport::Tcp,
             },
-            ..mysql::Login::new(user, password.clone())
+            ..mysql::MySqlLogin::new(user, password.clone())
         })),
         Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
             user: user.clone(),
@@ -132,7 +132,7 @@ fn login(start: &ProxyStart<'_>, endpoint: &Endpoint, password: &Secret) -> Logi
         })),
         Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
             database: start.server.database().to_owned(),
-            ..mongodb::Login::new(user, password.clone())
+            ..mongodb::MongoDbLogin::new(user, password.clone())
         })),
     }
 }

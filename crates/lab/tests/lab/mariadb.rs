@@ -85,7 +85,7 @@ fn login(server: &Server, encryption: MySqlTlsMode) -> Login {
     Login::MySql(Arc::new(mysql::MySqlLogin {
         database: Some(server.database().to_owned()),
         encryption,
-        ..mysql::Login::new(server.user(), password)
+        ..mysql::MySqlLogin::new(server.user(), password)
     }))
 }
 
@@ -166,7 +166,7 @@ fn an_account_without_a_password_is_made_when_asked_for() {
     let password = Secret::new(fs::read(account.password_file).unwrap());
     let login = mysql::MySqlLogin {
         database: Some(server.database().to_owned()),
-        ..mysql::Login::new(account.user, password)
+        ..mysql::MySqlLogin::new(account.user, password)
     };
     let endpoint = address(server.tcp_endpoint());
     let mut client = Client::connect(&endpoint, Login::MySql(Arc::new(login)), None).unwrap();

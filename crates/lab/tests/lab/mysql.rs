@@ -40,7 +40,7 @@ fn as_control(server: &Server, sql: &str) {
     let password = Secret::new(fs::read(server.password_file()).expect("the password is readable"));
     let login = mysql::MySqlLogin {
         transport: mysql::Transport::UnixSocket,
-        ..mysql::Login::new("ciphertoll_control", password)
+        ..mysql::MySqlLogin::new("ciphertoll_control", password)
     };
     let mut client =
         Client::connect(&unix_socket(server), Login::MySql(login.into()), None).expect("a login");
@@ -139,7 +139,7 @@ fn key_seen(server: &Server, version: tls::Version, strength: tls::Strength) -> 
     let login = mysql::MySqlLogin {
         encryption: mysql::MySqlTlsMode::Tls,
         plugin: mysql::Plugin::CachingSha2Password,
-        ..mysql::Login::new(server.user(), password)
+        ..mysql::MySqlLogin::new(server.user(), password)
     };
     let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
     let client = Client::connect(&Address::Tcp(address), Login::MySql(login.into()), Some(&context));

@@ -180,7 +180,7 @@ fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
             },
             transport: if way == Way::Unix { mysql::Transport::UnixSocket } else { mysql::Transport::Tcp },
             encryption: if way == Way::Tls { mysql::MySqlTlsMode::Tls } else { mysql::MySqlTlsMode::Plain },
-            ..mysql::Login::new(user, password)
+            ..mysql::MySqlLogin::new(user, password)
         })),
         Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
             user,
@@ -202,7 +202,7 @@ fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
             } else {
                 mongodb::Mechanism::default()
             },
-            ..mongodb::Login::new(&user, password)
+            ..mongodb::MongoDbLogin::new(&user, password)
         })),
     }
 }

@@ -86,7 +86,7 @@ impl Visitor {
                     Auth::CachingSha2 => mysql::Plugin::CachingSha2Password,
                     _ => mysql::Plugin::NativePassword,
                 },
-                ..mysql::Login::new(user, password)
+                ..mysql::MySqlLogin::new(user, password)
             })),
             Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
                 user,
@@ -110,7 +110,7 @@ impl Visitor {
                     None => mongodb::MongoDbTlsMode::Plain,
                     Some(_) => mongodb::MongoDbTlsMode::Tls,
                 },
-                ..mongodb::Login::new(&user, password)
+                ..mongodb::MongoDbLogin::new(&user, password)
             })),
         }
     }

@@ -109,7 +109,7 @@ impl FerretDb {
     fn client(&self) -> Client {
         let login = MongoDbLogin {
             database: DATABASE.to_owned(),
-            ..Login::new(USER, Secret::new(PASSWORD.as_bytes().to_vec()))
+            ..MongoDbLogin::new(USER, Secret::new(PASSWORD.as_bytes().to_vec()))
         };
         let address = Address::Unix(socket(self.directory.path()));
         Client::connect(&address, session::Login::MongoDb(Arc::new(login)), None).unwrap()

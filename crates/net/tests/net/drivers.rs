@@ -192,7 +192,7 @@ pub(crate) fn login(encryption: MySqlTlsMode) -> Login {
     Login::MySql(Arc::new(mysql::MySqlLogin {
         database: Some(DATABASE.to_owned()),
         encryption,
-        ..mysql::Login::new(USER, Secret::new(PASSWORD.to_vec()))
+        ..mysql::MySqlLogin::new(USER, Secret::new(PASSWORD.to_vec()))
     }))
 }
 

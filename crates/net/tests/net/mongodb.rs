@@ -24,7 +24,7 @@ fn login(tls: MongoDbTlsMode, mechanism: Mechanism) -> Login {
         tls,
         mechanism,
         database: DATABASE.to_owned(),
-        ..mongodb::Login::new(USER, Secret::new(PASSWORD.to_vec()))
+        ..mongodb::MongoDbLogin::new(USER, Secret::new(PASSWORD.to_vec()))
     }))
 }
 

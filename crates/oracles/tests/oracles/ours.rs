@@ -143,7 +143,7 @@ pub(crate) fn login(visit: &Visit) -> Login {
                 Address::Tcp(_) | Address::Host { .. } => mysql::Transport::Tcp,
                 Address::Unix(_) => mysql::Transport::UnixSocket,
             },
-            ..mysql::Login::new(&visit.user, password)
+            ..mysql::MySqlLogin::new(&visit.user, password)
         })),
         Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
             user: visit.user.clone(),
@@ -169,7 +169,7 @@ pub(crate) fn login(visit: &Visit) -> Login {
                 Some(_) => mongodb::MongoDbTlsMode::Tls,
                 None => mongodb::MongoDbTlsMode::Plain,
             },
-            ..mongodb::Login::new(&visit.user, password)
+            ..mongodb::MongoDbLogin::new(&visit.user, password)
         })),
     }
 }

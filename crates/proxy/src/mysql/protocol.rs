@@ -207,7 +207,7 @@ impl Dialect for MySql {
     type Wanted = Wanted;
     type Facts = Facts;
     type Session = Session;
-    type InternalCommand = InternalCommand;
+    type Errand = InternalCommand;
     type Remains = Left;
     type Lore = Lore;
 
@@ -349,7 +349,7 @@ impl Dialect for MySql {
             encryption: self.encryption,
             transport: self.transport,
             plugin,
-            ..Login::new(key.user.to_string(), account.password.clone())
+            ..MySqlLogin::new(key.user.to_string(), account.password.clone())
         });
         let machine = MySqlConnect::pooled(Arc::clone(&login), key.terms);
         Some(Dialing { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })

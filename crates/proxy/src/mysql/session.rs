@@ -9,7 +9,6 @@ use ciphertoll_wire::mysql::relay::{MySqlRelay, OpenState, SessionState};
 use ciphertoll_wire::mysql::relay::{ServerProduct, SessionRestore};
 use ciphertoll_wire::mysql::server::write_ok;
 use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response, Terms};
-use ciphertoll_wire::relay;
 
 use super::numbers::{Listed, Named, Numbers, OWN};
 use super::refusal;
@@ -166,7 +165,7 @@ impl Session {
         if let Whose::Shared(_) = self.whose {
             return self.shared_from_client(input, facts);
         }
-        let relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
+        let ciphertoll_wire::relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
         self.touched |= pass_bytes > 0;
         let mut taken = FromClient::passes(pass_bytes, goodbye);
         if let Some((_, bytes)) = self.kill(&input[pass_bytes..], facts, &mut taken.insert)? {
@@ -177,13 +176,13 @@ impl Session {
 
     /// Sends KILLs of numbers of the proxy's own on with the server's, if the client's next command has some: what it is,
     /// and its length.
-    pub(super) fn relay(
+    pub(super) fn kill(
         &mut self,
         rest: &[u8],
         facts: &Facts,
         insert: &mut Vec<u8>,
     ) -> Result<Option<(KillCommand, usize)>, Error> {
-        let Some((relay, bytes)) = self.relay.kill(rest) else { return Ok(None) };
+        let Some((kill, bytes)) = self.relay.kill(rest) else { return Ok(None) };
         self.relay.replace_kill(rest)?;
         self.touched = true;
         let listed = self.listed();
@@ -193,8 +192,8 @@ impl Session {
             Named::Nobody => KillReplacement::Number(named.number),
             Named::Told => KillReplacement::Nothing,
         };
-        relay.encode(facts.capabilities, instead, insert)?;
-        Ok(Some((relay, bytes)))
+        kill.encode(facts.capabilities, instead, insert)?;
+        Ok(Some((kill, bytes)))
     }
 
     pub(super) fn listed(&mut self) -> &mut Listed {

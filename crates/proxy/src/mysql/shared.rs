@@ -73,7 +73,7 @@ pub(super) enum Purpose {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ask {
     Setting(String),
-    DefaultDatabase,
+    Database,
 }
 
 /// Whether a session must stay where it is.

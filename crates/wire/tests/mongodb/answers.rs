@@ -77,7 +77,7 @@ fn changes_are_counted() {
         reply.int32("nModified", 1);
         reply.put("ok", BsonValue::Int32(1));
     });
-    let summary = ResponseSummary { affected_rows: 2, ..Summary::default() };
+    let summary = ResponseSummary { affected_rows: 2, ..ResponseSummary::default() };
     assert_eq!(count(&bytes), Ok(Response::Done(summary)));
     let Ok(Response::Done(documents)) = collect(&bytes) else { panic!() };
     assert_eq!(documents.documents.len(), 1);

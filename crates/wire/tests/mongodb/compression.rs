@@ -105,8 +105,11 @@ fn lengths_are_checked_and_bounded() {
 /// A client logged in at a server with this compressor, and the server.
 fn session(offered: Option<Compressor>, taken: Option<Compressor>) -> (MongoDbConnect, FakeServer) {
     let password = Secret::new(PASSWORD.as_bytes().to_vec());
-    let login =
-        MongoDbLogin { compressor: offered, mechanism: Mechanism::Negotiated, ..Login::new(USER, password) };
+    let login = MongoDbLogin {
+        compressor: offered,
+        mechanism: Mechanism::Negotiated,
+        ..MongoDbLogin::new(USER, password)
+    };
     let mut server = FakeServer { compressor: taken, ..FakeServer::new(&[Digest::Sha256]) };
     let mut client = MongoDbConnect::new(Arc::new(login));
     assert_eq!(join(&mut client, &mut server, 7).0, Ok(()));

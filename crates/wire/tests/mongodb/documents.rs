@@ -202,7 +202,7 @@ fn deep_nesting_is_refused() {
         for _ in 1..levels {
             let mut outer = Vec::new();
             write_document(&mut outer, |writer| {
-                writer.put("", Value::Document(Document::new(&bytes).unwrap()));
+                writer.put("", BsonValue::Document(Document::new(&bytes).unwrap()));
             });
             bytes = outer;
         }

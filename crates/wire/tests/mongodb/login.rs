@@ -19,7 +19,7 @@ const STEPS: [Step; 3] = [Step::Phase(Phase::ServerGreeting), Step::Phase(Phase:
 const MECHANISMS: [Mechanism; 3] = [Mechanism::ScramSha256, Mechanism::ScramSha1, Mechanism::Negotiated];
 
 fn login(mechanism: Mechanism) -> MongoDbLogin {
-    MongoDbLogin { mechanism, ..Login::new(USER, Secret::new(PASSWORD.as_bytes().to_vec())) }
+    MongoDbLogin { mechanism, ..MongoDbLogin::new(USER, Secret::new(PASSWORD.as_bytes().to_vec())) }
 }
 
 fn connect(mechanism: Mechanism, server: &mut FakeServer) -> (Joined, MongoDbConnect) {

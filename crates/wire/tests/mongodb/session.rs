@@ -14,7 +14,7 @@ use crate::answers::found;
 fn login(tls: MongoDbTlsMode) -> Login {
     Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
         tls,
-        ..mongodb::Login::new("toll", Secret::new(Vec::new()))
+        ..mongodb::MongoDbLogin::new("toll", Secret::new(Vec::new()))
     }))
 }
 

@@ -22,7 +22,7 @@ fn greeted(preference: ReadPreference, elements: impl FnOnce(&mut BsonWriter<'_>
     let login = MongoDbLogin {
         mechanism: Mechanism::None,
         read_preference: preference,
-        ..Login::new("", Secret::new(Vec::new()))
+        ..MongoDbLogin::new("", Secret::new(Vec::new()))
     };
     let (mut connect, mut out) = (MongoDbConnect::new(Arc::new(login)), Vec::new());
     assert_eq!(connect.step(&mut &[][..], &mut out).unwrap(), Step::NeedInput);

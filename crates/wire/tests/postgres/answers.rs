@@ -152,7 +152,7 @@ proptest! {
 fn a_reader_is_reusable_after_reset() {
     let bytes = answer().rows(&[vec![Some(b"1".to_vec())]]).ready().bytes;
     let mut reader = PostgresResponseReader::new();
-    let done = Response::Done(ExchangeSummary { rows: 1, row_bytes: 7, ..Summary::default() });
+    let done = Response::Done(ExchangeSummary { rows: 1, row_bytes: 7, ..ExchangeSummary::default() });
     for _ in 0..3 {
         assert_eq!(reader.step(&mut bytes.as_slice()).as_ref(), Ok(&done));
         assert_eq!(reader.step(&mut &b"left alone"[..]).as_ref(), Ok(&done), "it has ended");
@@ -194,7 +194,7 @@ fn a_row_is_skipped_as_it_arrives() {
         assert!(input.is_empty(), "nothing needs to be kept");
     }
     let end = answer().complete("SELECT 1").ready().bytes;
-    let expected = ExchangeSummary { rows: 1, row_bytes: u64::from(huge) - 4, ..Summary::default() };
+    let expected = ExchangeSummary { rows: 1, row_bytes: u64::from(huge) - 4, ..ExchangeSummary::default() };
     assert_eq!(reader.step(&mut end.as_slice()), Ok(Response::Done(expected)));
 }
 

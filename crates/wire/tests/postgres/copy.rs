@@ -40,7 +40,7 @@ proptest! {
             rows: messages.len() as u64,
             row_bytes: messages.concat().len() as u64,
             notices: 1,
-            ..Summary::default()
+            ..ExchangeSummary::default()
         };
         let mut received = Vec::new();
         let mut reader = CopyOutReader::new();

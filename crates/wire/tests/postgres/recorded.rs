@@ -85,7 +85,7 @@ fn count(answer: &str) -> Result<ExchangeSummary, Error> {
 }
 
 fn summary(rows: u64, affected_rows: u64, row_bytes: u64) -> ExchangeSummary {
-    ExchangeSummary { rows, affected_rows, row_bytes, ..Summary::default() }
+    ExchangeSummary { rows, affected_rows, row_bytes, ..ExchangeSummary::default() }
 }
 
 /// The same in a transaction.
@@ -124,7 +124,7 @@ fn counts() {
     assert_eq!(count(BINARY_ROW), Ok(within(1, 0, 21)));
     assert_eq!(count(COPIED_OUT), Ok(within(4, 0, 36)));
     assert_eq!(count(NOTIFIED), Ok(summary(0, 0, 0)));
-    assert_eq!(count(NOTICES), Ok(ExchangeSummary { notices: 2, ..Summary::default() }));
+    assert_eq!(count(NOTICES), Ok(ExchangeSummary { notices: 2, ..ExchangeSummary::default() }));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use ciphertoll_wire::postgres::{
     md5::StoredPassword,
     report::Report,
     server::{Authentication, Bind, DescribeTarget, FrontendMessage, Startup, read_frontend, read_startup},
-    startup::{encode_startup, encode_tls_request},
+    startup::{encode_cancel_request, encode_startup, encode_tls_request},
 };
 use proptest::prelude::*;
 
@@ -59,7 +59,7 @@ proptest! {
     #[test]
     fn cancel(process_id: u32, key in prop::collection::vec(any::<u8>(), 0..=256)) {
         let cancel_key = CancelKey::new(key.clone()).unwrap();
-        let bytes = encoded(|out| command::encode_cancel_request(out, process_id, &cancel_key));
+        let bytes = encoded(|out| encode_cancel_request(out, process_id, &cancel_key));
         let expected = Startup::Cancel { process_id, key: &key };
         prop_assert_eq!(read_startup(&mut bytes.as_slice()), Ok(Some(expected)));
     }
@@ -232,7 +232,7 @@ fn impossible_first_messages() {
         let error = Error::StartupLength { length: length as usize };
         assert_eq!(read_startup(&mut &length.to_be_bytes()[..]), Err(error));
     }
-    let mut long_key = encoded(|out| command::encode_cancel_request(out, 1, &CancelKey::none()));
+    let mut long_key = encoded(|out| encode_cancel_request(out, 1, &CancelKey::none()));
     long_key.extend_from_slice(&[0; 257]);
     long_key[..4].copy_from_slice(&(12_u32 + 257).to_be_bytes());
     assert!(matches!(read_startup(&mut long_key.as_slice()), Err(Error::StartupLength { .. })));

@@ -70,7 +70,7 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 #[test]
 fn logins_report_their_requirements() {
-    use postgres::Encryption::{DirectTls, Plain, Tls};
+    use postgres::PostgresTlsMode::{DirectTls, Plain, Tls};
     for (encryption, tls, alpn) in
         [(Plain, false, None), (Tls, true, None), (DirectTls, true, Some(&b"postgresql"[..]))]
     {

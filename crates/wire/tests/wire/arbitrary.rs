@@ -30,7 +30,7 @@ fn packets(first: u8) -> impl Strategy<Value = Vec<u8>> {
 
 fn run_connect(encryption: MySqlTlsMode, plugin: Plugin, bytes: &[u8]) {
     let password = Secret::new(b"secret".to_vec());
-    let login = MySqlLogin { encryption, plugin, ..Login::new("toll", password) };
+    let login = MySqlLogin { encryption, plugin, ..MySqlLogin::new("toll", password) };
     let mut connect = MySqlConnect::new(Arc::new(login));
     let (mut input, mut out) = (bytes, Vec::new());
     for _ in 0..20 {

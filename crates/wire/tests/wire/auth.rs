@@ -53,7 +53,7 @@ fn login(password: &[u8], path: Path, plugin: Plugin) -> Arc<MySqlLogin> {
         encryption,
         transport,
         plugin,
-        ..Login::new("toll", Secret::new(password.to_vec()))
+        ..MySqlLogin::new("toll", Secret::new(password.to_vec()))
     })
 }
 

@@ -22,7 +22,7 @@ const PASSWORD: &str = "correct horse";
 
 fn login(password: &str, encryption: MySqlTlsMode) -> Arc<MySqlLogin> {
     let password = Secret::new(password.as_bytes().to_vec());
-    Arc::new(MySqlLogin { encryption, ..Login::new("toll", password) })
+    Arc::new(MySqlLogin { encryption, ..MySqlLogin::new("toll", password) })
 }
 
 fn connect(password: &str, encryption: MySqlTlsMode) -> MySqlConnect {

@@ -24,8 +24,10 @@ fn terms(capabilities: Capabilities) -> Terms {
 }
 
 fn connect(offered: Capabilities, terms: Terms) -> Result<(MySqlConnect, FakeServer, Vec<u8>), Error> {
-    let login =
-        MySqlLogin { database: Some("shop".to_owned()), ..Login::new("toll", Secret::new(b"pw".to_vec())) };
+    let login = MySqlLogin {
+        database: Some("shop".to_owned()),
+        ..MySqlLogin::new("toll", Secret::new(b"pw".to_vec()))
+    };
     let mut client = MySqlConnect::pooled(Arc::new(login), terms);
     let mut server = FakeServer::native(b"pw");
     server.offered = offered;
@@ -144,7 +146,7 @@ fn unchanged_settings_are_not_restored() {
     let (sent, end) = reset(&mut beginning, OpenState::default(), &[ok(), ok(), nothing()]);
     assert_eq!(sent, "\x01\0\0\0\x1f\x05\0\0\0\x02shop\x1b\0\0\0\x03SELECT 1 FROM DUAL WHERE 0");
     assert_eq!(end, Some(Ok(ResetOutcome::Restored)));
-    let remains = OpenState { statements: MultiStatements::Changed, ..Remains::default() };
+    let remains = OpenState { statements: MultiStatements::Changed, ..OpenState::default() };
     // The response is an EOF.
     let eof = b"\x05\0\0\x01\xfe\0\0\x02\0".to_vec();
     let (sent, end) = reset(&mut beginning, remains, &[ok(), eof, ok(), nothing()]);

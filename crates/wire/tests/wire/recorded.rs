@@ -55,7 +55,7 @@ fn capabilities() -> Capabilities {
 fn login() {
     let login = MySqlLogin {
         database: Some("test".to_owned()),
-        ..Login::new("toll", Secret::new("pässword".into()))
+        ..MySqlLogin::new("toll", Secret::new("pässword".into()))
     };
     let mut connect = MySqlConnect::new(Arc::new(login));
     let received = [bytes(GREETING), bytes(LOGIN_OK)].concat();

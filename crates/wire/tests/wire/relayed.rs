@@ -314,14 +314,14 @@ fn transaction_and_option_are_recorded() {
     };
     let begin = query("BEGIN");
     let open = writer.ok(IN_TRANSACTION);
-    let expected = OpenState { transaction: Transaction::Open, ..Remains::default() };
+    let expected = OpenState { transaction: Transaction::Open, ..OpenState::default() };
     assert_eq!(remains(&[(&begin, open.clone())]), SessionState::Clean(expected));
     let closed = [(&begin[..], open.clone()), (&begin, writer.ok(AUTOCOMMIT))];
     assert_eq!(remains(&closed), SessionState::Clean(OpenState::default()));
     // An error does not report the transaction status.
     assert_eq!(remains(&[(&begin, open), (&begin, refused())]), SessionState::Clean(expected));
     let option = message(b"\x1b\x01\0");
-    let expected = OpenState { statements: MultiStatements::Changed, ..Remains::default() };
+    let expected = OpenState { statements: MultiStatements::Changed, ..OpenState::default() };
     assert_eq!(remains(&[(&option, writer.ok(AUTOCOMMIT))]), SessionState::Clean(expected));
 }
 

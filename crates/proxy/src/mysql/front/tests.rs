@@ -98,7 +98,7 @@ fn login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
     MySqlLogin {
         plugin,
         database: Some("shop".to_owned()),
-        ..Login::new(user, Secret::new(password.to_vec()))
+        ..MySqlLogin::new(user, Secret::new(password.to_vec()))
     }
 }
 

@@ -30,8 +30,8 @@ fn facts() -> Facts {
         status: 2,
         database: None,
         beginning: None,
-        flavour: Flavour::MariaDb,
-        prepared: PreparedHere::default(),
+        flavour: ServerProduct::MariaDb,
+        prepared: ConnectionStatements::default(),
     }
 }
 
@@ -116,7 +116,7 @@ fn a_goodbye_is_not_passed_on() {
 #[test]
 fn what_is_left_behind_is_known() {
     let (ping, close) = (written(encode_ping), written(|out| encode_statement_close(out, 1)));
-    let open = Remains { transaction: Transaction::Open, statements: MultiStatements::AsAgreed };
+    let open = OpenState { transaction: Transaction::Open, statements: MultiStatements::AsAgreed };
     let leaving = |up: &[u8], down: &[u8]| {
         let (mut session, mut facts) = begun();
         session.from_client(up, &mut facts).unwrap();

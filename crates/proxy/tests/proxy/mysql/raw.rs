@@ -61,7 +61,8 @@ impl Raw {
     ) -> Result<Self, mysql::Error> {
         let mut raw = Self::silent(socket);
         let password = Secret::new(password.to_vec());
-        let login = MySqlLogin { database: database.map(ToOwned::to_owned), ..Login::new(user, password) };
+        let login =
+            MySqlLogin { database: database.map(ToOwned::to_owned), ..MySqlLogin::new(user, password) };
         let mut connect = MySqlConnect::pooled(Arc::new(login), Terms { capabilities, character_set });
         let (mut received, mut out) = (Vec::new(), Vec::new());
         loop {

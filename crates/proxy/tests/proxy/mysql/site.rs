@@ -112,7 +112,7 @@ impl Site {
         let login = mysql::MySqlLogin {
             transport: mysql::Transport::UnixSocket,
             plugin: plugin_of(self.engine()),
-            ..mysql::Login::new(CONTROL, Secret::new(self.password()))
+            ..mysql::MySqlLogin::new(CONTROL, Secret::new(self.password()))
         };
         Client::connect(&Address::Unix(path), Login::MySql(Arc::new(login)), None).expect("it is let in")
     }
@@ -216,7 +216,7 @@ impl Proxy {
         mysql::MySqlLogin {
             database: Some(self.database.clone()),
             plugin: plugin_of(self.engine),
-            ..mysql::Login::new(user, Secret::new(password))
+            ..mysql::MySqlLogin::new(user, Secret::new(password))
         }
     }
 
@@ -309,7 +309,7 @@ fn port_in(line: &str) -> Option<u16> {
 pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Client, ciphertoll_net::Error> {
     let login = mysql::MySqlLogin {
         database: Some(database.to_owned()),
-        ..mysql::Login::new(user, Secret::new(Vec::new()))
+        ..mysql::MySqlLogin::new(user, Secret::new(Vec::new()))
     };
     Client::connect(&Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)), None)
 }

@@ -12,12 +12,9 @@ use crate::{
             reply::{self, Reply},
             server_info::MongoDbServerInfo,
         },
-        codec::{compression::Compressor, message::MAX_LOGIN_MESSAGE_BYTES},
+        codec::message::MAX_LOGIN_MESSAGE_BYTES,
         error::Error,
-        read_preference::ReadPreference,
     },
-    scram::KeyCache,
-    secret::Secret,
     step::{Phase, Step},
 };
 

@@ -24,7 +24,6 @@ use crate::{
         error::Error,
         server::greeting_template::GreetingTemplate,
     },
-    secret::Secret,
     step::{Phase, Step},
 };
 

@@ -7,7 +7,7 @@
 
 mod statement_commands;
 
-pub use crate::mysql::sql::lexer::Escapes;
+pub(crate) use crate::mysql::sql::lexer::Escapes;
 
 use std::collections::{HashSet, VecDeque};
 

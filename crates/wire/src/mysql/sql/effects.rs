@@ -6,7 +6,7 @@
 
 use crate::mysql::sql::lexer::{Lexer, Token};
 
-pub use crate::mysql::sql::lexer::Escapes;
+pub(crate) use crate::mysql::sql::lexer::Escapes;
 
 /// Settings changed by one statement; more pin the connection.
 const MAX_SETTINGS: usize = 16;

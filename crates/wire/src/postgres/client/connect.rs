@@ -22,7 +22,6 @@ use crate::{
         error::Error,
     },
     scram::{KeyCache, KeyDerivation},
-    secret::Secret,
     step::{Phase, Step},
 };
 

@@ -6,12 +6,12 @@ use crate::{
     postgres::{
         codec::{
             kind,
-            message::{self, Header, MAX_LOGIN_PAYLOAD_BYTES, MAX_SENT_PAYLOAD_BYTES},
+            message::{self, MAX_LOGIN_PAYLOAD_BYTES},
             parameters::{Parameters, parse_parameter_status},
             transaction::TransactionStatus,
         },
         error::Error,
-        relay::framer::{Framer, checked_header},
+        relay::framer::Framer,
     },
     relay::{FromClient, Goodbye},
 };

@@ -6,7 +6,7 @@
 
 use crate::postgres::sql::lexer::{Lexer, MAX_TOKEN_BYTES, Token};
 
-pub use crate::postgres::sql::lexer::StringSyntax;
+pub(crate) use crate::postgres::sql::lexer::StringSyntax;
 
 /// Settings changed in one transaction; more pin the connection.
 const MAX_SETTINGS: usize = 16;

@@ -61,7 +61,7 @@ enum TypesLocation {
 }
 
 impl SessionFollower {
-    pub(crate) fn statement_command(
+    pub(super) fn statement_command(
         &mut self,
         kind: u8,
         header: Header,
