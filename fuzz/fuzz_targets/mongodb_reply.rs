@@ -4,7 +4,8 @@
 //! Input: one byte for the portions' size, then the response.
 #![no_main]
 
-use ciphertoll_wire::mongodb::{bson::{to_json, Document}, message, COMMAND_REQUEST_ID, Compressor, DocumentsReader, Error, Inflater, MongoDbResponseReader, Response};
+use ciphertoll_wire::mongodb::{COMMAND_REQUEST_ID, Compressor, DocumentsReader, Error, Inflater, MongoDbResponseReader, Response, message};
+use ciphertoll_wire::mongodb::bson::{Document, to_json};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT_BYTES: usize = 1 << 16;

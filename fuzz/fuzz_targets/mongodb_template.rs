@@ -3,7 +3,10 @@
 //! Input: one byte that selects the parameters, then the text.
 #![no_main]
 
-use ciphertoll_wire::{mongodb::{bson::{self, to_json}, message::{take, MAX_MESSAGE_BYTES}, CommandTemplate}, session::Value};
+use ciphertoll_wire::mongodb::CommandTemplate;
+use ciphertoll_wire::mongodb::bson::{self, to_json};
+use ciphertoll_wire::mongodb::message::{MAX_MESSAGE_BYTES, take};
+use ciphertoll_wire::session::Value;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{mysql::{MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, StatementsPerQuery, Transport}, Phase, Secret, Step};
+use ciphertoll_wire::{Phase, Secret, Step};
+use ciphertoll_wire::mysql::{MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, StatementsPerQuery, Transport};
 use libfuzzer_sys::fuzz_target;
 
 const PASSWORD: &[u8] = b"correct horse";

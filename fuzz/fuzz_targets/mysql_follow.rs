@@ -5,7 +5,9 @@
 //! sender and whose other bits are the length, and the bytes sent.
 #![no_main]
 
-use ciphertoll_wire::mysql::{relay::{begins_with_quit, first_command_bytes, ClientStatements, ConnectionStatements, MySqlRelay, RELAYED, SessionChanges, SessionFollower}, sql::{Effects, Escapes, TextReader}, Capabilities, Error};
+use ciphertoll_wire::mysql::{Capabilities, Error};
+use ciphertoll_wire::mysql::relay::{ClientStatements, ConnectionStatements, MySqlRelay, RELAYED, SessionChanges, SessionFollower, begins_with_quit, first_command_bytes};
+use ciphertoll_wire::mysql::sql::{Effects, Escapes, TextReader};
 use libfuzzer_sys::fuzz_target;
 
 struct Site {

@@ -5,7 +5,8 @@
 //! the initial state, then to two resets.
 #![no_main]
 
-use ciphertoll_wire::mysql::{relay::{InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome, Transaction}, Capabilities, Error, Response};
+use ciphertoll_wire::mysql::{Capabilities, Error, Response};
+use ciphertoll_wire::mysql::relay::{InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome, Transaction};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Debug, PartialEq)]

@@ -5,7 +5,8 @@
 //! sender and whose other bits are the length, and the bytes sent.
 #![no_main]
 
-use ciphertoll_wire::mysql::{relay::{MySqlRelay, RELAYED, SessionState}, Capabilities, Error};
+use ciphertoll_wire::mysql::{Capabilities, Error};
+use ciphertoll_wire::mysql::relay::{MySqlRelay, RELAYED, SessionState};
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 

@@ -1,7 +1,9 @@
 //! A hostile client's bytes in the parser of logins. An accepted message must be accepted again when it is encoded.
 #![no_main]
 
-use ciphertoll_wire::mysql::{handshake_response::HandshakeResponse, server::{self, ClientMessage, StoredPassword}, Capabilities};
+use ciphertoll_wire::mysql::Capabilities;
+use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
+use ciphertoll_wire::mysql::server::{self, ClientMessage, StoredPassword};
 use libfuzzer_sys::fuzz_target;
 
 /// Lengths up to this are encoded the same way with any capabilities.

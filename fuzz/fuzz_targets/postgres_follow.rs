@@ -5,9 +5,9 @@
 //! are the length, and the bytes sent.
 #![no_main]
 
-use ciphertoll_wire::postgres::sql::Effects;
-use ciphertoll_wire::postgres::relay::{first_command_bytes, ClientStatements, ConnectionStatements, SessionFollower};
 use ciphertoll_wire::postgres::{Error, Parameters};
+use ciphertoll_wire::postgres::relay::{ClientStatements, ConnectionStatements, SessionFollower, first_command_bytes};
+use ciphertoll_wire::postgres::sql::Effects;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Default)]

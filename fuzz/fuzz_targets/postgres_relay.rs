@@ -5,7 +5,9 @@
 //! are the length, and the bytes sent.
 #![no_main]
 
-use ciphertoll_wire::postgres::{message::MAX_LOGIN_PAYLOAD_BYTES, relay::{PostgresRelay, SessionState}, Error, Parameters};
+use ciphertoll_wire::postgres::{Error, Parameters};
+use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
+use ciphertoll_wire::postgres::relay::{PostgresRelay, SessionState};
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 

@@ -4,7 +4,9 @@
 //! Input: one byte that says whether the connection's first message is included, then the messages.
 #![no_main]
 
-use ciphertoll_wire::postgres::{command, server::{read_frontend, read_startup, Bind, DescribeTarget, FrontendMessage, Startup, StoredPassword}, startup::{encode_startup, encode_tls_request}, CancelKey, Param, ValueFormat};
+use ciphertoll_wire::postgres::{CancelKey, Param, ValueFormat, command};
+use ciphertoll_wire::postgres::server::{Bind, DescribeTarget, FrontendMessage, Startup, StoredPassword, read_frontend, read_startup};
+use ciphertoll_wire::postgres::startup::{encode_startup, encode_tls_request};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT_BYTES: usize = 1 << 16;

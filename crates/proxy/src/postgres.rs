@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::command::encode_terminate;
-use ciphertoll_wire::postgres::relay::InternalCommand;
-use ciphertoll_wire::postgres::relay::first_command_bytes;
+use ciphertoll_wire::postgres::relay::{InternalCommand, first_command_bytes};
 use ciphertoll_wire::postgres::server::{
     Authentication, Report, write_authentication, write_backend_key_data, write_error,
     write_parameter_status, write_ready_for_query,

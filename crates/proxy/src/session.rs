@@ -3,10 +3,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ciphertoll_wire::Response;
-use ciphertoll_wire::postgres::relay::DatabaseCommandScanner;
-use ciphertoll_wire::postgres::relay::InternalCommand;
-use ciphertoll_wire::postgres::relay::SessionFollower;
-use ciphertoll_wire::postgres::relay::{PostgresRelay, SessionState};
+use ciphertoll_wire::postgres::relay::{
+    DatabaseCommandScanner, InternalCommand, PostgresRelay, SessionFollower, SessionState,
+};
 use ciphertoll_wire::postgres::sql::{Discard, Effects};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TransactionStatus};
 

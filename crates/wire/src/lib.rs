@@ -12,14 +12,14 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use ciphertoll_wire::{Secret, Step, postgres, session::{Connect, Login}};
-//! # use postgres::{ChannelBinding, Encryption};
+//! # use postgres::{ChannelBinding, PostgresTlsMode};
 //! # fn read_more() -> Option<Vec<u8>> { None }
 //! # fn flush(_: &mut Vec<u8>) {}
-//! let login = Login::Postgres(Arc::new(postgres::Login {
+//! let login = Login::Postgres(Arc::new(postgres::PostgresLogin {
 //!     user: "toll".to_owned(),
 //!     password: Secret::new(b"correct horse".to_vec()),
 //!     database: None,
-//!     encryption: Encryption::Tls,
+//!     encryption: PostgresTlsMode::Tls,
 //!     channel_binding: ChannelBinding::Disabled,
 //! }));
 //! let mut connect = Connect::new(&login);

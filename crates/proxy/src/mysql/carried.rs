@@ -1,7 +1,6 @@
 //! What goes with a client from one connection to the next.
 
-use ciphertoll_wire::mysql::relay::ClientStatements;
-use ciphertoll_wire::mysql::relay::{SessionRestore, setting};
+use ciphertoll_wire::mysql::relay::{ClientStatements, SessionRestore, setting};
 use ciphertoll_wire::mysql::sql::Escapes;
 use ciphertoll_wire::mysql::{Capabilities, Error};
 

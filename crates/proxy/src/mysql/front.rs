@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::auth::caching_sha2::{CachedPassword, FAST_OK, FULL};
+use ciphertoll_wire::mysql::auth::clear_password;
 use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::auth_switch::AuthSwitchRequest;
 use ciphertoll_wire::mysql::change_user::ChangeUser;
@@ -12,8 +14,7 @@ use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::server::{
     ClientMessage, StoredPassword, read_auth_response, read_login, write_auth_switch, write_more_data,
 };
-use ciphertoll_wire::mysql::{Plugin, Terms, auth::clear_password};
-use ciphertoll_wire::{Secret, mysql};
+use ciphertoll_wire::mysql::{self, Plugin, Terms};
 
 use super::refusal;
 use super::wanted::{Entry, Wanted};

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::command::encode_quit;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
-use ciphertoll_wire::mysql::relay::{Diagnostics, begins_with_quit, first_command_bytes};
-use ciphertoll_wire::mysql::relay::{InternalCommand, ResetOutcome};
+use ciphertoll_wire::mysql::relay::{
+    Diagnostics, InternalCommand, ResetOutcome, begins_with_quit, first_command_bytes,
+};
 use ciphertoll_wire::mysql::server::write_err;
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
 use ciphertoll_wire::mysql::{

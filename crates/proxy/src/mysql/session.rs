@@ -1,12 +1,10 @@
 //! One client on one server connection: what is said between the two, and what must be said before and after.
 
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::ConnectionStatements;
-use ciphertoll_wire::mysql::relay::Diagnostics;
-use ciphertoll_wire::mysql::relay::{self, KillCommand, KillReplacement};
-use ciphertoll_wire::mysql::relay::{InitialState, InitialStateQuery};
-use ciphertoll_wire::mysql::relay::{MySqlRelay, OpenState, SessionState};
-use ciphertoll_wire::mysql::relay::{ServerProduct, SessionRestore};
+use ciphertoll_wire::mysql::relay::{
+    self, ConnectionStatements, Diagnostics, InitialState, InitialStateQuery, KillCommand, KillReplacement,
+    MySqlRelay, OpenState, ServerProduct, SessionRestore, SessionState,
+};
 use ciphertoll_wire::mysql::server::write_ok;
 use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response, Terms};
 

@@ -3,18 +3,13 @@
 use ciphertoll_wire::mysql::command::encode_statement_close;
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::UNKNOWN_STATEMENT;
-use ciphertoll_wire::mysql::relay::{InitialState, InitialStateQuery, TextEncoding};
-use ciphertoll_wire::mysql::relay::{MultiStatements, MySqlRelay, SessionState, Transaction};
-use ciphertoll_wire::mysql::relay::{RestoredSession, SessionRestore, encode_refusal, restorable};
-use ciphertoll_wire::mysql::sql::DefaultDatabase;
-use ciphertoll_wire::mysql::{Error, Response};
-use ciphertoll_wire::mysql::{
-    relay::{
-        Diagnostics, Reply, SessionChanges, SessionFollower, SessionReset, StatusFlags, first_command_bytes,
-    },
-    sql::Escapes,
+use ciphertoll_wire::mysql::relay::{
+    Diagnostics, InitialState, InitialStateQuery, MultiStatements, MySqlRelay, Reply, RestoredSession,
+    SessionChanges, SessionFollower, SessionReset, SessionRestore, SessionState, StatusFlags, TextEncoding,
+    Transaction, UNKNOWN_STATEMENT, encode_refusal, first_command_bytes, restorable,
 };
+use ciphertoll_wire::mysql::sql::{DefaultDatabase, Escapes};
+use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
 use super::carried::{Carried, Risk, Told, Unportable};

@@ -11,10 +11,11 @@ use ciphertoll_lab::{Authority, Certificate};
 use ciphertoll_model::ServerKey;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
+use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::command::encode_query;
 use ciphertoll_wire::postgres::startup::{encode_startup, encode_tls_request};
 use ciphertoll_wire::postgres::{self, PostgresTlsMode};
-use ciphertoll_wire::{Secret, session::Login};
+use ciphertoll_wire::session::Login;
 use nix::sys::signal::Signal;
 
 use crate::Case;

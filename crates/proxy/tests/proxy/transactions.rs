@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::postgres::CancelKey;
-use ciphertoll_wire::postgres::Param;
 use ciphertoll_wire::postgres::column::ValueFormat;
-use ciphertoll_wire::postgres::{
-    command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync},
-    startup::encode_cancel_request,
+use ciphertoll_wire::postgres::command::{
+    encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync,
 };
+use ciphertoll_wire::postgres::startup::encode_cancel_request;
+use ciphertoll_wire::postgres::{CancelKey, Param};
 use nix::sys::signal::Signal;
 
 use crate::Case;

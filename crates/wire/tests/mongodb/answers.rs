@@ -1,12 +1,10 @@
 //! Replies to commands, counted and collected.
 
+use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter, Document, to_json};
+use ciphertoll_wire::mongodb::message::{self, MAX_MESSAGE_BYTES};
 use ciphertoll_wire::mongodb::{
     COMMAND_REQUEST_ID, Cursor, Documents, DocumentsReader, Error, Fault, MongoDbResponseReader, Response,
-    ResponseSummary,
-    bson::{BsonValue, BsonWriter, Document, to_json},
-    command,
-    message::{self, MAX_MESSAGE_BYTES},
-    version_of,
+    ResponseSummary, command, version_of,
 };
 use proptest::prelude::*;
 

@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mongodb::{
-        COMMAND_REQUEST_ID, CommandTemplate, DocumentsReader, Error, MongoDbConnect, MongoDbLogin,
-        MongoDbResponseReader,
-        bson::{Document, to_json},
-        message,
-    },
+use ciphertoll_wire::mongodb::bson::{Document, to_json};
+use ciphertoll_wire::mongodb::{
+    COMMAND_REQUEST_ID, CommandTemplate, DocumentsReader, Error, MongoDbConnect, MongoDbLogin,
+    MongoDbResponseReader, message,
 };
+use ciphertoll_wire::{Secret, Step};
 use proptest::prelude::*;
 
 /// A valid header with arbitrary content.

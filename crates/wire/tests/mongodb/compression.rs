@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret,
-    mongodb::{
-        CommandTemplate, Compressor, Error, Inflater, Mechanism, MongoDbConnect, MongoDbLogin,
-        bson::BsonValue,
-        compression::may_be_compressed,
-        message::{MAX_LOGIN_MESSAGE_BYTES, take, take_inflated, write_command},
-    },
-    scram::Digest,
-    session::{self, Response, ResponseKind},
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mongodb::bson::BsonValue;
+use ciphertoll_wire::mongodb::compression::may_be_compressed;
+use ciphertoll_wire::mongodb::message::{MAX_LOGIN_MESSAGE_BYTES, take, take_inflated, write_command};
+use ciphertoll_wire::mongodb::{
+    CommandTemplate, Compressor, Error, Inflater, Mechanism, MongoDbConnect, MongoDbLogin,
 };
+use ciphertoll_wire::scram::Digest;
+use ciphertoll_wire::session::{self, Response, ResponseKind};
 use proptest::prelude::*;
 
 use crate::fake_server::{FakeServer, PASSWORD, USER, join};

@@ -1,9 +1,7 @@
 //! BSON: round trips, the JSON form, and malformed documents.
 
-use ciphertoll_wire::mongodb::{
-    Error,
-    bson::{BsonValue, BsonWriter, Document, MAX_DEPTH, to_json, write_document},
-};
+use ciphertoll_wire::mongodb::Error;
+use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter, Document, MAX_DEPTH, to_json, write_document};
 use proptest::prelude::*;
 
 /// A value that owns its data.

@@ -1,14 +1,10 @@
 //! A server for logins: `hello`, SCRAM in all variants, and certificates.
 
-use ciphertoll_wire::{
-    Step,
-    mongodb::{
-        Compressor, Error, Inflater, MongoDbConnect,
-        bson::{BsonValue, BsonWriter, Document},
-        message::{self, MAX_LOGIN_MESSAGE_BYTES},
-    },
-    scram::{Binding, Digest, Mechanism, ServerFirst, Verifier},
-};
+use ciphertoll_wire::Step;
+use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter, Document};
+use ciphertoll_wire::mongodb::message::{self, MAX_LOGIN_MESSAGE_BYTES};
+use ciphertoll_wire::mongodb::{Compressor, Error, Inflater, MongoDbConnect};
+use ciphertoll_wire::scram::{Binding, Digest, Mechanism, ServerFirst, Verifier};
 
 pub(crate) const USER: &str = "toll";
 pub(crate) const PASSWORD: &str = "correct horse";

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Phase, Secret, Step,
-    mongodb::{
-        Error, Mechanism, MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbTlsMode,
-        bson::{BsonValue, Document},
-    },
-    scram::Digest,
+use ciphertoll_wire::mongodb::bson::{BsonValue, Document};
+use ciphertoll_wire::mongodb::{
+    Error, Mechanism, MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbTlsMode,
 };
+use ciphertoll_wire::scram::Digest;
+use ciphertoll_wire::{Phase, Secret, Step};
 use proptest::prelude::*;
 
 use crate::fake_server::{Ending, FakeServer, Joined, PASSWORD, Speculation, USER, join, verifier};

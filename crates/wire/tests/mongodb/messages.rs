@@ -1,12 +1,10 @@
 //! Messages, i.e. what surrounds documents.
 
-use ciphertoll_wire::mongodb::{
-    Error,
-    bson::{BsonValue, to_json, write_document},
-    command::encode_insert,
-    message::{
-        CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, OpMsg, take, write_command,
-    },
+use ciphertoll_wire::mongodb::Error;
+use ciphertoll_wire::mongodb::bson::{BsonValue, to_json, write_document};
+use ciphertoll_wire::mongodb::command::encode_insert;
+use ciphertoll_wire::mongodb::message::{
+    CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, OpMsg, take, write_command,
 };
 
 const LIMIT: usize = 1 << 16;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret,
-    mongodb::{self, MongoDbAuthMethod, MongoDbTlsMode, message},
-    scram::Digest,
-    session::{Connect, Error, Login, PreparedStatement, Response, ResponseKind, ServerInfo, Value},
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mongodb::{self, MongoDbAuthMethod, MongoDbTlsMode, message};
+use ciphertoll_wire::scram::Digest;
+use ciphertoll_wire::session::{
+    Connect, Error, Login, PreparedStatement, Response, ResponseKind, ServerInfo, Value,
 };
 
 use crate::answers::found;

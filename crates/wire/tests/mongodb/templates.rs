@@ -1,13 +1,9 @@
 //! Command templates.
 
-use ciphertoll_wire::{
-    mongodb::{
-        CommandTemplate, Error, TemplateError,
-        bson::{self, Document},
-        message::{MAX_MESSAGE_BYTES, take},
-    },
-    session::Value,
-};
+use ciphertoll_wire::mongodb::bson::{self, Document};
+use ciphertoll_wire::mongodb::message::{MAX_MESSAGE_BYTES, take};
+use ciphertoll_wire::mongodb::{CommandTemplate, Error, TemplateError};
+use ciphertoll_wire::session::Value;
 use proptest::prelude::*;
 
 fn encoded(text: &str, parameters: &[Value<'_>]) -> Vec<u8> {

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mongodb::{
-        CommandTemplate, Discovery, DiscoveryError, Mechanism, MemberRole, MongoDbConnect, MongoDbLogin,
-        MongoDbServerInfo, ReadPreference, SelectedServer,
-        bson::{BsonWriter, to_json},
-        message,
-    },
+use ciphertoll_wire::mongodb::bson::{BsonWriter, to_json};
+use ciphertoll_wire::mongodb::{
+    CommandTemplate, Discovery, DiscoveryError, Mechanism, MemberRole, MongoDbConnect, MongoDbLogin,
+    MongoDbServerInfo, ReadPreference, SelectedServer, message,
 };
+use ciphertoll_wire::{Secret, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 

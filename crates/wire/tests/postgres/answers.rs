@@ -1,9 +1,9 @@
 //! Responses to commands: counted, collected and refused.
 
+use ciphertoll_wire::postgres::server::{self, Field, Report};
 use ciphertoll_wire::postgres::{
     Column, Error, ExchangeSummary, Fault, Notice, PostgresPrepareReader, PostgresResponseReader,
     PostgresRowsReader, Response, Row, Severity, StatementDescription, TransactionStatus,
-    server::{self, Field, Report},
 };
 use proptest::prelude::*;
 

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    postgres::{
-        ChannelBinding, CopyInReader, CopyOutReader, PostgresConnect, PostgresLogin, PostgresPrepareReader,
-        PostgresResponseReader, PostgresRowsReader, PostgresTlsMode, Response, server,
-    },
+use ciphertoll_wire::postgres::{
+    ChannelBinding, CopyInReader, CopyOutReader, PostgresConnect, PostgresLogin, PostgresPrepareReader,
+    PostgresResponseReader, PostgresRowsReader, PostgresTlsMode, Response, server,
 };
+use ciphertoll_wire::{Secret, Step};
 use proptest::prelude::*;
 
 const KINDS: &[u8] = b"RKZTDCIENA123ntsGHdcSvW";

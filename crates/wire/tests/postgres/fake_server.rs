@@ -1,13 +1,11 @@
 //! A server for logins, built from the crate's server side.
 
-use ciphertoll_wire::{
-    Step,
-    postgres::{
-        CancelKey, Error, PostgresConnect, Severity, TransactionStatus,
-        server::{self, Authentication, FrontendMessage, Report, Startup, StoredPassword, TlsAnswer},
-    },
-    scram::{Binding, Mechanism, ServerFirst, Verifier},
+use ciphertoll_wire::Step;
+use ciphertoll_wire::postgres::server::{
+    self, Authentication, FrontendMessage, Report, Startup, StoredPassword, TlsAnswer,
 };
+use ciphertoll_wire::postgres::{CancelKey, Error, PostgresConnect, Severity, TransactionStatus};
+use ciphertoll_wire::scram::{Binding, Mechanism, ServerFirst, Verifier};
 
 pub(crate) const USER: &str = "toll";
 pub(crate) const PASSWORD: &str = "correct horse";

@@ -1,13 +1,15 @@
 //! Sessions that move to another connection, with bytes split anywhere.
 
-use ciphertoll_wire::postgres::{
-    Param, Parameters,
-    column::ValueFormat,
-    command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync},
-    relay::{ClientStatements, ConnectionStatements, SessionFollower, first_command_bytes},
-    server::write_message,
-    sql::Effects,
+use ciphertoll_wire::postgres::column::ValueFormat;
+use ciphertoll_wire::postgres::command::{
+    encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync,
 };
+use ciphertoll_wire::postgres::relay::{
+    ClientStatements, ConnectionStatements, SessionFollower, first_command_bytes,
+};
+use ciphertoll_wire::postgres::server::write_message;
+use ciphertoll_wire::postgres::sql::Effects;
+use ciphertoll_wire::postgres::{Param, Parameters};
 use proptest::prelude::*;
 
 /// A client, its prepared statements, and its server connection.

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Phase, Secret, Step,
-    postgres::{
-        Bound, ChannelBinding, Error, Fault, PostgresAuthMethod, PostgresConnect, PostgresLogin,
-        PostgresTlsMode, Severity,
-        server::{self, Authentication, Report, TlsAnswer},
-    },
-    scram::{Binding, ServerFirst, Verifier},
+use ciphertoll_wire::postgres::server::{self, Authentication, Report, TlsAnswer};
+use ciphertoll_wire::postgres::{
+    Bound, ChannelBinding, Error, Fault, PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresTlsMode,
+    Severity,
 };
+use ciphertoll_wire::scram::{Binding, ServerFirst, Verifier};
+use ciphertoll_wire::{Phase, Secret, Step};
 
 use crate::fake_server::{
     Auth, CANCEL_KEY, END_POINT, FakeServer, PASSWORD, Passed, USER, join, scram, welcome,

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    postgres::{
-        CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode,
-        relay::InternalCommand,
-        server::{Startup, read_startup},
-    },
-    scram::KeyCache,
+use ciphertoll_wire::postgres::relay::InternalCommand;
+use ciphertoll_wire::postgres::server::{Startup, read_startup};
+use ciphertoll_wire::postgres::{
+    CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode,
 };
+use ciphertoll_wire::scram::KeyCache;
+use ciphertoll_wire::{Secret, Step};
 
 use crate::fake_server::{FakeServer, ITERATIONS, PASSWORD, USER, join, scram};
 

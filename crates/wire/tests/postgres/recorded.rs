@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    postgres::{
-        ChannelBinding, Column, CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, Notice,
-        Param, PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresPrepareReader,
-        PostgresResponseReader, PostgresRowsReader, PostgresTlsMode, Response, Severity,
-        StatementDescription, TransactionStatus, ValueFormat, command,
-    },
+use ciphertoll_wire::postgres::{
+    ChannelBinding, Column, CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, Notice, Param,
+    PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresPrepareReader, PostgresResponseReader,
+    PostgresRowsReader, PostgresTlsMode, Response, Severity, StatementDescription, TransactionStatus,
+    ValueFormat, command,
 };
+use ciphertoll_wire::{Secret, Step};
 
 /// As this crate's client sent it, for user `md5user` with password `correct horse` and database `postgres`: the
 /// startup message, and the password's MD5.

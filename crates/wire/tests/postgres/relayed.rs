@@ -1,10 +1,8 @@
 //! Traffic through the relay, split anywhere.
 
-use ciphertoll_wire::postgres::{
-    Error, Parameters, Response,
-    relay::{InternalCommand, PostgresRelay, SessionState},
-    server::write_message,
-};
+use ciphertoll_wire::postgres::relay::{InternalCommand, PostgresRelay, SessionState};
+use ciphertoll_wire::postgres::server::write_message;
+use ciphertoll_wire::postgres::{Error, Parameters, Response};
 use ciphertoll_wire::relay::Goodbye;
 use proptest::prelude::*;
 

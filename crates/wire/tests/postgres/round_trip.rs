@@ -1,16 +1,17 @@
 //! Encoding and parsing a message are inverse.
 
+use ciphertoll_wire::postgres::column::{
+    Field, encode_parameter_description, encode_row_description, parse_parameter_description,
+    parse_row_description,
+};
+use ciphertoll_wire::postgres::md5::StoredPassword;
+use ciphertoll_wire::postgres::report::Report;
+use ciphertoll_wire::postgres::server::{
+    Authentication, Bind, DescribeTarget, FrontendMessage, Startup, read_frontend, read_startup,
+};
+use ciphertoll_wire::postgres::startup::{encode_cancel_request, encode_startup, encode_tls_request};
 use ciphertoll_wire::postgres::{
-    CancelKey, CopyStart, Error, Param, Severity, TransactionStatus, ValueFormat,
-    column::{
-        Field, encode_parameter_description, encode_row_description, parse_parameter_description,
-        parse_row_description,
-    },
-    command,
-    md5::StoredPassword,
-    report::Report,
-    server::{Authentication, Bind, DescribeTarget, FrontendMessage, Startup, read_frontend, read_startup},
-    startup::{encode_cancel_request, encode_startup, encode_tls_request},
+    CancelKey, CopyStart, Error, Param, Severity, TransactionStatus, ValueFormat, command,
 };
 use proptest::prelude::*;
 

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mysql::{self, greeting::Greeting, greeting_template::GreetingTemplate},
-    postgres::{
-        self, ChannelBinding, Param, ValueFormat,
-        server::{self, FrontendMessage},
-    },
-    session::{
-        Connect, Error, Fault, Login, PrepareReader, PreparedStatement, Response, ResponseKind,
-        ResponseReader, ResponseSummary, ServerInfo, Value,
-    },
+use ciphertoll_wire::mysql;
+use ciphertoll_wire::mysql::greeting::Greeting;
+use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
+use ciphertoll_wire::postgres::server::{self, FrontendMessage};
+use ciphertoll_wire::postgres::{self, ChannelBinding, Param, ValueFormat};
+use ciphertoll_wire::session::{
+    Connect, Error, Fault, Login, PrepareReader, PreparedStatement, Response, ResponseKind, ResponseReader,
+    ResponseSummary, ServerInfo, Value,
 };
+use ciphertoll_wire::{Secret, Step};
 
 use crate::{answers::Answer, fake_server::welcome};
 

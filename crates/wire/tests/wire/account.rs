@@ -2,18 +2,12 @@
 
 use std::sync::OnceLock;
 
-use ciphertoll_wire::{
-    Secret,
-    mysql::{
-        Plugin,
-        auth::{
-            caching_sha2::{CachedPassword, FULL, KEY_WANTED, RsaKey},
-            clear_password, ed25519,
-            native_password::StoredPassword,
-            parsec::{self, ExtSalt},
-        },
-    },
-};
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql::Plugin;
+use ciphertoll_wire::mysql::auth::caching_sha2::{CachedPassword, FULL, KEY_WANTED, RsaKey};
+use ciphertoll_wire::mysql::auth::native_password::StoredPassword;
+use ciphertoll_wire::mysql::auth::parsec::{self, ExtSalt};
+use ciphertoll_wire::mysql::auth::{clear_password, ed25519};
 
 /// The greeting's nonce, and the one of a plugin switch, so that proofs differ.
 pub(crate) const NONCE: [u8; 20] = *b"abcdefghijklmnopqrst";

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mysql::{
-        Capabilities, MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader,
-        MySqlTlsMode, Plugin, Response, ResponseKind, server,
-    },
-    tls::FlightObserver,
+use ciphertoll_wire::mysql::{
+    Capabilities, MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader,
+    MySqlTlsMode, Plugin, Response, ResponseKind, server,
 };
+use ciphertoll_wire::tls::FlightObserver;
+use ciphertoll_wire::{Secret, Step};
 use proptest::prelude::*;
 
 use crate::fake_server::{OFFERED, greeting};

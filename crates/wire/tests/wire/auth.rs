@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mysql::{
-        Error, Fault, MySqlAuthMethod, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Transport,
-        auth::{
-            caching_sha2::{FAST_OK, FULL, KEY_WANTED},
-            clear_password,
-        },
-        ok::OkPacket,
-        server::{self, write_greeting},
-    },
+use ciphertoll_wire::mysql::auth::caching_sha2::{FAST_OK, FULL, KEY_WANTED};
+use ciphertoll_wire::mysql::auth::clear_password;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::server::{self, write_greeting};
+use ciphertoll_wire::mysql::{
+    Error, Fault, MySqlAuthMethod, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Transport,
 };
+use ciphertoll_wire::{Secret, Step};
 use proptest::prelude::*;
 
 use crate::{

@@ -1,19 +1,15 @@
 //! A server for logins and responses, built from the crate's server side.
 
-use ciphertoll_wire::{
-    Step,
-    mysql::{
-        Capabilities, Error, MySqlConnect,
-        auth::caching_sha2::FAST_OK,
-        auth_switch::AuthSwitchRequest,
-        column::encode_text_column,
-        err::ErrPacket,
-        greeting::Greeting,
-        handshake_response::HandshakeResponse,
-        ok::OkPacket,
-        server::{self, ClientMessage},
-    },
-};
+use ciphertoll_wire::Step;
+use ciphertoll_wire::mysql::auth::caching_sha2::FAST_OK;
+use ciphertoll_wire::mysql::auth_switch::AuthSwitchRequest;
+use ciphertoll_wire::mysql::column::encode_text_column;
+use ciphertoll_wire::mysql::err::ErrPacket;
+use ciphertoll_wire::mysql::greeting::Greeting;
+use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::server::{self, ClientMessage};
+use ciphertoll_wire::mysql::{Capabilities, Error, MySqlConnect};
 
 use crate::account::{Account, NONCE, Say, Way};
 

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Phase, Secret, Step,
-    mysql::{
-        Capabilities, Error, Fault, MySqlAuthMethod, MySqlConnect, MySqlLogin, MySqlTlsMode,
-        StatementsPerQuery,
-        err::ErrPacket,
-        ok::OkPacket,
-        server::{self, write_greeting},
-    },
+use ciphertoll_wire::mysql::err::ErrPacket;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::server::{self, write_greeting};
+use ciphertoll_wire::mysql::{
+    Capabilities, Error, Fault, MySqlAuthMethod, MySqlConnect, MySqlLogin, MySqlTlsMode, StatementsPerQuery,
 };
+use ciphertoll_wire::{Phase, Secret, Step};
 
 use crate::{
     chunks::feed,

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret,
-    mysql::{
-        Capabilities, Error, MySqlConnect, MySqlLogin, MySqlRowsReader, Response, Terms,
-        ok::OkPacket,
-        relay::{InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome},
-        server,
-    },
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::relay::{
+    InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome,
+};
+use ciphertoll_wire::mysql::{
+    Capabilities, Error, MySqlConnect, MySqlLogin, MySqlRowsReader, Response, Terms, server,
 };
 
 use crate::{

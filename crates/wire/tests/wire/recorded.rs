@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mysql::{
-        Capabilities, Error, MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader,
-        MySqlRowsReader, PrepareOk, Response, ResponseKind, ResponseSummary,
-    },
+use ciphertoll_wire::mysql::{
+    Capabilities, Error, MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader,
+    PrepareOk, Response, ResponseKind, ResponseSummary,
 };
+use ciphertoll_wire::{Secret, Step};
 
 const GREETING: &str = "640000000a352e352e352d31302e31312e31392d4d6172696144422d302b6465623132753100060000002b5b6922\
     68674d2900feff080200ff81150000000000001d0000002726273367315d5f44774e5c006d7973716c5f6e61746976655f70617373776f\

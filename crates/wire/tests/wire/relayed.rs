@@ -1,19 +1,17 @@
 //! Traffic through the relay, split anywhere.
 
-use ciphertoll_wire::mysql::relay::KillReplacement;
-use ciphertoll_wire::mysql::{
-    Capabilities, Error, Param, PrepareOk,
-    column::encode_text_column,
-    command::{
-        encode_execute, encode_init_db, encode_ping, encode_prepare, encode_query, encode_quit,
-        encode_reset_connection, encode_statement_close, encode_statement_reset,
-    },
-    err::ErrPacket,
-    ok::OkPacket,
-    packet::MAX_PART_BYTES,
-    relay::{MultiStatements, MySqlRelay, OpenState, RELAYED, SessionState, Transaction},
-    server,
+use ciphertoll_wire::mysql::column::encode_text_column;
+use ciphertoll_wire::mysql::command::{
+    encode_execute, encode_init_db, encode_ping, encode_prepare, encode_query, encode_quit,
+    encode_reset_connection, encode_statement_close, encode_statement_reset,
 };
+use ciphertoll_wire::mysql::err::ErrPacket;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::packet::MAX_PART_BYTES;
+use ciphertoll_wire::mysql::relay::{
+    KillReplacement, MultiStatements, MySqlRelay, OpenState, RELAYED, SessionState, Transaction,
+};
+use ciphertoll_wire::mysql::{Capabilities, Error, Param, PrepareOk, server};
 use ciphertoll_wire::relay::Goodbye;
 use proptest::prelude::*;
 

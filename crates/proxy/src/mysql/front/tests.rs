@@ -1,13 +1,12 @@
 use ciphertoll_wire::Step;
+use ciphertoll_wire::mysql::auth::native_password;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::{write_ok, write_payload};
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{
-    Capabilities, Error, MySqlConnect, MySqlLogin, MySqlTlsMode, auth::native_password,
-};
+use ciphertoll_wire::mysql::{Capabilities, Error, MySqlConnect, MySqlLogin, MySqlTlsMode};
 use openssl::sha::sha1;
 
 use super::*;

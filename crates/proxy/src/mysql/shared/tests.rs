@@ -1,9 +1,7 @@
-use ciphertoll_wire::mysql::PrepareOk;
 use ciphertoll_wire::mysql::command::{encode_execute, encode_ping, encode_prepare, encode_query};
-use ciphertoll_wire::mysql::relay::ConnectionStatements;
-use ciphertoll_wire::mysql::relay::KillTarget;
+use ciphertoll_wire::mysql::relay::{ConnectionStatements, KillTarget, ServerProduct};
 use ciphertoll_wire::mysql::server::{write_err, write_ok, write_payload};
-use ciphertoll_wire::mysql::{Capabilities, Terms, relay::ServerProduct};
+use ciphertoll_wire::mysql::{Capabilities, PrepareOk, Terms};
 
 use crate::dialect::Leaving;
 

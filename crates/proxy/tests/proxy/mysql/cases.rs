@@ -6,9 +6,8 @@ use std::thread;
 
 use ciphertoll_model::Engine;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::mysql::PrepareOk;
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::{Capabilities, Param, command, packet, server};
+use ciphertoll_wire::mysql::{Capabilities, Param, PrepareOk, command, packet, server};
 use nix::sys::signal::Signal;
 
 use super::Case;
