@@ -15,17 +15,17 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::unistd::geteuid;
 
-use super::exec::{Prepared, find_library, require_cipher};
+use super::exec::{UnlockedCluster, find_library, require_cipher};
 use super::{CipherArgument, KeyArguments, host, refused};
 use crate::failure::Failure;
 use crate::print_document;
 use crate::progress::tell;
 use crate::run::watch_signals;
 
-/// Without a terminal, a line is written this often.
+/// How often a line is printed if stderr is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
-/// Names that are printed of files that are not PostgreSQL's.
-const NAMED: usize = 5;
+/// Maximum number of names printed of files that do not belong to PostgreSQL.
+const MAX_NAMES: usize = 5;
 const PROGRAM: &str = "pg_checksums";
 
 const EXAMPLES: &str = "\
@@ -50,30 +50,30 @@ pub(super) struct ConvertArguments {
     /// Make a plain copy of an encrypted cluster
     #[arg(long)]
     decrypt: bool,
-    /// The key file of the encrypted cluster, if it is not beside its data directory
+    /// The key file of the encrypted cluster [default: next to its data directory]
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     #[command(flatten)]
     key: KeyArguments,
-    /// How long the keys are [default: aes-256-xts]
+    /// The cipher and its key length [default: aes-256-xts]
     #[arg(long, value_enum, conflicts_with = "decrypt")]
     cipher: Option<CipherArgument>,
     /// The new directory of a tablespace; needed for each tablespace of the source
     #[arg(long = "tablespace-mapping", value_name = "OLD=NEW", value_parser = mapping)]
     mappings: Vec<Mapping>,
-    /// The new directory for WAL; needed if `pg_wal` of the source is a symbolic link
+    /// The new WAL directory; needed if `pg_wal` of the source is a symbolic link
     #[arg(long, value_name = "DIR")]
     waldir: Option<PathBuf>,
     /// The directory of `pg_checksums`, which verifies the copy [default: an installed one of the same version]
     #[arg(long, value_name = "DIR")]
     bin: Option<PathBuf>,
-    /// The library to preload into `pg_checksums`, if it is not beside this program
+    /// The library to preload into `pg_checksums` [default: the one in the directory of this program]
     #[arg(long, value_name = "FILE", conflicts_with = "decrypt")]
     library: Option<PathBuf>,
 }
 
-/// The keys of the encrypted side.
-struct Keys {
+/// The keys of the encrypted cluster.
+struct ClusterKeys {
     path: PathBuf,
     file: KeyFile,
     kek: Kek,
@@ -83,7 +83,7 @@ pub(super) fn convert(arguments: &ConvertArguments) -> Result<ExitCode, Failure>
     check_programs(arguments)?;
     let (plan, keys) = if arguments.decrypt { decryption(arguments)? } else { encryption(arguments)? };
     let interrupt = watch_signals()?;
-    let mut display = Display::new();
+    let mut display = ConversionDisplay::new();
     let converted = run(&plan, &keys, &interrupt, &mut display);
     display.clear();
     let verified = converted.map_err(|error| failure(error, &interrupt, plan.target()))?;
@@ -91,7 +91,7 @@ pub(super) fn convert(arguments: &ConvertArguments) -> Result<ExitCode, Failure>
     print_document(&summary(arguments, &plan, verified, &checksums))
 }
 
-/// What was named for the last check must be there before the first byte is written.
+/// Checks --bin and --library before the conversion starts.
 fn check_programs(arguments: &ConvertArguments) -> Result<(), Failure> {
     if let Some(directory) = &arguments.bin {
         let program = directory.join(PROGRAM);
@@ -103,22 +103,22 @@ fn check_programs(arguments: &ConvertArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn decryption(arguments: &ConvertArguments) -> Result<(Plan, Keys), Failure> {
+fn decryption(arguments: &ConvertArguments) -> Result<(Plan, ClusterKeys), Failure> {
     let path = arguments.keys_of(&arguments.data)?;
     let file = KeyFile::load(&path).map_err(|error| refused(&error))?;
-    let keys = Keys { path, file, kek: arguments.key.read()? };
+    let keys = ClusterKeys { path, file, kek: arguments.key.read()? };
     let mut engine = keys.engine().map_err(|error| refused(&error))?;
     require_cipher(&keys.path, &keys.file)?;
     let plan = arguments.plan(Some(&mut engine))?;
     Ok((plan, keys))
 }
 
-fn encryption(arguments: &ConvertArguments) -> Result<(Plan, Keys), Failure> {
+fn encryption(arguments: &ConvertArguments) -> Result<(Plan, ClusterKeys), Failure> {
     let plan = arguments.plan(None)?;
     let path = arguments.keys_of(&arguments.to)?;
     if path.starts_with(plan.target()) {
         return Err(Failure::usage(format!(
-            "{} is within the target: name another key file",
+            "{} is inside the target; choose another key file with --keys",
             path.display()
         )));
     }
@@ -133,15 +133,15 @@ fn encryption(arguments: &ConvertArguments) -> Result<(Plan, Keys), Failure> {
         }
         Err(error) => return Err(refused(&error)),
     };
-    let keys = Keys { path, file, kek };
+    let keys = ClusterKeys { path, file, kek };
     keys.engine().map_err(|error| refused(&error))?;
     require_cipher(&keys.path, &keys.file)?;
     if arguments.cipher.is_some_and(|cipher| cipher.strength() != keys.file.strength()) {
         let (path, cipher) = (keys.path.display(), keys.file.strength().label());
-        return Err(Failure::usage(format!("the key file {path} exists already and is for {cipher}")));
+        return Err(Failure::usage(format!("the key file {path} already exists, for the cipher {cipher}")));
     }
     if geteuid().is_root() {
-        // The server reads it.
+        // The server must be able to read it.
         let (user, group) = plan.owner();
         chown(&keys.path, Some(user), Some(group)).map_err(|error| host(&keys.path, &error))?;
     }
@@ -161,13 +161,12 @@ impl ConvertArguments {
     }
 }
 
-impl Keys {
-    /// Unwrapped anew.
+impl ClusterKeys {
     fn engine(&self) -> Result<Engine, KeyError> {
         Engine::new(self.file.unwrap(&self.kek)?)
     }
 
-    /// By the key file as it is on disk, which is all that will be left.
+    /// Reads the key file from disk, as later programs will.
     fn stored_engine(&self) -> Result<Engine, KeyError> {
         Engine::new(KeyFile::load(&self.path)?.unwrap(&self.kek)?)
     }
@@ -175,14 +174,14 @@ impl Keys {
 
 fn run(
     plan: &Plan,
-    keys: &Keys,
+    keys: &ClusterKeys,
     interrupt: &Interrupt,
-    display: &mut Display,
+    display: &mut ConversionDisplay,
 ) -> Result<Verified, ConvertError> {
     let mut engine = keys.engine()?;
     let mut conversion = Conversion::begin(plan, &mut engine)?;
     if conversion.resumed() > 0 {
-        tell(&format!("continuing: {} files are converted already", conversion.resumed()));
+        tell(&format!("continuing: {} files were converted before", conversion.resumed()));
     }
     let mut watch = |progress| {
         display.show(progress);
@@ -216,14 +215,14 @@ fn failure(error: ConvertError, interrupt: &Interrupt, target: &Path) -> Failure
     Failure::new(code, error.to_string())
 }
 
-/// Lets PostgreSQL's own program read the copy. It does not write. Answers what is to be said of it.
-fn check_with_postgresql(arguments: &ConvertArguments, plan: &Plan, keys: Keys) -> Result<String, Failure> {
+/// Runs `pg_checksums --check` on the copy. Returns a line for the summary.
+fn check_with_postgresql(arguments: &ConvertArguments, plan: &Plan, keys: ClusterKeys) -> Result<String, Failure> {
     if !plan.has_page_checksums() {
-        return Ok(format!("{PROGRAM}: not possible, the cluster has no data checksums"));
+        return Ok(format!("{PROGRAM}: not run, the cluster has no data checksums"));
     }
     let Some(program) = checksums_program(arguments, plan.major()) else {
         return Ok(format!(
-            "{PROGRAM}: not run, no {PROGRAM} of version {} was found (--bin names its directory)",
+            "{PROGRAM}: not run, no {PROGRAM} of version {} was found (give its directory with --bin)",
             plan.major()
         ));
     };
@@ -237,18 +236,18 @@ fn check_with_postgresql(arguments: &ConvertArguments, plan: &Plan, keys: Keys) 
             (Some(_), Err(failure)) => return Err(failure),
             (None, Err(_)) => {
                 return Ok(format!(
-                    "{PROGRAM}: not run, the library is not beside this program (--library names it)"
+                    "{PROGRAM}: not run, the library is not in the directory of this program (give it with --library)"
                 ));
             }
         };
-        let prepared = Prepared::new(plan.target().to_owned(), keys.path, &keys.file, keys.kek)?;
-        prepared.run(command, program.as_os_str(), library)? == 0
+        let cluster = UnlockedCluster::new(plan.target().to_owned(), keys.path, &keys.file, keys.kek)?;
+        cluster.run(command, program.as_os_str(), library)? == 0
     };
     if is_clean {
-        return Ok(format!("{PROGRAM}: no bad checksum"));
+        return Ok(format!("{PROGRAM}: all checksums are valid"));
     }
     Err(Failure::usage(format!(
-        "{} failed on {}: the copy equals {}, so damaged pages are damaged there too",
+        "{} failed on {}: the copy equals {}, so pages damaged here are damaged there too",
         program.display(),
         plan.target().display(),
         plan.source().display()
@@ -273,7 +272,7 @@ fn summary(arguments: &ConvertArguments, plan: &Plan, verified: Verified, checks
     let mut lines = Vec::new();
     if arguments.decrypt {
         lines.push(format!("{target}: a plain copy of {source}"));
-        lines.push(format!("verified: {files} files, {bytes} bytes: equal to the plaintext of the source"));
+        lines.push(format!("verified: {files} files, {bytes} bytes: equal to the decrypted source"));
         lines.push(format!(
             "verified: {encrypted} files were encrypted: {pages} pages differ from their plaintext"
         ));
@@ -281,17 +280,17 @@ fn summary(arguments: &ConvertArguments, plan: &Plan, verified: Verified, checks
         lines.push(format!("{target}: an encrypted copy of {source}, which is unchanged and not encrypted"));
         lines.push(format!("verified: {files} files, {bytes} bytes: decrypted, they equal the source"));
         lines.push(format!(
-            "verified: {encrypted} files are encrypted: {pages} pages differ from their plaintext, and none of {samples} \
-             samples of plaintext is in its file"
+            "verified: {encrypted} files are encrypted: {pages} pages differ from their plaintext; none of {samples} plaintext \
+             samples was found in its file"
         ));
     }
     lines.push(checksums.to_owned());
     let others = plan.others();
     if !others.is_empty() {
-        let names: Vec<_> = others.iter().take(NAMED).map(|path| path.display().to_string()).collect();
-        let more = if others.len() > NAMED { ", …" } else { "" };
+        let names: Vec<_> = others.iter().take(MAX_NAMES).map(|path| path.display().to_string()).collect();
+        let more = if others.len() > MAX_NAMES { ", …" } else { "" };
         lines.push(format!(
-            "copied as they are: {} files that are not PostgreSQL's own: {}{more}",
+            "copied unencrypted: {} files that do not belong to PostgreSQL: {}{more}",
             others.len(),
             names.join(", ")
         ));
@@ -299,7 +298,7 @@ fn summary(arguments: &ConvertArguments, plan: &Plan, verified: Verified, checks
     lines.join("\n")
 }
 
-/// `OLD=NEW`, as `pg_basebackup` takes it: `\=` is a `=` in a name.
+/// Parses `OLD=NEW` as `pg_basebackup` does: `\=` stands for `=` within a name.
 fn mapping(text: &str) -> Result<Mapping, String> {
     let is_separator = |at: &usize| !text[..*at].ends_with('\\');
     let mut separators = text.match_indices('=').map(|(at, _)| at).filter(is_separator);
@@ -314,19 +313,19 @@ fn mapping(text: &str) -> Result<Mapping, String> {
     Ok(Mapping { old, new })
 }
 
-/// Progress on stderr: a bar on a terminal, else a line now and then.
-enum Display {
+/// Progress on stderr: a bar on a terminal, otherwise lines.
+enum ConversionDisplay {
     Bar(ProgressBar),
     Lines(Instant),
 }
 
-impl Display {
+impl ConversionDisplay {
     fn new() -> Self {
         if !io::stderr().is_terminal() {
             return Self::Lines(Instant::now());
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        // The template is a constant that the library takes; its default would do as well.
+        // The template is valid; otherwise the default style would do.
         if let Ok(style) = ProgressStyle::with_template("{msg} {bar:24} {bytes} of {total_bytes}, {eta} left")
         {
             bar.set_style(style.progress_chars("━━╌"));

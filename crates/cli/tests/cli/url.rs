@@ -235,11 +235,11 @@ fn who_answers_under_the_other_scheme_is_called_what_it_is() {
         let answer =
             there.run(&url.replacen(&right, &wrong, 1), &["--workload", "connect", "--path", "plain"]);
         assert_eq!(answer.code, Some(0), "{engine}: {answer:?}");
-        assert!(answer.stderr.contains(&format!("there is a {name}, and is measured as that")), "{answer:?}");
+        assert!(answer.stderr.contains(&format!("there is a {name}, and is measured as such")), "{answer:?}");
         assert_eq!(files_with(&there.runs(), &wrong), Vec::<String>::new());
         assert!(!files_with(&there.runs(), &right).is_empty(), "the record has the URL as it should be");
         let plan = there.run(&url, &["--workload", "connect", "--path", "plain"]);
-        assert_eq!((plan.code, plan.stderr.contains("measured as that")), (Some(0), false), "{plan:?}");
+        assert_eq!((plan.code, plan.stderr.contains("measured as such")), (Some(0), false), "{plan:?}");
     }
 }
 
@@ -398,6 +398,6 @@ fn a_password_in_the_url_is_taken_with_a_warning_and_not_kept() {
     let url = there.url("127.0.0.1", "sslmode=disable").replace('@', &format!(":{password}@"));
     let answer = answer_of(there.command(&url, &["--workload", "connect", "--path", "plain"]));
     assert_eq!(answer.code, Some(0), "{answer:?}");
-    assert!(answer.stderr.contains("can be read in the list of processes"), "{answer:?}");
+    assert!(answer.stderr.contains("is visible in the process list"), "{answer:?}");
     assert_eq!(files_with(&there.runs(), &password), Vec::<String>::new());
 }

@@ -128,7 +128,7 @@ const EXCEPTIONS: [Exception; 30] = [
         why: "the directory stands for one of the reader's",
     },
     Exception {
-        command: "ciphertoll run --server mariadb=/opt/mariadb-11.4 --ctx per-connect,shared --json > toll.json",
+        command: "ciphertoll run --server mariadb=/opt/mariadb-11.4 --ctx per-connect,shared --json > cost.json",
         how: How::Planned,
         why: "the directory stands for one of the reader's",
     },
