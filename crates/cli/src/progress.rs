@@ -10,13 +10,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::arguments::ProgressFormat;
 
 pub(crate) struct ProgressDisplay {
-    format: Format,
+    format: ProgressOutput,
     estimate: TimeEstimate,
     /// Short names of cells.
     labels: BTreeMap<CellId, String>,
 }
 
-enum Format {
+enum ProgressOutput {
     Bar(ProgressBar),
     Lines,
     Json,
@@ -47,10 +47,10 @@ impl ProgressDisplay {
     pub(crate) fn new(format: ProgressFormat, plan: &Plan) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let format = match format {
-            ProgressFormat::Auto if terminal => Format::Bar(bar()),
-            ProgressFormat::Auto | ProgressFormat::Plain => Format::Lines,
-            ProgressFormat::Json => Format::Json,
-            ProgressFormat::None => Format::Nothing,
+            ProgressFormat::Auto if terminal => ProgressOutput::Bar(bar()),
+            ProgressFormat::Auto | ProgressFormat::Plain => ProgressOutput::Lines,
+            ProgressFormat::Json => ProgressOutput::Json,
+            ProgressFormat::None => ProgressOutput::Nothing,
         };
         let labels = plan.cells.iter().map(|cell| (cell.id(), label(cell))).collect();
         Self { format, estimate: TimeEstimate::new(plan), labels }
@@ -59,18 +59,18 @@ impl ProgressDisplay {
     pub(crate) fn event(&mut self, stamped: &Stamped) {
         self.estimate.event(&stamped.event);
         match &self.format {
-            Format::Bar(bar) => show_on_bar(bar, &self.estimate, &self.labels, &stamped.event),
-            Format::Lines => {
+            ProgressOutput::Bar(bar) => show_on_bar(bar, &self.estimate, &self.labels, &stamped.event),
+            ProgressOutput::Lines => {
                 if let Some(line) = line(&self.estimate, &stamped.event) {
                     tell(&line);
                 }
             }
-            Format::Json => {
+            ProgressOutput::Json => {
                 if let Ok(line) = serde_json::to_string(stamped) {
                     tell(&line);
                 }
             }
-            Format::Nothing => {
+            ProgressOutput::Nothing => {
                 if let Some(warning) = warning(&stamped.event) {
                     tell(&warning);
                 }
@@ -80,7 +80,7 @@ impl ProgressDisplay {
 
     /// Clears the bar, so that the next output starts on an empty line.
     pub(crate) fn finish(&self) {
-        if let Format::Bar(bar) = &self.format {
+        if let ProgressOutput::Bar(bar) = &self.format {
             bar.finish_and_clear();
         }
     }

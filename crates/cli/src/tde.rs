@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use ciphertoll_model::ExitCode;
 use ciphertoll_tde::cluster::{CONTROL_PATH, VERSION_PATH};
 use ciphertoll_tde::{
-    Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, Seal, Strength, looks_sealed, version_seal,
+    Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, SealState, CipherKind, looks_sealed, version_seal,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::prctl::set_dumpable;
@@ -128,10 +128,10 @@ enum CipherArgument {
 }
 
 impl CipherArgument {
-    fn strength(self) -> Strength {
+    fn cipher_kind(self) -> CipherKind {
         match self {
-            Self::Aes128 => Strength::Aes128,
-            Self::Aes256 => Strength::Aes256,
+            Self::Aes128 => CipherKind::Aes128,
+            Self::Aes256 => CipherKind::Aes256,
         }
     }
 }
@@ -229,7 +229,7 @@ fn init(cluster: &ClusterArguments, key: &KeyArguments, cipher: CipherArgument) 
         )));
     }
     let path = cluster.keys()?;
-    let file = KeyFile::create(cipher.strength(), &key.read()?).map_err(|error| refused(&error))?;
+    let file = KeyFile::create(cipher.cipher_kind(), &key.read()?).map_err(|error| refused(&error))?;
     file.store(&path, Replace::Never).map_err(|error| refused(&error))?;
     print_document(&format!(
         "{} is the key file of {}; keep a copy of it with every backup",
@@ -250,10 +250,13 @@ fn status(cluster: &ClusterArguments) -> Result<ExitCode, Failure> {
             "an encrypted cluster, not sealed: `ciphertoll tde exec -D DIR --key-file KEK -- true` seals it"
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "no cluster yet",
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "an incomplete cluster: global/pg_filenode.map is empty"
+        }
         Err(error) => return Err(host(&map, &error)),
     };
     let keys = match &keys {
-        Ok(keys) => format!("{}, rotation {}", keys.strength().label(), keys.generation()),
+        Ok(keys) => format!("{}, rotation {}", keys.cipher_kind().label(), keys.generation()),
         Err(KeyError::Missing(_)) => "missing".to_owned(),
         Err(error) => return Err(refused(error)),
     };
@@ -267,7 +270,7 @@ fn has_seals(data: &Path) -> bool {
         let file = File::open(data.join(path));
         file.and_then(|file| file.take(16).read_to_end(&mut bytes)).map(|_| bytes).unwrap_or_default()
     };
-    looks_sealed(&beginning(CONTROL_PATH)) && version_seal(&beginning(VERSION_PATH)) == Seal::Sealed
+    looks_sealed(&beginning(CONTROL_PATH)) && version_seal(&beginning(VERSION_PATH)) == SealState::Sealed
 }
 
 fn rotate(

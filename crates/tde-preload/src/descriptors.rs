@@ -4,13 +4,13 @@
 
 use std::ffi::CStr;
 
-use ciphertoll_tde::{Errno, Opened, Place};
+use ciphertoll_tde::{Errno, OpenFile, FileClass};
 use libc::{c_char, c_int, c_long, c_uint, mode_t};
 
 use crate::process::{
-    File, STATUS_OF_A_REFUSAL, copy, guard, has_begun, is_tracked, most_descriptors, set, with_state,
+    TrackedFile, REFUSAL_STATUS, copy, guard, is_active, is_tracked, most_descriptors, set, with_state,
 };
-use crate::program::Program;
+use crate::program::ProgramRole;
 use crate::raw::{self, arguments};
 use crate::{archive, backup, server};
 
@@ -39,37 +39,37 @@ impl Intent {
 ///
 /// # Safety
 /// `path` must be null or a string of C.
-pub(crate) unsafe fn place_of(directory: c_int, path: *const c_char, intent: Intent) -> Place {
+pub(crate) unsafe fn classify(directory: c_int, path: *const c_char, intent: Intent) -> FileClass {
     if path.is_null() {
-        return Place::Clear;
+        return FileClass::Unencrypted;
     }
     // SAFETY: not null, and the caller's promise.
     let path = unsafe { CStr::from_ptr(path) };
     let found = with_state(|state| {
         let below = state.cluster.below(directory, path);
-        let place = match state.program {
+        let class = match state.program {
             // In a cluster that is not the keys' own everything would be written in clear.
-            Program::Server if path.to_bytes() == LOCK_FILE && below.as_bytes() != LOCK_FILE => {
+            ProgramRole::Server if path.to_bytes() == LOCK_FILE && below.as_bytes() != LOCK_FILE => {
                 Err(b"the server's data directory is not the one in CIPHERTOLL_TDE_DATA".as_slice())
             }
             // The settings are known, and nothing is written yet.
-            Program::Server if path.to_bytes() == LOCK_FILE && intent == Intent::Make => {
-                server::refused_setting().map_or(Ok(Place::Clear), Err)
+            ProgramRole::Server if path.to_bytes() == LOCK_FILE && intent == Intent::Make => {
+                server::refused_setting().map_or(Ok(FileClass::Unencrypted), Err)
             }
-            Program::Backup => backup::place(&below, intent),
-            Program::Copier => Ok(match state.cluster.place(&below) {
-                Place::Control if intent == Intent::Use => Place::Control,
-                _ => Place::Clear,
+            ProgramRole::Backup => backup::class(&below, intent),
+            ProgramRole::Copier => Ok(match state.cluster.class(&below) {
+                FileClass::Control if intent == Intent::Use => FileClass::Control,
+                _ => FileClass::Unencrypted,
             }),
-            _ => Ok(state.cluster.place(&below)),
+            _ => Ok(state.cluster.class(&below)),
         };
-        if path.to_bytes() == LOCK_FILE && place.is_ok() {
+        if path.to_bytes() == LOCK_FILE && class.is_ok() {
             state.handshake.close();
         }
-        place.map_err(|why| (state.program, state.handshake, why))
+        class.map_err(|why| (state.program, state.handshake, why))
     });
-    match found.unwrap_or(Ok(Place::Clear)) {
-        Ok(place) => place,
+    match found.unwrap_or(Ok(FileClass::Unencrypted)) {
+        Ok(class) => class,
         Err((program, handshake, why)) => {
             handshake.refused(why);
             refuse(program, why)
@@ -81,17 +81,17 @@ pub(crate) unsafe fn place_of(directory: c_int, path: *const c_char, intent: Int
 ///
 /// # Safety
 /// `path` must be a string of C.
-unsafe fn denial(place: Place, path: *const c_char, flags: c_int) -> Option<&'static [u8]> {
-    if with_state(|state| state.program) != Some(Program::Server) {
+unsafe fn denial(class: FileClass, path: *const c_char, flags: c_int) -> Option<&'static [u8]> {
+    if with_state(|state| state.program) != Some(ProgramRole::Server) {
         return None;
     }
     // SAFETY: the caller's promise.
     let path = unsafe { CStr::from_ptr(path) };
-    match place {
-        Place::Wal if server::is_archive_module() => {
+    match class {
+        FileClass::Wal if server::is_archive_module() => {
             Some(b"archive_library would write a plaintext archive: use archive_command, which copies ciphertext")
         }
-        Place::Clear if server::is_backup_target(path.to_bytes(), flags) => {
+        FileClass::Unencrypted if server::is_backup_target(path.to_bytes(), flags) => {
             Some(b"a base backup by --target=server would be plaintext: use pg_basebackup under ciphertoll tde exec")
         }
         _ => None,
@@ -100,11 +100,11 @@ unsafe fn denial(place: Place, path: *const c_char, flags: c_int) -> Option<&'st
 
 /// Ends the process, which has written nothing in clear. A base backup removes what it has made, and ends the process that it
 /// streams the log by. Of a server, only the postmaster and single-user servers come here, before they have started anything.
-fn refuse(program: Program, why: &[u8]) -> ! {
+fn refuse(program: ProgramRole, why: &[u8]) -> ! {
     raw::say(&[b"ciphertoll-tde: refused: ", why, b"\n"]);
     match program {
-        Program::Backup => raw::leave(STATUS_OF_A_REFUSAL),
-        _ => raw::exit(STATUS_OF_A_REFUSAL),
+        ProgramRole::Backup => raw::leave(REFUSAL_STATUS),
+        _ => raw::exit(REFUSAL_STATUS),
     }
 }
 
@@ -120,21 +120,21 @@ pub(crate) unsafe extern "C" fn ciphertoll_tde_openat(
     flags: c_int,
     mode: mode_t,
 ) -> c_int {
-    if !has_begun() {
+    if !is_active() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { raw::openat(directory, path, flags, mode) };
     }
     guard(|| {
         let is_file = flags & (libc::O_DIRECTORY | libc::O_PATH) == 0;
-        let place = if is_file {
+        let class = if is_file {
             // SAFETY: a string of C by the caller's promise.
-            unsafe { place_of(directory, path, Intent::of(flags)) }
+            unsafe { classify(directory, path, Intent::of(flags)) }
         } else {
-            Place::Clear
+            FileClass::Unencrypted
         };
         let denied = if is_file && !path.is_null() {
             // SAFETY: not null, and a string of C by the caller's promise.
-            unsafe { denial(place, path, flags) }
+            unsafe { denial(class, path, flags) }
         } else {
             None
         };
@@ -143,7 +143,7 @@ pub(crate) unsafe extern "C" fn ciphertoll_tde_openat(
             return raw::fail(NOT_PERMITTED);
         }
         let mut asked = flags;
-        if place.is_encrypted() {
+        if class.is_encrypted() {
             // What is not overwritten must be read, and the kernel would append whatever the offset.
             asked &= !libc::O_APPEND;
             if asked & libc::O_ACCMODE == libc::O_WRONLY {
@@ -155,14 +155,14 @@ pub(crate) unsafe extern "C" fn ciphertoll_tde_openat(
         if descriptor < 0 {
             return descriptor;
         }
-        let place = if is_file && !place.is_encrypted() && flags & libc::O_ACCMODE == libc::O_RDONLY {
+        let class = if is_file && !class.is_encrypted() && flags & libc::O_ACCMODE == libc::O_RDONLY {
             // SAFETY: a C string by the caller's promise, which the kernel has just followed.
-            archive::place(unsafe { CStr::from_ptr(path) }, descriptor)
+            archive::class(unsafe { CStr::from_ptr(path) }, descriptor)
         } else {
-            place
+            class
         };
         let appends = flags & libc::O_APPEND != 0;
-        let file = place.is_encrypted().then(|| File { opened: Opened::new(place), appends });
+        let file = class.is_encrypted().then(|| TrackedFile { opened: OpenFile::new(class), appends });
         if set(descriptor, file) {
             return descriptor;
         }

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "a packet is sent by a system call on an inherited descriptor")]
 
-use ciphertoll_tde::handshake::{HANDSHAKE_FD, Message, Said};
+use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeMessage, HandshakeStatus};
 use libc::c_int;
 
 use crate::raw;
@@ -33,9 +33,9 @@ impl Handshake {
     }
 
     /// Whoever was listening may be gone, and what takes the number's place may be no socket: errors are ignored.
-    pub(crate) fn say(self, said: Said) {
+    pub(crate) fn say(self, status: HandshakeStatus) {
         let Some(socket) = self.0 else { return };
-        let packet = Message { process: std::process::id(), said }.encode();
+        let packet = HandshakeMessage { process: std::process::id(), status }.encode();
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: a buffer with its length, which is only read.
         unsafe { libc::send(socket, packet.as_ptr().cast(), packet.len(), flags) };
@@ -44,6 +44,6 @@ impl Handshake {
     /// Says why this program ends, where its standard error may be a log that nobody looks at.
     pub(crate) fn refused(self, why: &[u8]) {
         let stderr = raw::identity(libc::STDERR_FILENO);
-        self.say(Said::Refused { stderr, why: String::from_utf8_lossy(why).into_owned() });
+        self.say(HandshakeStatus::Refused { stderr, why: String::from_utf8_lossy(why).into_owned() });
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! postgres ─ pwrite() ─▶ entry points here ─ tde::Engine ─▶ system call        plaintext │ ciphertext
 //! ```
-//! Loaded into any program that is none of PostgreSQL's ([`program::Program::Other`]) it passes every call on. Into a
+//! Loaded into any program that is none of PostgreSQL's ([`program::ProgramRole::Other`]) it passes every call on. Into a
 //! server it brings the keys before `main`, or ends it there with a line that says why ([`start`]).
 //!
 //! Rules of the entry points: no allocation, no standard I/O, no panic beyond them; system calls are made directly

@@ -2,13 +2,13 @@
 
 #![expect(unsafe_code, reason = "the caller's buffers are addresses and lengths")]
 
-use ciphertoll_tde::Source;
+use ciphertoll_tde::WriteSource;
 use libc::{c_int, iovec};
 
 /// What is to be written, in one piece or several.
-pub(crate) struct Given<'a>(&'a [iovec]);
+pub(crate) struct CallerBuffers<'a>(&'a [iovec]);
 
-impl<'a> Given<'a> {
+impl<'a> CallerBuffers<'a> {
     /// # Safety
     /// Each piece must be readable while this lives. Others may write to it meanwhile: pages in shared memory get hints.
     pub(crate) unsafe fn new(pieces: &'a [iovec]) -> Self {
@@ -16,7 +16,7 @@ impl<'a> Given<'a> {
     }
 }
 
-impl Source for Given<'_> {
+impl WriteSource for CallerBuffers<'_> {
     fn len(&self) -> usize {
         self.0.iter().map(|piece| piece.iov_len).sum()
     }
@@ -66,7 +66,7 @@ pub(crate) unsafe fn pieces<'a>(address: *const iovec, count: c_int) -> &'a [iov
 ///
 /// # Safety
 /// The piece must be writable, and nobody else's, while it is used. What is in it does not matter.
-pub(crate) unsafe fn wanted<'a>(piece: &iovec) -> &'a mut [u8] {
+pub(crate) unsafe fn read_buffer<'a>(piece: &iovec) -> &'a mut [u8] {
     if piece.iov_base.is_null() || piece.iov_len == 0 {
         return &mut [];
     }

@@ -12,7 +12,7 @@ const COMMAND_LINE_BYTES: u64 = 65_536;
 
 /// What a program is to encrypted files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Program {
+pub(crate) enum ProgramRole {
     /// The server: has the keys, and gives them to none of its children.
     Server,
     /// A tool that reads or writes a cluster's files itself.
@@ -29,7 +29,7 @@ pub(crate) enum Program {
     Other,
 }
 
-impl Program {
+impl ProgramRole {
     /// This one.
     pub(crate) fn running() -> Self {
         let Ok(path) = fs::read_link("/proc/self/exe") else { return Self::Other };

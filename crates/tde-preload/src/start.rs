@@ -11,16 +11,16 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use ciphertoll_tde::cluster::{self, Condition};
-use ciphertoll_tde::handshake::{HANDSHAKE_FD, Said};
-use ciphertoll_tde::{Engine, KekSource, KeyFile};
+use ciphertoll_tde::cluster::{self, ClusterState};
+use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeStatus};
+use ciphertoll_tde::{EncryptionEngine, KekSource, KeyFile};
 use libc::c_int;
 
 use crate::backup;
 use crate::handshake::Handshake;
-use crate::paths::Cluster;
+use crate::paths::ClusterDirectory;
 use crate::process;
-use crate::program::{self, Program};
+use crate::program::{self, ProgramRole};
 use crate::raw;
 use crate::secrecy;
 
@@ -45,41 +45,41 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     process::guard(|| {
-        let program = Program::running();
+        let program = ProgramRole::running();
         let handshake = Handshake::inherited();
-        handshake.say(Said::Loaded);
+        handshake.say(HandshakeStatus::Loaded);
         if let Err(why) = prepare(program, handshake) {
             handshake.refused(why.as_bytes());
             raw::say(&[b"ciphertoll-tde: refused: ", why.as_bytes(), b"\n"]);
-            raw::exit(process::STATUS_OF_A_REFUSAL);
+            raw::exit(process::REFUSAL_STATUS);
         }
     });
 }
 
-fn prepare(program: Program, handshake: Handshake) -> Result<(), String> {
+fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     match program {
-        Program::Other => return Ok(()),
-        Program::Unfit(name) => return Err(format!("{name} does not work on encrypted clusters")),
-        Program::Server | Program::Tool | Program::Launcher | Program::Backup | Program::Copier => {}
+        ProgramRole::Other => return Ok(()),
+        ProgramRole::Unfit(name) => return Err(format!("{name} does not work on encrypted clusters")),
+        ProgramRole::Server | ProgramRole::Tool | ProgramRole::Launcher | ProgramRole::Backup | ProgramRole::Copier => {}
     }
-    let said =
+    let configured =
         PathBuf::from(variable(DATA).ok_or_else(|| format!("{DATA} does not say where the cluster is"))?);
-    let said = std::path::absolute(&said).map_err(|error| format!("{DATA}: {error}"))?;
-    let said: PathBuf = said.components().collect();
+    let configured = std::path::absolute(&configured).map_err(|error| format!("{DATA}: {error}"))?;
+    let configured: PathBuf = configured.components().collect();
     let canonical = match program {
-        Program::Backup | Program::Launcher => to_be_made(&said),
-        _ => fs::canonicalize(&said),
+        ProgramRole::Backup | ProgramRole::Launcher => canonicalize_new(&configured),
+        _ => fs::canonicalize(&configured),
     };
-    let canonical = canonical.map_err(|error| format!("{DATA}: {}: {error}", said.display()))?;
-    if program == Program::Backup && !backup::is_into(&program::command_line(), &said, &canonical) {
+    let canonical = canonical.map_err(|error| format!("{DATA}: {}: {error}", configured.display()))?;
+    if program == ProgramRole::Backup && !backup::is_into(&program::command_line(), &configured, &canonical) {
         return Err(format!(
             "the base backup must be written to {}, in plain format: elsewhere it would be plaintext",
-            said.display()
+            configured.display()
         ));
     }
-    let key_file = variable(KEYS).map_or_else(|| KeyFile::path_beside(&said), PathBuf::from);
+    let key_file = variable(KEYS).map_or_else(|| KeyFile::path_beside(&configured), PathBuf::from);
     let keys = KeyFile::load(&key_file).map_err(|error| error.to_string())?;
-    let (encrypts, format) = (keys.strength().encrypts(), keys.format());
+    let (encrypts, format) = (keys.cipher_kind().encrypts(), keys.format());
     if !encrypts && variable(NULL).is_none() {
         return Err(format!(
             "{}: its cipher is null, and {NULL} does not say that it may be",
@@ -90,33 +90,33 @@ fn prepare(program: Program, handshake: Handshake) -> Result<(), String> {
     secrecy::protect_memory();
     let kek = source.read().map_err(|error| error.to_string())?;
     let mut engine =
-        Engine::new(keys.unwrap(&kek).map_err(|error| format!("{}: {error}", key_file.display()))?)
+        EncryptionEngine::new(keys.unwrap(&kek).map_err(|error| format!("{}: {error}", key_file.display()))?)
             .map_err(|error| error.to_string())?;
     drop(kek);
-    let condition = cluster::examine(&canonical, &mut engine).map_err(|error| error.to_string())?;
-    let is_meant = !encrypts && condition == Condition::Plain;
-    if let Some(why) = condition.refusal(&canonical, format).filter(|_| !is_meant) {
+    let state = cluster::examine(&canonical, &mut engine).map_err(|error| error.to_string())?;
+    let is_meant = !encrypts && state == ClusterState::Plain;
+    if let Some(why) = state.refusal(&canonical, format).filter(|_| !is_meant) {
         return Err(why);
     }
     // Initialisers of this library's other parts come after this one.
     engine.forget_keys();
-    handshake.say(Said::HasKeys);
-    if program == Program::Server {
+    handshake.say(HandshakeStatus::HasKeys);
+    if program == ProgramRole::Server {
         handshake.keep_from_children();
-        leave_nothing_to_children(&source);
+        hide_from_children(&source);
     }
     // Nothing is allocated to say a panic's message with, and nothing of it belongs into a log.
     std::panic::set_hook(Box::new(|_| {}));
     let path = |path: PathBuf| path.into_os_string().into_vec();
-    process::begin(engine, Cluster::new(path(said), path(canonical)), program, handshake);
+    process::begin(engine, ClusterDirectory::new(path(configured), path(canonical)), program, handshake);
     Ok(())
 }
 
 /// A directory that may not be there yet, nor its parents: `pg_basebackup` makes them.
-fn to_be_made(path: &Path) -> io::Result<PathBuf> {
+fn canonicalize_new(path: &Path) -> io::Result<PathBuf> {
     match (fs::canonicalize(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(to_be_made(parent)?.join(name))
+            Ok(canonicalize_new(parent)?.join(name))
         }
         (found, _, _) => found,
     }
@@ -143,7 +143,7 @@ fn kek_source() -> Result<KekSource, String> {
 
 /// Children of the server are shells and what users have them run: they get neither the key, nor where it is, nor this
 /// library.
-fn leave_nothing_to_children(source: &KekSource) {
+fn hide_from_children(source: &KekSource) {
     let preload = variable(PRELOAD).unwrap_or_default();
     let is_ours = |path: &&[u8]| {
         path.rsplit(|&byte| byte == b'/').next().is_some_and(|name| name.starts_with(OUR_NAME))

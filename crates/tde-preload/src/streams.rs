@@ -8,8 +8,8 @@ use std::ffi::CStr;
 use ciphertoll_tde::Errno;
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 
-use crate::descriptors::{Intent, ciphertoll_tde_openat, close, place_of};
-use crate::process::{guard, has_begun, is_tracked};
+use crate::descriptors::{Intent, ciphertoll_tde_openat, close, classify};
+use crate::process::{guard, is_active, is_tracked};
 use crate::raw;
 use crate::transfers::{read, write};
 
@@ -21,7 +21,7 @@ const INVALID: Errno = Errno(libc::EINVAL);
 
 /// `fopencookie`'s table of functions.
 #[repr(C)]
-struct Functions {
+struct CookieFunctions {
     read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
     write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
     seek: unsafe extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int,
@@ -29,7 +29,7 @@ struct Functions {
 }
 
 unsafe extern "C" {
-    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: CookieFunctions) -> *mut FILE;
 }
 
 type OpenPath = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut FILE;
@@ -86,7 +86,7 @@ unsafe fn stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     let buffer = cookie.buffer.as_mut_ptr().cast();
     let cookie = Box::into_raw(cookie);
     let functions =
-        Functions { read: read_stream, write: write_stream, seek: seek_stream, close: close_stream };
+        CookieFunctions { read: read_stream, write: write_stream, seek: seek_stream, close: close_stream };
     // SAFETY: the caller's mode, and functions that know this cookie.
     let stream = unsafe { fopencookie(cookie.cast(), mode, functions) };
     if stream.is_null() {
@@ -100,7 +100,7 @@ unsafe fn stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
 }
 
 /// What `open` is asked for by a stream's mode.
-fn asked_by(mode: &CStr) -> Option<c_int> {
+fn open_flags(mode: &CStr) -> Option<c_int> {
     let (first, rest) = mode.to_bytes().split_first()?;
     let both = rest.contains(&b'+');
     let kind = match first {
@@ -120,7 +120,7 @@ fn asked_by(mode: &CStr) -> Option<c_int> {
 }
 
 /// The C library's own function of that name.
-fn beyond(name: &CStr) -> *mut c_void {
+fn next_symbol(name: &CStr) -> *mut c_void {
     // SAFETY: a string of C; the loader answers with an address or with none.
     let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if address.is_null() {
@@ -134,14 +134,14 @@ fn beyond(name: &CStr) -> *mut c_void {
 /// # Safety
 /// Both must be null or strings of C.
 unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
-    if !has_begun() || path.is_null() || mode.is_null() {
+    if !is_active() || path.is_null() || mode.is_null() {
         return None;
     }
     // SAFETY: not null, and the caller's promise.
-    let flags = asked_by(unsafe { CStr::from_ptr(mode) })?;
+    let flags = open_flags(unsafe { CStr::from_ptr(mode) })?;
     // SAFETY: the caller's promise.
-    let place = guard(|| unsafe { place_of(libc::AT_FDCWD, path, Intent::of(flags)) });
-    if !place.is_encrypted() {
+    let class = guard(|| unsafe { classify(libc::AT_FDCWD, path, Intent::of(flags)) });
+    if !class.is_encrypted() {
         return None;
     }
     // SAFETY: the caller's promise.
@@ -168,7 +168,7 @@ macro_rules! opens {
                 return stream;
             }
             // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
-            unsafe { std::mem::transmute::<*mut c_void, OpenPath>(beyond($text))(path, mode) }
+            unsafe { std::mem::transmute::<*mut c_void, OpenPath>(next_symbol($text))(path, mode) }
         }
     )+};
 }
@@ -190,5 +190,5 @@ unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE
         return unsafe { stream(descriptor, mode) };
     }
     // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
-    unsafe { std::mem::transmute::<*mut c_void, OpenDescriptor>(beyond(c"fdopen"))(descriptor, mode) }
+    unsafe { std::mem::transmute::<*mut c_void, OpenDescriptor>(next_symbol(c"fdopen"))(descriptor, mode) }
 }

@@ -5,7 +5,7 @@
 use ciphertoll_tde::{Errno, Storage};
 use libc::{c_int, c_long, c_void, iovec, size_t, ssize_t};
 
-use crate::memory::{Given, piece, pieces, wanted};
+use crate::memory::{CallerBuffers, piece, pieces, read_buffer};
 use crate::process::{guard, is_tracked, with_file};
 use crate::raw::{self, Descriptor, address, arguments};
 
@@ -14,7 +14,7 @@ const INVALID: Errno = Errno(libc::EINVAL);
 
 /// Where a transfer begins.
 #[derive(Clone, Copy)]
-enum At {
+enum Position {
     /// Where it is told to.
     Offset(i64),
     /// Where the last one ended, which it then moves on.
@@ -22,37 +22,37 @@ enum At {
 }
 
 /// What a call answers.
-fn answer(result: Option<Result<usize, Errno>>) -> ssize_t {
+fn to_c_result(result: Option<Result<usize, Errno>>) -> ssize_t {
     match result.unwrap_or(Err(NOT_OPEN)) {
         Ok(count) => count as ssize_t,
         Err(error) => raw::fail(error) as ssize_t,
     }
 }
 
-fn begin(at: At, descriptor: c_int, whence: c_int) -> Result<u64, Errno> {
+fn start_offset(at: Position, descriptor: c_int, whence: c_int) -> Result<u64, Errno> {
     let offset = match at {
-        At::Offset(offset) => offset,
-        At::Position => raw::lseek(descriptor, 0, whence),
+        Position::Offset(offset) => offset,
+        Position::Current => raw::lseek(descriptor, 0, whence),
     };
-    u64::try_from(offset).map_err(|_| if matches!(at, At::Offset(_)) { INVALID } else { raw::errno() })
+    u64::try_from(offset).map_err(|_| if matches!(at, Position::Offset(_)) { INVALID } else { raw::errno() })
 }
 
-fn end(at: At, descriptor: c_int, offset: u64) {
-    if matches!(at, At::Position) {
+fn move_position(at: Position, descriptor: c_int, offset: u64) {
+    if matches!(at, Position::Current) {
         raw::lseek(descriptor, offset as i64, libc::SEEK_SET);
     }
 }
 
 /// # Safety
 /// Each piece must be writable and nobody else's until this returns.
-unsafe fn read_into(descriptor: c_int, pieces: &[iovec], at: At) -> ssize_t {
+unsafe fn read_into(descriptor: c_int, pieces: &[iovec], at: Position) -> ssize_t {
     guard(|| {
-        answer(with_file(descriptor, |engine, file| {
-            let start = begin(at, descriptor, libc::SEEK_CUR)?;
+        to_c_result(with_file(descriptor, |engine, file| {
+            let start = start_offset(at, descriptor, libc::SEEK_CUR)?;
             let mut done = 0;
             for piece in pieces {
                 // SAFETY: the caller's promise.
-                let bytes = unsafe { wanted(piece) };
+                let bytes = unsafe { read_buffer(piece) };
                 let storage = Descriptor(descriptor);
                 match engine.read_at(&mut file.opened, &storage, bytes, start + done as u64) {
                     Ok(count) => {
@@ -65,7 +65,7 @@ unsafe fn read_into(descriptor: c_int, pieces: &[iovec], at: At) -> ssize_t {
                     Err(_) => break,
                 }
             }
-            end(at, descriptor, start + done as u64);
+            move_position(at, descriptor, start + done as u64);
             Ok(done)
         }))
     })
@@ -73,15 +73,15 @@ unsafe fn read_into(descriptor: c_int, pieces: &[iovec], at: At) -> ssize_t {
 
 /// # Safety
 /// Each piece must be readable until this returns.
-unsafe fn write_from(descriptor: c_int, pieces: &[iovec], at: At) -> ssize_t {
+unsafe fn write_from(descriptor: c_int, pieces: &[iovec], at: Position) -> ssize_t {
     // SAFETY: the caller's promise.
-    let given = unsafe { Given::new(pieces) };
+    let given = unsafe { CallerBuffers::new(pieces) };
     guard(|| {
-        answer(with_file(descriptor, |engine, file| {
+        to_c_result(with_file(descriptor, |engine, file| {
             let whence = if file.appends { libc::SEEK_END } else { libc::SEEK_CUR };
-            let start = begin(at, descriptor, whence)?;
+            let start = start_offset(at, descriptor, whence)?;
             let done = engine.write_at(&mut file.opened, &Descriptor(descriptor), &given, start)?;
-            end(at, descriptor, start + done as u64);
+            move_position(at, descriptor, start + done as u64);
             Ok(done)
         }))
     })
@@ -92,7 +92,7 @@ unsafe fn write_from(descriptor: c_int, pieces: &[iovec], at: At) -> ssize_t {
 pub(crate) unsafe extern "C" fn read(descriptor: c_int, bytes: *mut c_void, count: size_t) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` writable bytes by the C library's contract.
-        return unsafe { read_into(descriptor, &[piece(bytes, count)], At::Position) };
+        return unsafe { read_into(descriptor, &[piece(bytes, count)], Position::Current) };
     }
     let given = arguments([c_long::from(descriptor), address(bytes), count as c_long]);
     // SAFETY: the caller's arguments, unchanged.
@@ -104,7 +104,7 @@ pub(crate) unsafe extern "C" fn read(descriptor: c_int, bytes: *mut c_void, coun
 pub(crate) unsafe extern "C" fn write(descriptor: c_int, bytes: *const c_void, count: size_t) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` readable bytes by the C library's contract.
-        return unsafe { write_from(descriptor, &[piece(bytes, count)], At::Position) };
+        return unsafe { write_from(descriptor, &[piece(bytes, count)], Position::Current) };
     }
     let given = arguments([c_long::from(descriptor), address(bytes), count as c_long]);
     // SAFETY: the caller's arguments, unchanged.
@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn pread(
 ) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` writable bytes by the C library's contract.
-        return unsafe { read_into(descriptor, &[piece(bytes, count)], At::Offset(offset)) };
+        return unsafe { read_into(descriptor, &[piece(bytes, count)], Position::Offset(offset)) };
     }
     let given = arguments([c_long::from(descriptor), address(bytes), count as c_long, offset]);
     // SAFETY: the caller's arguments, unchanged.
@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C" fn pwrite(
 ) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` readable bytes by the C library's contract.
-        return unsafe { write_from(descriptor, &[piece(bytes, count)], At::Offset(offset)) };
+        return unsafe { write_from(descriptor, &[piece(bytes, count)], Position::Offset(offset)) };
     }
     let given = arguments([c_long::from(descriptor), address(bytes), count as c_long, offset]);
     // SAFETY: the caller's arguments, unchanged.
@@ -153,7 +153,7 @@ macro_rules! vectored {
         unsafe extern "C" fn $name(descriptor: c_int, vector: *const iovec, count: c_int) -> ssize_t {
             if is_tracked(descriptor) {
                 // SAFETY: `count` pieces of the caller's memory by the C library's contract.
-                return unsafe { $transfer(descriptor, pieces(vector, count), At::Position) };
+                return unsafe { $transfer(descriptor, pieces(vector, count), Position::Current) };
             }
             let given = arguments([c_long::from(descriptor), address(vector), c_long::from(count)]);
             // SAFETY: the caller's arguments, unchanged.
@@ -171,7 +171,7 @@ macro_rules! vectored_at {
         unsafe extern "C" fn $name(descriptor: c_int, vector: *const iovec, count: c_int, offset: i64) -> ssize_t {
             if is_tracked(descriptor) {
                 // SAFETY: `count` pieces of the caller's memory by the C library's contract.
-                return unsafe { $transfer(descriptor, pieces(vector, count), At::Offset(offset)) };
+                return unsafe { $transfer(descriptor, pieces(vector, count), Position::Offset(offset)) };
             }
             let given = arguments([c_long::from(descriptor), address(vector), c_long::from(count), offset, 0]);
             // SAFETY: the caller's arguments, unchanged.
@@ -235,7 +235,7 @@ checked! {
 /// `ftruncate`, whose answer is a number of an error or none.
 fn set_size(descriptor: c_int, size: i64) -> Result<(), Errno> {
     let size = u64::try_from(size).map_err(|_| INVALID)?;
-    let set = |engine: &mut ciphertoll_tde::Engine, file: &mut crate::process::File| {
+    let set = |engine: &mut ciphertoll_tde::EncryptionEngine, file: &mut crate::process::TrackedFile| {
         engine.set_size(&mut file.opened, &Descriptor(descriptor), size)
     };
     guard(|| with_file(descriptor, set)).unwrap_or(Err(NOT_OPEN))
@@ -264,14 +264,14 @@ fn allocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> Result<
         // Holes within units, and units moved to other numbers, would not mean what they meant.
         return Err(Errno(libc::EOPNOTSUPP));
     }
-    let end = offset.checked_add(length).filter(|_| offset >= 0 && length > 0).ok_or(INVALID)?;
-    if mode & kept == 0 && end as u64 > Descriptor(descriptor).size()? {
-        set_size(descriptor, end)?;
+    let move_position = offset.checked_add(length).filter(|_| offset >= 0 && length > 0).ok_or(INVALID)?;
+    if mode & kept == 0 && move_position as u64 > Descriptor(descriptor).size()? {
+        set_size(descriptor, move_position)?;
     }
     let given = arguments([c_long::from(descriptor), c_long::from(mode), offset, length]);
     // SAFETY: takes numbers, which may be any.
-    let answer = unsafe { raw::call(libc::SYS_fallocate, given) };
-    if answer < 0 { Err(raw::errno()) } else { Ok(()) }
+    let to_c_result = unsafe { raw::call(libc::SYS_fallocate, given) };
+    if to_c_result < 0 { Err(raw::errno()) } else { Ok(()) }
 }
 
 // SAFETY: the name is the C library's, which this library is made to stand in for.
@@ -301,8 +301,8 @@ extern "C" fn posix_fallocate(descriptor: c_int, offset: i64, length: i64) -> c_
     }
     let given = arguments([c_long::from(descriptor), 0, offset, length]);
     // SAFETY: takes numbers, which may be any.
-    let answer = unsafe { raw::call(libc::SYS_fallocate, given) };
-    if answer < 0 { raw::errno().0 } else { 0 }
+    let to_c_result = unsafe { raw::call(libc::SYS_fallocate, given) };
+    if to_c_result < 0 { raw::errno().0 } else { 0 }
 }
 
 // SAFETY: the name is the C library's, which this library is made to stand in for.

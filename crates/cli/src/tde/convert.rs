@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_experiment::Interrupt;
 use ciphertoll_model::{Ending, ExitCode};
-use ciphertoll_tde::convert::{Conversion, ConvertError, Mapping, Phase, Plan, Progress, Verified, is_begun};
-use ciphertoll_tde::{Engine, Kek, KeyError, KeyFile, Replace};
+use ciphertoll_tde::convert::{Conversion, ConvertError, TablespaceMapping, ConversionPhase, ConversionPlan, ConversionProgress, VerificationCounts, has_journal};
+use ciphertoll_tde::{EncryptionEngine, Kek, KeyError, KeyFile, Replace};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::unistd::geteuid;
@@ -60,7 +60,7 @@ pub(super) struct ConvertArguments {
     cipher: Option<CipherArgument>,
     /// The new directory of a tablespace; needed for each tablespace of the source
     #[arg(long = "tablespace-mapping", value_name = "OLD=NEW", value_parser = mapping)]
-    mappings: Vec<Mapping>,
+    mappings: Vec<TablespaceMapping>,
     /// The new WAL directory; needed if `pg_wal` of the source is a symbolic link
     #[arg(long, value_name = "DIR")]
     waldir: Option<PathBuf>,
@@ -103,7 +103,7 @@ fn check_programs(arguments: &ConvertArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn decryption(arguments: &ConvertArguments) -> Result<(Plan, ClusterKeys), Failure> {
+fn decryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKeys), Failure> {
     let path = arguments.keys_of(&arguments.data)?;
     let file = KeyFile::load(&path).map_err(|error| refused(&error))?;
     let keys = ClusterKeys { path, file, kek: arguments.key.read()? };
@@ -113,7 +113,7 @@ fn decryption(arguments: &ConvertArguments) -> Result<(Plan, ClusterKeys), Failu
     Ok((plan, keys))
 }
 
-fn encryption(arguments: &ConvertArguments) -> Result<(Plan, ClusterKeys), Failure> {
+fn encryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKeys), Failure> {
     let plan = arguments.plan(None)?;
     let path = arguments.keys_of(&arguments.to)?;
     if path.starts_with(plan.target()) {
@@ -125,9 +125,9 @@ fn encryption(arguments: &ConvertArguments) -> Result<(Plan, ClusterKeys), Failu
     let kek = arguments.key.read()?;
     let file = match KeyFile::load(&path) {
         Ok(file) => file,
-        Err(KeyError::Missing(_)) if !is_begun(plan.target()) => {
-            let strength = arguments.cipher.unwrap_or(CipherArgument::Aes256).strength();
-            let file = KeyFile::create(strength, &kek).map_err(|error| refused(&error))?;
+        Err(KeyError::Missing(_)) if !has_journal(plan.target()) => {
+            let cipher_kind = arguments.cipher.unwrap_or(CipherArgument::Aes256).cipher_kind();
+            let file = KeyFile::create(cipher_kind, &kek).map_err(|error| refused(&error))?;
             file.store(&path, Replace::Never).map_err(|error| refused(&error))?;
             file
         }
@@ -136,8 +136,8 @@ fn encryption(arguments: &ConvertArguments) -> Result<(Plan, ClusterKeys), Failu
     let keys = ClusterKeys { path, file, kek };
     keys.engine().map_err(|error| refused(&error))?;
     require_cipher(&keys.path, &keys.file)?;
-    if arguments.cipher.is_some_and(|cipher| cipher.strength() != keys.file.strength()) {
-        let (path, cipher) = (keys.path.display(), keys.file.strength().label());
+    if arguments.cipher.is_some_and(|cipher| cipher.cipher_kind() != keys.file.cipher_kind()) {
+        let (path, cipher) = (keys.path.display(), keys.file.cipher_kind().label());
         return Err(Failure::usage(format!("the key file {path} already exists, for the cipher {cipher}")));
     }
     if geteuid().is_root() {
@@ -155,29 +155,29 @@ impl ConvertArguments {
         std::path::absolute(path).map_err(|error| host(path, &error))
     }
 
-    fn plan(&self, engine: Option<&mut Engine>) -> Result<Plan, Failure> {
-        let plan = Plan::new(&self.data, &self.to, &self.mappings, self.waldir.as_deref(), engine);
+    fn plan(&self, engine: Option<&mut EncryptionEngine>) -> Result<ConversionPlan, Failure> {
+        let plan = ConversionPlan::new(&self.data, &self.to, &self.mappings, self.waldir.as_deref(), engine);
         plan.map_err(|error| failure(error, &Interrupt::default(), &self.to))
     }
 }
 
 impl ClusterKeys {
-    fn engine(&self) -> Result<Engine, KeyError> {
-        Engine::new(self.file.unwrap(&self.kek)?)
+    fn engine(&self) -> Result<EncryptionEngine, KeyError> {
+        EncryptionEngine::new(self.file.unwrap(&self.kek)?)
     }
 
     /// Reads the key file from disk, as later programs will.
-    fn stored_engine(&self) -> Result<Engine, KeyError> {
-        Engine::new(KeyFile::load(&self.path)?.unwrap(&self.kek)?)
+    fn stored_engine(&self) -> Result<EncryptionEngine, KeyError> {
+        EncryptionEngine::new(KeyFile::load(&self.path)?.unwrap(&self.kek)?)
     }
 }
 
 fn run(
-    plan: &Plan,
+    plan: &ConversionPlan,
     keys: &ClusterKeys,
     interrupt: &Interrupt,
     display: &mut ConversionDisplay,
-) -> Result<Verified, ConvertError> {
+) -> Result<VerificationCounts, ConvertError> {
     let mut engine = keys.engine()?;
     let mut conversion = Conversion::begin(plan, &mut engine)?;
     if conversion.resumed() > 0 {
@@ -216,7 +216,7 @@ fn failure(error: ConvertError, interrupt: &Interrupt, target: &Path) -> Failure
 }
 
 /// Runs `pg_checksums --check` on the copy. Returns a line for the summary.
-fn check_with_postgresql(arguments: &ConvertArguments, plan: &Plan, keys: ClusterKeys) -> Result<String, Failure> {
+fn check_with_postgresql(arguments: &ConvertArguments, plan: &ConversionPlan, keys: ClusterKeys) -> Result<String, Failure> {
     if !plan.has_page_checksums() {
         return Ok(format!("{PROGRAM}: not run, the cluster has no data checksums"));
     }
@@ -266,9 +266,9 @@ fn checksums_program(arguments: &ConvertArguments, major: u32) -> Option<PathBuf
         .find(|program| program.exists())
 }
 
-fn summary(arguments: &ConvertArguments, plan: &Plan, verified: Verified, checksums: &str) -> String {
+fn summary(arguments: &ConvertArguments, plan: &ConversionPlan, verified: VerificationCounts, checksums: &str) -> String {
     let (source, target) = (plan.source().display(), plan.target().display());
-    let Verified { files, encrypted, bytes, pages, samples } = verified;
+    let VerificationCounts { files, encrypted, bytes, pages, samples } = verified;
     let mut lines = Vec::new();
     if arguments.decrypt {
         lines.push(format!("{target}: a plain copy of {source}"));
@@ -299,7 +299,7 @@ fn summary(arguments: &ConvertArguments, plan: &Plan, verified: Verified, checks
 }
 
 /// Parses `OLD=NEW` as `pg_basebackup` does: `\=` stands for `=` within a name.
-fn mapping(text: &str) -> Result<Mapping, String> {
+fn mapping(text: &str) -> Result<TablespaceMapping, String> {
     let is_separator = |at: &usize| !text[..*at].ends_with('\\');
     let mut separators = text.match_indices('=').map(|(at, _)| at).filter(is_separator);
     let (Some(at), None) = (separators.next(), separators.next()) else {
@@ -310,7 +310,7 @@ fn mapping(text: &str) -> Result<Mapping, String> {
     if !old.is_absolute() || !new.is_absolute() {
         return Err("both directories must be absolute paths".to_owned());
     }
-    Ok(Mapping { old, new })
+    Ok(TablespaceMapping { old, new })
 }
 
 /// Progress on stderr: a bar on a terminal, otherwise lines.
@@ -333,10 +333,10 @@ impl ConversionDisplay {
         Self::Bar(bar)
     }
 
-    fn show(&mut self, progress: Progress) {
+    fn show(&mut self, progress: ConversionProgress) {
         let doing = match progress.phase {
-            Phase::Convert => "converting",
-            Phase::Verify => "verifying ",
+            ConversionPhase::Convert => "converting",
+            ConversionPhase::Verify => "verifying ",
         };
         match self {
             Self::Bar(bar) => {

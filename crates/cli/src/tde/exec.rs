@@ -16,9 +16,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use ciphertoll_model::ExitCode;
-use ciphertoll_tde::cluster::{self, Condition};
-use ciphertoll_tde::handshake::{HANDSHAKE_FD, MESSAGE_BYTES, Message, Said};
-use ciphertoll_tde::{Engine, Format, Kek, KeyFile, PRELOAD_LIBRARY, Replace};
+use ciphertoll_tde::cluster::{self, ClusterState};
+use ciphertoll_tde::handshake::{HANDSHAKE_FD, MESSAGE_BYTES, HandshakeMessage, HandshakeStatus};
+use ciphertoll_tde::{EncryptionEngine, KeyFileFormat, Kek, KeyFile, PRELOAD_LIBRARY, Replace};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
@@ -43,8 +43,8 @@ const SET_ID: u32 = 0o6000;
 pub(super) struct UnlockedCluster {
     data: PathBuf,
     keys: PathBuf,
-    format: Format,
-    engine: Engine,
+    format: KeyFileFormat,
+    engine: EncryptionEngine,
     kek: Kek,
 }
 
@@ -103,15 +103,15 @@ impl UnlockedCluster {
     pub(super) fn new(data: PathBuf, keys: PathBuf, file: &KeyFile, kek: Kek) -> Result<Self, Failure> {
         let unwrapped = file.unwrap(&kek).map_err(|error| refused(&error))?;
         require_cipher(&keys, file)?;
-        let engine = Engine::new(unwrapped).map_err(|error| refused(&error))?;
+        let engine = EncryptionEngine::new(unwrapped).map_err(|error| refused(&error))?;
         let mut cluster = Self { data, keys, format: file.format(), engine, kek };
-        let condition = cluster.examine()?;
-        match condition {
-            Condition::Unsealed(_) if cluster.format == Format::MayBeUnsealed => {
+        let state = cluster.examine()?;
+        match state {
+            ClusterState::Unsealed(_) if cluster.format == KeyFileFormat::MayBeUnsealed => {
                 upgrade(&mut cluster, file)?;
             }
             _ => {
-                if let Some(why) = condition.refusal(&cluster.data, cluster.format) {
+                if let Some(why) = state.refusal(&cluster.data, cluster.format) {
                     return Err(Failure::usage(why));
                 }
             }
@@ -132,7 +132,7 @@ impl UnlockedCluster {
         let code = status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default());
         print_refusals(&messages);
         check_result(&mut self, was_empty)?;
-        let is_loaded = |message: &Message| message.process == process && message.said == Said::Loaded;
+        let is_loaded = |message: &HandshakeMessage| message.process == process && message.said == HandshakeStatus::Loaded;
         if !messages.iter().any(is_loaded) {
             return Err(ran_unprotected(format!(
                 "{} ran without the library, because the loader could not load it; the program had no access to the keys",
@@ -142,14 +142,14 @@ impl UnlockedCluster {
         Ok(u8::try_from(code).unwrap_or(u8::MAX))
     }
 
-    fn examine(&mut self) -> Result<Condition, Failure> {
+    fn examine(&mut self) -> Result<ClusterState, Failure> {
         cluster::examine(&self.data, &mut self.engine).map_err(|error| refused(&error))
     }
 }
 
 /// Refuses the null cipher, which is only for measurements.
 pub(super) fn require_cipher(keys: &Path, file: &KeyFile) -> Result<(), Failure> {
-    if file.strength().encrypts() {
+    if file.cipher_kind().encrypts() {
         return Ok(());
     }
     let message = "its cipher is null, which does not encrypt and is only for measurements";
@@ -159,9 +159,9 @@ pub(super) fn require_cipher(keys: &Path, file: &KeyFile) -> Result<(), Failure>
 /// Seals a cluster of an earlier version, and records in its key file that it is sealed.
 fn upgrade(unlocked: &mut UnlockedCluster, file: &KeyFile) -> Result<(), Failure> {
     cluster::seal(&unlocked.data, &mut unlocked.engine).map_err(|error| refused(&error))?;
-    let sealed = file.in_format(Format::Sealed, &unlocked.kek).map_err(|error| refused(&error))?;
+    let sealed = file.in_format(KeyFileFormat::Sealed, &unlocked.kek).map_err(|error| refused(&error))?;
     sealed.store(&unlocked.keys, Replace::Atomically).map_err(|error| refused(&error))?;
-    unlocked.format = Format::Sealed;
+    unlocked.format = KeyFileFormat::Sealed;
     tell(&format!(
         "{}: sealed (it was encrypted by an earlier version). The key file {} has changed; keep a copy of it",
         unlocked.data.display(),
@@ -177,9 +177,9 @@ fn is_empty(data: &Path) -> bool {
 
 /// Checks that the cluster is encrypted and sealed. Empties a data directory that this command filled with plaintext.
 fn check_result(unlocked: &mut UnlockedCluster, was_empty: bool) -> Result<(), Failure> {
-    let condition = unlocked.examine()?;
-    let Some(why) = condition.refusal(&unlocked.data, unlocked.format) else { return Ok(()) };
-    let is_clear = matches!(condition, Condition::Plain | Condition::Unsealed(_));
+    let state = unlocked.examine()?;
+    let Some(why) = state.refusal(&unlocked.data, unlocked.format) else { return Ok(()) };
+    let is_clear = matches!(state, ClusterState::Plain | ClusterState::Unsealed(_));
     if !was_empty || !is_clear || cluster::running_server(&unlocked.data).is_some() {
         return Err(ran_unprotected(format!("{why}; the program ran without the library")));
     }
@@ -196,7 +196,7 @@ fn check_result(unlocked: &mut UnlockedCluster, was_empty: bool) -> Result<(), F
 }
 
 /// Returns how the program ended, the messages of its processes, and its process ID.
-fn run(command: &mut Command, name: &OsStr) -> Result<(ExitStatus, Vec<Message>, u32), Failure> {
+fn run(command: &mut Command, name: &OsStr) -> Result<(ExitStatus, Vec<HandshakeMessage>, u32), Failure> {
     let failed = |error: io::Error| host(Path::new(name), &error);
     let system = |error: nix::Error| failed(error.into());
     let (ours, theirs) =
@@ -224,14 +224,14 @@ fn run(command: &mut Command, name: &OsStr) -> Result<(ExitStatus, Vec<Message>,
     Ok((status.map_err(failed)?, messages.into_iter().collect(), child.id()))
 }
 
-fn receive(socket: &OwnedFd, messages: &mpsc::Sender<Message>) {
+fn receive(socket: &OwnedFd, messages: &mpsc::Sender<HandshakeMessage>) {
     let mut packet = [0; MESSAGE_BYTES];
     loop {
         match recv(socket.as_fd().as_raw_fd(), &mut packet, MsgFlags::empty()) {
             Err(nix::Error::EINTR) => {}
             Ok(0) | Err(_) => return,
             Ok(count) => {
-                if let Some(message) = Message::decode(&packet[..count]) {
+                if let Some(message) = HandshakeMessage::decode(&packet[..count]) {
                     // Cannot fail: the receiver outlives this thread.
                     drop(messages.send(message));
                 }
@@ -252,10 +252,10 @@ fn forward(signal: i32, process: Pid) {
 }
 
 /// Prints refusals of programs whose standard error is not ours, such as servers with a log file.
-fn print_refusals(messages: &[Message]) {
+fn print_refusals(messages: &[HandshakeMessage]) {
     let own = fs::metadata("/proc/self/fd/2").map(|metadata| (metadata.dev(), metadata.ino())).ok();
     for message in messages {
-        if let Said::Refused { stderr, why } = &message.said
+        if let HandshakeStatus::Refused { stderr, why } = &message.said
             && Some(*stderr) != own
         {
             tell(&format!("ciphertoll-tde: refused: {why}"));

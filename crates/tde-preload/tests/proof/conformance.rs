@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ciphertoll_skip::missing;
-use ciphertoll_tde::Place;
+use ciphertoll_tde::FileClass;
 
 use crate::stand::{Cluster, Server, Stand, Under, succeeds};
 use crate::{MARKER, until};
@@ -157,7 +157,7 @@ fn look_at(trace: &str, data: &Path) -> BTreeMap<&'static str, BTreeMap<String, 
         for path in paths(arguments) {
             let path = data.join(path);
             let Ok(below) = path.strip_prefix(&data) else { continue };
-            let Some(kind) = kind(Place::of(below.as_os_str().as_encoded_bytes())) else { continue };
+            let Some(kind) = kind(FileClass::of(below.as_os_str().as_encoded_bytes())) else { continue };
             let handled = HANDLED.contains(&name) || NAMED.contains(&name);
             let appends = name == "openat" && arguments.contains("O_APPEND");
             assert!(handled && !appends, "past the library: {line}");
@@ -178,16 +178,16 @@ fn paths(arguments: &str) -> Vec<&str> {
         .collect()
 }
 
-fn kind(place: Place) -> Option<&'static str> {
-    Some(match place {
-        Place::Clear => return None,
-        Place::Relation { .. } => "relation",
-        Place::Map { .. } => "map",
-        Place::Wal | Place::WalDraft => "log",
-        Place::Slru { .. } => "area",
-        Place::Temporary(_) => "temporary",
-        Place::State(_) => "state",
-        Place::Control => "control",
-        Place::Version => "version",
+fn kind(class: FileClass) -> Option<&'static str> {
+    Some(match class {
+        FileClass::Unencrypted => return None,
+        FileClass::Relation { .. } => "relation",
+        FileClass::Map { .. } => "map",
+        FileClass::Wal | FileClass::XlogTemp => "log",
+        FileClass::Slru { .. } => "area",
+        FileClass::Temporary(_) => "temporary",
+        FileClass::State(_) => "state",
+        FileClass::Control => "control",
+        FileClass::Version => "version",
     })
 }

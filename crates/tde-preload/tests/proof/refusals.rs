@@ -44,9 +44,9 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
         refuses(cluster, under, why);
     }
     fs::remove_file(&path).expect("removed");
-    refuses(cluster, under, "there is no key file");
+    refuses(cluster, under, "not found: the cluster is not encrypted");
     stand.make_keys(&cluster.data, kek);
-    refuses(cluster, under, "these are not the keys of the cluster");
+    refuses(cluster, under, "the keys do not match the cluster");
     fs::write(&path, &kept).expect("restored");
 
     strays(cluster, under);
@@ -144,7 +144,7 @@ fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
 pub(crate) fn of_plain(cluster: &Cluster<'_>) {
     let (kek, kek_file) = cluster.stand.kek("kek");
     let under = Under::Library(&kek_file);
-    refuses(cluster, under, "there is no key file");
+    refuses(cluster, under, "not found: the cluster is not encrypted");
     cluster.stand.make_keys(&cluster.data, &kek);
     refuses(cluster, under, "is not encrypted");
 }

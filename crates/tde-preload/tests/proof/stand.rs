@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ciphertoll_skip::{missing, not_for_all};
-use ciphertoll_tde::{Kek, KeyFile, Replace, Strength};
+use ciphertoll_tde::{Kek, KeyFile, Replace, CipherKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 
@@ -125,7 +125,7 @@ impl Stand {
     /// New keys for a cluster.
     pub(crate) fn make_keys(&self, data: &Path, kek: &Kek) {
         let path = KeyFile::path_beside(data);
-        let file = KeyFile::create(Strength::Aes256, kek).expect("a key file");
+        let file = KeyFile::create(CipherKind::Aes256, kek).expect("a key file");
         file.store(&path, Replace::Never).expect("stored");
         self.give(&path);
     }

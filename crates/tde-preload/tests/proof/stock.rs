@@ -197,10 +197,10 @@ fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, u
     };
     let plain = fs::read(cluster.data.with_file_name("plain").join("global/pg_control")).expect("a file");
     for (bytes, why) in [
-        (&flipped, "was changed, or is another cluster's"),
-        (&foreign, "was changed, or is another cluster's"),
+        (&flipped, "was changed, or belongs to another cluster"),
+        (&foreign, "was changed, or belongs to another cluster"),
         (&plain, "is not sealed: it was replaced"),
-        (&kept[..100].to_vec(), "was changed, or is another cluster's"),
+        (&kept[..100].to_vec(), "was changed, or belongs to another cluster"),
         (&Vec::new(), "is missing"),
     ] {
         fs::write(&control, bytes).expect("replaced");
@@ -216,7 +216,7 @@ fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, u
     // A key file that may be of an earlier version accepts what is sealed.
     let path = KeyFile::path_beside(&cluster.data);
     let keys = KeyFile::load(&path).expect("a key file");
-    let older = keys.in_format(ciphertoll_tde::Format::MayBeUnsealed, kek).expect("wrapped");
+    let older = keys.in_format(ciphertoll_tde::KeyFileFormat::MayBeUnsealed, kek).expect("wrapped");
     older.store(&path, Replace::Atomically).expect("stored");
     cluster.start(under, &[]).stop();
     keys.store(&path, Replace::Atomically).expect("stored");

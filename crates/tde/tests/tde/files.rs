@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use ciphertoll_tde::{DataKeys, Engine, Errno, Opened, Place, Storage, Strength, UNIT_BYTES};
+use ciphertoll_tde::{DataKeys, EncryptionEngine, Errno, OpenFile, FileClass, Storage, CipherKind, UNIT_BYTES};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -44,8 +44,8 @@ impl Storage for Memory {
     }
 }
 
-pub(crate) fn engine() -> Engine {
-    Engine::new(DataKeys::generate(Strength::Aes256).expect("keys")).expect("an engine")
+pub(crate) fn engine() -> EncryptionEngine {
+    EncryptionEngine::new(DataKeys::generate(CipherKind::Aes256).expect("keys")).expect("an engine")
 }
 
 /// The plain file that the other must equal.
@@ -90,12 +90,12 @@ fn content(random: &mut Pcg64Mcg, length: usize) -> Vec<u8> {
     }
 }
 
-fn same_as_plain(seed: u64, engine: &mut Engine) {
+fn same_as_plain(seed: u64, engine: &mut EncryptionEngine) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let names: [&[u8]; 3] = [b"pg_replslot/a.tmp/state", b"pg_replslot/a/state.tmp", b"pg_replslot/a/state"];
     // Of every second file: it is a relation, which the server writes in whole pages and never renames.
     let names = if seed.is_multiple_of(2) { names } else { [b"base/5/16384".as_slice(); 3] };
-    let mut file = Opened::new(Place::of(names[0]));
+    let mut file = OpenFile::new(FileClass::of(names[0]));
     let (storage, mut model) = (Memory::default(), Model::default());
     for step in 0..30 {
         match random.random_range(0..8) {
@@ -128,7 +128,7 @@ fn same_as_plain(seed: u64, engine: &mut Engine) {
                 engine.set_size(&mut file, &storage, size as u64).expect("resized");
                 model.0.resize(size, 0);
             }
-            5 => file = Opened::new(Place::of(names[random.random_range(0..3)])),
+            5 => file = OpenFile::new(FileClass::of(names[random.random_range(0..3)])),
             _ => {}
         }
         let (offset, length) = (position(&mut random), position(&mut random));
@@ -155,8 +155,8 @@ fn a_thousand_random_files_equal_plain_ones() {
 #[test]
 fn more_files_than_ciphers_are_kept() {
     let mut engine = engine();
-    let mut files: Vec<(Opened, Memory)> = (0..600)
-        .map(|relation| (Opened::new(Place::of(format!("base/5/{relation}").as_bytes())), Memory::default()))
+    let mut files: Vec<(OpenFile, Memory)> = (0..600)
+        .map(|relation| (OpenFile::new(FileClass::of(format!("base/5/{relation}").as_bytes())), Memory::default()))
         .collect();
     for (n, (file, storage)) in files.iter_mut().enumerate() {
         engine.write_at(file, storage, &[n as u8; UNIT_BYTES].as_slice(), 0).expect("written");
@@ -173,7 +173,7 @@ fn more_files_than_ciphers_are_kept() {
 #[test]
 fn a_full_disk_takes_whole_pages_only() {
     let mut engine = engine();
-    let mut file = Opened::new(Place::of(b"base/5/1"));
+    let mut file = OpenFile::new(FileClass::of(b"base/5/1"));
     let storage = Memory { most: Some(2 * UNIT_BYTES + 100), ..Memory::default() };
     let pages = vec![1; 3 * UNIT_BYTES];
     assert_eq!(engine.write_at(&mut file, &storage, &pages.as_slice(), 0), Ok(2 * UNIT_BYTES));
@@ -185,7 +185,7 @@ fn a_full_disk_takes_whole_pages_only() {
 #[test]
 fn pages_that_say_the_same_do_not_look_the_same() {
     let mut engine = engine();
-    let mut file = Opened::new(Place::of(b"base/5/1"));
+    let mut file = OpenFile::new(FileClass::of(b"base/5/1"));
     let storage = Memory::default();
     engine.write_at(&mut file, &storage, &[3; 2 * UNIT_BYTES].as_slice(), 0).expect("written");
     let held = storage.bytes.borrow();

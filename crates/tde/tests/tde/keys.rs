@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use ciphertoll_tde::{DataKeys, KEY_FILE_BYTES, Kek, KekSource, KeyError, KeyFile, Replace, Strength};
+use ciphertoll_tde::{DataKeys, KEY_FILE_BYTES, Kek, KekSource, KeyError, KeyFile, Replace, CipherKind};
 
 fn kek() -> Kek {
     Kek::generate().expect("OpenSSL is random")
@@ -15,25 +15,25 @@ fn refused(result: Result<DataKeys, KeyError>) -> KeyError {
 
 #[test]
 fn a_key_file_survives_its_bytes() {
-    for strength in Strength::ALL.into_iter().chain([Strength::Null]) {
+    for cipher_kind in CipherKind::ALL.into_iter().chain([CipherKind::Null]) {
         let kek = kek();
-        let file = KeyFile::create(strength, &kek).expect("a key file");
+        let file = KeyFile::create(cipher_kind, &kek).expect("a key file");
         let again = KeyFile::decode(&file.encode()).expect("decodes");
         assert_eq!(again, file);
-        assert_eq!(again.unwrap(&kek).expect("unwraps").strength(), strength);
+        assert_eq!(again.unwrap(&kek).expect("unwraps").cipher_kind(), cipher_kind);
     }
 }
 
 #[test]
 fn another_key_is_told_from_a_damaged_file() {
-    let file = KeyFile::create(Strength::Aes256, &kek()).expect("a key file");
+    let file = KeyFile::create(CipherKind::Aes256, &kek()).expect("a key file");
     assert!(matches!(refused(file.unwrap(&kek())), KeyError::WrongKey));
 }
 
 #[test]
 fn no_bit_can_be_changed_and_no_byte_left_out() {
     let kek = kek();
-    let good = KeyFile::create(Strength::Aes256, &kek).expect("a key file").encode();
+    let good = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file").encode();
     for bit in 0..KEY_FILE_BYTES * 8 {
         let mut bad = good;
         bad[bit / 8] ^= 1 << (bit % 8);
@@ -49,7 +49,7 @@ fn no_bit_can_be_changed_and_no_byte_left_out() {
 #[test]
 fn keys_of_one_purpose_do_not_serve_the_other() {
     let kek = kek();
-    let mut bytes = KeyFile::create(Strength::Aes256, &kek).expect("a key file").encode();
+    let mut bytes = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file").encode();
     let (relations, wal) = bytes[40..].split_at_mut(60);
     relations.swap_with_slice(wal);
     let exchanged = KeyFile::decode(&bytes).expect("well-formed");
@@ -61,14 +61,14 @@ fn rotation_shuts_out_the_old_key_and_counts() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("data.tde");
     let (old, new) = (kek(), kek());
-    let file = KeyFile::create(Strength::Aes128, &old).expect("a key file");
+    let file = KeyFile::create(CipherKind::Aes128, &old).expect("a key file");
     file.store(&path, Replace::Never).expect("stored");
     assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
     assert!(file.store(&path, Replace::Never).is_err(), "one is there already");
     let rotated = file.rotated(&old, &new).expect("rotated");
     rotated.store(&path, Replace::Atomically).expect("stored");
     let loaded = KeyFile::load(&path).expect("loaded");
-    assert_eq!((loaded.generation(), loaded.strength()), (1, Strength::Aes128));
+    assert_eq!((loaded.generation(), loaded.cipher_kind()), (1, CipherKind::Aes128));
     assert!(loaded.unwrap(&new).is_ok());
     assert!(matches!(refused(loaded.unwrap(&old)), KeyError::WrongKey));
     assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 1, "no draft is left");
@@ -80,7 +80,7 @@ fn where_a_key_is_told() {
     let path = place.path().join("kek");
     let kek = kek();
     fs::write(&path, kek.text().as_bytes()).expect("written");
-    let file = KeyFile::create(Strength::Aes256, &kek).expect("a key file");
+    let file = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
     let from_file = KekSource::File(path.clone());
     let open = fs::File::open(&path).expect("opened");
@@ -159,9 +159,9 @@ fn a_cipher_cannot_be_taken_away() {
     const CIPHER_AT: usize = 10;
     const NULL: u8 = 3;
     let kek = kek();
-    let mut bytes = KeyFile::create(Strength::Aes256, &kek).expect("a key file").encode();
+    let mut bytes = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file").encode();
     bytes[CIPHER_AT] = NULL;
     let file = KeyFile::decode(&bytes).expect("decodes");
-    assert_eq!(file.strength(), Strength::Null);
+    assert_eq!(file.cipher_kind(), CipherKind::Null);
     assert!(matches!(refused(file.unwrap(&kek)), KeyError::Damaged(_)));
 }

@@ -1,6 +1,6 @@
 //! Pages of the write-ahead log keep their meaning under any name; what is no page does not get into a segment.
 
-use ciphertoll_tde::{Errno, Opened, Place, UNIT_BYTES};
+use ciphertoll_tde::{Errno, OpenFile, FileClass, UNIT_BYTES};
 
 use crate::files::{Memory, engine};
 
@@ -11,8 +11,8 @@ fn page(address: u64, fill: u8) -> Vec<u8> {
     page
 }
 
-fn opened(path: &str) -> Opened {
-    Opened::new(Place::of(path.as_bytes()))
+fn opened(path: &str) -> OpenFile {
+    OpenFile::new(FileClass::of(path.as_bytes()))
 }
 
 #[test]
