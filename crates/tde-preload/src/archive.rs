@@ -9,9 +9,9 @@ use crate::process::with_state;
 use crate::program::ProgramRole;
 use crate::raw::Descriptor;
 
-/// What a file is that a program has opened to read, in any directory: an encrypted segment by its name and its content,
-/// or clear. A segment that was archived without encryption is clear.
-pub(crate) fn class(path: &CStr, descriptor: c_int) -> FileClass {
+/// The class of a file outside the data directory that a tool has opened for reading. A WAL segment that was archived
+/// without encryption is [`FileClass::Unencrypted`].
+pub(crate) fn classify(path: &CStr, descriptor: c_int) -> FileClass {
     let found = with_state(|state| match state.program {
         ProgramRole::Tool => FileClass::of_wal_elsewhere(path.to_bytes()),
         _ => None,

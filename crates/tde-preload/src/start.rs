@@ -1,8 +1,8 @@
-//! Before `main`: a server gets its keys, or ends with a line that says why, and has written nothing.
+//! Runs before `main`: loads the keys, or exits with an error message before anything is written.
 
 #![expect(
     unsafe_code,
-    reason = "what runs before main stands in a section of its own, and clears the environment"
+    reason = "runs before main by a linker section, and changes the environment"
 )]
 
 use std::ffi::{OsStr, OsString};
@@ -24,21 +24,19 @@ use crate::program::{self, ProgramRole};
 use crate::raw;
 use crate::secrecy;
 
-/// The data directory.
 const DATA: &str = "CIPHERTOLL_TDE_DATA";
-/// The key file, where it is not beside the data directory.
+/// The key file; default: next to the data directory.
 const KEYS: &str = "CIPHERTOLL_TDE_KEYS";
-/// Where the key-encryption key is told: one of these.
+/// The source of the key-encryption key: exactly one of these.
 const KEK_FD: &str = "CIPHERTOLL_TDE_KEK_FD";
 const KEK_FILE: &str = "CIPHERTOLL_TDE_KEK_FILE";
 const KEK_COMMAND: &str = "CIPHERTOLL_TDE_KEK_COMMAND";
-/// That a cluster is meant to be written in clear, as a key file without a cipher says: for measuring only.
+/// Must be set to use a key file with the null cipher, which is only for measurements.
 const NULL: &str = "CIPHERTOLL_TDE_NULL";
 const PRELOAD: &str = "LD_PRELOAD";
-/// What this library's file is called.
 const OUR_NAME: &[u8] = b"libciphertoll_tde_preload";
 
-// SAFETY: the section is an array of functions that the loader calls once, in the only thread, before `main`.
+// SAFETY: the section is an array of functions, which the loader calls once, in the only thread, before `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
@@ -47,10 +45,10 @@ extern "C" fn start() {
     process::guard(|| {
         let program = ProgramRole::running();
         let handshake = Handshake::inherited();
-        handshake.say(HandshakeStatus::Loaded);
+        handshake.send(HandshakeStatus::Loaded);
         if let Err(why) = prepare(program, handshake) {
-            handshake.refused(why.as_bytes());
-            raw::say(&[b"ciphertoll-tde: refused: ", why.as_bytes(), b"\n"]);
+            handshake.send_refusal(why.as_bytes());
+            raw::print_error(&[b"ciphertoll-tde: refused: ", why.as_bytes(), b"\n"]);
             raw::exit(process::REFUSAL_STATUS);
         }
     });
@@ -59,11 +57,11 @@ extern "C" fn start() {
 fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     match program {
         ProgramRole::Other => return Ok(()),
-        ProgramRole::Unfit(name) => return Err(format!("{name} does not work on encrypted clusters")),
+        ProgramRole::Unsupported(name) => return Err(format!("{name} does not support encrypted clusters")),
         ProgramRole::Server | ProgramRole::Tool | ProgramRole::Launcher | ProgramRole::Backup | ProgramRole::Copier => {}
     }
     let configured =
-        PathBuf::from(variable(DATA).ok_or_else(|| format!("{DATA} does not say where the cluster is"))?);
+        PathBuf::from(variable(DATA).ok_or_else(|| format!("{DATA} is not set: it must name the data directory"))?);
     let configured = std::path::absolute(&configured).map_err(|error| format!("{DATA}: {error}"))?;
     let configured: PathBuf = configured.components().collect();
     let canonical = match program {
@@ -71,9 +69,9 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
         _ => fs::canonicalize(&configured),
     };
     let canonical = canonical.map_err(|error| format!("{DATA}: {}: {error}", configured.display()))?;
-    if program == ProgramRole::Backup && !backup::is_into(&program::command_line(), &configured, &canonical) {
+    if program == ProgramRole::Backup && !backup::is_target(&program::command_line(), &configured, &canonical) {
         return Err(format!(
-            "the base backup must be written to {}, in plain format: elsewhere it would be plaintext",
+            "the base backup must be written to {}, in plain format: elsewhere it would not be encrypted",
             configured.display()
         ));
     }
@@ -82,7 +80,7 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     let (encrypts, format) = (keys.cipher_kind().encrypts(), keys.format());
     if !encrypts && variable(NULL).is_none() {
         return Err(format!(
-            "{}: its cipher is null, and {NULL} does not say that it may be",
+            "{}: its cipher is null, which requires {NULL} to be set",
             key_file.display()
         ));
     }
@@ -94,25 +92,25 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
             .map_err(|error| error.to_string())?;
     drop(kek);
     let state = cluster::examine(&canonical, &mut engine).map_err(|error| error.to_string())?;
-    let is_meant = !encrypts && state == ClusterState::Plain;
-    if let Some(why) = state.refusal(&canonical, format).filter(|_| !is_meant) {
+    let is_expected = !encrypts && state == ClusterState::Plain;
+    if let Some(why) = state.refusal(&canonical, format).filter(|_| !is_expected) {
         return Err(why);
     }
-    // Initialisers of this library's other parts come after this one.
+    // Other initialisers of this library, such as that of AWS-LC, run after this one.
     engine.forget_keys();
-    handshake.say(HandshakeStatus::HasKeys);
+    handshake.send(HandshakeStatus::HasKeys);
     if program == ProgramRole::Server {
         handshake.keep_from_children();
         hide_from_children(&source);
     }
-    // Nothing is allocated to say a panic's message with, and nothing of it belongs into a log.
+    // A panic message would need an allocation, and could write data to a log.
     std::panic::set_hook(Box::new(|_| {}));
     let path = |path: PathBuf| path.into_os_string().into_vec();
-    process::begin(engine, ClusterDirectory::new(path(configured), path(canonical)), program, handshake);
+    process::activate(engine, ClusterDirectory::new(path(configured), path(canonical)), program, handshake);
     Ok(())
 }
 
-/// A directory that may not be there yet, nor its parents: `pg_basebackup` makes them.
+/// Canonicalizes a directory that may not exist yet, nor its parents: `pg_basebackup` creates them.
 fn canonicalize_new(path: &Path) -> io::Result<PathBuf> {
     match (fs::canonicalize(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
@@ -130,19 +128,18 @@ fn kek_source() -> Result<KekSource, String> {
     let descriptor = variable(KEK_FD).map(|number| {
         let number =
             number.to_str().and_then(|number| number.parse().ok()).filter(|&number: &c_int| number >= 0);
-        number.map(KekSource::Descriptor).ok_or_else(|| format!("{KEK_FD} is not a number of a descriptor"))
+        number.map(KekSource::Descriptor).ok_or_else(|| format!("{KEK_FD} is not a file descriptor number"))
     });
     let file = variable(KEK_FILE).map(|path| Ok(KekSource::File(path.into())));
     let command = variable(KEK_COMMAND).map(|command| Ok(KekSource::Command(command)));
-    let mut told = [descriptor, file, command].into_iter().flatten();
-    match (told.next(), told.next()) {
+    let mut sources = [descriptor, file, command].into_iter().flatten();
+    match (sources.next(), sources.next()) {
         (Some(source), None) => source,
-        _ => Err(format!("one of {KEK_FD}, {KEK_FILE} and {KEK_COMMAND} must tell the key-encryption key")),
+        _ => Err(format!("exactly one of {KEK_FD}, {KEK_FILE} and {KEK_COMMAND} must be set")),
     }
 }
 
-/// Children of the server are shells and what users have them run: they get neither the key, nor where it is, nor this
-/// library.
+/// Hides the keys, their sources and this library from the programs that a server starts, such as shells.
 fn hide_from_children(source: &KekSource) {
     let preload = variable(PRELOAD).unwrap_or_default();
     let is_ours = |path: &&[u8]| {
@@ -151,7 +148,7 @@ fn hide_from_children(source: &KekSource) {
     let others = preload.as_bytes().split(|byte| matches!(byte, b':' | b' ')).filter(|path| !is_ours(path));
     let others: Vec<&[u8]> = others.filter(|path| !path.is_empty()).collect();
     let others = others.join(&b':');
-    // SAFETY: this runs before `main`, in the only thread: nobody else looks at the environment.
+    // SAFETY: this runs before `main`, in the only thread.
     unsafe {
         if others.is_empty() {
             std::env::remove_var(PRELOAD);

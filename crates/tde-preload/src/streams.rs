@@ -1,7 +1,7 @@
-//! Entry points that open streams. The C library's streams read and write past every name of its own, and so one on an
-//! encrypted file is made of our calls. The server has none such; `pg_basebackup` writes all its files by them.
+//! Entry points that open streams. The C library's streams do not call its public `read` and `write`, so a stream on an
+//! encrypted file is made with `fopencookie`. Only `pg_basebackup` uses streams for a cluster's files; the server does not.
 
-#![expect(unsafe_code, reason = "entry points of the C library have names, and take addresses")]
+#![expect(unsafe_code, reason = "replaces functions of the C library, which take pointers")]
 
 use std::ffi::CStr;
 
@@ -13,9 +13,9 @@ use crate::process::{guard, is_active, is_tracked};
 use crate::raw;
 use crate::transfers::{read, write};
 
-/// What a stream gathers before it writes: whole units, so that no unit is encrypted twice.
+/// Buffer size of a stream: whole units, so that no unit is encrypted twice.
 const BUFFER_BYTES: usize = 16 * ciphertoll_tde::UNIT_BYTES;
-/// What a file that a stream makes may be, before the process's mask.
+/// Mode of a file that a stream creates, before the umask.
 const MODE: libc::mode_t = 0o666;
 const INVALID: Errno = Errno(libc::EINVAL);
 
@@ -35,28 +35,27 @@ unsafe extern "C" {
 type OpenPath = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut FILE;
 type OpenDescriptor = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
 
-/// What a stream is on. It is allocated, as every stream is.
 struct Cookie {
     descriptor: c_int,
     buffer: Vec<u8>,
 }
 
 /// # Safety
-/// The cookie must be one that [`stream`] made and that was not closed.
+/// The cookie must come from [`stream`] and not be closed.
 unsafe fn descriptor_of(cookie: *mut c_void) -> c_int {
-    // SAFETY: the caller's promise; streams are locked by the C library, and so nobody else looks at it.
+    // SAFETY: the caller's promise; the C library locks streams, so no other thread uses the cookie.
     unsafe { (*cookie.cast::<Cookie>()).descriptor }
 }
 
 unsafe extern "C" fn read_stream(cookie: *mut c_void, bytes: *mut c_char, count: size_t) -> ssize_t {
-    // SAFETY: the C library passes the stream's cookie, and a buffer of its own.
+    // SAFETY: the C library passes the stream's cookie, and its own buffer.
     unsafe { read(descriptor_of(cookie), bytes.cast(), count) }
 }
 
 unsafe extern "C" fn write_stream(cookie: *mut c_void, bytes: *const c_char, count: size_t) -> ssize_t {
     // SAFETY: as above.
     let written = unsafe { write(descriptor_of(cookie), bytes.cast(), count) };
-    // Unlike `write`, it may not answer with what is below 0.
+    // Unlike `write`, this function must not return a negative number.
     written.max(0)
 }
 
@@ -77,29 +76,29 @@ unsafe extern "C" fn close_stream(cookie: *mut c_void) -> c_int {
     close(cookie.descriptor)
 }
 
-/// A stream on an encrypted file. Where there can be none, the descriptor stays open.
+/// Opens a stream on an encrypted file. On failure, the descriptor stays open.
 ///
 /// # Safety
-/// `mode` must be a string of C.
+/// `mode` must be a C string.
 unsafe fn stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     let mut cookie = Box::new(Cookie { descriptor, buffer: vec![0; BUFFER_BYTES] });
     let buffer = cookie.buffer.as_mut_ptr().cast();
     let cookie = Box::into_raw(cookie);
     let functions =
         CookieFunctions { read: read_stream, write: write_stream, seek: seek_stream, close: close_stream };
-    // SAFETY: the caller's mode, and functions that know this cookie.
+    // SAFETY: the caller's mode, and functions for this cookie.
     let stream = unsafe { fopencookie(cookie.cast(), mode, functions) };
     if stream.is_null() {
-        // SAFETY: made above, and no stream has it.
+        // SAFETY: made above; no stream owns it.
         drop(unsafe { Box::from_raw(cookie) });
         return stream;
     }
-    // SAFETY: the stream is new, and the buffer lives until it is closed, when nothing is left in it.
+    // SAFETY: the stream is new, and the buffer lives until `close_stream`, before which the C library flushes it.
     unsafe { libc::setvbuf(stream, buffer, libc::_IOFBF, BUFFER_BYTES) };
     stream
 }
 
-/// What `open` is asked for by a stream's mode.
+/// The flags of `open` for a stream's mode.
 fn open_flags(mode: &CStr) -> Option<c_int> {
     let (first, rest) = mode.to_bytes().split_first()?;
     let both = rest.contains(&b'+');
@@ -119,20 +118,20 @@ fn open_flags(mode: &CStr) -> Option<c_int> {
     Some(kind | access | exclusive | kept)
 }
 
-/// The C library's own function of that name.
+/// The C library's function of that name.
 fn next_symbol(name: &CStr) -> *mut c_void {
-    // SAFETY: a string of C; the loader answers with an address or with none.
+    // SAFETY: a C string; returns an address or null.
     let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if address.is_null() {
-        crate::process::die(b"the C library has no streams");
+        crate::process::die(b"the C library has no such function");
     }
     address
 }
 
-/// A stream on an encrypted file, or the path is none's and the C library opens it.
+/// Opens a stream on an encrypted file. `None` if the file is not encrypted, and the C library should open it.
 ///
 /// # Safety
-/// Both must be null or strings of C.
+/// Both must be null or C strings.
 unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
     if !is_active() || path.is_null() || mode.is_null() {
         return None;
@@ -157,10 +156,10 @@ unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> Option<*mut F
     Some(stream)
 }
 
-/// Defines the names by which streams are opened.
+/// Defines the functions that open streams.
 macro_rules! opens {
     ($($name:ident = $text:literal;)+) => {$(
-        // SAFETY: the name is the C library's, which this library is made to stand in for.
+        // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
             // SAFETY: the caller's arguments.
@@ -178,7 +177,7 @@ opens! {
     fopen64 = c"fopen64";
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     if is_tracked(descriptor) {
@@ -186,7 +185,7 @@ unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE
             raw::fail(INVALID);
             return std::ptr::null_mut();
         }
-        // SAFETY: not null, and a string of C by the C library's contract.
+        // SAFETY: not null, and a C string by the C library's contract.
         return unsafe { stream(descriptor, mode) };
     }
     // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.

@@ -70,7 +70,7 @@ fn copies(stand: &Stand) {
     server.stop();
     // The first key-encryption key is worth nothing any more; data is as it was.
     assert!(
-        cluster.refuses(Under::Library(&kek_file)).contains("the key-encryption key is not the one"),
+        cluster.refuses(Under::Library(&kek_file)).contains("wrong key-encryption key"),
         "the old key"
     );
     let server = cluster.start(under, &[]);
@@ -211,7 +211,7 @@ impl<'a> Primary<'a> {
         let here = target.data.to_string_lossy().into_owned();
         let there = other.to_string_lossy().into_owned();
         let refused: [(&str, &[&str], &str); 5] = [
-            ("pg_basebackup", &["-cfast", "-Ft", "-D", &here], "plain format is encrypted"),
+            ("pg_basebackup", &["-cfast", "-Ft", "-D", &here], "use plain format"),
             ("pg_basebackup", &["-Fp", "-D", &there], "must be written to"),
             ("pg_basebackup", &["-Ft", "-Xnone", "-D", "-"], "must be written to"),
             (
@@ -219,7 +219,7 @@ impl<'a> Primary<'a> {
                 &["-cfast", "-Fp", &mapped, "-D", &here],
                 "the tablespace's number as its name",
             ),
-            ("pg_receivewal", &["-D", &here], "does not work on encrypted clusters"),
+            ("pg_receivewal", &["-D", &here], "does not support encrypted clusters"),
         ];
         for (name, arguments, why) in refused {
             let mut command = self.cluster.program(name, Under::Nothing);
