@@ -217,7 +217,7 @@ impl<'a> Primary<'a> {
             (
                 "pg_basebackup",
                 &["-cfast", "-Fp", &mapped, "-D", &here],
-                "the tablespace's number as its name",
+                "the tablespace's OID as its name",
             ),
             ("pg_receivewal", &["-D", &here], "does not support encrypted clusters"),
         ];
