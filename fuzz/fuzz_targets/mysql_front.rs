@@ -1,7 +1,7 @@
-//! A hostile client's bytes as its login, at once and in portions, which must come to the same; nobody gets in who does
-//! not know the password.
+//! The login of a hostile client, read at once and in portions, with the same result. No client without the password is
+//! accepted.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then what the client says.
+//! Input: one byte of options, one byte for the portion size, then the client's data.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

@@ -1,7 +1,7 @@
-//! Paths of any kind into the classifier: it says the same of a path however its parts are joined, and a file may always
-//! keep its name.
+//! The classification of arbitrary paths. It does not depend on how the parts are joined, and a file may always be renamed
+//! to itself.
 //!
-//! Input: two paths with a NUL between them.
+//! Input: two paths, separated by a NUL.
 #![no_main]
 
 use ciphertoll_tde::{OpenFile, FileClass, Rename};
@@ -14,14 +14,14 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(OpenFile::new(class).class(), class);
     assert_eq!(class.is_encrypted(), class != FileClass::Unencrypted);
     assert_eq!(Rename::of(from, from), Rename::Allowed);
-    // Neither way may what is encrypted become clear, but for history files.
+    // An encrypted file may not become unencrypted, except a history file.
     if FileClass::of(from).is_encrypted() && !FileClass::of(to).is_encrypted() && Rename::of(from, to) == Rename::Allowed
     {
         assert_eq!(class, FileClass::XlogTemp);
         assert!(to.ends_with(b".history"));
     }
     assert!(FileClass::of(to).is_encrypted() || class.is_encrypted() || Rename::of(from, to) == Rename::Allowed);
-    // Temporary files nest, and their names are digested as they are.
+    // Names of deeply nested temporary files are not normalised.
     if !matches!(class, FileClass::Temporary(_)) && !from.is_empty() {
         assert_eq!(FileClass::of(&[b"./", from].concat()), class);
     }
