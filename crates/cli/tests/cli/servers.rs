@@ -53,7 +53,7 @@ struct Stranger {
 impl Stranger {
     fn new() -> Self {
         let place = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
-        // By another process: a file that one of ours has open for writing cannot be started.
+        // Written by another process: a file that this process has open for writing cannot be executed.
         let copied = Command::new("cp")
             .args([env!("CARGO_BIN_EXE_ciphertoll"), text(&place.path().join("ciphertoll"))])
             .status()

@@ -17,7 +17,7 @@ use crate::support::{is_root, real_server_of, text};
 /// What a session of one's own is asked, and what it says.
 pub(crate) const QUESTION: &str = "select 6 * 7 as answer";
 
-/// Somebody who is not root, as PostgreSQL wants it, with the program and its library in one directory.
+/// A directory of a user other than root, as PostgreSQL requires, with the program and its library.
 pub(crate) struct Workspace {
     directory: tempfile::TempDir,
     user: Option<User>,
@@ -31,7 +31,7 @@ impl Workspace {
         let server = ciphertoll_lab::find(&"postgres".parse().expect("a level")).expect("a PostgreSQL");
         let programs = server.server_program.parent().expect("a directory").to_owned();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("others may pass");
-        // By another process: a file that one of ours has open for writing cannot be started.
+        // Written by another process: a file that this process has open for writing cannot be executed.
         let built = [PathBuf::from(env!("CARGO_BIN_EXE_ciphertoll")), built_library()];
         let copied = Command::new("cp").args(built).arg(directory.path()).status();
         assert!(copied.expect("cp starts").success(), "program and library are copied");
@@ -101,7 +101,7 @@ impl Workspace {
 }
 
 /// Nothing links it, so that cargo builds it for no test.
-/// Beside the program, where it is looked for.
+/// Next to the program, where it is searched.
 pub(crate) fn built_library() -> PathBuf {
     let profile = Path::new(env!("CARGO_BIN_EXE_ciphertoll")).parent().expect("a profile's directory");
     let mut cargo = Command::new(env!("CARGO"));
@@ -300,7 +300,7 @@ fn a_program_that_the_library_cannot_be_loaded_into_is_found_out_and_its_cluster
     assert!(workspace.work().join("data/mine").exists());
 }
 
-/// The way in which root starts PostgreSQL's programs. The loader drops the library if the new user cannot read it.
+/// Root starts PostgreSQL's programs like this. The loader drops the library if the new user cannot read it.
 #[test]
 fn root_starts_programs_as_another_user_who_has_to_be_able_to_read_the_library() {
     if !real_server_of(Engine::Postgres) {
@@ -335,7 +335,7 @@ fn root_starts_programs_as_another_user_who_has_to_be_able_to_read_the_library()
     }
 }
 
-/// A server writes its log to a file, where nobody may look.
+/// The refusal of a server is shown although its log goes to a file.
 #[test]
 fn a_setting_that_moves_plaintext_is_refused_in_the_log_and_on_the_terminal() {
     if !real_server_of(Engine::Postgres) {
@@ -411,7 +411,7 @@ fn a_cluster_of_an_earlier_version_is_sealed_once() {
     assert!(workspace.refused(session).contains("replaced"));
 }
 
-/// Makes of a sealed cluster what versions before 0.2 made.
+/// Converts a sealed cluster to the unsealed form of versions before 0.2.
 fn unseal(data: &Path, keys: &Path, kek: &ciphertoll_tde::Kek) {
     use ciphertoll_tde::{EncryptionEngine, Errno, FileClass, KeyFileFormat, OpenFile, Storage};
     use std::os::unix::fs::FileExt;

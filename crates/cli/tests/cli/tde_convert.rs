@@ -324,7 +324,7 @@ fn an_interrupted_conversion_continues() {
     assert!(found.status.code() == Some(9) && said.contains("is not in the source"), "{said}");
     fs::remove_file(other).expect("removed");
 
-    // While it verifies; at the last two files; and when it is complete but for the removal of the journal.
+    // During verification; at the last two files; and when only the journal is left to remove.
     let files =
         fs::read_to_string(workspace.path("sealed").join(JOURNAL)).expect("a journal").lines().count() - 1;
     for (calls, when) in [("fadvise64", 100), (RENAME, 1), (RENAME, 2)] {
@@ -365,7 +365,7 @@ fn pages_that_are_damaged_in_the_source_are_told() {
     assert!(output.status.code() == Some(2) && said.contains("damaged there too"), "{said}");
 }
 
-/// Neither a stock server nor one under the library starts on an incomplete copy.
+/// No server starts on an incomplete copy, with or without the library.
 fn cannot_start(workspace: &Workspace, data: &str) {
     let stock = workspace.shell(&format!("postgres -D {data} --single postgres </dev/null"));
     assert!(!stock.status.success(), "{stock:?}");
@@ -425,7 +425,7 @@ fn what_cannot_be_converted_is_refused_before_anything_is_written() {
         fs::remove_file(workspace.path("plain").join(name)).expect("removed");
     }
 
-    // Of a source that was used in between nothing is taken.
+    // A conversion of a source that was used meanwhile cannot be continued.
     workspace.killed(&mapped, RENAME, 100);
     workspace.start("plain");
     workspace.stop("plain", "fast");

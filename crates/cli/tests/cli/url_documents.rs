@@ -1,4 +1,4 @@
-//! Servers of documents at URLs: logins, refusals and what is loaded, on a real server; and replica sets, made of relays
+//! Document databases at URLs: logins, refusals and loading, on a real server; and replica sets, simulated by relays
 //! before one.
 
 use std::net::SocketAddr;

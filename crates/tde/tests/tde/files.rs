@@ -1,4 +1,4 @@
-//! A file through the engine equals a plain file, whatever is done to it.
+//! A file written through the engine has the same content as a plain file after any operations.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,7 @@ use ciphertoll_tde::{DataKeys, EncryptionEngine, Errno, OpenFile, FileClass, Sto
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// A disk in memory, which may be full.
+/// A file in memory, with an optional size limit.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) bytes: RefCell<Vec<u8>>,
@@ -48,7 +48,7 @@ pub(crate) fn engine() -> EncryptionEngine {
     EncryptionEngine::new(DataKeys::generate(CipherKind::Aes256).expect("keys")).expect("an engine")
 }
 
-/// The plain file that the other must equal.
+/// The expected content.
 #[derive(Default)]
 struct Model(Vec<u8>);
 
@@ -67,7 +67,7 @@ impl Model {
     }
 }
 
-/// Lengths and offsets at which something happens, and any other.
+/// Lengths and offsets at unit boundaries, and others.
 fn position(random: &mut Pcg64Mcg) -> usize {
     let unit = random.random_range(0..5) * UNIT_BYTES;
     match random.random_range(0..4) {
@@ -93,14 +93,14 @@ fn content(random: &mut Pcg64Mcg, length: usize) -> Vec<u8> {
 fn same_as_plain(seed: u64, engine: &mut EncryptionEngine) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let names: [&[u8]; 3] = [b"pg_replslot/a.tmp/state", b"pg_replslot/a/state.tmp", b"pg_replslot/a/state"];
-    // Of every second file: it is a relation, which the server writes in whole pages and never renames.
+    // Every second file is a relation, which the server writes in whole pages and never renames.
     let names = if seed.is_multiple_of(2) { names } else { [b"base/5/16384".as_slice(); 3] };
     let mut file = OpenFile::new(FileClass::of(names[0]));
     let (storage, mut model) = (Memory::default(), Model::default());
     for step in 0..30 {
         match random.random_range(0..8) {
             0..=2 => {
-                // The server writes relations in whole pages, and in nothing else.
+                // The server writes relations only in whole pages.
                 let whole = !seed.is_multiple_of(2);
                 let (mut offset, mut length) = (position(&mut random), position(&mut random));
                 if whole {
@@ -137,7 +137,7 @@ fn same_as_plain(seed: u64, engine: &mut EncryptionEngine) {
         assert!(bytes[..count] == *model.read(offset, length), "seed {seed}, step {step}: {offset}+{length}");
         assert_eq!(storage.size(), Ok(model.0.len() as u64), "seed {seed}, step {step}");
     }
-    // No block of plaintext, but zeros, is anywhere in it.
+    // No plaintext block except zeros is stored.
     let held = storage.bytes.borrow();
     for (plain, sealed) in model.0.chunks_exact(16).zip(held.chunks_exact(16)) {
         assert!(plain.iter().all(|&byte| byte == 0) || plain != sealed, "seed {seed}: a block in clear");
@@ -145,7 +145,7 @@ fn same_as_plain(seed: u64, engine: &mut EncryptionEngine) {
 }
 
 #[test]
-fn a_thousand_random_files_equal_plain_ones() {
+fn random_operations_give_the_same_content_as_on_plain_files() {
     let mut engine = engine();
     for seed in 0..1_000 {
         same_as_plain(seed, &mut engine);
@@ -153,7 +153,7 @@ fn a_thousand_random_files_equal_plain_ones() {
 }
 
 #[test]
-fn more_files_than_ciphers_are_kept() {
+fn more_files_than_cached_ciphers_can_be_used() {
     let mut engine = engine();
     let mut files: Vec<(OpenFile, Memory)> = (0..600)
         .map(|relation| (OpenFile::new(FileClass::of(format!("base/5/{relation}").as_bytes())), Memory::default()))
@@ -183,7 +183,7 @@ fn a_full_disk_takes_whole_pages_only() {
 }
 
 #[test]
-fn pages_that_say_the_same_do_not_look_the_same() {
+fn equal_pages_have_different_ciphertext() {
     let mut engine = engine();
     let mut file = OpenFile::new(FileClass::of(b"base/5/1"));
     let storage = Memory::default();

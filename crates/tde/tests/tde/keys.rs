@@ -1,4 +1,4 @@
-//! Key files: wrapped, tampered with, torn, rotated.
+//! Key files: wrapping, tampering, truncation, rotation.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ fn refused(result: Result<DataKeys, KeyError>) -> KeyError {
 }
 
 #[test]
-fn a_key_file_survives_its_bytes() {
+fn a_key_file_decodes_to_itself() {
     for cipher_kind in CipherKind::ALL.into_iter().chain([CipherKind::Null]) {
         let kek = kek();
         let file = KeyFile::create(cipher_kind, &kek).expect("a key file");
@@ -25,13 +25,13 @@ fn a_key_file_survives_its_bytes() {
 }
 
 #[test]
-fn another_key_is_told_from_a_damaged_file() {
+fn a_wrong_key_is_distinguished_from_a_damaged_file() {
     let file = KeyFile::create(CipherKind::Aes256, &kek()).expect("a key file");
     assert!(matches!(refused(file.unwrap(&kek())), KeyError::WrongKey));
 }
 
 #[test]
-fn no_bit_can_be_changed_and_no_byte_left_out() {
+fn any_changed_bit_or_missing_byte_is_detected() {
     let kek = kek();
     let good = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file").encode();
     for bit in 0..KEY_FILE_BYTES * 8 {
@@ -47,7 +47,7 @@ fn no_bit_can_be_changed_and_no_byte_left_out() {
 }
 
 #[test]
-fn keys_of_one_purpose_do_not_serve_the_other() {
+fn keys_cannot_be_exchanged_within_a_file() {
     let kek = kek();
     let mut bytes = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file").encode();
     let (relations, wal) = bytes[40..].split_at_mut(60);
@@ -57,7 +57,7 @@ fn keys_of_one_purpose_do_not_serve_the_other() {
 }
 
 #[test]
-fn rotation_shuts_out_the_old_key_and_counts() {
+fn rotation_invalidates_the_old_key_and_is_counted() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("data.tde");
     let (old, new) = (kek(), kek());
@@ -75,7 +75,7 @@ fn rotation_shuts_out_the_old_key_and_counts() {
 }
 
 #[test]
-fn where_a_key_is_told() {
+fn a_key_can_be_read_from_every_source() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("kek");
     let kek = kek();
@@ -118,10 +118,9 @@ fn a_group_may_read_a_key_file_and_nothing_else() {
     }
 }
 
-/// A user and a group that no process of the test has.
+/// A user ID and group ID that no process of the test has.
 const OTHER: u32 = 54_321;
 
-/// Only root can give files away.
 #[test]
 fn a_group_readable_key_file_of_another_user_or_group_is_refused() {
     if !nix::unistd::geteuid().is_root() {
@@ -145,7 +144,7 @@ fn a_group_readable_key_file_of_another_user_or_group_is_refused() {
 }
 
 #[test]
-fn what_is_no_key() {
+fn invalid_keys_are_refused() {
     let good = kek().text();
     assert!(Kek::parse(good.as_bytes()).is_ok() && Kek::parse(good.trim_end().as_bytes()).is_ok());
     for bad in ["", "00", &good.replace('\n', "0"), &format!("{}\n\n", good.trim_end()), &"g".repeat(64)] {
@@ -153,9 +152,8 @@ fn what_is_no_key() {
     }
 }
 
-/// No file that encrypts can be made into one that does not.
 #[test]
-fn a_cipher_cannot_be_taken_away() {
+fn a_key_file_cannot_be_changed_to_the_null_cipher() {
     const CIPHER_AT: usize = 10;
     const NULL: u8 = 3;
     let kek = kek();
