@@ -58,11 +58,10 @@ impl Workspace {
         Self::asks(command, stdin)
     }
 
-    /// What a program says that reads this.
     pub(crate) fn asks(mut command: Command, stdin: &str) -> Output {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
-        // Whoever was refused reads nothing.
+        // A refused program does not read its stdin.
         let _ = child.stdin.take().expect("stdin is piped").write_all(stdin.as_bytes());
         child.wait_with_output().expect("it ends")
     }

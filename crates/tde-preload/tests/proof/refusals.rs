@@ -1,4 +1,4 @@
-//! What must not start, and must not have written anything when it ends.
+//! Programs that must be refused before they write anything.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::files::{contents, holding, state};
 use crate::stand::{Cluster, Under, succeeds};
 use crate::{MARKER, until};
 
-/// Ends by itself with a line that says `why`, and changes no file.
+/// Fails unless the server exits with a message that contains `why`, without changing a file.
 #[track_caller]
 fn refuses(cluster: &Cluster<'_>, under: Under<'_>, why: &str) {
     let before = state(&cluster.data);
@@ -25,7 +25,7 @@ fn refuses(cluster: &Cluster<'_>, under: Under<'_>, why: &str) {
     );
 }
 
-/// An encrypted cluster that was shut down.
+/// A cleanly stopped encrypted cluster.
 pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
     let stand = cluster.stand;
     refuses(cluster, Under::Nothing, "is not a valid data directory");
@@ -59,7 +59,7 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
         assert!(!output.status.success() && said.contains("does not support encrypted clusters"), "{said}");
     }
 
-    // Another key-encryption key, and back: nothing but the key file changes.
+    // Rotation to another key-encryption key and back changes only the key file.
     let before = state(&cluster.data);
     let (new, new_file) = stand.kek("new-kek");
     let keys = KeyFile::load(&path).expect("a key file");
@@ -72,7 +72,7 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
     fs::write(&path, &kept).expect("restored");
 }
 
-/// With the keys of one cluster, a server is started in another's directory.
+/// A server with the keys of one cluster in the directory of another.
 fn strays(cluster: &Cluster<'_>, under: Under<'_>) {
     let sealed = cluster.data.with_extension("other");
     succeeds(Command::new("cp").arg("-a").arg(&cluster.data).arg(&sealed));
@@ -85,11 +85,11 @@ fn strays(cluster: &Cluster<'_>, under: Under<'_>) {
         let output = cluster.program("postgres", under).arg("-D").arg(other).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(why), "{said}");
-        assert!(before == state(other), "a server wrote to a cluster that its keys are not of");
+        assert!(before == state(other), "a server wrote to a cluster with other keys");
     }
 }
 
-/// Settings that would move plaintext past the library, known when a server starts.
+/// Settings at startup that would write plaintext.
 fn plaintext_settings(cluster: &Cluster<'_>, under: Under<'_>) {
     let before = contents(&cluster.data);
     let mut refused = vec![("dynamic_shared_memory_type=mmap", "plaintext to pg_dynshmem")];
@@ -104,7 +104,7 @@ fn plaintext_settings(cluster: &Cluster<'_>, under: Under<'_>) {
     }
 }
 
-/// The same, where they are made or asked for while a server runs.
+/// The same while a server runs.
 fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
     let outside = cluster.stand.directory("outside");
     let directory = format!("basic_archive.archive_directory={}", outside.display());
@@ -140,7 +140,7 @@ fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
     server.stop();
 }
 
-/// A plain cluster that crashed.
+/// An unencrypted cluster that crashed.
 pub(crate) fn of_plain(cluster: &Cluster<'_>) {
     let (kek, kek_file) = cluster.stand.kek("kek");
     let under = Under::Library(&kek_file);
