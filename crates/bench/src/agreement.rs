@@ -88,7 +88,8 @@ impl Agreement {
     fn reason_of_rates(&self) -> String {
         let (own, others, tool) = (self.own, self.others, self.tool.label());
         let explained = self.rate.value / (others.cpu_us() / own.cpu_us());
-        let both_saturated = own.utilization(self.processors).min(others.utilization(self.processors)) >= SATURATED;
+        let both_saturated =
+            own.utilization(self.processors).min(others.utilization(self.processors)) >= SATURATED;
         if both_saturated && EXPLAINED.contains(&explained) {
             let client_us = others.client_cpu_us - own.client_cpu_us;
             let server_us = others.server_cpu_us - own.server_cpu_us;

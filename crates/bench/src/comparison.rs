@@ -2,7 +2,7 @@
 
 use ciphertoll_model::{Auth, Engine, Iterations, StatementProtocol, TlsVersion};
 
-use crate::arm::{BenchArm, FloorMode, Generator, Route, OperationKind};
+use crate::arm::{BenchArm, FloorMode, Generator, OperationKind, Route};
 
 /// ciphertoll compared with other generators, for one kind of operation.
 #[derive(Clone, Debug)]
@@ -46,11 +46,29 @@ pub fn comparisons() -> Vec<PeerComparison> {
         libmariadb,
     );
     let with_sysbench = &[EPOLL, THREADS, Generator::Sysbench];
-    add(mariadb, "MariaDB: point-select, 8 clients, plain", OperationKind::PointSelect, Route::Plain, with_sysbench);
-    add(mariadb, "MariaDB: point-select, 8 clients, unix socket", OperationKind::PointSelect, Route::Unix, floors);
+    add(
+        mariadb,
+        "MariaDB: point-select, 8 clients, plain",
+        OperationKind::PointSelect,
+        Route::Plain,
+        with_sysbench,
+    );
+    add(
+        mariadb,
+        "MariaDB: point-select, 8 clients, unix socket",
+        OperationKind::PointSelect,
+        Route::Unix,
+        floors,
+    );
     add(mariadb, "MariaDB: point-select, 8 clients, TLS 1.3", OperationKind::PointSelect, TLS_1_3, floors);
     let sysbench = &[Generator::Sysbench];
-    add(mariadb, "MariaDB: oltp-read-only, 8 clients, plain", OperationKind::OltpReadOnly, Route::Plain, sysbench);
+    add(
+        mariadb,
+        "MariaDB: oltp-read-only, 8 clients, plain",
+        OperationKind::OltpReadOnly,
+        Route::Plain,
+        sysbench,
+    );
 
     let postgres = Engine::Postgres;
     let prepared = OperationKind::SelectOnly(StatementProtocol::Prepared);
@@ -77,7 +95,13 @@ pub fn comparisons() -> Vec<PeerComparison> {
         Route::Plain,
         with_sysbench,
     );
-    add(postgres, "PostgreSQL: oltp-read-only, 8 clients, plain", OperationKind::OltpReadOnly, Route::Plain, sysbench);
+    add(
+        postgres,
+        "PostgreSQL: oltp-read-only, 8 clients, plain",
+        OperationKind::OltpReadOnly,
+        Route::Plain,
+        sysbench,
+    );
     let logins = [
         (
             "PostgreSQL: connect and select, 1 client, plain, scram-4096",

@@ -55,7 +55,9 @@ pub fn goals(generators: &[Generator], rounds: &Rounds) -> Vec<Goal> {
 
 fn at_most(cpu: Ratio, limit: f64, peer: &str) -> Goal {
     Goal {
-        what: format!("CPU ≤ {limit} × {peer}"), is_met: cpu.value <= limit, is_close: cpu.contains(limit)
+        what: format!("CPU ≤ {limit} × {peer}"),
+        is_met: cpu.value <= limit,
+        is_close: cpu.contains(limit),
     }
 }
 

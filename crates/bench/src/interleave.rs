@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
-use crate::arm::{BenchArm, ArmSetup, Sample};
+use crate::arm::{ArmSetup, BenchArm, Sample};
 
 /// Samples by arm and round.
 pub struct Rounds<S = Sample> {

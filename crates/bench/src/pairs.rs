@@ -71,11 +71,17 @@ impl FinishedRun {
 impl RunPair {
     /// Also returns the identical run, which is the base of the next pair. Odd pairs run the slowed run first, so that
     /// drift of the machine favours neither.
-    pub fn carry_out(runs: &RealRuns, base: &FinishedRun, number: u32, seed: u64) -> Result<(Self, FinishedRun)> {
+    pub fn carry_out(
+        runs: &RealRuns,
+        base: &FinishedRun,
+        number: u32,
+        seed: u64,
+    ) -> Result<(Self, FinishedRun)> {
         let delay = base.delay().context("the base run has no valid TLS connect")?;
         let injection = Some(Injection::into_path(SLOWED, delay));
-        let run =
-            |offset: u64, injection| FinishedRun::carry_out(runs, seed + u64::from(number) * 2 + offset, injection);
+        let run = |offset: u64, injection| {
+            FinishedRun::carry_out(runs, seed + u64::from(number) * 2 + offset, injection)
+        };
         let (identical, slowed) = if number.is_multiple_of(2) {
             let identical = run(0, None)?;
             (identical, run(1, injection)?)

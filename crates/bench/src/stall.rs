@@ -11,7 +11,7 @@ use ciphertoll_model::{Auth, Engine, LatencySummary, StatementProtocol, TrialPac
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::arm::{BenchArm, Generator, WindowEvent, ArmSetup, Route, OperationKind, trial};
+use crate::arm::{ArmSetup, BenchArm, Generator, OperationKind, Route, WindowEvent, trial};
 
 /// How long the server is stopped.
 pub const STALL: Duration = Duration::from_millis(200);

@@ -1,6 +1,9 @@
 //! The command line, as types that clap parses.
 
-#![expect(rustdoc::broken_intra_doc_links, reason = "doc comments here are the text of --help, with its brackets")]
+#![expect(
+    rustdoc::broken_intra_doc_links,
+    reason = "doc comments here are the text of --help, with its brackets"
+)]
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -56,7 +56,9 @@ fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
     }
     tell(&format!("Password of {} at {name} (empty: none):", url.user));
     let line = terminal.read_secure_line();
-    let line = line.map_err(|error| Failure::new(ExitCode::HostResource, format!("cannot read the password: {error}")))?;
+    let line = line.map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot read the password: {error}"))
+    })?;
     Ok(Some(Secret::new(line.into_bytes())))
 }
 

@@ -90,7 +90,10 @@ impl TimeEstimate {
     fn new(plan: &Plan) -> Self {
         let expected = |block: &ciphertoll_model::Block| {
             let trial = |cell: &Cell| (cell.id(), plan.expected_trial(block.number, cell));
-            ExpectedBlock { block: plan.expected_block(block), trials: plan.cells.iter().map(trial).collect() }
+            ExpectedBlock {
+                block: plan.expected_block(block),
+                trials: plan.cells.iter().map(trial).collect(),
+            }
         };
         Self {
             trials: plan.blocks.iter().map(|block| block.visits.len() as u64).sum(),
@@ -145,12 +148,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-fn show_on_bar(
-    bar: &ProgressBar,
-    estimate: &TimeEstimate,
-    labels: &BTreeMap<CellId, String>,
-    event: &Event,
-) {
+fn show_on_bar(bar: &ProgressBar, estimate: &TimeEstimate, labels: &BTreeMap<CellId, String>, event: &Event) {
     if let Some(warning) = warning(event) {
         bar.suspend(|| tell(&warning));
     }
@@ -227,7 +225,8 @@ mod tests {
 
     #[test]
     fn one_block_is_singular() {
-        let message = |blocks| warning(&Event::Looked { blocks, decision: LookDecision::StopBudget }).unwrap();
+        let message =
+            |blocks| warning(&Event::Looked { blocks, decision: LookDecision::StopBudget }).unwrap();
         assert_eq!(message(1), "the time budget ends the run after 1 block");
         assert_eq!(message(2), "the time budget ends the run after 2 blocks");
     }

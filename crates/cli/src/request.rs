@@ -263,8 +263,9 @@ pub(crate) fn seed(spec: &Spec) -> Result<u64, Failure> {
         return Ok(seed);
     }
     let mut bytes = [0; 8];
-    rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes)
-        .map_err(|error| Failure::new(ExitCode::HostResource, format!("cannot get a random seed: {error}")))?;
+    rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes).map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot get a random seed: {error}"))
+    })?;
     Ok(u64::from_le_bytes(bytes) % FRESH_SEEDS)
 }
 

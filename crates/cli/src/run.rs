@@ -244,8 +244,9 @@ fn failed(error: &BenchError, directory: &Path) -> Failure {
 
 /// The path of this program, which starts all child processes.
 pub(crate) fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe()
-        .map_err(|error| Failure::new(ExitCode::HostResource, format!("cannot find the ciphertoll executable: {error}")))
+    std::env::current_exe().map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot find the ciphertoll executable: {error}"))
+    })
 }
 
 pub(crate) fn watch_signals() -> Result<Interrupt, Failure> {

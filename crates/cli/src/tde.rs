@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use ciphertoll_model::ExitCode;
 use ciphertoll_tde::cluster::{CONTROL_PATH, VERSION_PATH};
 use ciphertoll_tde::{
-    Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, SealState, CipherKind, looks_sealed, version_seal,
+    CipherKind, Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, SealState, looks_sealed, version_seal,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::prctl::set_dumpable;

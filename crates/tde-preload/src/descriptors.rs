@@ -4,11 +4,11 @@
 
 use std::ffi::CStr;
 
-use ciphertoll_tde::{Errno, OpenFile, FileClass};
+use ciphertoll_tde::{Errno, FileClass, OpenFile};
 use libc::{c_char, c_int, c_long, c_uint, mode_t};
 
 use crate::process::{
-    TrackedFile, REFUSAL_STATUS, copy, guard, is_active, is_tracked, most_descriptors, set, with_state,
+    REFUSAL_STATUS, TrackedFile, copy, guard, is_active, is_tracked, most_descriptors, set, with_state,
 };
 use crate::program::ProgramRole;
 use crate::raw::{self, arguments};

@@ -87,7 +87,8 @@ unsafe extern "C" fn symlinkat(target: *const c_char, directory: c_int, path: *c
         let (target, path) = unsafe { (CStr::from_ptr(target), CStr::from_ptr(path)) };
         let is_valid_tablespace_link = |state: &mut ProcessState| {
             let below = state.cluster.below(directory, path);
-            state.program != ProgramRole::Backup || backup::is_valid_tablespace_link(below.as_bytes(), target.to_bytes())
+            state.program != ProgramRole::Backup
+                || backup::is_valid_tablespace_link(below.as_bytes(), target.to_bytes())
         };
         if guard(|| with_state(is_valid_tablespace_link)) == Some(false) {
             die(b"refused: a tablespace's directory must have the tablespace's OID as its name");

@@ -52,7 +52,12 @@ pub(crate) struct TrackedFile {
 }
 
 /// Sets the state. From now on, calls are intercepted.
-pub(crate) fn activate(engine: EncryptionEngine, cluster: ClusterDirectory, program: ProgramRole, handshake: Handshake) {
+pub(crate) fn activate(
+    engine: EncryptionEngine,
+    cluster: ClusterDirectory,
+    program: ProgramRole,
+    handshake: Handshake,
+) {
     let files = vec![None; MOST_DESCRIPTORS].into_boxed_slice();
     *lock() = Some(ProcessState { engine, cluster, program, handshake, files });
     PROCESS.is_active.store(true, Ordering::Relaxed);
@@ -77,7 +82,10 @@ pub(crate) fn with_state<T>(action: impl FnOnce(&mut ProcessState) -> T) -> Opti
 }
 
 /// Locks the state for an action on an encrypted file. `None` if the descriptor is not one.
-pub(crate) fn with_file<T>(descriptor: c_int, action: impl FnOnce(&mut EncryptionEngine, &mut TrackedFile) -> T) -> Option<T> {
+pub(crate) fn with_file<T>(
+    descriptor: c_int,
+    action: impl FnOnce(&mut EncryptionEngine, &mut TrackedFile) -> T,
+) -> Option<T> {
     with_state(|state| {
         let file = state.files.get_mut(usize::try_from(descriptor).ok()?)?.as_mut()?;
         Some(action(&mut state.engine, file))

@@ -1,9 +1,6 @@
 //! Runs before `main`: loads the keys, or exits with an error message before anything is written.
 
-#![expect(
-    unsafe_code,
-    reason = "runs before main by a linker section, and changes the environment"
-)]
+#![expect(unsafe_code, reason = "runs before main by a linker section, and changes the environment")]
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -58,10 +55,15 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     match program {
         ProgramRole::Other => return Ok(()),
         ProgramRole::Unsupported(name) => return Err(format!("{name} does not support encrypted clusters")),
-        ProgramRole::Server | ProgramRole::Tool | ProgramRole::Launcher | ProgramRole::Backup | ProgramRole::Copier => {}
+        ProgramRole::Server
+        | ProgramRole::Tool
+        | ProgramRole::Launcher
+        | ProgramRole::Backup
+        | ProgramRole::Copier => {}
     }
-    let configured =
-        PathBuf::from(variable(DATA).ok_or_else(|| format!("{DATA} is not set: it must name the data directory"))?);
+    let configured = PathBuf::from(
+        variable(DATA).ok_or_else(|| format!("{DATA} is not set: it must name the data directory"))?,
+    );
     let configured = std::path::absolute(&configured).map_err(|error| format!("{DATA}: {error}"))?;
     let configured: PathBuf = configured.components().collect();
     let canonical = match program {
@@ -69,7 +71,8 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
         _ => fs::canonicalize(&configured),
     };
     let canonical = canonical.map_err(|error| format!("{DATA}: {}: {error}", configured.display()))?;
-    if program == ProgramRole::Backup && !backup::is_target(&program::command_line(), &configured, &canonical) {
+    if program == ProgramRole::Backup && !backup::is_target(&program::command_line(), &configured, &canonical)
+    {
         return Err(format!(
             "the base backup must be written to {}, in plain format: elsewhere it would not be encrypted",
             configured.display()
@@ -79,10 +82,7 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     let keys = KeyFile::load(&key_file).map_err(|error| error.to_string())?;
     let (encrypts, format) = (keys.cipher_kind().encrypts(), keys.format());
     if !encrypts && variable(NULL).is_none() {
-        return Err(format!(
-            "{}: its cipher is null, which requires {NULL} to be set",
-            key_file.display()
-        ));
+        return Err(format!("{}: its cipher is null, which requires {NULL} to be set", key_file.display()));
     }
     let source = kek_source()?;
     secrecy::protect_memory();

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use ciphertoll_tde::Errno;
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 
-use crate::descriptors::{Intent, ciphertoll_tde_openat, close, classify};
+use crate::descriptors::{Intent, ciphertoll_tde_openat, classify, close};
 use crate::process::{guard, is_active, is_tracked};
 use crate::raw;
 use crate::transfers::{read, write};

@@ -16,7 +16,7 @@ const INVALID: Errno = Errno(libc::EINVAL);
 enum Position {
     Offset(i64),
     /// The current file position, which the transfer then moves.
-    Position,
+    Current,
 }
 
 fn to_c_result(result: Option<Result<usize, Errno>>) -> ssize_t {

@@ -9,7 +9,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-use ciphertoll_tde::{DataKeys, EncryptionEngine, Errno, OpenFile, PageCipher, FileClass, Storage, CipherKind, UNIT_BYTES};
+use ciphertoll_tde::{
+    CipherKind, DataKeys, EncryptionEngine, Errno, FileClass, OpenFile, PageCipher, Storage, UNIT_BYTES,
+};
 use openssl::cipher::Cipher;
 use openssl::cipher_ctx::CipherCtx;
 
@@ -77,8 +79,9 @@ impl Bench {
         let mut theirs = [CipherCtx::new()?, CipherCtx::new()?];
         theirs[0].encrypt_init(Some(&cipher), Some(&key), None)?;
         theirs[1].decrypt_init(Some(&cipher), Some(&key), None)?;
-        let engine =
-            |cipher_kind| -> Result<EncryptionEngine, Box<dyn Error>> { Ok(EncryptionEngine::new(DataKeys::generate(cipher_kind)?)?) };
+        let engine = |cipher_kind| -> Result<EncryptionEngine, Box<dyn Error>> {
+            Ok(EncryptionEngine::new(DataKeys::generate(cipher_kind)?)?)
+        };
         let file = OpenFile::new(FileClass::of(b"base/5/16384"));
         let (engine, null) = (engine(CipherKind::Aes256)?, engine(CipherKind::Null)?);
         Ok(Self { disk, ours, theirs, engine, null, file, null_file: file })

@@ -52,9 +52,15 @@ pub struct PageCipher(Library);
 /// The cryptographic library, with one context per direction.
 enum Library {
     /// For AES-256, where AWS-LC is faster.
-    AwsLc { encrypt: Xts, decrypt: Xts },
+    AwsLc {
+        encrypt: Xts,
+        decrypt: Xts,
+    },
     /// For AES-128, which AWS-LC does not support in XTS.
-    OpenSsl { encrypt: CipherCtx, decrypt: CipherCtx },
+    OpenSsl {
+        encrypt: CipherCtx,
+        decrypt: CipherCtx,
+    },
     None,
 }
 
@@ -62,9 +68,10 @@ impl PageCipher {
     /// [`Self::set_key`] must be called before the cipher is used.
     pub fn new(cipher_kind: CipherKind) -> Result<Self, CipherFailed> {
         Ok(Self(match cipher_kind {
-            CipherKind::Aes256 => {
-                Library::AwsLc { encrypt: Xts::new(CipherOperation::Encrypt)?, decrypt: Xts::new(CipherOperation::Decrypt)? }
-            }
+            CipherKind::Aes256 => Library::AwsLc {
+                encrypt: Xts::new(CipherOperation::Encrypt)?,
+                decrypt: Xts::new(CipherOperation::Decrypt)?,
+            },
             CipherKind::Aes128 => {
                 let cipher = Cipher::fetch(None, cipher_kind.label(), None)?;
                 let (mut encrypt, mut decrypt) = (CipherCtx::new()?, CipherCtx::new()?);
@@ -195,8 +202,8 @@ mod tests {
                 let tweak = [length as u8; 16];
                 cipher.encrypt(&tweak, &mut ours).expect("encrypts");
                 let key = &key[..cipher_kind.key_bytes()];
-                let mut crypter =
-                    Crypter::new(other, Mode::Encrypt, key, Some(&tweak)).expect("OpenSSL supports the cipher");
+                let mut crypter = Crypter::new(other, Mode::Encrypt, key, Some(&tweak))
+                    .expect("OpenSSL supports the cipher");
                 let written = crypter.update(&plain, &mut theirs).expect("encrypts");
                 assert_eq!(ours, theirs[..written], "{} {length}", cipher_kind.label());
                 cipher.decrypt(&tweak, &mut ours).expect("decrypts");

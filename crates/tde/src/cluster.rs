@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::seal::{CONTROL_BYTES, SealState, VersionText, version_seal};
-use crate::{EncryptionEngine, Errno, KeyFileFormat, KeyError, MAP_MAGIC, OpenFile, FileClass, Storage};
+use crate::{EncryptionEngine, Errno, FileClass, KeyError, KeyFileFormat, MAP_MAGIC, OpenFile, Storage};
 
 /// Relative to the data directory, as are the other paths.
 pub const CONTROL_PATH: &str = "global/pg_control";
@@ -53,7 +53,9 @@ impl ClusterState {
             (Self::Unsealed(file), KeyFileFormat::Sealed) => {
                 Some(format!("{data}/{file} is not sealed: it was replaced by another file"))
             }
-            (Self::Forged, _) => Some(format!("{data}/{CONTROL_PATH} was changed, or belongs to another cluster")),
+            (Self::Forged, _) => {
+                Some(format!("{data}/{CONTROL_PATH} was changed, or belongs to another cluster"))
+            }
         }
     }
 }
@@ -81,7 +83,9 @@ pub fn examine(data: &Path, engine: &mut EncryptionEngine) -> Result<ClusterStat
     if magic == MAP_MAGIC {
         return Ok(ClusterState::Plain);
     }
-    engine.read_at(&mut OpenFile::new(FileClass::of(MAP_PATH.as_bytes())), &map, &mut magic, 0).map_err(bad_map)?;
+    engine
+        .read_at(&mut OpenFile::new(FileClass::of(MAP_PATH.as_bytes())), &map, &mut magic, 0)
+        .map_err(bad_map)?;
     Ok(match (version, control) {
         _ if magic != MAP_MAGIC => ClusterState::OtherKeys,
         (_, SealState::Forged) => ClusterState::Forged,

@@ -75,7 +75,8 @@ impl<'a> Conversion<'a> {
         }
         for link in &plan.links {
             make_link(&link.text, &link.to)?;
-            set_owner(&link.to, link.owner).map_err(|error| io_error("change the owner of", &link.to, error))?;
+            set_owner(&link.to, link.owner)
+                .map_err(|error| io_error("change the owner of", &link.to, error))?;
         }
         for file in plan.files.iter().chain(&plan.last) {
             // Left by an interrupted conversion.
@@ -98,7 +99,10 @@ impl<'a> Conversion<'a> {
         for file in &self.plan.files {
             if !self.journal.is_finished(file) {
                 converter.convert(file, &mut |done| {
-                    report(watch, ConversionProgress { phase: ConversionPhase::Convert, bytes: bytes + done, of })
+                    report(
+                        watch,
+                        ConversionProgress { phase: ConversionPhase::Convert, bytes: bytes + done, of },
+                    )
                 })?;
                 self.journal.finish(file)?;
             }
@@ -109,7 +113,11 @@ impl<'a> Conversion<'a> {
     }
 
     /// Compares all written files with the source. `engine` should have freshly unwrapped keys.
-    pub fn verify(&mut self, engine: &mut EncryptionEngine, watch: &mut WatchProgress<'_>) -> Result<VerificationCounts> {
+    pub fn verify(
+        &mut self,
+        engine: &mut EncryptionEngine,
+        watch: &mut WatchProgress<'_>,
+    ) -> Result<VerificationCounts> {
         verify::check_no_other_files(self.plan)?;
         let mut verifier = Verifier::new(self.plan.direction, engine);
         let of = self.plan.bytes();
@@ -123,12 +131,17 @@ impl<'a> Conversion<'a> {
     }
 
     /// Completes the target, so that a server can start on it. Adds the last two files to the counts.
-    pub fn finish(self, engine: &mut EncryptionEngine, counts: VerificationCounts) -> Result<VerificationCounts> {
+    pub fn finish(
+        self,
+        engine: &mut EncryptionEngine,
+        counts: VerificationCounts,
+    ) -> Result<VerificationCounts> {
         self.plan.check_unchanged(engine)?;
         for directory in self.plan.directories.iter().rev() {
             let set = fs::set_permissions(&directory.to, Permissions::from_mode(directory.mode));
             set.map_err(|error| io_error("set the mode of", &directory.to, error))?;
-            set_owner(&directory.to, directory.owner).map_err(|error| io_error("change the owner of", &directory.to, error))?;
+            set_owner(&directory.to, directory.owner)
+                .map_err(|error| io_error("change the owner of", &directory.to, error))?;
             sync_directory(&directory.to)?;
         }
         let mut counts = counts;

@@ -14,7 +14,7 @@ use crate::secret::wipe_stack;
 use crate::storage::Storage;
 use crate::unit::transform;
 use crate::xts::CipherOperation;
-use crate::{FileClass, CipherKind, UNIT_BYTES};
+use crate::{CipherKind, FileClass, UNIT_BYTES};
 
 /// Units per write call.
 const CHUNK_UNITS: usize = 32;
@@ -240,7 +240,9 @@ impl EncryptionEngine {
             let mut sector = [0; SECTOR_BYTES];
             match storage.read_at(&mut sector, 0)? {
                 0 => return Ok(None),
-                SECTOR_BYTES if seal::control_seal(&key, &sector) == SealState::Sealed => return Ok(Some(sector)),
+                SECTOR_BYTES if seal::control_seal(&key, &sector) == SealState::Sealed => {
+                    return Ok(Some(sector));
+                }
                 _ => std::thread::yield_now(),
             }
         }
@@ -335,7 +337,12 @@ impl CipherCache {
 
 /// Derives the file's key into the next entry of the set, and returns the entry's index.
 #[inline(never)]
-fn replace(entries: &mut [CacheEntry], next: &mut usize, keys: &DataKeys, file: &OpenFile) -> Result<usize, Errno> {
+fn replace(
+    entries: &mut [CacheEntry],
+    next: &mut usize,
+    keys: &DataKeys,
+    file: &OpenFile,
+) -> Result<usize, Errno> {
     let way = *next;
     *next = (way + 1) % WAYS;
     let entry = &mut entries[way];

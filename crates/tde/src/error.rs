@@ -61,12 +61,7 @@ pub enum KeyError {
          mode 0400, 0600, 0440 or 0640; if its group can read it, its user must be root or the current one, and its group \
          root or one of the current ones: chmod 600"
     )]
-    Exposed {
-        path: PathBuf,
-        mode: u32,
-        owner: u32,
-        group: u32,
-    },
+    Exposed { path: PathBuf, mode: u32, owner: u32, group: u32 },
     #[error("the command for the key-encryption key {0}")]
     Command(String),
     #[error("a server is running in {data} (process {process}): stop it first, `pg_ctl -D {data} stop`")]
@@ -77,10 +72,7 @@ pub enum KeyError {
     },
     /// A file of the cluster has invalid content.
     #[error("cannot seal {path}: {why}")]
-    BadCluster {
-        path: PathBuf,
-        why: &'static str,
-    },
+    BadCluster { path: PathBuf, why: &'static str },
     #[error("cannot allocate memory for keys: {0}")]
     Memory(io::Error),
     #[error("OpenSSL: {0}")]

@@ -48,7 +48,10 @@ pub enum FileClass {
     /// `xlogtemp.PID`, which is renamed to a WAL segment or a history file: WAL pages are encrypted, text is not.
     XlogTemp,
     /// A segment of an SLRU cache, such as the transaction status.
-    Slru { directory: SlruDirectory, segment: u64 },
+    Slru {
+        directory: SlruDirectory,
+        segment: u64,
+    },
     /// A temporary file of a sort, hash or cursor. Holds a digest of its name.
     Temporary([u8; 32]),
     /// State of replication slots, logical decoding or prepared transactions. Holds a digest of its name.
@@ -250,7 +253,9 @@ impl Rename {
         let is_same_key = match (source, target) {
             (FileClass::Wal | FileClass::XlogTemp, FileClass::Wal | FileClass::XlogTemp) => true,
             // The server also writes history files as xlogtemp.PID first. They are text, which is not encrypted there.
-            (FileClass::XlogTemp, FileClass::Unencrypted) => to.starts_with(b"pg_wal/") && to.ends_with(b".history"),
+            (FileClass::XlogTemp, FileClass::Unencrypted) => {
+                to.starts_with(b"pg_wal/") && to.ends_with(b".history")
+            }
             _ => source.subject() == target.subject() && source.first_page() == target.first_page(),
         };
         if is_same_key { Self::Allowed } else { Self::Refused }
@@ -404,7 +409,10 @@ mod tests {
             assert_eq!(of(&format!("pg_wal/{wal}")), FileClass::Wal);
         }
         assert_eq!(of("pg_wal/xlogtemp.123"), FileClass::XlogTemp);
-        assert_eq!(of("pg_xact/0000"), FileClass::Slru { directory: SlruDirectory::Transactions, segment: 0 });
+        assert_eq!(
+            of("pg_xact/0000"),
+            FileClass::Slru { directory: SlruDirectory::Transactions, segment: 0 }
+        );
         assert_eq!(
             of("pg_multixact/members/00FF"),
             FileClass::Slru { directory: SlruDirectory::MultixactMembers, segment: 255 }

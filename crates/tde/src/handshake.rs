@@ -36,7 +36,9 @@ impl HandshakeMessage {
         let mut text = match &self.status {
             HandshakeStatus::Loaded => "loaded".to_owned(),
             HandshakeStatus::HasKeys => "keys".to_owned(),
-            HandshakeStatus::Refused { stderr: (device, inode), why } => format!("refused {device} {inode} {why}"),
+            HandshakeStatus::Refused { stderr: (device, inode), why } => {
+                format!("refused {device} {inode} {why}")
+            }
         };
         // Writing to a string cannot fail.
         let _ = write!(text, "\n{}", self.process);
@@ -73,7 +75,9 @@ mod tests {
     #[test]
     fn messages_decode_to_themselves() {
         let refused = |why: &str| HandshakeStatus::Refused { stderr: (7, 8), why: why.to_owned() };
-        for status in [HandshakeStatus::Loaded, HandshakeStatus::HasKeys, refused("no key\nat all"), refused("")] {
+        for status in
+            [HandshakeStatus::Loaded, HandshakeStatus::HasKeys, refused("no key\nat all"), refused("")]
+        {
             let message = HandshakeMessage { process: 42, status };
             assert_eq!(HandshakeMessage::decode(&message.encode()), Some(message));
         }

@@ -31,8 +31,11 @@ const STACK_BYTES: usize = 16 * 1024;
 
 /// Address and length of all pages with keys in this process.
 static PAGES: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
-static SLOTS: Mutex<SlotAllocator> =
-    Mutex::new(SlotAllocator { free: [null_mut(); LARGEST_SLOT_BYTES / SLOT_BYTES], chunk: null_mut(), left: 0 });
+static SLOTS: Mutex<SlotAllocator> = Mutex::new(SlotAllocator {
+    free: [null_mut(); LARGEST_SLOT_BYTES / SLOT_BYTES],
+    chunk: null_mut(),
+    left: 0,
+});
 static INSTALLED: OnceLock<bool> = OnceLock::new();
 
 /// Key bytes in separate pages, initially zero.

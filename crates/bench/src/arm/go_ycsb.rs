@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use ciphertoll_model::{Auth, ycsb};
 
 use super::tool::{ToolRun, write_private};
-use super::{BenchArm, ArmSetup, Route, Sample, OperationKind};
+use super::{ArmSetup, BenchArm, OperationKind, Route, Sample};
 
 /// go-ycsb hashes the bytes of a number in reverse order, so its keys differ from ciphertoll's.
 const OWN_COLLECTION: &str = "usertable_go_ycsb";
@@ -178,7 +178,8 @@ mod tests {
 
     #[test]
     fn the_last_summary_of_go_ycsb_is_read() {
-        let result = GoYcsbResult { operations: 4_270.0, rate_per_s: 42.7, mean_us: 23_398.0, p95_us: 31_007.0 };
+        let result =
+            GoYcsbResult { operations: 4_270.0, rate_per_s: 42.7, mean_us: 23_398.0, p95_us: 31_007.0 };
         assert_eq!(GoYcsbResult::of(PRINTED, "READ").unwrap(), result);
         assert_eq!(GoYcsbResult::of(PRINTED, "INSERT").unwrap_err().to_string(), "go-ycsb printed no result");
         assert!(GoYcsbResult::of("READ   - Takes(s): 1", "READ").is_err());
@@ -187,7 +188,10 @@ mod tests {
     #[test]
     fn failed_operations_are_an_error() {
         let failed = format!("{PRINTED}READ_ERROR - Takes(s): 0.1, Count: 3, OPS: 9.9\n");
-        assert_eq!(GoYcsbResult::of(&failed, "READ").unwrap_err().to_string(), "operations of go-ycsb failed: 3");
+        assert_eq!(
+            GoYcsbResult::of(&failed, "READ").unwrap_err().to_string(),
+            "operations of go-ycsb failed: 3"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use ciphertoll_model::{
     TrialResult, TrialSpec, Verification, Work as TrialWork,
 };
 
-use super::{BenchArm, Generator, ArmSetup, Route, Sample, WARM_UP_S, OperationKind};
+use super::{ArmSetup, BenchArm, Generator, OperationKind, Route, Sample, WARM_UP_S};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const US_PER_NS: f64 = 1e-3;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use ciphertoll_model::{Endpoint, Engine, TlsVersion};
 use serde::Deserialize;
 
-use super::{BenchArm, FloorMode, ArmSetup, Route, Sample, WARM_UP_S, OperationKind};
+use super::{ArmSetup, BenchArm, FloorMode, OperationKind, Route, Sample, WARM_UP_S};
 
 #[derive(Deserialize)]
 struct PeerResult {

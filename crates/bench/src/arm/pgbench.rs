@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use ciphertoll_model::{StatementProtocol, TlsVersion};
 
 use super::tool::{ToolRun, number_after, write_private};
-use super::{BenchArm, ArmSetup, Route, Sample, TOOL_THREADS, OperationKind};
+use super::{ArmSetup, BenchArm, OperationKind, Route, Sample, TOOL_THREADS};
 
 /// Longer than any run. With --progress, pgbench measures each transaction; otherwise its latency is clients ÷ rate.
 const NEVER_S: &str = "3600";

@@ -9,7 +9,7 @@ use ciphertoll_model::Engine;
 
 use super::pgbench::set_tls;
 use super::tool::{ToolRun, number_after, write_private};
-use super::{BenchArm, ArmSetup, Route, Sample, OperationKind};
+use super::{ArmSetup, BenchArm, OperationKind, Route, Sample};
 
 pub(super) fn run(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Sample> {
     let short = ToolRun::of(&mut command(arm, setup, &["--time=0", "--events=1"])?, setup)?;
@@ -117,7 +117,8 @@ mod tests {
             avg:                                    0.17\n         \
             95th percentile:                        0.29\n         \
             sum:                                15844.08\n";
-        let result = SysbenchResult { transactions: 94_310.0, rate_per_s: 47_143.41, mean_us: 168.0, p95_us: 290.0 };
+        let result =
+            SysbenchResult { transactions: 94_310.0, rate_per_s: 47_143.41, mean_us: 168.0, p95_us: 290.0 };
         assert_eq!(SysbenchResult::of(printed), Some(result));
         assert_eq!(SysbenchResult::of("nothing"), None);
     }

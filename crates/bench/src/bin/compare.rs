@@ -4,9 +4,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ciphertoll_bench::pairs::{RunPair, FinishedRun, SLOWDOWN, TIME, DetectionCounts, time};
-use ciphertoll_bench::real::RealRuns;
+use ciphertoll_bench::pairs::{DetectionCounts, FinishedRun, RunPair, SLOWDOWN, TIME, time};
 use ciphertoll_bench::print_line;
+use ciphertoll_bench::real::RealRuns;
 use ciphertoll_stats::{Change, ChangeVerdict, Comparison};
 use clap::Parser;
 
@@ -24,9 +24,7 @@ struct Arguments {
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let runs = RealRuns::begin("compare-truth")?;
-    print_line(
-        "MariaDB, connects over a 5 ms link: latency cost of TLS 1.3, new ÷ base (95 % interval)\n",
-    )?;
+    print_line("MariaDB, connects over a 5 ms link: latency cost of TLS 1.3, new ÷ base (95 % interval)\n")?;
     let mut counts = DetectionCounts::default();
     let mut base = FinishedRun::carry_out(&runs, arguments.seed, None)?;
     for number in 1..=arguments.pairs {
@@ -41,7 +39,10 @@ fn main() -> Result<ExitCode> {
         "\nfalse alarms: {called} of {pairs} identical pairs (at most {} of {pairs})",
         counts.max_called()
     ))?;
-    print_line(&format!("detected: {found} of {pairs} slowed pairs (at least {} of {pairs})", counts.min_found()))?;
+    print_line(&format!(
+        "detected: {found} of {pairs} slowed pairs (at least {} of {pairs})",
+        counts.min_found()
+    ))?;
     Ok(if counts.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use ciphertoll_bench::arm::{BenchArm, Generator, ArmSetup, Route, Sample, Tools, OperationKind};
+use ciphertoll_bench::arm::{ArmSetup, BenchArm, Generator, OperationKind, Route, Sample, Tools};
 use ciphertoll_bench::documents::{Loaded, Loader, engine_here, prepare_go_ycsb, prepare_pymongo};
 use ciphertoll_bench::interleave::Rounds;
 use ciphertoll_bench::{ciphertoll_program, peers_directory, print_line, start_server};
@@ -134,7 +134,9 @@ fn compare_loaders(title: &str, setup: &ArmSetup<'_>, arguments: &Arguments) -> 
 fn compare_finders(title: &str, setup: &ArmSetup<'_>, arguments: &Arguments) -> Result<()> {
     print_line(&format!("\n{title} ({} {})", setup.server.engine().display_name(), setup.server.version()))?;
     if setup.server.engine() == Engine::FerretDb {
-        print_line("  FerretDB's SQLite backend scans for a key: read latency grows with the number of documents")?;
+        print_line(
+            "  FerretDB's SQLite backend scans for a key: read latency grows with the number of documents",
+        )?;
     }
     prepare_go_ycsb(setup)?;
     let all = [Generator::Native, Generator::Pymongo, Generator::GoYcsb];

@@ -57,7 +57,11 @@ fn measure(arguments: &Arguments) -> Result<()> {
         let mut bench = LinkBench::make(arguments.by)?;
         let LinkBench { link, .. } = &bench;
         let congestion = link.congestion_control();
-        print_line(&format!("link kind {}, MTU {} bytes, congestion control {congestion}", link.kind(), link.mtu_bytes()))?;
+        print_line(&format!(
+            "link kind {}, MTU {} bytes, congestion control {congestion}",
+            link.kind(),
+            link.mtu_bytes()
+        ))?;
         if let Some(reason) = link.instead() {
             print_line(&format!("no better kind is possible: {reason}"))?;
         }
@@ -132,7 +136,8 @@ fn throughput(bench: &mut LinkBench, rtts: &[f64]) -> Result<()> {
         for rtt_ms in rtts {
             let one = throughput::ThroughputRow::measure(bench, *rtt_ms, windows, 1)?;
             let wants_many = windows == Windows::Largest && !one.is_full();
-            let many = wants_many.then(|| throughput::ThroughputRow::measure(bench, *rtt_ms, windows, STREAMS));
+            let many =
+                wants_many.then(|| throughput::ThroughputRow::measure(bench, *rtt_ms, windows, STREAMS));
             for row in [Some(one), many.transpose()?].into_iter().flatten() {
                 table.add_row(throughput_row(&row, *rtt_ms <= shortest && row.streams == 1));
             }
@@ -158,7 +163,10 @@ fn throughput_row(row: &throughput::ThroughputRow, is_shortest: bool) -> [String
 }
 
 fn round_trips(by: Option<LinkKind>) -> Result<()> {
-    print_line(&format!("\nround trips of connects to real servers over {} ms, including TCP's", round_trips::RTT_MS))?;
+    print_line(&format!(
+        "\nround trips of connects to real servers over {} ms, including TCP's",
+        round_trips::RTT_MS
+    ))?;
     let mut table = table(&[
         "server",
         "path",

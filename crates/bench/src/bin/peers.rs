@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use ciphertoll_bench::agreement::Agreement;
-use ciphertoll_bench::arm::{Generator, ArmSetup, Tools};
+use ciphertoll_bench::arm::{ArmSetup, Generator, Tools};
 use ciphertoll_bench::comparison::{PeerComparison, comparisons};
 use ciphertoll_bench::goal::goals;
 use ciphertoll_bench::interleave::Rounds;

@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use ciphertoll_bench::arm::Tools;
 use ciphertoll_bench::interleave::{Ratio, Rounds};
 use ciphertoll_bench::pools::calls::calls_per_op;
-use ciphertoll_bench::pools::run::{ROWS, GeneratorRun, run};
+use ciphertoll_bench::pools::run::{GeneratorRun, ROWS, run};
 use ciphertoll_bench::pools::work::PoolWorkload;
-use ciphertoll_bench::pools::{PoolSetup, PooledServer, PoolRoute, crowd};
+use ciphertoll_bench::pools::{PoolRoute, PoolSetup, PooledServer, crowd};
 use ciphertoll_bench::{ciphertoll_program, peers_directory, print_line, start_server};
 use ciphertoll_lab::proxy::Admission;
 use ciphertoll_lab::{Lab, Tables};
@@ -74,7 +74,8 @@ fn on_server(engine: Engine, works: &[PoolWorkload], crowd: bool, arguments: &Ar
     };
     print_line(&format!("\n{} {}", engine.display_name(), server.version()))?;
     for admission in [Admission::Free, Admission::Password] {
-        let works: Vec<PoolWorkload> = works.iter().copied().filter(|work| work.admission == admission).collect();
+        let works: Vec<PoolWorkload> =
+            works.iter().copied().filter(|work| work.admission == admission).collect();
         if works.is_empty() {
             continue;
         }
@@ -94,7 +95,12 @@ fn on_server(engine: Engine, works: &[PoolWorkload], crowd: bool, arguments: &Ar
     Ok(())
 }
 
-fn compare(work: PoolWorkload, pools: &[PooledServer], setup: &PoolSetup<'_>, arguments: &Arguments) -> Result<()> {
+fn compare(
+    work: PoolWorkload,
+    pools: &[PooledServer],
+    setup: &PoolSetup<'_>,
+    arguments: &Arguments,
+) -> Result<()> {
     print_line(&format!("\n{}", work.title()))?;
     let pools: Vec<&PooledServer> = pools.iter().filter(|pool| pool.route.is_for(work)).collect();
     let sample = |index: usize| run(work, pools[index], setup, arguments.seconds);
@@ -133,7 +139,12 @@ fn answer(is_met: bool) -> &'static str {
     if is_met { "yes" } else { "no" }
 }
 
-fn ratio(rounds: &Rounds<GeneratorRun>, ours: usize, peer: usize, value: impl Fn(&GeneratorRun) -> f64) -> Result<Ratio> {
+fn ratio(
+    rounds: &Rounds<GeneratorRun>,
+    ours: usize,
+    peer: usize,
+    value: impl Fn(&GeneratorRun) -> f64,
+) -> Result<Ratio> {
     rounds.ratio(ours, peer, value).context("too few rounds")
 }
 

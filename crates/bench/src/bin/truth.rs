@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ciphertoll_bench::at_rest::{DriverComparison, compare_drivers};
-use ciphertoll_bench::real::RealRuns;
 use ciphertoll_bench::print_line;
+use ciphertoll_bench::real::RealRuns;
 use ciphertoll_bench::truth::NullRun;
 use ciphertoll_model::{AtRest, StealLimit};
 use ciphertoll_stats::{Design, Estimate, Noise, coverage};
@@ -73,7 +73,9 @@ fn main() -> Result<ExitCode> {
 
 fn compare_at_rest(levels: &[AtRest], max_steal: StealLimit, seed: u64) -> Result<bool> {
     let real = RealRuns::begin("truth")?;
-    print_line("### Encryption at rest, measured with two drivers: throughput as a share of that without encryption\n")?;
+    print_line(
+        "### Encryption at rest, measured with two drivers: throughput as a share of that without encryption\n",
+    )?;
     print_line("| workload | at rest | native | pgbench | agree |")?;
     print_line("| --- | --- | --- | --- | --- |")?;
     let views = compare_drivers(&real, levels, max_steal, seed)?;

@@ -120,9 +120,16 @@ mod tests {
     fn tolerance_is_relative_for_long_links_and_absolute_for_short_ones() {
         let judged = |rtt_ms: f64, median_ns, p99_ns| {
             let connect = Errors { median_ns, p99_ns, count: 31 };
-            AccuracyRow { rtt_ms, overhead_ns: 0, connect, ping: None, cpu_ns_per_packet: 0.0, late_ns_p99: 0 }
-                .verdict()
-                .to_string()
+            AccuracyRow {
+                rtt_ms,
+                overhead_ns: 0,
+                connect,
+                ping: None,
+                cpu_ns_per_packet: 0.0,
+                late_ns_p99: 0,
+            }
+            .verdict()
+            .to_string()
         };
         assert_eq!(judged(0.2, 49e3, 499e3), "ok");
         assert_eq!(judged(0.2, -51e3, 501e3), "over: median connect, p99 connect");

@@ -84,7 +84,11 @@ fn command(program: &Path, namespace: Option<&Namespace>, task: EndpointTask) ->
 }
 
 /// Runs a task in `namespace`. Returns the numbers that it prints.
-pub fn run_at_endpoint(program: &Path, namespace: Option<&Namespace>, task: EndpointTask) -> Result<Vec<u64>> {
+pub fn run_at_endpoint(
+    program: &Path,
+    namespace: Option<&Namespace>,
+    task: EndpointTask,
+) -> Result<Vec<u64>> {
     let output = command(program, namespace, task)?.stderr(Stdio::piped()).output()?;
     if !output.status.success() {
         bail!("an endpoint of the link failed: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -119,7 +123,8 @@ impl Received {
 
 impl LinkServer {
     pub fn start(program: &Path, namespace: Option<&Namespace>, address: Ipv4Addr) -> Result<Self> {
-        let mut process = command(program, namespace, EndpointTask::Serve(address))?.stdin(Stdio::piped()).spawn()?;
+        let mut process =
+            command(program, namespace, EndpointTask::Serve(address))?.stdin(Stdio::piped()).spawn()?;
         let orders = process.stdin.take().context("no stdin")?;
         let mut answers = BufReader::new(process.stdout.take().context("no stdout")?);
         let address = line(&mut answers)?.parse().context("the server printed no address")?;

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use ciphertoll_experiment::{Interrupt, LabBench, Run};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    Auth, Cell, Event, Grid, Link, LinkKind, LinkShape, Metric, Path, Plan, ServerLevel, Size, Spec,
-    Stamped, Workload, round_trips,
+    Auth, Cell, Event, Grid, Link, LinkKind, LinkShape, Metric, Path, Plan, ServerLevel, Size, Spec, Stamped,
+    Workload, round_trips,
 };
 
 use super::{LinkVerdict, shape};
@@ -48,15 +48,19 @@ impl RoundTripRow {
     pub fn verdict(&self) -> LinkVerdict {
         let mut verdict = LinkVerdict::default();
         let counted = self.added().round();
-        verdict
-            .add_if((counted - f64::from(self.expected)).abs() > 0.5, || format!("{} expected", self.expected));
+        verdict.add_if((counted - f64::from(self.expected)).abs() > 0.5, || {
+            format!("{} expected", self.expected)
+        });
         verdict.add_if((self.added() - counted).abs() > MAX_RESIDUE, || "not a whole number".to_owned());
         verdict
     }
 }
 
 /// Measures all kinds of connects to the installed servers; prints a line for each missing server.
-pub fn measure(kind: Option<LinkKind>, mut print_line: impl FnMut(&str) -> Result<()>) -> Result<Vec<RoundTripRow>> {
+pub fn measure(
+    kind: Option<LinkKind>,
+    mut print_line: impl FnMut(&str) -> Result<()>,
+) -> Result<Vec<RoundTripRow>> {
     let mut rows = Vec::new();
     for (name, kinds) in KINDS {
         let server: ServerLevel = name.parse()?;

@@ -9,7 +9,7 @@ use ciphertoll_model::{Auth, Endpoint, Engine, Scale};
 use serde::Deserialize;
 
 use super::work::{ClientAction, PoolWorkload};
-use super::{PoolSetup, PooledServer, PoolRoute};
+use super::{PoolRoute, PoolSetup, PooledServer};
 use crate::arm::{SysbenchResult, number_after, write_private};
 
 const US_PER_MS: f64 = 1e3;
@@ -43,7 +43,12 @@ struct LoopResult {
     mean_ns: f64,
 }
 
-pub fn run(work: PoolWorkload, pool: &PooledServer, setup: &PoolSetup<'_>, seconds: f64) -> Result<GeneratorRun> {
+pub fn run(
+    work: PoolWorkload,
+    pool: &PooledServer,
+    setup: &PoolSetup<'_>,
+    seconds: f64,
+) -> Result<GeneratorRun> {
     let meter = pool.proxy().map(ciphertoll_lab::proxy::RunningProxy::cpu_meter);
     let read_ns = || meter.as_ref().map(ciphertoll_lab::CpuMeter::read_ns).transpose();
     let before_ns = read_ns()?;
@@ -52,7 +57,9 @@ pub fn run(work: PoolWorkload, pool: &PooledServer, setup: &PoolSetup<'_>, secon
         (Engine::MariaDb | Engine::MySql, ClientAction::Connect | ClientAction::ConnectQuery) => {
             libmariadb(work, pool, setup, seconds)?
         }
-        (Engine::MariaDb | Engine::MySql, ClientAction::Text | ClientAction::Prepared) => sysbench(work, pool, setup, seconds)?,
+        (Engine::MariaDb | Engine::MySql, ClientAction::Text | ClientAction::Prepared) => {
+            sysbench(work, pool, setup, seconds)?
+        }
         (engine @ (Engine::MongoDb | Engine::FerretDb), _) => {
             bail!("no proxy supports {engine}")
         }
@@ -62,7 +69,12 @@ pub fn run(work: PoolWorkload, pool: &PooledServer, setup: &PoolSetup<'_>, secon
     Ok(GeneratorRun { operations, rate_per_s, mean_us, cpu_us_per_op })
 }
 
-fn pgbench(work: PoolWorkload, pool: &PooledServer, setup: &PoolSetup<'_>, seconds: f64) -> Result<GeneratorResult> {
+fn pgbench(
+    work: PoolWorkload,
+    pool: &PooledServer,
+    setup: &PoolSetup<'_>,
+    seconds: f64,
+) -> Result<GeneratorResult> {
     let program =
         setup.tools.pgbench.as_ref().context("pgbench is not installed: install the PostgreSQL package")?;
     let (clients, jobs) = (work.clients.to_string(), work.clients.min(THREADS).to_string());
@@ -108,7 +120,12 @@ pub(super) fn as_user<'c>(
     Ok(command.env("PGPASSWORD", password))
 }
 
-fn libmariadb(work: PoolWorkload, pool: &PooledServer, setup: &PoolSetup<'_>, seconds: f64) -> Result<GeneratorResult> {
+fn libmariadb(
+    work: PoolWorkload,
+    pool: &PooledServer,
+    setup: &PoolSetup<'_>,
+    seconds: f64,
+) -> Result<GeneratorResult> {
     let account = setup.server.account(Auth::default_of(setup.server.engine()));
     let mut command = Command::new(setup.peers.join("connect_libmariadb"));
     match &pool.endpoint {
@@ -131,11 +148,21 @@ fn libmariadb(work: PoolWorkload, pool: &PooledServer, setup: &PoolSetup<'_>, se
         // No warm-up, because the proxy's CPU time is measured over the whole run.
         .args(["--warm-up", "0", "--password-file"])
         .arg(account.password_file);
-    let result: LoopResult = serde_json::from_str(&output(&mut command)?).context("the loop printed no result")?;
-    Ok(GeneratorResult { operations: result.operations, rate_per_s: result.rate_per_s, mean_us: result.mean_ns * US_PER_NS })
+    let result: LoopResult =
+        serde_json::from_str(&output(&mut command)?).context("the loop printed no result")?;
+    Ok(GeneratorResult {
+        operations: result.operations,
+        rate_per_s: result.rate_per_s,
+        mean_us: result.mean_ns * US_PER_NS,
+    })
 }
 
-fn sysbench(work: PoolWorkload, pool: &PooledServer, setup: &PoolSetup<'_>, seconds: f64) -> Result<GeneratorResult> {
+fn sysbench(
+    work: PoolWorkload,
+    pool: &PooledServer,
+    setup: &PoolSetup<'_>,
+    seconds: f64,
+) -> Result<GeneratorResult> {
     let program = setup.tools.sysbench.as_ref().context("sysbench is not installed: install its package")?;
     let Endpoint::Unix(socket) = &pool.endpoint else { bail!("{} has no unix socket", pool.route.label()) };
     let account = setup.server.account(Auth::default_of(setup.server.engine()));
@@ -161,7 +188,11 @@ fn sysbench(work: PoolWorkload, pool: &PooledServer, setup: &PoolSetup<'_>, seco
     let printed = output(&mut command)?;
     let result =
         SysbenchResult::of(&printed).with_context(|| format!("sysbench printed no result: {printed}"))?;
-    Ok(GeneratorResult { operations: result.transactions, rate_per_s: result.rate_per_s, mean_us: result.mean_us })
+    Ok(GeneratorResult {
+        operations: result.transactions,
+        rate_per_s: result.rate_per_s,
+        mean_us: result.mean_us,
+    })
 }
 
 fn output(command: &mut Command) -> Result<String> {

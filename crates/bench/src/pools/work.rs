@@ -38,7 +38,13 @@ pub struct PoolGoal {
     pub cpu: f64,
 }
 
-const fn postgres(act: ClientAction, admission: Admission, clients: u16, rate: f64, cpu: f64) -> PoolWorkload {
+const fn postgres(
+    act: ClientAction,
+    admission: Admission,
+    clients: u16,
+    rate: f64,
+    cpu: f64,
+) -> PoolWorkload {
     PoolWorkload { engine: Engine::Postgres, act, admission, clients, goal: PoolGoal { rate, cpu } }
 }
 

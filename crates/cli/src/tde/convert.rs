@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_experiment::Interrupt;
 use ciphertoll_model::{Ending, ExitCode};
-use ciphertoll_tde::convert::{Conversion, ConvertError, TablespaceMapping, ConversionPhase, ConversionPlan, ConversionProgress, VerificationCounts, has_journal};
+use ciphertoll_tde::convert::{
+    Conversion, ConversionPhase, ConversionPlan, ConversionProgress, ConvertError, TablespaceMapping,
+    VerificationCounts, has_journal,
+};
 use ciphertoll_tde::{EncryptionEngine, Kek, KeyError, KeyFile, Replace};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -216,7 +219,11 @@ fn failure(error: ConvertError, interrupt: &Interrupt, target: &Path) -> Failure
 }
 
 /// Runs `pg_checksums --check` on the copy. Returns a line for the summary.
-fn check_with_postgresql(arguments: &ConvertArguments, plan: &ConversionPlan, keys: ClusterKeys) -> Result<String, Failure> {
+fn check_with_postgresql(
+    arguments: &ConvertArguments,
+    plan: &ConversionPlan,
+    keys: ClusterKeys,
+) -> Result<String, Failure> {
     if !plan.has_page_checksums() {
         return Ok(format!("{PROGRAM}: not run, the cluster has no data checksums"));
     }
@@ -266,7 +273,12 @@ fn checksums_program(arguments: &ConvertArguments, major: u32) -> Option<PathBuf
         .find(|program| program.exists())
 }
 
-fn summary(arguments: &ConvertArguments, plan: &ConversionPlan, verified: VerificationCounts, checksums: &str) -> String {
+fn summary(
+    arguments: &ConvertArguments,
+    plan: &ConversionPlan,
+    verified: VerificationCounts,
+    checksums: &str,
+) -> String {
     let (source, target) = (plan.source().display(), plan.target().display());
     let VerificationCounts { files, encrypted, bytes, pages, samples } = verified;
     let mut lines = Vec::new();

@@ -17,8 +17,8 @@ use std::thread;
 
 use ciphertoll_model::ExitCode;
 use ciphertoll_tde::cluster::{self, ClusterState};
-use ciphertoll_tde::handshake::{HANDSHAKE_FD, MESSAGE_BYTES, HandshakeMessage, HandshakeStatus};
-use ciphertoll_tde::{EncryptionEngine, KeyFileFormat, Kek, KeyFile, PRELOAD_LIBRARY, Replace};
+use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeMessage, HandshakeStatus, MESSAGE_BYTES};
+use ciphertoll_tde::{EncryptionEngine, Kek, KeyFile, KeyFileFormat, PRELOAD_LIBRARY, Replace};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
@@ -87,7 +87,9 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
         found(name.into()).ok_or_else(not_found)?
     } else {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).find_map(|directory| found(directory.join(name))).ok_or_else(not_found)?
+        std::env::split_paths(&path)
+            .find_map(|directory| found(directory.join(name)))
+            .ok_or_else(not_found)?
     };
     if metadata.mode() & SET_ID != 0 {
         return Err(Failure::usage(format!(
@@ -132,7 +134,9 @@ impl UnlockedCluster {
         let code = status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default());
         print_refusals(&messages);
         check_result(&mut self, was_empty)?;
-        let is_loaded = |message: &HandshakeMessage| message.process == process && message.said == HandshakeStatus::Loaded;
+        let is_loaded = |message: &HandshakeMessage| {
+            message.process == process && message.status == HandshakeStatus::Loaded
+        };
         if !messages.iter().any(is_loaded) {
             return Err(ran_unprotected(format!(
                 "{} ran without the library, because the loader could not load it; the program had no access to the keys",
@@ -255,7 +259,7 @@ fn forward(signal: i32, process: Pid) {
 fn print_refusals(messages: &[HandshakeMessage]) {
     let own = fs::metadata("/proc/self/fd/2").map(|metadata| (metadata.dev(), metadata.ino())).ok();
     for message in messages {
-        if let HandshakeStatus::Refused { stderr, why } = &message.said
+        if let HandshakeStatus::Refused { stderr, why } = &message.status
             && Some(*stderr) != own
         {
             tell(&format!("ciphertoll-tde: refused: {why}"));

@@ -199,8 +199,7 @@ fn a_table_in_the_clear_voids_the_trials_that_it_is_there_in() {
         ..mysql::Login::new("ciphertoll".to_owned(), password)
     };
     let address = Address::Unix(encrypted.join("run/socket"));
-    let mut client =
-        Client::connect(&address, Login::MySql(Arc::new(login)), None).expect("a connection");
+    let mut client = Client::connect(&address, Login::MySql(Arc::new(login)), None).expect("a connection");
     client.execute("CREATE TABLE leak (id INT PRIMARY KEY) ENCRYPTED=NO").expect("a table in the clear");
     // Perhaps a later trial, if this one has ended.
     let voided = session.wait_for("a voided trial", |event| is(event, "trial_voided") && !is_noise(event));

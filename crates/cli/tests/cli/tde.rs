@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use ciphertoll_model::Engine;
 use ciphertoll_skip::not_for_all;
-use ciphertoll_tde::{KekSource, KeyFile, PRELOAD_LIBRARY, Replace, CipherKind};
+use ciphertoll_tde::{CipherKind, KekSource, KeyFile, PRELOAD_LIBRARY, Replace};
 use nix::unistd::User;
 
 use crate::support::{is_root, real_server_of, text};
@@ -236,7 +236,8 @@ fn exec_answers_as_the_program_did() {
     let workspace = Workspace::with_keys();
     let exit = workspace.program("exit-7", |path| fs::write(path, "#!/bin/sh\nexit 7\n").expect("written"));
     assert_eq!(workspace.fails(&format!("exec -D data --key-file kek -- {exit}")).0, 7);
-    let killed = workspace.program("killed", |path| fs::write(path, "#!/bin/sh\nkill -9 $$\n").expect("written"));
+    let killed =
+        workspace.program("killed", |path| fs::write(path, "#!/bin/sh\nkill -9 $$\n").expect("written"));
     assert_eq!(workspace.fails(&format!("exec -D data --key-file kek -- {killed}")).0, 128 + 9);
     workspace.refused("exec -D data --key-file kek -- no-such-program");
 }
@@ -280,8 +281,8 @@ fn a_program_that_the_library_cannot_be_loaded_into_is_found_out_and_its_cluster
 
     // No program can load a library that is none.
     let none = workspace.program("none.so", |path| fs::write(path, "none").expect("written"));
-    let (_, said) =
-        workspace.fails(&format!("exec -D data --key-file kek --library {none} -- {initdb} -D data --no-sync"));
+    let (_, said) = workspace
+        .fails(&format!("exec -D data --key-file kek --library {none} -- {initdb} -D data --no-sync"));
     assert!(said.contains("without the library"), "{said}");
     assert!(workspace.is_absent_or_empty("data"), "a plaintext cluster stays");
 
@@ -306,7 +307,9 @@ fn root_starts_programs_as_another_user_who_has_to_be_able_to_read_the_library()
         return;
     }
     let workspace = Workspace::with_keys();
-    let Some(user) = &workspace.user else { return not_for_all("only root can start programs as another user") };
+    let Some(user) = &workspace.user else {
+        return not_for_all("only root can start programs as another user");
+    };
     let initdb = text(&workspace.postgres("initdb")).to_owned();
     let hidden = workspace.directory.path().join("hidden");
     fs::create_dir(&hidden).expect("a directory");
@@ -315,7 +318,10 @@ fn root_starts_programs_as_another_user_who_has_to_be_able_to_read_the_library()
     fs::copy(workspace.library(), &hidden).expect("copied");
     let as_root = |library: &Path, changing: &str| {
         let mut command = Command::new(workspace.directory.path().join("ciphertoll"));
-        command.current_dir(workspace.work()).env_clear().env("PATH", format!("{}:/usr/sbin:/sbin", workspace.path));
+        command
+            .current_dir(workspace.work())
+            .env_clear()
+            .env("PATH", format!("{}:/usr/sbin:/sbin", workspace.path));
         command.args(["tde", "exec", "-D", "data", "--key-file", "kek", "--library"]).arg(library).arg("--");
         command.args(changing.split(' ')).args([&initdb, "-D", "data", "--no-sync"]);
         command.output().expect("it starts")
@@ -403,7 +409,10 @@ fn a_cluster_of_an_earlier_version_is_sealed_once() {
     assert!(output.status.success() && said.contains(": sealed ("), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("answer = \"42\""), "{output:?}");
     assert!(workspace.done("status -D data", "").contains("an encrypted cluster, sealed"));
-    assert!(!String::from_utf8_lossy(&workspace.tde(session, QUESTION).stderr).contains("sealed ("), "only once");
+    assert!(
+        !String::from_utf8_lossy(&workspace.tde(session, QUESTION).stderr).contains("sealed ("),
+        "only once"
+    );
 
     // From now on a file that is not sealed was replaced.
     fs::write(data.join("PG_VERSION"), "15\n").expect("written");
@@ -431,7 +440,8 @@ fn unseal(data: &Path, keys: &Path, kek: &ciphertoll_tde::Kek) {
     }
     let file = KeyFile::load(keys).expect("a key file");
     let mut engine = EncryptionEngine::new(file.unwrap(kek).expect("the key")).expect("an engine");
-    for (path, length, held) in [("global/pg_control", 8192, FileClass::Control), ("PG_VERSION", 3, FileClass::Version)]
+    for (path, length, held) in
+        [("global/pg_control", 8192, FileClass::Control), ("PG_VERSION", 3, FileClass::Version)]
     {
         let path = data.join(path);
         let mut plaintext = vec![0; length];

@@ -163,7 +163,8 @@ fn fill(workspace: &Workspace) {
     workspace.ask("CREATE UNLOGGED TABLE unlogged AS SELECT n FROM generate_series(1, 1000) n");
     workspace.ask("CREATE TABLE locked AS SELECT n FROM generate_series(1, 100) n");
     // A lock and an update of one transaction's parts make a multixact.
-    workspace.ask("BEGIN; SELECT FROM locked FOR KEY SHARE; SAVEPOINT s; UPDATE locked SET n = n + 1; COMMIT");
+    workspace
+        .ask("BEGIN; SELECT FROM locked FOR KEY SHARE; SAVEPOINT s; UPDATE locked SET n = n + 1; COMMIT");
     workspace.ask("SELECT pg_create_logical_replication_slot('slot', 'test_decoding')");
     workspace.ask("UPDATE locked SET n = n + 1");
     workspace.ask("BEGIN; INSERT INTO locked VALUES (1000); PREPARE TRANSACTION 'prepared'");
@@ -224,7 +225,10 @@ fn a_cluster_is_encrypted_and_comes_back() {
         let status = Command::new("chown").args(["-hR", &user]).arg(workspace.path("plain")).status();
         assert!(status.expect("chown").success());
     }
-    assert!(has_marker(&workspace.path("plain")) && has_marker(&workspace.path("wal")), "the marker can be found");
+    assert!(
+        has_marker(&workspace.path("plain")) && has_marker(&workspace.path("wal")),
+        "the marker can be found"
+    );
     let before = tree(&workspace.path("plain"));
 
     let said = convert_as_root(
@@ -259,7 +263,8 @@ fn a_cluster_is_encrypted_and_comes_back() {
 
     workspace.start_sealed("sealed");
     assert_eq!(workspace.ask(SUMS), sums);
-    workspace.succeeds(&format!("pg_amcheck -h {} -U user -d postgres --heapallindexed", text(&workspace.work())));
+    workspace
+        .succeeds(&format!("pg_amcheck -h {} -U user -d postgres --heapallindexed", text(&workspace.work())));
     workspace.ask("COMMIT PREPARED 'prepared'");
     assert_eq!(workspace.ask("SELECT count(*) FROM locked WHERE n = 1000"), "1");
     workspace.stop("sealed", "fast");
@@ -333,7 +338,10 @@ fn an_interrupted_conversion_continues() {
     }
     let drafts = files + 2;
     workspace.killed(to_sealed, UNLINK, drafts + 1);
-    assert!(workspace.path("sealed/global/pg_control").exists() && workspace.path("sealed").join(JOURNAL).exists());
+    assert!(
+        workspace.path("sealed/global/pg_control").exists()
+            && workspace.path("sealed").join(JOURNAL).exists()
+    );
     let done = workspace.tde(&format!("convert {to_sealed}"), "");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success() && said.contains("continuing"), "{done:?}");
@@ -358,7 +366,8 @@ fn pages_that_are_damaged_in_the_source_are_told() {
     fs::write(workspace.path("plain/base/1/999999"), [7; 8192]).expect("written");
     if is_root() {
         let owned = fs::metadata(workspace.path("plain")).expect("metadata");
-        chown(workspace.path("plain/base/1/999999"), Some(owned.uid()), Some(owned.gid())).expect("given away");
+        chown(workspace.path("plain/base/1/999999"), Some(owned.uid()), Some(owned.gid()))
+            .expect("given away");
     }
     let output = workspace.tde("convert -D plain --to sealed --key-file kek", "");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -370,8 +379,8 @@ fn cannot_start(workspace: &Workspace, data: &str) {
     let stock = workspace.shell(&format!("postgres -D {data} --single postgres </dev/null"));
     assert!(!stock.status.success(), "{stock:?}");
     if workspace.path(&format!("{data}.tde")).exists() {
-        let under =
-            workspace.tde(&format!("exec -D {data} --key-file kek -- postgres -D {data} --single postgres"), "");
+        let under = workspace
+            .tde(&format!("exec -D {data} --key-file kek -- postgres -D {data} --single postgres"), "");
         assert!(!under.status.success(), "{under:?}");
     }
 }
@@ -394,8 +403,10 @@ fn what_cannot_be_converted_is_refused_before_anything_is_written() {
     workspace.start("plain");
     workspace.stop("plain", "fast");
 
-    workspace.refuses("-D plain --to sealed --key-file kek", "set its new directory with --tablespace-mapping");
-    workspace.refuses(&format!("{mapped} --tablespace-mapping /srv/none=/srv/new"), "not a tablespace directory");
+    workspace
+        .refuses("-D plain --to sealed --key-file kek", "set its new directory with --tablespace-mapping");
+    workspace
+        .refuses(&format!("{mapped} --tablespace-mapping /srv/none=/srv/new"), "not a tablespace directory");
     workspace.refuses(
         &format!("-D plain --to sealed --key-file kek --tablespace-mapping {space}={space}/in"),
         "overlaps",

@@ -10,7 +10,7 @@ use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_tde::{PRELOAD_LIBRARY, looks_sealed};
 
 use crate::support::{real_server_of, text};
-use crate::tde::{Workspace, QUESTION};
+use crate::tde::{QUESTION, Workspace};
 
 const UNIT: &str = "ciphertoll-postgresql@.service";
 
@@ -26,7 +26,8 @@ impl Cluster {
     }
 
     fn run(&self, line: &str) -> Output {
-        self.workspace.shell(&format!("PG_CLUSTER_CONF_ROOT=\"$PWD/etc\"; export PG_CLUSTER_CONF_ROOT; {line}"))
+        self.workspace
+            .shell(&format!("PG_CLUSTER_CONF_ROOT=\"$PWD/etc\"; export PG_CLUSTER_CONF_ROOT; {line}"))
     }
 
     #[track_caller]

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{Tde, TdeCipher, TdeTarget};
-use ciphertoll_tde::{Kek, KeyError, KeyFile, MAP_MAGIC, PRELOAD_LIBRARY, Replace, CipherKind};
+use ciphertoll_tde::{CipherKind, Kek, KeyError, KeyFile, MAP_MAGIC, PRELOAD_LIBRARY, Replace};
 
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};

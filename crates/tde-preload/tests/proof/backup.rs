@@ -69,10 +69,7 @@ fn copies(stand: &Stand) {
     primary.recovers(&server, &restored, under);
     server.stop();
     // The first key-encryption key is invalid now; the data is unchanged.
-    assert!(
-        cluster.refuses(Under::Library(&kek_file)).contains("wrong key-encryption key"),
-        "the old key"
-    );
+    assert!(cluster.refuses(Under::Library(&kek_file)).contains("wrong key-encryption key"), "the old key");
     let server = cluster.start(under, &[]);
     let alone = rekeyed.start(under, &[]);
     assert!(alone.ask("SELECT count(*) FROM elsewhere") == "1000", "a backup with other data keys");
@@ -214,11 +211,7 @@ impl<'a> Primary<'a> {
             ("pg_basebackup", &["-cfast", "-Ft", "-D", &here], "use plain format"),
             ("pg_basebackup", &["-Fp", "-D", &there], "must be written to"),
             ("pg_basebackup", &["-Ft", "-Xnone", "-D", "-"], "must be written to"),
-            (
-                "pg_basebackup",
-                &["-cfast", "-Fp", &mapped, "-D", &here],
-                "the tablespace's OID as its name",
-            ),
+            ("pg_basebackup", &["-cfast", "-Fp", &mapped, "-D", &here], "the tablespace's OID as its name"),
             ("pg_receivewal", &["-D", &here], "does not support encrypted clusters"),
         ];
         for (name, arguments, why) in refused {

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ciphertoll_skip::{missing, not_for_all};
-use ciphertoll_tde::{Kek, KeyFile, Replace, CipherKind};
+use ciphertoll_tde::{CipherKind, Kek, KeyFile, Replace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 

@@ -77,7 +77,9 @@ mod tests {
         let expected = ControlFileData { catalog: 202_209_061, has_page_checksums: true };
         assert_eq!(ControlFileData::parse(&control(1, 8192, 1)), Ok(expected));
         assert_eq!(ControlFileData::parse(&control(2, 8192, 1)), Ok(expected));
-        assert!(ControlFileData::parse(&control(1, 8192, 0)).is_ok_and(|control| !control.has_page_checksums));
+        assert!(
+            ControlFileData::parse(&control(1, 8192, 0)).is_ok_and(|control| !control.has_page_checksums)
+        );
         for state in [0, 3, 4, 5, 6, 7] {
             assert!(ControlFileData::parse(&control(state, 8192, 1)).is_err(), "state {state}");
         }

@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use nix::unistd::geteuid;
 
-use super::plan::{ConversionDirection, Owner, PlannedFile};
 use super::error::{ConvertError, Result, errno_error, io_error, open};
+use super::plan::{ConversionDirection, Owner, PlannedFile};
 use crate::cluster::DiskFile;
 use crate::unit::is_zero;
-use crate::{EncryptionEngine, Errno, OpenFile, FileClass, Storage};
+use crate::{EncryptionEngine, Errno, FileClass, OpenFile, Storage};
 
 /// Bytes per read: a multiple of every unit size.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
@@ -65,7 +65,12 @@ impl ConversionFile {
         &self.storage
     }
 
-    fn write(&mut self, engine: &mut EncryptionEngine, bytes: &[u8], offset: u64) -> std::result::Result<(), Errno> {
+    fn write(
+        &mut self,
+        engine: &mut EncryptionEngine,
+        bytes: &[u8],
+        offset: u64,
+    ) -> std::result::Result<(), Errno> {
         let written = if self.is_encrypted {
             engine.write_at(&mut self.opened, &self.storage, &bytes, offset)?
         } else {
@@ -104,7 +109,12 @@ impl<'a> FileConverter<'a> {
         finished.map_err(|error| io_error("write", &file.to, error))
     }
 
-    fn copy_content(&mut self, file: &PlannedFile, target: &mut ConversionFile, done: &mut ReportBytes<'_>) -> Result<()> {
+    fn copy_content(
+        &mut self,
+        file: &PlannedFile,
+        target: &mut ConversionFile,
+        done: &mut ReportBytes<'_>,
+    ) -> Result<()> {
         let mut source = ConversionFile::source(file, self.direction)?;
         let mut buffer = vec![0; CHUNK_BYTES];
         let (mut at, mut written) = (0, 0);

@@ -11,9 +11,9 @@ use sha2::{Digest, Sha256};
 
 use super::control::ControlFileData;
 use super::error::{ConvertError, Result, errno_error, io_error, open};
-use crate::cluster::{self, CONTROL_PATH, ClusterState, LOCK_PATH, MAP_PATH, DiskFile, VERSION_PATH};
+use crate::cluster::{self, CONTROL_PATH, ClusterState, DiskFile, LOCK_PATH, MAP_PATH, VERSION_PATH};
 use crate::seal::{CONTROL_BYTES, SealState, version_seal};
-use crate::{EncryptionEngine, KeyFileFormat, MAP_MAGIC, OpenFile, FileClass, VersionText};
+use crate::{EncryptionEngine, FileClass, KeyFileFormat, MAP_MAGIC, OpenFile, VersionText};
 
 /// Directories of encrypted files, in which unknown files are refused.
 const ENCRYPTED_DIRECTORIES: [&str; 12] = [
@@ -147,7 +147,8 @@ impl ConversionPlan {
         if let Some(process) = cluster::running_server(&source) {
             return Err(crate::KeyError::Running { data: source, process }.into());
         }
-        let direction = if engine.is_some() { ConversionDirection::Decrypt } else { ConversionDirection::Encrypt };
+        let direction =
+            if engine.is_some() { ConversionDirection::Decrypt } else { ConversionDirection::Encrypt };
         let (plaintext, version) = match engine {
             Some(engine) => read_sealed_cluster(&source, engine)?,
             None => read_plain_cluster(&source)?,
@@ -157,10 +158,7 @@ impl ConversionPlan {
         let control = ControlFileData::parse(&plaintext).map_err(refused)?;
         let has = |name: &&&str| source.join(name).symlink_metadata().is_ok();
         if let Some(name) = RECOVERY_FILES.iter().find(has) {
-            return refuse(
-                &source.join(name),
-                "the cluster needs recovery: start it and stop it first",
-            );
+            return refuse(&source.join(name), "the cluster needs recovery: start it and stop it first");
         }
         if has(&&JOURNAL) {
             return refuse(
@@ -344,7 +342,8 @@ impl<'a> SourceWalk<'a> {
         catalog: u32,
     ) -> Result<Self> {
         let locations = mappings.iter().map(|mapping| mapping.old.clone()).chain([source.join("pg_wal")]);
-        let source_directories = locations.filter_map(|path| fs::canonicalize(path).ok()).chain([source.to_owned()]);
+        let source_directories =
+            locations.filter_map(|path| fs::canonicalize(path).ok()).chain([source.to_owned()]);
         let mut walk = Self {
             source,
             source_directories: source_directories.collect(),
@@ -427,7 +426,10 @@ impl<'a> SourceWalk<'a> {
             return refuse(from, "it is neither a file nor a directory: remove it");
         }
         let class = FileClass::of(below.as_os_str().as_bytes());
-        if matches!(class, FileClass::Temporary(_) | FileClass::XlogTemp | FileClass::Relation { backend: Some(_), .. }) {
+        if matches!(
+            class,
+            FileClass::Temporary(_) | FileClass::XlogTemp | FileClass::Relation { backend: Some(_), .. }
+        ) {
             return Ok(());
         }
         if class == FileClass::Unencrypted {
@@ -483,10 +485,7 @@ impl<'a> SourceWalk<'a> {
                 return Ok(());
             }
             _ => {
-                return refuse(
-                    from,
-                    "an unexpected symbolic link: replace it with the file",
-                );
+                return refuse(from, "an unexpected symbolic link: replace it with the file");
             }
         };
         let new = self.add_root(&new)?;
@@ -517,13 +516,15 @@ impl<'a> SourceWalk<'a> {
         Ok(self.mappings[at].new.clone())
     }
 
-    fn into_plan(mut self, direction: ConversionDirection, control: ControlFileData, digest: [u8; 32]) -> Result<ConversionPlan> {
+    fn into_plan(
+        mut self,
+        direction: ConversionDirection,
+        control: ControlFileData,
+        digest: [u8; 32],
+    ) -> Result<ConversionPlan> {
         let mut take = |path: &str| {
             let at = self.files.iter().position(|file| file.below == Path::new(path));
-            at.map_or_else(
-                || refuse(&self.source.join(path), "not a file"),
-                |at| Ok(self.files.remove(at)),
-            )
+            at.map_or_else(|| refuse(&self.source.join(path), "not a file"), |at| Ok(self.files.remove(at)))
         };
         let last = [take(VERSION_PATH)?, take(CONTROL_PATH)?];
         // First, because it identifies the keys of an interrupted conversion.
@@ -580,7 +581,8 @@ fn is_skipped(below: &Path) -> bool {
     let parts: Vec<_> = below.iter().map(OsStrExt::as_bytes).collect();
     let [.., name] = parts[..] else { return false };
     let is_in_temporary = parts.iter().rev().skip(1).any(|part| *part == b"pgsql_tmp");
-    let is_emptied = parts.len() > 1 && EMPTIED_DIRECTORIES.iter().any(|emptied| parts[0] == emptied.as_bytes());
+    let is_emptied =
+        parts.len() > 1 && EMPTIED_DIRECTORIES.iter().any(|emptied| parts[0] == emptied.as_bytes());
     let is_of_server = parts.len() == 1 && SKIPPED_FILES.iter().any(|skipped| name == skipped.as_bytes());
     is_in_temporary
         || is_emptied

@@ -59,7 +59,11 @@ impl<'a> Verifier<'a> {
     }
 
     /// Adds to existing counts.
-    pub(super) fn continuing(direction: ConversionDirection, engine: &'a mut EncryptionEngine, counts: VerificationCounts) -> Self {
+    pub(super) fn continuing(
+        direction: ConversionDirection,
+        engine: &'a mut EncryptionEngine,
+        counts: VerificationCounts,
+    ) -> Self {
         Self { direction, engine, counts }
     }
 

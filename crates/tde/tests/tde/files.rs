@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 
-use ciphertoll_tde::{DataKeys, EncryptionEngine, Errno, OpenFile, FileClass, Storage, CipherKind, UNIT_BYTES};
+use ciphertoll_tde::{
+    CipherKind, DataKeys, EncryptionEngine, Errno, FileClass, OpenFile, Storage, UNIT_BYTES,
+};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -156,7 +158,9 @@ fn random_operations_give_the_same_content_as_on_plain_files() {
 fn more_files_than_cached_ciphers_can_be_used() {
     let mut engine = engine();
     let mut files: Vec<(OpenFile, Memory)> = (0..600)
-        .map(|relation| (OpenFile::new(FileClass::of(format!("base/5/{relation}").as_bytes())), Memory::default()))
+        .map(|relation| {
+            (OpenFile::new(FileClass::of(format!("base/5/{relation}").as_bytes())), Memory::default())
+        })
         .collect();
     for (n, (file, storage)) in files.iter_mut().enumerate() {
         engine.write_at(file, storage, &[n as u8; UNIT_BYTES].as_slice(), 0).expect("written");

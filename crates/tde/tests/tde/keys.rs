@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use ciphertoll_tde::{DataKeys, KEY_FILE_BYTES, Kek, KekSource, KeyError, KeyFile, Replace, CipherKind};
+use ciphertoll_tde::{CipherKind, DataKeys, KEY_FILE_BYTES, Kek, KekSource, KeyError, KeyFile, Replace};
 
 fn kek() -> Kek {
     Kek::generate().expect("OpenSSL is random")

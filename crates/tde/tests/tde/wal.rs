@@ -1,6 +1,6 @@
 //! WAL pages can be read under any segment name; other data cannot be written to a segment.
 
-use ciphertoll_tde::{Errno, OpenFile, FileClass, UNIT_BYTES};
+use ciphertoll_tde::{Errno, FileClass, OpenFile, UNIT_BYTES};
 
 use crate::files::{Memory, engine};
 
