@@ -28,9 +28,9 @@ use crate::{EncryptionEngine, KeyError, KeyFileFormat};
 pub use error::ConvertError;
 use error::{Result, io_error};
 use files::{FileConverter, draft_of, set_owner, sync_directory};
-use journal::Journal;
-use plan::JOURNAL;
-pub use plan::{ConversionDirection, ConversionPlan, TablespaceMapping, has_journal};
+pub use journal::has_journal;
+use journal::{JOURNAL, Journal};
+pub use plan::{ConversionDirection, ConversionPlan, TablespaceMapping};
 pub use verify::VerificationCounts;
 use verify::Verifier;
 

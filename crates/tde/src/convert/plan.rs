@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::control::ControlFileData;
 use super::error::{ConvertError, Result, errno_error, io_error, open};
+use super::journal::{JOURNAL, has_journal};
 use crate::cluster::{self, CONTROL_PATH, ClusterState, DiskFile, LOCK_PATH, MAP_PATH, VERSION_PATH};
 use crate::seal::{CONTROL_BYTES, SealState, version_seal};
 use crate::{EncryptionEngine, FileClass, KeyFileFormat, MAP_MAGIC, OpenFile, VersionText};
@@ -61,14 +62,6 @@ const UNENCRYPTED_FILES: [&str; 9] = [
 pub enum ConversionDirection {
     Encrypt,
     Decrypt,
-}
-
-/// File name of the journal, which is in the target until the conversion is complete.
-pub(super) const JOURNAL: &str = "ciphertoll-convert.journal";
-
-/// Whether a target has the journal of an interrupted conversion.
-pub fn has_journal(target: &Path) -> bool {
-    target.join(JOURNAL).exists()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

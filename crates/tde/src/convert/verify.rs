@@ -9,7 +9,8 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::error::{ConvertError, Result, errno_error, io_error, open};
 use super::files::{CHUNK_BYTES, ConversionFile, ReportBytes};
-use super::plan::{ConversionDirection, ConversionPlan, JOURNAL, PlannedFile};
+use super::journal::JOURNAL;
+use super::plan::{ConversionDirection, ConversionPlan, PlannedFile};
 use crate::unit::is_zero;
 use crate::{EncryptionEngine, FileClass, Storage, UNIT_BYTES};
 
