@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(told.contains("CIPHERTOLL_TDE_NULL"), cipher == TdeCipher::Null, "{told}");
             assert!(told.contains(WITHOUT_VAES), "{told}");
             let file = KeyFile::load(&keys.join(KEYS_FILE)).unwrap();
-            assert_eq!(file.strength().encrypts(), cipher != TdeCipher::Null);
+            assert_eq!(file.cipher_kind().encrypts(), cipher != TdeCipher::Null);
             fs::remove_dir_all(&keys).unwrap();
         }
     }
