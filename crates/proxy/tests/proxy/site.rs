@@ -1,4 +1,4 @@
-//! The server, proxies in front of it, and clients of both.
+//! A server, proxies in front of it, and their clients.
 
 use std::fs::{self, Permissions, set_permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -29,28 +29,28 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 pub(crate) const PORT: u16 = 6432;
 
 pub(crate) struct Site {
-    // Dropped in this order: the server's files lie in the scratch directory, that in the place.
+    // Dropped in this order: the server's files are in the scratch directory, which is in the place.
     pub(crate) server: Option<Server>,
     lab: Lab,
     build: Build,
     template: Template,
     place: TempDir,
     proxies: u32,
-    /// How the proxies pool.
+    /// The pooling mode of the next proxies.
     pub(crate) mode: Mode,
-    /// How many threads of each serve.
+    /// The number of worker threads of the next proxies.
     pub(crate) threads: usize,
 }
 
-/// How many threads of a proxy serve, where a case does not say so itself.
+/// The number of worker threads, unless a case sets it.
 const THREADS: &str = "CIPHERTOLL_TEST_THREADS";
 
-/// As many as the environment says, or one.
+/// From the environment, or one.
 pub(crate) fn usual_threads() -> usize {
     std::env::var(THREADS).map_or(1, |threads| threads.parse().expect(THREADS))
 }
 
-/// How long clients have their connections.
+/// The pooling mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Session,
@@ -61,11 +61,11 @@ impl Mode {
     pub(crate) fn remark(self) -> &'static str {
         match self {
             Self::Session => "",
-            Self::Transaction => ", parted after transactions",
+            Self::Transaction => ", in transaction mode",
         }
     }
 
-    /// What a proxy is told of it; sessions are what it does untold.
+    /// Session mode is the default.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Session => &[],
@@ -74,12 +74,12 @@ impl Mode {
     }
 }
 
-/// A proxy of one case; ended with it.
+/// A proxy for one case; it is killed when dropped.
 pub(crate) struct Proxy {
     child: Child,
     pub(crate) directory: PathBuf,
     pub(crate) port: u16,
-    /// In a lock, so that clients on threads can share the proxy.
+    /// Locked, so that threads can share the proxy.
     lines: Mutex<Receiver<String>>,
     pub(crate) log: Vec<String>,
     pub(crate) user: String,
@@ -88,7 +88,7 @@ pub(crate) struct Proxy {
 }
 
 impl Site {
-    /// `None`, with a line that says so, where there is no PostgreSQL or no client of its.
+    /// `None`, with a message, if PostgreSQL or its clients are not installed.
     pub(crate) fn open() -> Option<Self> {
         let build = find(&ServerLevel::of(Engine::Postgres));
         let build = build.inspect_err(missing).ok()?;
@@ -136,7 +136,7 @@ impl Site {
         }
     }
 
-    /// The lab's own role, which may do anything and is let in without a password by the unix socket.
+    /// The lab's own role, which may do anything and needs no password on the unix socket.
     pub(crate) fn control(&self) -> Client {
         let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
         let login = login("ciphertoll", Vec::new(), self.server().database());
@@ -163,12 +163,12 @@ impl Site {
     }
 
     pub(crate) fn proxy_to(&mut self, url: &str, arguments: &[&str]) -> Proxy {
-        let (directory, listen) = self.new_place();
+        let (directory, listen) = self.new_directory();
         self.proxy_at(&listen, url, directory, PORT, arguments)
     }
 
-    /// A directory for a proxy, and where it can listen there.
-    pub(crate) fn new_place(&mut self) -> (PathBuf, String) {
+    /// A directory for a proxy, and its listen address there.
+    pub(crate) fn new_directory(&mut self) -> (PathBuf, String) {
         self.proxies += 1;
         let directory = self.place.path().join(format!("p{}", self.proxies));
         let listen = format!("unix:{}", directory.join(format!(".s.PGSQL.{PORT}")).display());
@@ -191,14 +191,14 @@ impl Site {
         self.proxy_by(&mut command, directory, port)
     }
 
-    /// The program, which knows the password.
+    /// The program, with the password in its environment.
     pub(crate) fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"));
         command.env("PGPASSWORD", String::from_utf8(self.password()).expect("passwords here are text"));
         command
     }
 
-    /// A proxy that was told where to listen, and does when this returns.
+    /// Starts a proxy; it listens when this returns.
     pub(crate) fn proxy_by(&self, command: &mut Command, directory: PathBuf, port: u16) -> Proxy {
         command.args(["--threads", &self.threads.to_string()]).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the proxy starts");
@@ -219,22 +219,22 @@ impl Site {
 }
 
 impl Proxy {
-    /// The next line of the log that has this in it.
-    pub(crate) fn await_line(&mut self, wanted: &str) -> String {
+    /// The next line of the log that contains `expected`.
+    pub(crate) fn await_line(&mut self, expected: &str) -> String {
         let until = Instant::now() + LONG;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.get_mut().expect("no panic").recv_timeout(left) else {
-                panic!("no line with {wanted:?} came: {:#?}", self.log)
+                panic!("no line with {expected:?} came: {:#?}", self.log)
             };
             self.log.push(line.clone());
-            if line.contains(wanted) {
+            if line.contains(expected) {
                 return line;
             }
         }
     }
 
-    /// Puts what has been said so far into the log.
+    /// Adds the lines written so far to the log.
     pub(crate) fn read_on(&mut self) {
         self.log.extend(self.lines.get_mut().expect("no panic").try_iter());
     }
@@ -243,9 +243,9 @@ impl Proxy {
         self.directory.join(format!(".s.PGSQL.{}", self.port))
     }
 
-    /// Our own client, by the unix socket.
+    /// A client on the unix socket.
     pub(crate) fn client(&self) -> Client {
-        self.try_client().expect("the proxy lets us in")
+        self.try_client().expect("the login succeeds")
     }
 
     pub(crate) fn try_client(&self) -> Result<Client, ciphertoll_net::Error> {
@@ -261,7 +261,7 @@ impl Proxy {
         Client::connect(&address, login(&self.user, password, &self.database), None)
     }
 
-    /// A connection whose bytes the case makes itself, logged in.
+    /// A client connection at the level of messages, which has sent its startup message.
     pub(crate) fn raw(&self, settings: &[(&str, &str)]) -> Raw {
         let mut raw = self.raw_silent();
         let mut parameters = vec![("user", self.user.as_str())];
@@ -291,7 +291,7 @@ impl Proxy {
         command
     }
 
-    /// What psql prints for these statements, each in a query of its own.
+    /// psql's output for these statements, each in a query of its own.
     pub(crate) fn sql(&self, statements: &[&str]) -> String {
         let arguments: Vec<&str> = statements.iter().flat_map(|sql| ["-c", *sql]).collect();
         let Output { status, stdout, stderr } = self.psql(&arguments).output().expect("psql runs");
@@ -300,14 +300,14 @@ impl Proxy {
         String::from_utf8(stdout).expect("text").trim_end().to_owned()
     }
 
-    /// Where it is and what is wanted there, for tools on libpq; the database's name comes last.
+    /// Connection arguments for tools on libpq; the database comes last.
     pub(crate) fn place(&self) -> [String; 7] {
         let directory = self.directory.display().to_string();
         let [host, port, user] = ["-h", "-p", "-U"].map(ToOwned::to_owned);
         [host, directory, port, self.port.to_string(), user, self.user.clone(), self.database.clone()]
     }
 
-    pub(crate) fn is_of_sessions(&self) -> bool {
+    pub(crate) fn is_session_mode(&self) -> bool {
         self.mode == Mode::Session
     }
 
@@ -344,7 +344,7 @@ impl Drop for Proxy {
     }
 }
 
-/// A connection whose bytes the case makes itself.
+/// A client connection at the level of messages.
 pub(crate) struct Raw {
     pub(crate) stream: UnixStream,
     pub(crate) process_id: u32,
@@ -381,17 +381,17 @@ impl Raw {
         Ok((kind, payload))
     }
 
-    /// Everything up to the end.
+    /// Everything up to the end of the stream.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // What was sent and not read may break the connection, too.
+        // Unread bytes may make the kernel reset the connection.
         let _ = self.stream.read_to_end(&mut bytes).inspect_err(|error| {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         });
         bytes
     }
 
-    /// Everything up to the next `ReadyForQuery`, or to the end.
+    /// Everything up to the next `ReadyForQuery`, or to the end of the stream.
     pub(crate) fn answer(&mut self) -> Vec<(u8, Vec<u8>)> {
         let mut messages = Vec::new();
         while let Ok(message) = self.message() {
@@ -404,7 +404,7 @@ impl Raw {
         messages
     }
 
-    /// The SQL state of the first error of an answer.
+    /// The SQL state of the first error of a response.
     pub(crate) fn error_state(messages: &[(u8, Vec<u8>)]) -> Option<String> {
         let (_, payload) = messages.iter().find(|(kind, _)| *kind == b'E')?;
         let fields = payload.split(|&byte| byte == 0);
@@ -415,7 +415,7 @@ impl Raw {
     }
 }
 
-/// A client of the proxy that listens at this socket.
+/// A client of the proxy on this socket.
 pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Client, ciphertoll_net::Error> {
     Client::connect(&Address::Unix(socket.to_owned()), login(user, Vec::new(), database), None)
 }
@@ -430,7 +430,7 @@ fn login(user: &str, password: Vec<u8>, database: &str) -> Login {
     }))
 }
 
-/// The helper that Cargo builds beside the tests.
+/// The helper that Cargo builds as an example.
 pub(crate) fn helper() -> PathBuf {
     let test = std::env::current_exe().expect("our own path");
     let profile = test.parent().and_then(Path::parent).expect("tests lie two below the profile");

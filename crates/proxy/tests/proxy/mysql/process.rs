@@ -1,4 +1,4 @@
-//! A proxy as a process, and its log.
+//! A proxy process and its log.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,10 +13,10 @@ use nix::unistd::Pid;
 use crate::say;
 use crate::site::LONG;
 
-/// Ended when dropped.
+/// Killed when dropped.
 pub(crate) struct Process {
     child: Child,
-    /// In a lock, so that clients on threads can share the proxy.
+    /// Locked, so that threads can share the proxy.
     lines: Mutex<Receiver<String>>,
     pub(crate) log: Vec<String>,
 }
@@ -31,26 +31,26 @@ impl Process {
         Self { child, lines: Mutex::new(lines), log: Vec::new() }
     }
 
-    /// The next line of the log that has this in it.
-    pub(crate) fn await_line(&mut self, wanted: &str) -> String {
+    /// The next line of the log that contains `expected`.
+    pub(crate) fn await_line(&mut self, expected: &str) -> String {
         let until = Instant::now() + LONG;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.get_mut().expect("no panic").recv_timeout(left) else {
-                panic!("no line with {wanted:?} came: {:#?}", self.log)
+                panic!("no line with {expected:?} came: {:#?}", self.log)
             };
             self.log.push(line.clone());
-            if line.contains(wanted) {
+            if line.contains(expected) {
                 return line;
             }
         }
     }
 
-    /// How many lines have had this in them until now.
-    pub(crate) fn count(&mut self, wanted: &str) -> usize {
+    /// The number of lines so far that contain `expected`.
+    pub(crate) fn count(&mut self, expected: &str) -> usize {
         let rest: Vec<String> = self.lines.get_mut().expect("no panic").try_iter().collect();
         self.log.extend(rest);
-        self.log.iter().filter(|line| line.contains(wanted)).count()
+        self.log.iter().filter(|line| line.contains(expected)).count()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
