@@ -29,7 +29,7 @@ use clap::{Parser, Subcommand};
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<Subcommands>,
     /// Read settings from a TOML file (see the command `schema`); flags take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -120,7 +120,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum Subcommands {
     /// Show the status of a running proxy
     Status {
         /// Admin address of the running proxy (its --admin)

@@ -5,7 +5,7 @@
 //! transaction ends. `docs/cure/README.md` and `docs/cure/mysql.md` describe what clients can rely on,
 //! `docs/cure/operations.md` how to run the proxy.
 //!
-//! - [`postgres`] and [`mysql`] implement the [`Protocol`]: client handshake, startup request, session. [`Pool`] decides
+//! - [`postgres`] and [`mysql`] implement the [`Protocol`]: client handshake, startup request, session. [`ConnectionPool`] decides
 //!   which client acquires which connection. All of these are state machines without I/O.
 //! - [`Workers`] move the bytes, each with one readiness loop.
 //! - [`Config`] reads the settings, [`AdminServer`] serves status and metrics, [`Reloader`] applies new settings. The last
@@ -44,7 +44,7 @@ pub use metrics::{Counter, LabelledCounter, Metrics, WaitHistogram};
 pub use mysql::MySql;
 pub use notify::Notifier;
 pub use password::{PasswordError, PasswordSource, find_in_password_file, find_password, read_password};
-pub use pool::{KeepOutcome, Pool, PoolAction, WorkerBound};
+pub use pool::{KeepOutcome, ConnectionPool, PoolAction, WorkerBound};
 pub use postgres::Postgres;
 pub use protocol::{HandshakeStep, Pooling, Protocol};
 pub use refusal::Refusal;

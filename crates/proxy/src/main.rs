@@ -17,7 +17,7 @@ use clap::{CommandFactory, Parser};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Subcommands};
 
 // The exit codes of docs/exit-codes.md.
 const INTERNAL: u8 = 1;
@@ -29,8 +29,8 @@ const HOST: u8 = 9;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match &arguments.command {
-        Some(Command::Schema) => print(&json_schema()),
-        Some(Command::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
+        Some(Subcommands::Schema) => print(&json_schema()),
+        Some(Subcommands::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
         None if arguments.check => check(&arguments),
         None => {
             let _flush = FlushLog;

@@ -26,7 +26,7 @@ pub trait WorkerBound: Copy + Eq + Hash {
 
 /// The connections to one server. `K` is the key of interchangeable connections; `S` are IDs of connections,
 /// `C` of clients.
-pub struct Pool<K, S, C> {
+pub struct ConnectionPool<K, S, C> {
     limit: usize,
     /// Including connections that are being opened, reset or moved.
     open: usize,
@@ -64,7 +64,7 @@ pub enum PoolAction<S> {
     /// The client waits. This connection, kept for another client, must be reset and released.
     Steal(S),
     /// The client waits. This idle or kept connection of another key must be closed to make room, and then
-    /// [`Pool::eviction_done`] be called.
+    /// [`ConnectionPool::eviction_done`] be called.
     Evict(S),
     /// The client waits; nothing else is to be done.
     Wait,
@@ -133,7 +133,7 @@ impl<S: WorkerBound, C: WorkerBound> KeyPool<S, C> {
     }
 }
 
-impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> Pool<K, S, C> {
+impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     /// A pool of at most `limit` connections, over all keys.
     pub fn new(limit: usize) -> Self {
         Self { limit, open: 0, waiting: 0, pools: HashMap::new() }

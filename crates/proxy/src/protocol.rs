@@ -78,7 +78,7 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// The fingerprint of the credentials that a connection would log in with now; `None` if the user is no
     /// longer configured.
-    fn mark(&self, key: &Self::Key) -> Option<Fingerprint>;
+    fn fingerprint(&self, key: &Self::Key) -> Option<Fingerprint>;
 
     /// The login of a new connection; `None` if the user is no longer configured.
     fn connect_plan(&self, key: &Self::Key) -> Option<ConnectPlan>;

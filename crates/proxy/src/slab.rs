@@ -19,7 +19,7 @@ impl WorkerBound for Id {
 }
 
 pub(crate) struct Slab<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<SlabSlot<T>>,
     free: Vec<usize>,
     /// Removed since [`Slab::settle`]: events of the same wait may still refer to their values.
     freed: Vec<usize>,
@@ -29,7 +29,7 @@ pub(crate) struct Slab<T> {
     step: usize,
 }
 
-struct Slot<T> {
+struct SlabSlot<T> {
     generation: u32,
     value: Option<T>,
 }
@@ -51,12 +51,12 @@ impl<T> Slab<T> {
         Id { index: at * self.step + self.thread, thread: self.thread as u32, generation }
     }
 
-    fn slot(&self, id: Id) -> Option<&Slot<T>> {
+    fn slot(&self, id: Id) -> Option<&SlabSlot<T>> {
         let slot = self.slots.get(id.index / self.step)?;
         (slot.generation == id.generation && id.thread() == self.thread).then_some(slot)
     }
 
-    fn slot_mut(&mut self, id: Id) -> Option<&mut Slot<T>> {
+    fn slot_mut(&mut self, id: Id) -> Option<&mut SlabSlot<T>> {
         let slot = self.slots.get_mut(id.index / self.step)?;
         (slot.generation == id.generation && id.thread() == self.thread).then_some(slot)
     }
@@ -65,7 +65,7 @@ impl<T> Slab<T> {
         self.count += 1;
         let index = self.free.pop().unwrap_or(self.slots.len());
         if index == self.slots.len() {
-            self.slots.push(Slot { generation: 0, value: None });
+            self.slots.push(SlabSlot { generation: 0, value: None });
         }
         let slot = &mut self.slots[index];
         slot.value = Some(value);

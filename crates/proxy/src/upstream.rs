@@ -31,7 +31,7 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Upstream {
     context: Option<Context>,
     addresses: Addresses,
-    mark: Fingerprint,
+    fingerprint: Fingerprint,
     expiries: Vec<CertificateExpiry>,
 }
 
@@ -75,12 +75,12 @@ impl Upstream {
             },
         };
         let TlsFiles { fingerprint, expiries } = TlsFiles::read(&url.encryption)?;
-        Ok(Self { context, addresses, mark: fingerprint.finish(), expiries })
+        Ok(Self { context, addresses, fingerprint: fingerprint.finish(), expiries })
     }
 
     /// The fingerprint of the TLS settings and files.
-    pub fn mark(&self) -> Fingerprint {
-        self.mark
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
     }
 
     pub fn expiries(&self) -> &[CertificateExpiry] {
@@ -253,12 +253,12 @@ mod tests {
 
     #[test]
     fn the_fingerprint_changes_with_the_tls_mode() {
-        let mark = |mode: &str| {
+        let fingerprint = |mode: &str| {
             let url = format!("postgres://a@127.0.0.1/shop?sslmode={mode}").parse().unwrap();
-            Upstream::new(&url).unwrap().mark()
+            Upstream::new(&url).unwrap().fingerprint()
         };
-        assert_eq!(mark("disable"), mark("disable"));
-        assert_ne!(mark("disable"), mark("require"));
+        assert_eq!(fingerprint("disable"), fingerprint("disable"));
+        assert_ne!(fingerprint("disable"), fingerprint("require"));
     }
 
     #[test]

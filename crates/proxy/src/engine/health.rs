@@ -7,7 +7,7 @@ use super::control::Health;
 use super::{Activity, Worker, ServerStage};
 use crate::protocol::Protocol;
 use crate::fingerprint::Fingerprint;
-use crate::pool::Pool;
+use crate::pool::ConnectionPool;
 use crate::slab::Id;
 
 /// A connect within this time shows that the server is reachable.
@@ -63,7 +63,7 @@ impl Upkeep {
 
 impl<P: Protocol> Worker<P> {
     pub(super) fn new_upkeep(&self, key: &P::Key) -> Upkeep {
-        let fingerprints = (self.upstream.mark(), self.protocol.mark(key));
+        let fingerprints = (self.upstream.fingerprint(), self.protocol.fingerprint(key));
         Upkeep { fingerprints, checked: self.now, idle_since: None }
     }
 
@@ -71,11 +71,11 @@ impl<P: Protocol> Worker<P> {
     /// fine.
     pub(super) fn obsolete_reason(&self, id: Id) -> Option<&'static str> {
         let server = self.servers.get(id)?;
-        if self.pool.read(Pool::is_over_limit) {
+        if self.pool.read(ConnectionPool::is_over_limit) {
             return Some("the limit of server connections was lowered");
         }
-        let login = self.protocol.mark(&server.key);
-        let is_current = login.is_some() && (self.upstream.mark(), login) == server.upkeep.fingerprints;
+        let login = self.protocol.fingerprint(&server.key);
+        let is_current = login.is_some() && (self.upstream.fingerprint(), login) == server.upkeep.fingerprints;
         (!is_current).then_some("it was opened with old settings")
     }
 

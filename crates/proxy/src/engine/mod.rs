@@ -31,7 +31,7 @@ use ciphertoll_net::{Channel, Connecting, Listener, Peer, Reactor, Readiness, Re
 
 use crate::protocol::{Protocol, Release, Pooling, CancelToken};
 use crate::log::{Level, Log};
-use crate::pool::Pool;
+use crate::pool::ConnectionPool;
 use crate::refusal::Refusal;
 use crate::settings::{Limits, AllowedUids, UnixAuth};
 use crate::slab::{Id, Slab};
@@ -425,7 +425,7 @@ impl<P: Protocol> Worker<P> {
             _ => Duration::ZERO,
         };
         let clients = self.shared.clients();
-        let open = self.pool.read(Pool::open);
+        let open = self.pool.read(ConnectionPool::open);
         let seconds = wait.as_secs_f64();
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("clients", &clients), ("server_connections", &open), ("wait_s", &seconds)];

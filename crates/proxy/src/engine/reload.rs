@@ -5,7 +5,7 @@ use super::client_tls::ClientTls;
 use super::{ClientStage, AccessRules, Worker};
 use crate::protocol::Protocol;
 use crate::log::Log;
-use crate::pool::Pool;
+use crate::pool::ConnectionPool;
 use crate::refusal::Refusal;
 use crate::settings::{Limits, Settings, StartError};
 use crate::upstream::Upstream;
@@ -38,7 +38,7 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn apply_settings(&mut self, prepared: PreparedSettings<P>) {
         let PreparedSettings { access, protocol, upstream, limits, log } = prepared;
         self.protocol.reload(protocol);
-        if upstream.mark() != self.upstream.mark() {
+        if upstream.fingerprint() != self.upstream.fingerprint() {
             self.protocol.forget_learned();
         }
         self.upstream = upstream;
@@ -66,7 +66,7 @@ impl<P: Protocol> Worker<P> {
 
     /// Why a client must not join the wait queue.
     pub(super) fn queue_is_full(&self) -> Option<Refusal> {
-        let ahead = self.pool.read(Pool::queue_length)?;
+        let ahead = self.pool.read(ConnectionPool::queue_length)?;
         (ahead >= self.limits.queued).then(|| {
             let message = format!("all server connections are in use, and {ahead} clients are waiting already");
             Refusal::new(Refusal::FULL, message)

@@ -3,7 +3,7 @@
 //!
 //! # Why no client waits while a connection is idle on another worker
 //!
-//! The [`Pool`] is behind one lock, so operations on it are ordered. Two of them matter. A client that
+//! The [`ConnectionPool`] is behind one lock, so operations on it are ordered. Two of them matter. A client that
 //! acquires looks for idle and kept connections and for room to open one, and joins the wait queue, in *one*
 //! operation. A connection that is released or kept looks for waiting clients, and becomes idle or kept, in
 //! *one* operation. Whichever is second finds what the first has entered.
@@ -36,7 +36,7 @@ use super::health::ConnectHistory;
 use super::mailbox::{WorkerMessage, Mailbox};
 use super::{Discovery, Worker};
 use crate::protocol::Protocol;
-use crate::pool::Pool;
+use crate::pool::ConnectionPool;
 use crate::slab::Id;
 
 /// A worker hands a new client on only if another worker has at least so many fewer: moving a client has a
@@ -75,7 +75,7 @@ impl<T> WorkerShared<T> {
     }
 }
 
-pub(super) type SharedPool<P> = WorkerShared<Pool<<P as Protocol>::Key, Id, Id>>;
+pub(super) type SharedPool<P> = WorkerShared<ConnectionPool<<P as Protocol>::Key, Id, Id>>;
 
 /// What is known of the server.
 #[derive(Default)]

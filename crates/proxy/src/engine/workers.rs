@@ -23,7 +23,7 @@ use crate::protocol::Protocol;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
-use crate::pool::Pool;
+use crate::pool::ConnectionPool;
 use crate::settings::{Settings, StartError};
 use crate::slab::Slab;
 
@@ -110,7 +110,7 @@ fn worker_parts<P: Protocol>(settings: &Settings) -> Result<(Vec<WorkerParts<P>>
     let first = listeners::open(&settings.listen, &settings.allowed_uids)?;
     let clones = (1..threads).map(|_| listeners::share(&first)).collect::<Result<Vec<_>, _>>();
     let clones = clones.map_err(host("threads"))?;
-    let pools = WorkerShared::for_workers(Pool::new(settings.limits.server_connections), threads);
+    let pools = WorkerShared::for_workers(ConnectionPool::new(settings.limits.server_connections), threads);
     let listeners = std::iter::once(first).chain(clones);
     let mut worker_parts = Vec::new();
     let shared = SharedState::for_workers(mailboxes);

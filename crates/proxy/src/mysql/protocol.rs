@@ -115,7 +115,7 @@ struct ServerAccount {
     /// With the database of clients that name none.
     default_key: MySqlKey,
     password: Secret,
-    mark: Fingerprint,
+    fingerprint: Fingerprint,
 }
 
 impl MySql {
@@ -181,7 +181,7 @@ impl ServerAccount {
         Self {
             default_key: MySqlKey { user: user.name.as_str().into(), database, terms: FIRST_TERMS },
             password: user.password.clone(),
-            mark: fingerprint.finish(),
+            fingerprint: fingerprint.finish(),
         }
     }
 }
@@ -337,8 +337,8 @@ impl Protocol for MySql {
         &self.default_keys
     }
 
-    fn mark(&self, key: &MySqlKey) -> Option<Fingerprint> {
-        self.accounts.get(&key.user).map(|account| account.mark)
+    fn fingerprint(&self, key: &MySqlKey) -> Option<Fingerprint> {
+        self.accounts.get(&key.user).map(|account| account.fingerprint)
     }
 
     fn connect_plan(&self, key: &MySqlKey) -> Option<ConnectPlan> {

@@ -145,9 +145,9 @@ mod tests {
 
     /// The remainder of the number is the worker.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    struct Server(u8);
+    struct TestServer(u8);
 
-    impl WorkerBound for Server {
+    impl WorkerBound for TestServer {
         fn thread(self) -> usize {
             usize::from(self.0 % 3)
         }
@@ -176,20 +176,20 @@ mod tests {
 
     /// The same operations on a vector.
     #[derive(Default)]
-    struct Naive(Vec<Server>);
+    struct Naive(Vec<TestServer>);
 
     impl Naive {
-        fn remove(&mut self, server: Server) -> bool {
+        fn remove(&mut self, server: TestServer) -> bool {
             let before = self.0.len();
             self.0.retain(|other| *other != server);
             self.0.len() < before
         }
 
-        fn take_newest_of(&mut self, thread: usize) -> Option<Server> {
+        fn take_newest_of(&mut self, thread: usize) -> Option<TestServer> {
             self.0.iter().rposition(|server| server.thread() == thread).map(|at| self.0.remove(at))
         }
 
-        fn take_oldest(&mut self, thread: usize) -> Option<Server> {
+        fn take_oldest(&mut self, thread: usize) -> Option<TestServer> {
             let near = self.0.iter().position(|server| server.thread() == thread).unwrap_or_default();
             (!self.0.is_empty()).then(|| self.0.remove(near))
         }
@@ -202,12 +202,12 @@ mod tests {
             for step in steps {
                 match step {
                     Step::PushBack(number) | Step::PushFront(number) => {
-                        connections.push(Server(number));
-                        naive.remove(Server(number));
-                        naive.0.push(Server(number));
+                        connections.push(TestServer(number));
+                        naive.remove(TestServer(number));
+                        naive.0.push(TestServer(number));
                     }
                     Step::Remove(number) => {
-                        prop_assert_eq!(connections.remove(Server(number)), naive.remove(Server(number)));
+                        prop_assert_eq!(connections.remove(TestServer(number)), naive.remove(TestServer(number)));
                     }
                     Step::TakeNewestOf(thread) => {
                         prop_assert_eq!(connections.take_newest_of(thread), naive.take_newest_of(thread));

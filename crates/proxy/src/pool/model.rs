@@ -50,7 +50,7 @@ enum WorkerMessage {
 
 /// An event. The number selects one of the clients or connections to which it can happen.
 #[derive(Clone, Debug)]
-enum Event {
+enum ModelEvent {
     Connect(usize, usize),
     Disconnect(usize),
     EndTransaction(usize),
@@ -64,25 +64,25 @@ enum Event {
     SetLimit(usize),
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = ModelEvent> {
     let any = 0..8_usize;
     prop_oneof![
-        6 => (0..THREADS, 0..KEYS.len()).prop_map(|(thread, key)| Event::Connect(thread, key)),
-        3 => any.clone().prop_map(Event::Disconnect),
-        3 => any.clone().prop_map(Event::EndTransaction),
-        3 => any.clone().prop_map(Event::BeginTransaction),
-        3 => any.clone().prop_map(Event::ResetDone),
-        1 => any.clone().prop_map(Event::KeepExpires),
-        1 => any.clone().prop_map(Event::Breaks),
-        4 => any.clone().prop_map(Event::ConnectDone),
-        1 => any.clone().prop_map(Event::ConnectFails),
-        6 => (0..THREADS).prop_map(Event::ReadMessage),
-        1 => (1..5_usize).prop_map(Event::SetLimit),
+        6 => (0..THREADS, 0..KEYS.len()).prop_map(|(thread, key)| ModelEvent::Connect(thread, key)),
+        3 => any.clone().prop_map(ModelEvent::Disconnect),
+        3 => any.clone().prop_map(ModelEvent::EndTransaction),
+        3 => any.clone().prop_map(ModelEvent::BeginTransaction),
+        3 => any.clone().prop_map(ModelEvent::ResetDone),
+        1 => any.clone().prop_map(ModelEvent::KeepExpires),
+        1 => any.clone().prop_map(ModelEvent::Breaks),
+        4 => any.clone().prop_map(ModelEvent::ConnectDone),
+        1 => any.clone().prop_map(ModelEvent::ConnectFails),
+        6 => (0..THREADS).prop_map(ModelEvent::ReadMessage),
+        1 => (1..5_usize).prop_map(ModelEvent::SetLimit),
     ]
 }
 
 struct Model {
-    pool: Pool<Name, Number, Number>,
+    pool: ConnectionPool<Name, Number, Number>,
     limit: usize,
     connections: BTreeMap<Number, (Name, ServerState)>,
     clients: BTreeMap<Number, (Name, ClientState)>,
@@ -108,7 +108,7 @@ fn pick<T>(
 impl Model {
     fn new(limit: usize) -> Self {
         Self {
-            pool: Pool::new(limit),
+            pool: ConnectionPool::new(limit),
             limit,
             connections: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -131,39 +131,39 @@ impl Model {
         }
     }
 
-    fn apply(&mut self, event: &Event) {
+    fn apply(&mut self, event: &ModelEvent) {
         match *event {
-            Event::Connect(thread, key) => {
+            ModelEvent::Connect(thread, key) => {
                 let client = self.new_number(thread);
                 self.queue(client, KEYS[key]);
             }
-            Event::Disconnect(at) => {
+            ModelEvent::Disconnect(at) => {
                 if let Some((client, _)) = pick(&self.clients, at, |_| true) {
                     self.disconnect(client);
                 }
             }
-            Event::EndTransaction(at) => self.end_transaction(at),
-            Event::BeginTransaction(at) => self.begin_transaction(at),
-            Event::ResetDone(at) => {
+            ModelEvent::EndTransaction(at) => self.end_transaction(at),
+            ModelEvent::BeginTransaction(at) => self.begin_transaction(at),
+            ModelEvent::ResetDone(at) => {
                 if let Some((connection, _)) = pick(&self.connections, at, |state| *state == ServerState::Resetting) {
                     self.return_to_pool(connection);
                 }
             }
-            Event::KeepExpires(at) => {
+            ModelEvent::KeepExpires(at) => {
                 let is_kept = |state: &ServerState| matches!(state, ServerState::Kept(_));
                 if let Some((connection, key)) = pick(&self.connections, at, is_kept) {
                     self.expire_kept(connection, key);
                 }
             }
-            Event::Breaks(at) => {
+            ModelEvent::Breaks(at) => {
                 if let Some((connection, _)) = pick(&self.connections, at, |_| true) {
                     self.close(connection);
                 }
             }
-            Event::ConnectDone(at) => self.connect_done(at),
-            Event::ConnectFails(at) => self.connect_fails(at),
-            Event::ReadMessage(thread) => self.read_message(thread),
-            Event::SetLimit(limit) => {
+            ModelEvent::ConnectDone(at) => self.connect_done(at),
+            ModelEvent::ConnectFails(at) => self.connect_fails(at),
+            ModelEvent::ReadMessage(thread) => self.read_message(thread),
+            ModelEvent::SetLimit(limit) => {
                 self.limit = limit;
                 self.pool.set_limit(limit);
                 self.check_unserved = [true; THREADS];
@@ -386,11 +386,11 @@ impl Model {
         let is_reset = |state: &ServerState| *state == ServerState::Resetting;
         loop {
             let event = if let Some(thread) = (0..THREADS).find(|thread| !self.mailboxes[*thread].is_empty()) {
-                Event::ReadMessage(thread)
+                ModelEvent::ReadMessage(thread)
             } else if !self.opening.is_empty() {
-                Event::ConnectDone(0)
+                ModelEvent::ConnectDone(0)
             } else if pick(&self.connections, 0, is_reset).is_some() {
-                Event::ResetDone(0)
+                ModelEvent::ResetDone(0)
             } else {
                 return;
             };

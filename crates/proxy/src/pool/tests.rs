@@ -1,7 +1,7 @@
 
 use super::*;
 
-impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> Pool<K, S, C> {
+impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     /// Acquires when the time does not matter.
     fn acquire_now(&mut self, key: &K, client: C) -> PoolAction<S> {
         self.acquire(key, client, Instant::now())
@@ -23,7 +23,7 @@ impl WorkerBound for i32 {
 
 #[test]
 fn a_connection_goes_from_one_client_to_the_next() {
-    let (mut pool, shop) = (Pool::new(1), "shop");
+    let (mut pool, shop) = (ConnectionPool::new(1), "shop");
     assert_eq!(pool.acquire_now(&shop, 'a'), PoolAction::Open);
     assert_eq!(pool.acquire_now(&shop, 'b'), PoolAction::Wait);
     pool.opened(&shop);
@@ -38,7 +38,7 @@ fn a_connection_goes_from_one_client_to_the_next() {
 
 #[test]
 fn a_waiting_client_gets_the_place_of_a_broken_connection() {
-    let (mut pool, shop) = (Pool::new(1), "shop");
+    let (mut pool, shop) = (ConnectionPool::new(1), "shop");
     assert_eq!(pool.acquire_now(&shop, 'a'), PoolAction::Open);
     pool.opened(&shop);
     assert_eq!(pool.release(&shop, 1), Some('a'));
@@ -56,7 +56,7 @@ fn a_waiting_client_gets_the_place_of_a_broken_connection() {
 
 #[test]
 fn a_kept_connection_is_taken_when_the_limit_is_reached() {
-    let (mut pool, shop) = (Pool::new(1), "shop");
+    let (mut pool, shop) = (ConnectionPool::new(1), "shop");
     assert_eq!(pool.acquire_now(&shop, 'a'), PoolAction::Open);
     pool.opened(&shop);
     assert_eq!(pool.release(&shop, 1), Some('a'));
@@ -78,7 +78,7 @@ fn a_kept_connection_is_taken_when_the_limit_is_reached() {
 
 #[test]
 fn idle_connections_of_other_keys_are_evicted() {
-    let mut pool = Pool::new(2);
+    let mut pool = ConnectionPool::new(2);
     let (shop, till) = ("shop", "till");
     for (client, server) in [('a', 1), ('b', 2)] {
         assert_eq!(pool.acquire_now(&shop, client), PoolAction::Open);
@@ -98,7 +98,7 @@ fn idle_connections_of_other_keys_are_evicted() {
 
 #[test]
 fn connections_are_opened_in_advance_up_to_the_limit() {
-    let (mut pool, shop) = (Pool::<&str, i32, char>::new(2), "shop");
+    let (mut pool, shop) = (ConnectionPool::<&str, i32, char>::new(2), "shop");
     assert!(pool.open_in_advance(&shop) && pool.open_in_advance(&shop) && !pool.open_in_advance(&shop));
     // A client that comes meanwhile gets one of those.
     assert_eq!((pool.acquire_now(&shop, 'a'), pool.open_count(&shop)), (PoolAction::Wait, 2));
@@ -114,7 +114,7 @@ fn connections_are_opened_in_advance_up_to_the_limit() {
 
 #[test]
 fn a_connection_that_was_taken_is_unavailable_until_it_is_released() {
-    let (mut pool, shop) = (Pool::new(2), "shop");
+    let (mut pool, shop) = (ConnectionPool::new(2), "shop");
     assert!(pool.open_in_advance(&shop));
     pool.opened(&shop);
     assert_eq!(pool.release(&shop, 1), None::<char>);
@@ -125,7 +125,7 @@ fn a_connection_that_was_taken_is_unavailable_until_it_is_released() {
 
 #[test]
 fn only_clients_that_depend_on_others_count_as_queued() {
-    let (mut pool, shop, till) = (Pool::new(2), "shop", "till");
+    let (mut pool, shop, till) = (ConnectionPool::new(2), "shop", "till");
     assert_eq!(pool.queue_length(), None);
     for (key, client, server) in [(&shop, 'a', 1), (&till, 'b', 2)] {
         assert_eq!(pool.acquire_now(key, client), PoolAction::Open);
@@ -147,8 +147,8 @@ fn only_clients_that_depend_on_others_count_as_queued() {
 }
 
 /// A pool of so many idle connections, all of the first worker.
-fn idle_on_the_first(count: i32) -> Pool<&'static str, i32, char> {
-    let mut pool = Pool::new(count as usize);
+fn idle_on_the_first(count: i32) -> ConnectionPool<&'static str, i32, char> {
+    let mut pool = ConnectionPool::new(count as usize);
     for server in 1..=count {
         assert!(pool.open_in_advance(&"shop"));
         pool.opened(&"shop");
@@ -211,7 +211,7 @@ fn one_connection_is_evicted_per_waiting_client() {
 
 #[test]
 fn a_connection_whose_client_has_left_is_used_before_a_new_one_is_opened() {
-    let (mut pool, shop) = (Pool::new(9), "shop");
+    let (mut pool, shop) = (ConnectionPool::new(9), "shop");
     assert_eq!(pool.acquire_now(&shop, 'a'), PoolAction::Open);
     pool.opened(&shop);
     assert_eq!(pool.release(&shop, 1), Some('a'));
@@ -264,7 +264,7 @@ impl WorkerBound for Counted {
 fn the_end_of_a_transaction_takes_constant_time() {
     const CONNECTIONS: usize = 10_000;
     const TRANSACTIONS: usize = 100;
-    let (mut pool, shop) = (Pool::<_, Counted, Counted>::new(CONNECTIONS), "shop");
+    let (mut pool, shop) = (ConnectionPool::<_, Counted, Counted>::new(CONNECTIONS), "shop");
     for number in 0..CONNECTIONS {
         pool.open_unconditionally(&shop);
         pool.opened(&shop);

@@ -57,7 +57,7 @@ struct ServerAccount {
     password: Secret,
     /// Saves hashing the password for each connection.
     keys: Arc<KeyCache>,
-    mark: Fingerprint,
+    fingerprint: Fingerprint,
 }
 
 /// User and database.
@@ -103,7 +103,7 @@ impl ServerAccount {
             },
             password: user.password.clone(),
             keys: Arc::new(KeyCache::with_max_iterations(max_iterations)),
-            mark: fingerprint.finish(),
+            fingerprint: fingerprint.finish(),
         }
     }
 }
@@ -159,14 +159,14 @@ impl Protocol for Postgres {
         for (user, account) in &mut self.accounts {
             let limit = account.keys.max_iterations();
             let is_same =
-                |known: &&ServerAccount| known.mark == account.mark && known.keys.max_iterations() == limit;
+                |known: &&ServerAccount| known.fingerprint == account.fingerprint && known.keys.max_iterations() == limit;
             if let Some(known) = older.get(user).filter(is_same) {
                 account.keys = Arc::clone(&known.keys);
             }
         }
-        let mark = |accounts: &HashMap<_, ServerAccount>, key: &PostgresKey| accounts.get(&key.user).map(|own| own.mark);
+        let fingerprint = |accounts: &HashMap<_, ServerAccount>, key: &PostgresKey| accounts.get(&key.user).map(|own| own.fingerprint);
         let accounts = &self.accounts;
-        self.known_parameters.retain(|key, _| mark(&older, key) == mark(accounts, key));
+        self.known_parameters.retain(|key, _| fingerprint(&older, key) == fingerprint(accounts, key));
         self.default_keys = default_keys;
         self.encryption = encryption;
         (self.by_unix, self.by_tcp) = (by_unix, by_tcp);
@@ -222,8 +222,8 @@ impl Protocol for Postgres {
         &self.default_keys
     }
 
-    fn mark(&self, key: &PostgresKey) -> Option<Fingerprint> {
-        self.accounts.get(&key.user).map(|account| account.mark)
+    fn fingerprint(&self, key: &PostgresKey) -> Option<Fingerprint> {
+        self.accounts.get(&key.user).map(|account| account.fingerprint)
     }
 
     fn connect_plan(&self, key: &PostgresKey) -> Option<ConnectPlan> {

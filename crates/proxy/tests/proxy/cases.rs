@@ -40,9 +40,9 @@ fn queries(site: &mut Site) {
     let output = proxy.psql(&["-c", "SELECT 1 / 0"]).output().expect("psql runs");
     assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), "ERROR:  division by zero");
     // One server connection served all of that. This is the last line of the log.
-    proxy.signal(Signal::SIGTERM);
-    proxy.await_line("event=stopped");
-    let more = proxy.log.iter().filter(|line| line.contains("event=server-connected"));
+    proxy.process.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=stopped");
+    let more = proxy.process.log.iter().filter(|line| line.contains("event=server-connected"));
     assert_eq!(more.count(), 1);
 }
 
@@ -147,11 +147,11 @@ fn encrypted(site: &mut Site) {
     let mut proxy = site.proxy(&[]);
     let sql = "SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     assert_eq!(proxy.sql(&[sql]), "t|TLSv1.3");
-    let line = proxy.await_line("event=server-connected");
+    let line = proxy.process.await_line("event=server-connected");
     assert!(line.contains("tls=tls1.3 group=p256 auth=scram-4096+plus"), "{line}");
     let password = String::from_utf8(site.password()).expect("text");
     drop(proxy.psql(&["-c", "SELECT 1"]).output());
-    assert!(!proxy.log.iter().any(|line| line.contains(&password)), "{:?}", proxy.log);
+    assert!(!proxy.process.log.iter().any(|line| line.contains(&password)), "{:?}", proxy.process.log);
 }
 
 fn pipelined(site: &mut Site) {

@@ -146,7 +146,7 @@ fn impatient(site: &mut Site) {
 
 fn several(site: &mut Site) {
     let mut proxy = site.proxy(&["--listen", "tcp:127.0.0.1:0", "--pool-size", "1"]);
-    let line = proxy.await_line("event=listening");
+    let line = proxy.process.await_line("event=listening");
     let port = line.split("at=tcp:127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next());
     let process = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     let socket = proxy.port;
@@ -157,8 +157,8 @@ fn several(site: &mut Site) {
     drop(by_tcp);
     assert!(proxy.tcp_client(Vec::new()).is_err());
     proxy.port = socket;
-    proxy.signal(Signal::SIGTERM);
-    assert_eq!(proxy.wait().code(), Some(0));
+    proxy.process.signal(Signal::SIGTERM);
+    assert_eq!(proxy.process.wait().code(), Some(0));
     assert!(!proxy.socket().exists());
 }
 
@@ -230,7 +230,7 @@ fn no_handshake(site: &mut Site) {
     let mut answer = Vec::new();
     silent.read_to_end(&mut answer).expect("the end");
     assert_eq!(answer, b"S");
-    proxy.await_line("did not log in in time");
+    proxy.process.await_line("did not log in in time");
     let password = String::from_utf8(site.password()).expect("text");
     let parts = [format!("user={}", proxy.user), "sslmode=require".to_owned()];
     // The short time limit holds for psql, too.
@@ -296,8 +296,8 @@ fn rotated(site: &mut Site) {
     for name in ["proxy.pem", "proxy.key"] {
         fs::copy(new.path(name), certificates.path(name)).expect("ours to write");
     }
-    proxy.signal(Signal::SIGHUP);
-    proxy.await_line("event=reloaded");
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reloaded");
     assert_eq!(ask("SELECT pg_backend_pid()"), process);
     assert_ends(&run(&proxy, &new_parts, &password), true, &proxy.user);
     assert_ends(&run(&proxy, &old, &password), false, "certificate verify failed");

@@ -223,7 +223,7 @@ fn restarted(site: &mut Site) {
     let mut rest = Vec::new();
     standing.stream.read_to_end(&mut rest).expect("the end");
     assert!(String::from_utf8_lossy(&rest).contains("57P02"), "{rest:?}");
-    proxy.await_line("event=server-lost");
+    proxy.process.await_line("event=server-lost");
     let until = Instant::now() + LONG;
     // While the server recovers it says so, and clients are told; afterwards they are served.
     while let Err(error) = proxy.try_client().and_then(|mut client| client.query("SELECT 1")) {

@@ -79,7 +79,7 @@ fn unknown_state(site: &mut Site) {
         raw.answer();
         leave(&mut raw);
         drop(raw);
-        proxy.await_line("event=server-closed");
+        proxy.process.await_line("event=server-closed");
         assert_ne!(backend(&proxy), before);
     }
 }

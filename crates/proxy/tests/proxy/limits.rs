@@ -41,11 +41,11 @@ fn queue(site: &mut Site) {
 fn old_and_idle(site: &mut Site) {
     let mut proxy = site.proxy(&["--idle-time", "0.3"]);
     let before = one(&mut proxy.client(), "SELECT pg_backend_pid()");
-    proxy.await_line("it was idle for too long");
+    proxy.process.await_line("it was idle for too long");
     assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), before);
     let mut proxy = site.proxy(&["--max-age", "0"]);
     let before = one(&mut proxy.client(), "SELECT pg_backend_pid()");
-    proxy.await_line("it is old");
+    proxy.process.await_line("it is old");
     assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), before);
 }
 
@@ -107,8 +107,8 @@ fn stops(site: &mut Site) {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut proxy = site.proxy(&[]);
         let mut client = proxy.client();
-        proxy.signal(signal);
-        proxy.await_line("event=stopping");
+        proxy.process.signal(signal);
+        proxy.process.await_line("event=stopping");
         // Each worker closes its listener by itself.
         let until = Instant::now() + LONG;
         while proxy.try_client().is_ok() || proxy.socket().exists() {
@@ -116,23 +116,23 @@ fn stops(site: &mut Site) {
         }
         assert_eq!(one(&mut client, "SELECT 1"), "1");
         drop(client);
-        assert_eq!(proxy.wait().code(), Some(0));
+        assert_eq!(proxy.process.wait().code(), Some(0));
     }
     let mut proxy = site.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
-    proxy.signal(Signal::SIGTERM);
+    proxy.process.signal(Signal::SIGTERM);
     assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
-    assert_eq!(proxy.wait().code(), Some(6));
+    assert_eq!(proxy.process.wait().code(), Some(6));
     // A second signal stops at once.
     let mut proxy = site.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
-    proxy.signal(Signal::SIGTERM);
-    proxy.await_line("event=stopping");
-    proxy.signal(Signal::SIGTERM);
+    proxy.process.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=stopping");
+    proxy.process.signal(Signal::SIGTERM);
     assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
-    assert_eq!(proxy.wait().code(), Some(6));
+    assert_eq!(proxy.process.wait().code(), Some(6));
 }
 
 fn refused_at_start(site: &mut Site) {

@@ -14,6 +14,7 @@ mod limits;
 mod mysql;
 mod operations;
 mod parked;
+mod process;
 mod reloads;
 mod site;
 mod stalls;

@@ -59,7 +59,7 @@ pub(crate) fn settings(text: &str) -> (tempfile::TempDir, String) {
 
 /// The admin address in the proxy's log.
 pub(crate) fn admin_of(proxy: &Proxy) -> SocketAddr {
-    admin_address(&proxy.log)
+    admin_address(&proxy.process.log)
 }
 
 pub(crate) fn admin_address(log: &[String]) -> SocketAddr {
@@ -298,7 +298,7 @@ fn stopped_process(site: &mut Site) {
     await_that("its client has left", idle);
     let process = Pid::from_raw(process.parse().expect("a number"));
     kill(process, Signal::SIGSTOP).expect("the server's processes are ours");
-    let line = proxy.await_line("event=server-closed");
+    let line = proxy.process.await_line("event=server-closed");
     // No client was given this connection meanwhile.
     let after = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     kill(process, Signal::SIGCONT).expect("it is still there");
@@ -419,7 +419,7 @@ fn stop_under_load(site: &mut Site) {
             })
             .collect();
         await_that("the load has begun", || started.load(Ordering::Relaxed));
-        shared.signal(Signal::SIGTERM);
+        shared.process.signal(Signal::SIGTERM);
         lanes
             .into_iter()
             .map(|lane| lane.join().expect("no session was cut off"))
@@ -427,7 +427,7 @@ fn stop_under_load(site: &mut Site) {
             .count()
     });
     assert!(refused > 0);
-    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(proxy.process.wait().code(), Some(0));
     assert!(!socket.exists());
 }
 
@@ -447,11 +447,11 @@ fn service_manager(site: &mut Site) {
     command.args(["--listen", &listen, "--server", &url, "--log", "debug"]).env("NOTIFY_SOCKET", &socket);
     let mut proxy = site.proxy_by(&mut command, directory, PORT);
     assert_eq!(output(), "READY=1");
-    proxy.signal(Signal::SIGHUP);
+    proxy.process.signal(Signal::SIGHUP);
     assert!(output().starts_with("RELOADING=1\nMONOTONIC_USEC="));
     assert_eq!(output(), "READY=1");
-    proxy.await_line("event=reloaded");
-    proxy.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=reloaded");
+    proxy.process.signal(Signal::SIGTERM);
     assert_eq!(output(), "STOPPING=1");
-    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(proxy.process.wait().code(), Some(0));
 }

@@ -112,12 +112,12 @@ fn passwords(site: &mut Site) {
     let process = one(&mut standing, PID);
     site.control().query(&format!("ALTER ROLE {second} PASSWORD 'another one'")).expect("it may");
     write_secret(&directory.path().join("second"), "another one\n");
-    proxy.signal(Signal::SIGHUP);
-    proxy.await_line("event=reloaded");
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reloaded");
     // The transaction ends on its connection; the next one uses it again if no other client has used it.
     assert_eq!(one(&mut standing, PID), process);
     standing.query("COMMIT").expect("the end");
-    proxy.await_line("it was opened with old settings");
+    proxy.process.await_line("it was opened with old settings");
     let mut next = proxy.try_client_as(&second).expect("the new password is right");
     let other = one(&mut next, PID);
     assert_ne!(other, process);
@@ -135,13 +135,13 @@ fn gone(site: &mut Site) {
     assert_eq!(one(&mut parked, "SELECT 1"), "1");
     busy.query("BEGIN").expect("a transaction");
     fs::write(&file, "").expect("ours to write");
-    proxy.signal(Signal::SIGHUP);
-    proxy.await_line("event=reloaded");
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reloaded");
     assert!(proxy.try_client_as(&second).is_err(), "the user is removed");
     assert_eq!(one(&mut busy, "SELECT 1"), "1");
     busy.query("COMMIT").expect("the end");
     for _ in 0..2 {
-        proxy.await_line("it was opened with old settings");
+        proxy.process.await_line("it was opened with old settings");
     }
     for mut client in [busy, parked] {
         let error = client.query("SELECT 1").expect_err("there is no other connection for him");
@@ -159,10 +159,10 @@ fn mode(site: &mut Site) {
     command.args(["--log", "debug", "--pool-size", "1", "--config", &file]);
     let mut proxy = site.proxy_by(&mut command, place, crate::site::PORT);
     fs::write(&file, text("session")).expect("ours to write");
-    proxy.signal(Signal::SIGHUP);
-    let line = proxy.await_line("event=reload-ignored");
+    proxy.process.signal(Signal::SIGHUP);
+    let line = proxy.process.await_line("event=reload-ignored");
     assert!(line.contains("setting=mode"), "{line}");
-    proxy.await_line("event=reloaded");
+    proxy.process.await_line("event=reloaded");
     // Two clients on one connection: still transaction pooling.
     let (mut first, mut second) = (proxy.client(), proxy.client());
     assert_eq!(one(&mut first, PID), one(&mut second, PID));
@@ -178,8 +178,8 @@ fn stops(site: &mut Site) {
         waits.answer();
         waits.query("SELECT 'waited'");
         await_that("one waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
-        proxy.signal(Signal::SIGTERM);
-        proxy.await_line("event=stopping");
+        proxy.process.signal(Signal::SIGTERM);
+        proxy.process.await_line("event=stopping");
         if is_served {
             first.query("COMMIT").expect("the end");
             assert!(waits.answer().iter().any(|(kind, row)| *kind == b'D' && row.ends_with(b"waited")));
@@ -187,6 +187,6 @@ fn stops(site: &mut Site) {
             assert_eq!(Raw::error_state(&waits.answer()).as_deref(), Some("57P01"));
         }
         drop((first, waits));
-        assert_eq!(proxy.wait().code(), Some(if is_served { 0 } else { 6 }));
+        assert_eq!(proxy.process.wait().code(), Some(if is_served { 0 } else { 6 }));
     }
 }

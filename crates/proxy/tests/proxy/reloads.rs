@@ -28,8 +28,8 @@ pub(crate) const CASES: [Case; 4] = [
 pub(crate) const OF_SESSIONS: [Case; 1] = [("limits change for new clients", limits)];
 
 fn reload(proxy: &mut Proxy) {
-    proxy.signal(Signal::SIGHUP);
-    proxy.await_line("event=reloaded");
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reloaded");
 }
 
 /// A temporary replacement of the server's certificate.
@@ -102,13 +102,13 @@ fn rotated(site: &mut Site) {
         let rotation = Rotation::begin(site, &authority);
         load.await_progress();
         fs::write(&ca, &new).expect("ours to write");
-        proxy.read_on();
-        let heard = proxy.log.len();
+        proxy.process.read_on();
+        let heard = proxy.process.log.len();
         reload(&mut proxy);
         // The workers may log before the thread that reloads.
         let connected = "event=server-connected";
-        if !proxy.log[heard..].iter().any(|line| line.contains(connected)) {
-            proxy.await_line(connected);
+        if !proxy.process.log[heard..].iter().any(|line| line.contains(connected)) {
+            proxy.process.await_line(connected);
         }
         load.await_progress();
         load.stop.store(true, Ordering::Relaxed);
@@ -204,14 +204,14 @@ fn wrong(site: &mut Site) {
         ),
     ] {
         fs::write(file, text).expect("ours to write");
-        proxy.signal(Signal::SIGHUP);
-        let line = proxy.await_line("event=reload-failed");
+        proxy.process.signal(Signal::SIGHUP);
+        let line = proxy.process.await_line("event=reload-failed");
         assert!(line.contains(reason), "{line}");
     }
     fs::write(file, with_url(&url, &many)).expect("ours to write");
     fs::write(&ca, "no certificate").expect("ours to write");
-    proxy.signal(Signal::SIGHUP);
-    proxy.await_line("event=reload-failed");
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reload-failed");
     // Still one connection, and the same one.
     let mut first = in_queue_time(|| proxy.try_client());
     assert_eq!(one(&mut first, "SELECT pg_backend_pid()"), process);
@@ -220,10 +220,10 @@ fn wrong(site: &mut Site) {
     // Another listen address is reported and ignored; all other settings apply.
     fs::copy(site.server().ca_file(), &ca).expect("ours to write");
     fs::write(file, good.replace(".s.PGSQL.", ".t.PGSQL.") + "max-clients = 1\n").expect("ours to write");
-    proxy.signal(Signal::SIGHUP);
-    let line = proxy.await_line("event=reload-ignored");
+    proxy.process.signal(Signal::SIGHUP);
+    let line = proxy.process.await_line("event=reload-ignored");
     assert!(line.contains("setting=listen"), "{line}");
-    proxy.await_line("event=reloaded");
+    proxy.process.await_line("event=reloaded");
     let first = in_queue_time(|| proxy.try_client());
     assert!(proxy.try_client().is_err());
     drop(first);
@@ -241,8 +241,8 @@ fn limits(site: &mut Site) {
     }
     assert!(proxy.try_client().is_err_and(|error| error.is_too_many_connections()));
     drop(clients);
-    proxy.await_line("the limit of server connections was lowered");
-    proxy.await_line("the limit of server connections was lowered");
+    proxy.process.await_line("the limit of server connections was lowered");
+    proxy.process.await_line("the limit of server connections was lowered");
     let mut first = in_queue_time(|| proxy.try_client());
     assert_eq!(one(&mut first, "SELECT 1"), "1");
     let mode = fs::metadata(proxy.socket()).expect("it is there").permissions().mode();
@@ -321,7 +321,7 @@ fn passwords(site: &mut Site) {
     assert_eq!(one(&mut standing, "SELECT pg_backend_pid()"), process);
     standing.query("COMMIT").expect("the end");
     drop(standing);
-    proxy.await_line("it was opened with old settings");
+    proxy.process.await_line("it was opened with old settings");
     let mut next = proxy.try_client_as(&second).expect("the new password is right");
     next.query("BEGIN").expect("a transaction");
     assert_ne!(one(&mut next, "SELECT pg_backend_pid()"), process);
@@ -333,5 +333,5 @@ fn passwords(site: &mut Site) {
     assert!(proxy.try_client_as(&second).is_err());
     next.query("COMMIT").expect("the end");
     drop(next);
-    proxy.await_line("it was opened with old settings");
+    proxy.process.await_line("it was opened with old settings");
 }

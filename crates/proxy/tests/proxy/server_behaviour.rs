@@ -120,7 +120,7 @@ fn databases(site: &mut Site) {
     control.query(&format!("ALTER ROLE {} NOCREATEDB", proxy.user)).expect("as before");
     fs::write(&hba, rules).expect("ours to write");
     one(&mut control, "SELECT pg_reload_conf()");
-    proxy.await_line("event=server-closed");
+    proxy.process.await_line("event=server-closed");
 }
 
 /// Clients of both users that have used a database. Some of them have disconnected.
@@ -142,7 +142,7 @@ fn visitors(proxy: &mut Proxy, database: &str, second: &str) -> Vec<Client> {
 
 /// The proxy's peak memory in KiB.
 fn peak_kib(proxy: &Proxy) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", proxy.id())).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{}/status", proxy.process.id())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
@@ -201,7 +201,7 @@ fn literals(site: &mut Site) {
         listener.answer();
         listener.query(sql);
         assert_eq!(Raw::error_state(&listener.answer()), None, "{sql}");
-        proxy.await_line("event=pinned");
+        proxy.process.await_line("event=pinned");
         // Other clients use the remaining connections.
         for _ in 0..2 {
             one(&mut proxy.client(), "SELECT 1");
@@ -222,6 +222,6 @@ fn literals(site: &mut Site) {
     for _ in 0..2 {
         assert_eq!(Raw::error_state(&raw.answer()), None);
     }
-    let line = proxy.await_line("event=pinned");
+    let line = proxy.process.await_line("event=pinned");
     assert!(line.contains("standard_conforming_strings"), "{line}");
 }

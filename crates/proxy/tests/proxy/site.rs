@@ -1,15 +1,13 @@
 //! A server, proxies in front of it, and their clients.
 
 use std::fs::{self, Permissions, set_permissions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Strength};
@@ -18,23 +16,21 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::missing;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::say;
+use crate::process::{Process, port_in};
 
 /// Far longer than anything here takes.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 pub(crate) const PORT: u16 = 6432;
 
 pub(crate) struct Site {
-    // Dropped in this order: the server's files are in the scratch directory, which is in the place.
+    // Dropped in this order: the server's files are in the scratch directory, which is in `directory`.
     pub(crate) server: Option<Server>,
     lab: Lab,
     build: Build,
     template: Template,
-    place: TempDir,
+    directory: TempDir,
     proxies: u32,
     /// The pooling mode of the next proxies.
     pub(crate) mode: Mode,
@@ -76,12 +72,9 @@ impl Mode {
 
 /// A proxy for one case; it is killed when dropped.
 pub(crate) struct Proxy {
-    child: Child,
+    pub(crate) process: Process,
     pub(crate) directory: PathBuf,
     pub(crate) port: u16,
-    /// Locked, so that threads can share the proxy.
-    lines: Mutex<Receiver<String>>,
-    pub(crate) log: Vec<String>,
     pub(crate) user: String,
     pub(crate) database: String,
     mode: Mode,
@@ -98,30 +91,16 @@ impl Site {
                 return None;
             }
         }
-        let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
-        set_permissions(place.path(), Permissions::from_mode(0o711)).expect("ours to change");
-        let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
-        let lab = Lab::open_in(helper(), &place.path().join("scratch"), cache.into()).expect("a lab");
         let scale: Scale = "1500".parse().expect("a scale");
-        let tables = Tables { sysbench: Some(scale), ..Tables::default() };
-        let template = lab.template(&build, &tables, &mut |_| {}, &|| false).expect("a template");
+        let (directory, lab, template) = open_lab(&build, &Tables { sysbench: Some(scale), ..Tables::default() });
         let (mode, threads) = (Mode::Session, usual_threads());
-        let mut site = Self { server: None, lab, build, template, place, proxies: 0, mode, threads };
+        let mut site = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
         site.start_server();
         Some(site)
     }
 
     fn start_server(&mut self) {
-        let start = Start {
-            build: &self.build,
-            template: &self.template,
-            name: "x1",
-            key: ServerKey::P256,
-            log: self.place.path().join("server.log"),
-            preferred_port: None,
-            processors: None,
-            strength: Strength::Default,
-        };
+        let start = start_of(&self.build, &self.template, &self.directory);
         self.server = Some(self.lab.start(&start).expect("the server starts"));
     }
 
@@ -170,7 +149,7 @@ impl Site {
     /// A directory for a proxy, and its listen address there.
     pub(crate) fn new_directory(&mut self) -> (PathBuf, String) {
         self.proxies += 1;
-        let directory = self.place.path().join(format!("p{}", self.proxies));
+        let directory = self.directory.path().join(format!("p{}", self.proxies));
         let listen = format!("unix:{}", directory.join(format!(".s.PGSQL.{PORT}")).display());
         (directory, listen)
     }
@@ -200,45 +179,16 @@ impl Site {
 
     /// Starts a proxy; it listens when this returns.
     pub(crate) fn proxy_by(&self, command: &mut Command, directory: PathBuf, port: u16) -> Proxy {
-        command.args(["--threads", &self.threads.to_string()]).stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the proxy starts");
-        let stderr = BufReader::new(child.stderr.take().expect("it was asked for"));
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut process = Process::start(command.args(["--threads", &self.threads.to_string()]));
+        let line = process.await_line("event=listening");
+        let port = port_in(&line).unwrap_or(port);
         let user = self.server().account(Auth::default_of(Engine::Postgres)).user;
         let database = self.server().database().to_owned();
-        let (lines, mode) = (Mutex::new(lines), self.mode);
-        let mut proxy = Proxy { child, directory, port, lines, log: Vec::new(), user, database, mode };
-        let line = proxy.await_line("event=listening");
-        if let Some((_, address)) = line.split_once("at=tcp:127.0.0.1:") {
-            let digits: String = address.chars().take_while(char::is_ascii_digit).collect();
-            proxy.port = digits.parse().expect("a port");
-        }
-        proxy
+        Proxy { process, directory, port, user, database, mode: self.mode }
     }
 }
 
 impl Proxy {
-    /// The next line of the log that contains `expected`.
-    pub(crate) fn await_line(&mut self, expected: &str) -> String {
-        let until = Instant::now() + LONG;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let Ok(line) = self.lines.get_mut().expect("no panic").recv_timeout(left) else {
-                panic!("no line with {expected:?} came: {:#?}", self.log)
-            };
-            self.log.push(line.clone());
-            if line.contains(expected) {
-                return line;
-            }
-        }
-    }
-
-    /// Adds the lines written so far to the log.
-    pub(crate) fn read_on(&mut self) {
-        self.log.extend(self.lines.get_mut().expect("no panic").try_iter());
-    }
-
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.join(format!(".s.PGSQL.{}", self.port))
     }
@@ -309,38 +259,6 @@ impl Proxy {
 
     pub(crate) fn is_session_mode(&self) -> bool {
         self.mode == Mode::Session
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("the proxy is there");
-    }
-
-    pub(crate) fn wait(&mut self) -> ExitStatus {
-        let until = Instant::now() + LONG;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is ours") {
-                return status;
-            }
-            assert!(Instant::now() < until, "the proxy does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let rest: Vec<String> =
-            self.lines.get_mut().map(|lines| lines.try_iter().collect()).unwrap_or_default();
-        self.log.extend(rest);
-        if thread::panicking() {
-            say(&format!("the proxy's log: {:#?}", self.log));
-        }
     }
 }
 
@@ -428,6 +346,30 @@ fn login(user: &str, password: Vec<u8>, database: &str) -> Login {
         encryption: postgres::Encryption::Plain,
         channel_binding: postgres::ChannelBinding::Disabled,
     }))
+}
+
+/// A directory with a lab and a template of this server.
+pub(crate) fn open_lab(build: &Build, tables: &Tables) -> (TempDir, Lab, Template) {
+    let directory = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
+    set_permissions(directory.path(), Permissions::from_mode(0o711)).expect("ours to change");
+    let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
+    let lab = Lab::open_in(helper(), &directory.path().join("scratch"), cache.into()).expect("a lab");
+    let template = lab.template(build, tables, &mut |_| {}, &|| false).expect("a template");
+    (directory, lab, template)
+}
+
+/// How a server of this template is started.
+pub(crate) fn start_of<'a>(build: &'a Build, template: &'a Template, directory: &TempDir) -> Start<'a> {
+    Start {
+        build,
+        template,
+        name: "x1",
+        key: ServerKey::P256,
+        log: directory.path().join("server.log"),
+        preferred_port: None,
+        processors: None,
+        strength: Strength::Default,
+    }
 }
 
 /// The helper that Cargo builds as an example.

@@ -114,7 +114,7 @@ fn out_of_files(site: &mut Site) {
     let mut proxy = site.proxy_by(&mut command, directory, PORT);
     let mut served = proxy.client();
     let mut silent: Vec<Raw> = (0..FILES).map(|_| proxy.raw_silent()).collect();
-    proxy.await_line("event=accept-failed");
+    proxy.process.await_line("event=accept-failed");
     // Each of them wakes the proxy, which must serve its other clients.
     for _ in 0..FILES {
         silent.push(proxy.raw_silent());
@@ -122,8 +122,8 @@ fn out_of_files(site: &mut Site) {
     }
     drop(silent);
     assert_eq!(one(&mut proxy.client(), "SELECT 2"), "2", "those that waited are served");
-    proxy.read_on();
-    let lines = proxy.log.iter().filter(|line| line.contains("event=accept-failed")).count();
+    proxy.process.read_on();
+    let lines = proxy.process.log.iter().filter(|line| line.contains("event=accept-failed")).count();
     assert!(lines <= 2 * threads.parse::<usize>().expect("a number"), "{lines} lines");
 }
 
@@ -140,8 +140,8 @@ fn abandoned_cancel(site: &mut Site) {
     requester.send(&bytes);
     fake.await_event(Event::Cancel);
     drop(requester);
-    proxy.await_line("left before its cancel request was complete");
+    proxy.process.await_line("left before its cancel request was complete");
     // The connection is not reused before the request is complete or has timed out.
     drop(target);
-    proxy.await_line("a request to cancel is still on its way");
+    proxy.process.await_line("a request to cancel is still on its way");
 }

@@ -99,8 +99,8 @@ fn one_connection(site: &mut Site) {
     assert_eq!([number("connects_total"), number("server_connections_max"), number("threads")], [1, 1, 2]);
     await_that("all have left", || threads(&proxy).iter().all(|(clients, _)| *clients == 0));
     assert_eq!(threads(&proxy).iter().map(|(_, connections)| connections).sum::<u64>(), 1);
-    proxy.read_on();
-    assert_eq!(proxy.log.iter().filter(|line| line.contains("event=server-connected")).count(), 1);
+    proxy.process.read_on();
+    assert_eq!(proxy.process.log.iter().filter(|line| line.contains("event=server-connected")).count(), 1);
     // Between transactions the connection is kept for one client, but moves to a client of another thread
     // that needs it.
     if site.mode == Mode::Transaction {
@@ -139,13 +139,13 @@ fn both_serve(site: &mut Site) {
     let each = threads(&proxy);
     // New clients go to the thread with far fewer clients.
     assert!(each.len() == 2 && each.iter().all(|(clients, _)| (3..=5).contains(clients)), "{each:?}");
-    let before = ran_ns(proxy.id());
+    let before = ran_ns(proxy.process.id());
     for round in 0..50 {
         for client in &mut clients {
             assert_eq!(one(client, &format!("SELECT {round}")), round.to_string());
         }
     }
-    let after = ran_ns(proxy.id());
+    let after = ran_ns(proxy.process.id());
     for name in ["ciphertoll-prox", "serve-1"] {
         assert!(after[name] > before[name], "{name} has not run: {before:?}, {after:?}");
     }
@@ -180,18 +180,18 @@ fn end(site: &mut Site) {
         client.query("BEGIN");
         client.answer();
     }
-    proxy.signal(Signal::SIGTERM);
+    proxy.process.signal(Signal::SIGTERM);
     for client in &mut clients {
         assert_eq!(Raw::error_state(&client.answer()).as_deref(), Some("57P01"));
     }
-    assert_eq!(proxy.wait().code(), Some(6));
-    let last = proxy.await_line("event=stopped");
+    assert_eq!(proxy.process.wait().code(), Some(6));
+    let last = proxy.process.await_line("event=stopped");
     assert!(last.contains(&format!("cut_off={LANES}")), "{last}");
     // Without clients, the proxy does not wait for the drain time.
     let mut proxy = site.proxy(&["--drain-time", "600"]);
     let clients: Vec<_> = (0..LANES).map(|_| proxy.client()).collect();
-    proxy.signal(Signal::SIGTERM);
-    proxy.await_line("event=stopping");
+    proxy.process.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=stopping");
     thread::spawn(move || drop(clients)).join().expect("they leave");
-    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(proxy.process.wait().code(), Some(0));
 }

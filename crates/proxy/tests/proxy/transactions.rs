@@ -270,7 +270,7 @@ fn pins(site: &mut Site) {
         };
         first.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
         assert_eq!(one(&mut first, PID), process, "{sql}");
-        let line = proxy.await_line("event=pinned");
+        let line = proxy.process.await_line("event=pinned");
         assert!(line.contains(reason), "{line}");
         for _ in 0..3 {
             assert_ne!(one(&mut second, PID), process, "{sql}");
@@ -364,7 +364,7 @@ fn old(site: &mut Site) {
     };
     let others = one(&mut second, PID);
     assert_ne!(others, process);
-    proxy.await_line("it is old");
+    proxy.process.await_line("it is old");
     drop(second);
     assert_ne!(one(&mut first, PID), others);
 }
@@ -375,7 +375,7 @@ fn discards(site: &mut Site) {
         let (mut first, mut second, process) = try_two(&proxy)?;
         first.query("SET statement_timeout = '5s'")?;
         first.query("LISTEN news")?;
-        proxy.await_line("event=pinned");
+        proxy.process.await_line("event=pinned");
         let error = second.query(PID).expect_err("it is pinned");
         assert!(error.to_string().contains("no server connection became free"), "{error}");
         first.query("DISCARD ALL").expect("it has its connection");
@@ -406,28 +406,28 @@ fn cancel_waiting(site: &mut Site) {
     waiting.query("SELECT 'later'");
     first.query("COMMIT").expect("the end");
     assert_eq!(output(&waiting.answer()).1, ["later"]);
-    proxy.await_line("cancelled a waiting command");
+    proxy.process.await_line("cancelled a waiting command");
 }
 
 fn stops(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "2"]);
     let (mut first, mut second) = (proxy.client(), proxy.client());
     assert_eq!(one(&mut first, "SELECT 1"), "1");
-    proxy.signal(Signal::SIGTERM);
-    proxy.await_line("event=stopping");
+    proxy.process.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=stopping");
     for _ in 0..3 {
         assert_eq!(one(&mut first, "SELECT 2"), "2");
         assert_eq!(one(&mut second, "SELECT 3"), "3");
     }
     drop((first, second));
-    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(proxy.process.wait().code(), Some(0));
     // After the drain time they are sent an error.
     let mut proxy = site.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
-    proxy.signal(Signal::SIGTERM);
+    proxy.process.signal(Signal::SIGTERM);
     assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
-    assert_eq!(proxy.wait().code(), Some(0), "no client was cut off in a transaction");
+    assert_eq!(proxy.process.wait().code(), Some(0), "no client was cut off in a transaction");
 }
 
 fn many(site: &mut Site) {

@@ -45,7 +45,7 @@ fn request(parameters: &[(&str, &str)]) -> StartupRequest {
 fn a_fingerprint_changes_with_the_password() {
     let before = postgres(&[("a", "x"), ("b", "y")]);
     let after = postgres(&[("a", "x"), ("b", "z"), ("c", "")]);
-    let fingerprints = |protocol: &Postgres| ["a", "b", "c"].map(|user| protocol.mark(&key(user, "shop")));
+    let fingerprints = |protocol: &Postgres| ["a", "b", "c"].map(|user| protocol.fingerprint(&key(user, "shop")));
     let ([a, b, none], [same, other, _]) = (fingerprints(&before), fingerprints(&after));
     assert_eq!((a, none), (same, None));
     assert_ne!(b, other);

@@ -10,7 +10,6 @@ mod leaks;
 mod limits;
 mod random_clients;
 mod parked;
-mod process;
 mod raw;
 mod reloads;
 mod site;

@@ -1,13 +1,12 @@
 //! A server, proxies in front of it, and their clients.
 
-use std::fs::{self, Permissions, set_permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Setting, Settings, Strength};
+use ciphertoll_lab::{Build, Lab, Server, Tables, Template, find};
+use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Setting, Settings};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_skip::{missing, no_server};
@@ -16,10 +15,10 @@ use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql::Plugin};
 use tempfile::TempDir;
 
-use super::process::Process;
 use super::raw::{Raw, USUAL, UTF8MB4};
 use crate::operations::write_secret;
-use crate::site::{Mode, helper, usual_threads};
+use crate::process::{Process, port_in};
+use crate::site::{Mode, open_lab, start_of, usual_threads};
 
 /// Packets of many megabytes, and a limit that only interactive sessions have.
 const SETTINGS: [(&str, &str); 2] =
@@ -30,12 +29,12 @@ pub(crate) const SECOND: &str = "second";
 pub(crate) const SECONDS_PASSWORD: &str = "first one";
 
 pub(crate) struct Site {
-    // Dropped in this order: the server's files are in the scratch directory, which is in the place.
+    // Dropped in this order: the server's files are in the scratch directory, which is in `directory`.
     server: Option<Server>,
     lab: Lab,
     build: Build,
     template: Template,
-    place: TempDir,
+    directory: TempDir,
     proxies: u32,
     /// The pooling mode of the next proxies.
     pub(crate) mode: Mode,
@@ -57,28 +56,15 @@ impl Site {
     /// `None`, with a message, if there is no such server.
     pub(crate) fn open(level: &ServerLevel) -> Option<Self> {
         let build = find(level).inspect_err(|error| no_server(level.engine, error)).ok()?;
-        let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
-        set_permissions(place.path(), Permissions::from_mode(0o711)).expect("ours to change");
-        let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
-        let lab = Lab::open_in(helper(), &place.path().join("scratch"), cache.into()).expect("a lab");
-        let template = lab.template(&build, &Tables::default(), &mut |_| {}, &|| false).expect("a template");
+        let (directory, lab, template) = open_lab(&build, &Tables::default());
         let (mode, threads) = (Mode::Session, usual_threads());
-        let mut site = Self { server: None, lab, build, template, place, proxies: 0, mode, threads };
+        let mut site = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
         site.start_server();
         Some(site)
     }
 
     fn start_server(&mut self) {
-        let start = Start {
-            build: &self.build,
-            template: &self.template,
-            name: "x1",
-            key: ServerKey::P256,
-            log: self.place.path().join("server.log"),
-            preferred_port: None,
-            processors: None,
-            strength: Strength::Default,
-        };
+        let start = start_of(&self.build, &self.template, &self.directory);
         let mut settings = Settings::default();
         for (name, value) in SETTINGS {
             settings.set(Setting::new(self.build.engine, name, value).expect("a setting"));
@@ -149,7 +135,7 @@ impl Site {
 
     pub(crate) fn proxy_to(&mut self, url: &str, password: Vec<u8>, arguments: &[&str]) -> Proxy {
         self.proxies += 1;
-        let socket = self.place.path().join(format!("p{}", self.proxies)).join("mysqld.sock");
+        let socket = self.directory.path().join(format!("p{}", self.proxies)).join("mysqld.sock");
         self.proxy_at(&format!("unix:{}", socket.display()), url, password, socket, arguments)
     }
 
@@ -296,13 +282,6 @@ fn plugin_of(engine: Engine) -> Plugin {
         Engine::MySql => Plugin::CachingSha2Password,
         _ => Plugin::NativePassword,
     }
-}
-
-/// The port in a line of the log.
-fn port_in(line: &str) -> Option<u16> {
-    let (_, address) = line.split_once("at=tcp:127.0.0.1:")?;
-    let digits: String = address.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
 }
 
 /// A client of the proxy on this socket.

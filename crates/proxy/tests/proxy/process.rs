@@ -48,9 +48,17 @@ impl Process {
 
     /// The number of lines so far that contain `expected`.
     pub(crate) fn count(&mut self, expected: &str) -> usize {
-        let rest: Vec<String> = self.lines.get_mut().expect("no panic").try_iter().collect();
-        self.log.extend(rest);
+        self.read_on();
         self.log.iter().filter(|line| line.contains(expected)).count()
+    }
+
+    /// Adds the lines written so far to the log.
+    pub(crate) fn read_on(&mut self) {
+        self.log.extend(self.lines.get_mut().expect("no panic").try_iter());
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -80,4 +88,11 @@ impl Drop for Process {
             say(&format!("the proxy's log: {:#?}", self.log));
         }
     }
+}
+
+/// The port in a line of the log.
+pub(crate) fn port_in(line: &str) -> Option<u16> {
+    let (_, address) = line.split_once("at=tcp:127.0.0.1:")?;
+    let digits: String = address.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
 }
