@@ -251,7 +251,7 @@ impl Proxy {
     }
 
     /// Connection arguments for tools on libpq; the database comes last.
-    pub(crate) fn place(&self) -> [String; 7] {
+    pub(crate) fn libpq_arguments(&self) -> [String; 7] {
         let directory = self.directory.display().to_string();
         let [host, port, user] = ["-h", "-p", "-U"].map(ToOwned::to_owned);
         [host, directory, port, self.port.to_string(), user, self.user.clone(), self.database.clone()]
