@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Error, Listener, Reactor, Readiness, Received, Sent};
 
-use crate::protocol::Protocol;
-use crate::engine::{Health, NoAnswer, ControlHandle};
+use crate::engine::{ControlHandle, Health, NoAnswer};
 use crate::metrics::render;
+use crate::protocol::Protocol;
 use crate::settings::ListenAddress;
 use crate::slab::{Id, Slab};
 use crate::status::Status;
@@ -134,7 +134,8 @@ impl<P: Protocol> AdminServer<P> {
             RequestState::Reading => match read_request(channel) {
                 Ok(None) => false,
                 Ok(Some(request)) => {
-                    let response = request.map_or_else(|refusal| refusal, |path| respond(&path, &self.control));
+                    let response =
+                        request.map_or_else(|refusal| refusal, |path| respond(&path, &self.control));
                     *state = RequestState::Responding;
                     response.write(channel.output());
                     !matches!(channel.send(), Ok(Sent::Blocked))
@@ -206,12 +207,15 @@ fn respond<P: Protocol>(path: &str, control: &ControlHandle<P>) -> HttpResponse 
         }),
         "/healthz" => control.health().map(|health| match health {
             Health::Well => HttpResponse::text("200 OK", "ok\n"),
-            Health::NoServer => HttpResponse::text("503 Service Unavailable", "no server connection is open\n"),
+            Health::NoServer => {
+                HttpResponse::text("503 Service Unavailable", "no server connection is open\n")
+            }
             Health::Stopping => HttpResponse::text("503 Service Unavailable", "the proxy is stopping\n"),
         }),
         _ => Ok(HttpResponse::text("404 Not Found", "available paths: /metrics, /status, /healthz\n")),
     };
-    response.unwrap_or_else(|NoAnswer| HttpResponse::text("503 Service Unavailable", &format!("{NoAnswer}\n")))
+    response
+        .unwrap_or_else(|NoAnswer| HttpResponse::text("503 Service Unavailable", &format!("{NoAnswer}\n")))
 }
 
 impl HttpResponse {
@@ -236,18 +240,12 @@ impl HttpResponse {
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
     #[error("cannot reach a ciphertoll-proxy at {address}: {source}")]
-    Unreachable {
-        address: ListenAddress,
-        source: io::Error,
-    },
+    Unreachable { address: ListenAddress, source: io::Error },
     #[error("{0} is not a ciphertoll-proxy admin endpoint")]
     NotAProxy(ListenAddress),
     /// The proxy answers with status 503.
     #[error("the proxy at {address} cannot report its status: {reason}")]
-    Refused {
-        address: ListenAddress,
-        reason: String,
-    },
+    Refused { address: ListenAddress, reason: String },
 }
 
 /// Reads the status of the proxy with this admin address.

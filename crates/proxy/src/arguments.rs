@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use ciphertoll_proxy::{
-    Config, ConfigError, Format, Level, LimitsSection, ListenAddress, LogSection, Pooling, Resolved, HumanDuration, UnixAuth,
+    Config, ConfigError, Format, HumanDuration, Level, LimitsSection, ListenAddress, LogSection, Pooling,
+    Resolved, UnixAuth,
 };
 use clap::{Parser, Subcommand};
 

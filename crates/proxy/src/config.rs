@@ -16,14 +16,16 @@ use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::protocol::Pooling;
-use crate::postgres::CredentialStore;
+use crate::duration::HumanDuration;
 use crate::log::{Format, Level, Log};
 use crate::password::{
     PasswordError, PasswordSource, find_in_password_file, find_password, looked_in, read_password,
 };
-use crate::settings::{ScramIterations, Limits, ListenAddress, Settings, AllowedUids, UnixAuth, DatabaseUser};
-use crate::duration::HumanDuration;
+use crate::postgres::CredentialStore;
+use crate::protocol::Pooling;
+use crate::settings::{
+    AllowedUids, DatabaseUser, Limits, ListenAddress, ScramIterations, Settings, UnixAuth,
+};
 use crate::url::{ProtocolKind, ServerUrl, UrlError};
 
 /// Far more than one server's traffic keeps busy.
@@ -41,8 +43,8 @@ const MIN_SIMILARITY: f64 = 0.7;
 pub struct Config {
     /// Addresses for clients, one or a list: `unix:/PATH/.s.PGSQL.6432`, or `tcp:127.0.0.1:6432`, where
     /// clients must know the password.
-    #[serde(with = "places")]
-    #[schemars(with = "places::OneOrMore")]
+    #[serde(with = "listen_addresses")]
+    #[schemars(with = "listen_addresses::OneOrMore")]
     pub listen: Vec<ListenAddress>,
     /// URL of the server: `postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE`.
     pub server: Option<String>,
@@ -150,9 +152,7 @@ pub struct Resolved {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no password found for \"{user}\"; {looked_in}; if the server needs no password, set an empty one"
-)]
+#[error("no password found for \"{user}\"; {looked_in}; if the server needs no password, set an empty one")]
 pub struct MissingPassword {
     pub user: String,
     looked_in: &'static str,
@@ -162,10 +162,7 @@ pub struct MissingPassword {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{}: {reason}", path.display())]
     File {
         path: PathBuf,
@@ -181,14 +178,8 @@ pub enum ConfigError {
     #[error("user \"{0}\" is configured twice")]
     TwoUsers(String),
     #[error("a warm-up of {warm} connections for each of {users} users exceeds the pool-size, {limit}")]
-    WarmUp {
-        warm: usize,
-        users: usize,
-        limit: usize,
-    },
-    #[error(
-        "listen cannot be {0}: an address that is not loopback needs tls-cert and tls-key"
-    )]
+    WarmUp { warm: usize, users: usize, limit: usize },
+    #[error("listen cannot be {0}: an address that is not loopback needs tls-cert and tls-key")]
     NotLoopback(ListenAddress),
     #[error("admin cannot be {0}: status and metrics are served on loopback addresses only")]
     AdminNotLoopback(ListenAddress),
@@ -403,7 +394,11 @@ impl Config {
                 missing.push(MissingPassword { user: user.name.clone(), looked_in });
             }
             let password = password.unwrap_or_else(|| Secret::new(Vec::new()));
-            users.push(DatabaseUser { name: user.name.clone(), database: user.database_at(server), password });
+            users.push(DatabaseUser {
+                name: user.name.clone(),
+                database: user.database_at(server),
+                password,
+            });
         }
         Ok((users, missing))
     }
@@ -500,7 +495,8 @@ fn suggest_key(message: &str) -> Option<String> {
     let unknown = names.next()?;
     let known: Vec<&str> = names.collect();
     let similarity = known.iter().map(|name| (strsim::jaro_winkler(unknown, name), *name));
-    let nearest = similarity.filter(|(similarity, _)| *similarity >= MIN_SIMILARITY).max_by(|a, b| a.0.total_cmp(&b.0));
+    let nearest =
+        similarity.filter(|(similarity, _)| *similarity >= MIN_SIMILARITY).max_by(|a, b| a.0.total_cmp(&b.0));
     Some(match nearest {
         Some((_, nearest)) => format!("unknown key \"{unknown}\": did you mean \"{nearest}\"?"),
         None => format!("unknown key \"{unknown}\": known keys are {}", known.join(", ")),

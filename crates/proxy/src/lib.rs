@@ -44,7 +44,7 @@ pub use metrics::{Counter, LabelledCounter, Metrics, WaitHistogram};
 pub use mysql::MySql;
 pub use notify::Notifier;
 pub use password::{PasswordError, PasswordSource, find_in_password_file, find_password, read_password};
-pub use pool::{KeepOutcome, ConnectionPool, PoolAction, WorkerBound};
+pub use pool::{ConnectionPool, KeepOutcome, PoolAction, WorkerBound};
 pub use postgres::Postgres;
 pub use protocol::{HandshakeStep, Pooling, Protocol};
 pub use refusal::Refusal;
@@ -53,6 +53,8 @@ pub use settings::{
     AllowedUids, DatabaseUser, Limits, ListenAddress, ListenError, ScramIterations, Settings, StartError,
     UnixAuth,
 };
-pub use status::{CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus};
+pub use status::{
+    CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus,
+};
 pub use upstream::{CertificateExpiry, Upstream};
 pub use url::{ProtocolKind, ServerAddress, ServerUrl, UpstreamEncryption, UrlError};

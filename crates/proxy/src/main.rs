@@ -9,8 +9,9 @@ use std::process::ExitCode;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    AdminServer, Config, Workers, Protocol, UpstreamEncryption, Shutdown, FixedSettings, Level, ListenAddress, Log, MySql, Notifier, Postgres,
-    PreparedSettings, ProtocolKind, Reloader, Resolved, SocketFile, Settings, StartError, read_status, json_schema,
+    AdminServer, Config, FixedSettings, Level, ListenAddress, Log, MySql, Notifier, Postgres,
+    PreparedSettings, Protocol, ProtocolKind, Reloader, Resolved, Settings, Shutdown, SocketFile, StartError,
+    UpstreamEncryption, Workers, json_schema, read_status,
 };
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -87,7 +88,9 @@ fn check(arguments: &Arguments) -> ExitCode {
         return fail(missing, USAGE);
     }
     let prepared = match resolved.settings.server.protocol {
-        ProtocolKind::Postgres => PreparedSettings::<Postgres>::new(&resolved.settings, resolved.log).map(drop),
+        ProtocolKind::Postgres => {
+            PreparedSettings::<Postgres>::new(&resolved.settings, resolved.log).map(drop)
+        }
         ProtocolKind::MySql => PreparedSettings::<MySql>::new(&resolved.settings, resolved.log).map(drop),
     };
     for warning in warnings(&resolved.settings) {
@@ -162,17 +165,26 @@ fn start<P: Protocol>(
     // First, because the default action of SIGHUP ends the process.
     let reloads = signals(&[SIGHUP]).map_err(signal_error)?;
     let notifier = Notifier::from_environment();
-    let workers = Workers::start(settings, log, signals(&[SIGTERM, SIGINT]).map_err(signal_error)?, &notifier)?;
+    let workers =
+        Workers::start(settings, log, signals(&[SIGTERM, SIGINT]).map_err(signal_error)?, &notifier)?;
     let socket_file = admin.as_ref().map(|address| open_admin(address, &workers, log)).transpose()?;
-    let reloader =
-        Reloader { control: workers.control(), notifier: notifier.clone(), log, fixed: FixedSettings::of(resolved) };
+    let reloader = Reloader {
+        control: workers.control(),
+        notifier: notifier.clone(),
+        log,
+        fixed: FixedSettings::of(resolved),
+    };
     reloader.watch(reloads, move || arguments.load()).map_err(thread_error)?;
     announce(settings, &workers, log);
     notifier.ready();
     Ok((workers, socket_file))
 }
 
-fn open_admin<P: Protocol>(address: &ListenAddress, workers: &Workers<P>, log: Log) -> Result<SocketFile, StartError> {
+fn open_admin<P: Protocol>(
+    address: &ListenAddress,
+    workers: &Workers<P>,
+    log: Log,
+) -> Result<SocketFile, StartError> {
     let admin = AdminServer::listen(address, workers.control())
         .map_err(|source| StartError::Host { what: address.to_string(), source })?;
     let address = admin.address().map_or_else(|| address.to_string(), |address| format!("tcp:{address}"));

@@ -183,10 +183,7 @@ pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
     text.counter("reloads_total", "Reloads of the settings.");
     text.sample(&[("outcome", &"done")], metrics.reloads.get());
     text.sample(&[("outcome", &"failed")], metrics.reloads_failed.get());
-    text.counter(
-        "log_lines_dropped_total",
-        "Log lines dropped because stderr was not read in time.",
-    );
+    text.counter("log_lines_dropped_total", "Log lines dropped because stderr was not read in time.");
     text.sample(&[], Log::dropped());
     text.gauge(
         "certificate_expiry_timestamp_seconds",

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::password_file::{self, Entry};
 
-use crate::url::{ServerAddress, ProtocolKind, ServerUrl};
+use crate::url::{ProtocolKind, ServerAddress, ServerUrl};
 
 /// Mode bits that a password file must not have.
 const OTHERS: u32 = 0o077;
@@ -26,10 +26,7 @@ pub enum PasswordError {
     #[error("{} can be read by others: run chmod 600 on it", .0.display())]
     Readable(PathBuf),
     #[error("cannot read {}: {reason}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        reason: String,
-    },
+    Unreadable { path: PathBuf, reason: String },
     #[error("no password in {}: the file is empty or longer than 64 KiB", .0.display())]
     NoPassword(PathBuf),
     #[error("no password in the environment variable {0}: it is not set or empty")]

@@ -109,8 +109,11 @@ impl<S: WorkerBound, C: WorkerBound> KeyPool<S, C> {
     /// worker's own within [`LOCALITY_WINDOW`].
     fn next_waiting(&self, thread: usize) -> Option<C> {
         let (longest, first) = self.waiting.first()?;
-        let mut recent =
-            self.waiting.iter().take(LOCALITY_SCAN).take_while(|(_, since)| *since <= first + LOCALITY_WINDOW);
+        let mut recent = self
+            .waiting
+            .iter()
+            .take(LOCALITY_SCAN)
+            .take_while(|(_, since)| *since <= first + LOCALITY_WINDOW);
         let local = recent.find(|(client, _)| client.thread() == thread);
         Some(local.map_or(longest, |(client, _)| client))
     }
@@ -335,8 +338,9 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
     /// The number of unserved clients, if another client would have to wait for one of them.
     pub fn queue_length(&self) -> Option<usize> {
         // A kept connection can be taken without waiting for its client.
-        let is_available =
-            |key_pool: &KeyPool<S, C>| !key_pool.idle.is_empty() || !key_pool.kept.is_empty() || !key_pool.orphaned.is_empty();
+        let is_available = |key_pool: &KeyPool<S, C>| {
+            !key_pool.idle.is_empty() || !key_pool.kept.is_empty() || !key_pool.orphaned.is_empty()
+        };
         if self.open < self.limit || self.pools.values().any(is_available) {
             return None;
         }
@@ -368,7 +372,9 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
 
     /// Clients can name any number of databases, so unused keys are removed.
     fn remove_unused(&mut self, key: &K) {
-        let unused = |key_pool: &KeyPool<S, C>| key_pool.open == 0 && key_pool.waiting.is_empty() && key_pool.evicting == 0;
+        let unused = |key_pool: &KeyPool<S, C>| {
+            key_pool.open == 0 && key_pool.waiting.is_empty() && key_pool.evicting == 0
+        };
         if self.pools.get(key).is_some_and(unused) {
             self.pools.remove(key);
         }

@@ -28,7 +28,11 @@ pub trait Protocol: Clone + Send + 'static {
     /// What is known of an open server connection.
     type BackendState: Send;
     /// A client on a server connection.
-    type Session: ProtocolSession<Request = Self::Request, BackendState = Self::BackendState, ResetContext = Self::ResetContext> + Send;
+    type Session: ProtocolSession<
+            Request = Self::Request,
+            BackendState = Self::BackendState,
+            ResetContext = Self::ResetContext,
+        > + Send;
     /// Commands that the proxy sends on its own behalf.
     type Command: ProtocolCommand<BackendState = Self::BackendState> + Send;
     /// What a reset must know of the session before it.
@@ -122,7 +126,11 @@ pub trait Protocol: Clone + Send + 'static {
     fn reset_mode(&self, context: Self::ResetContext) -> ResetMode;
 
     /// A command that shows whether the server still answers.
-    fn ping(&self, backend: &mut Self::BackendState, to_server: &mut Vec<u8>) -> Result<Self::Command, session::Error>;
+    fn ping(
+        &self,
+        backend: &mut Self::BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self::Command, session::Error>;
 
     /// Whether the session left diagnostics that its client may ask for next (`SHOW WARNINGS`). Then other
     /// clients wait a moment for this connection.
@@ -181,9 +189,9 @@ pub trait ProtocolRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstInput {
     /// Too short to tell: no connection is acquired for it yet.
-    NotYet,
+    Incomplete,
     /// The client ends the connection.
-    Goodbye,
+    Terminate,
     Command,
 }
 
@@ -199,19 +207,35 @@ pub trait ProtocolSession: Sized {
     fn start_mode(&self) -> StartMode;
 
     /// Appends the end of the login.
-    fn greet(&mut self, backend: &Self::BackendState, cancel_token: CancelToken, out: &mut Vec<u8>)
-    -> Result<(), session::Error>;
+    fn greet(
+        &mut self,
+        backend: &Self::BackendState,
+        cancel_token: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error>;
 
     /// Appends what has changed for a client that was on another connection before.
-    fn report_changed_settings(&self, backend: &Self::BackendState, out: &mut Vec<u8>) -> Result<(), session::Error>;
+    fn report_changed_settings(
+        &self,
+        backend: &Self::BackendState,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error>;
 
     /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
     /// the client's fault.
-    fn from_client(&mut self, input: &[u8], backend: &mut Self::BackendState) -> Result<FromClient, session::Error>;
+    fn from_client(
+        &mut self,
+        input: &[u8],
+        backend: &mut Self::BackendState,
+    ) -> Result<FromClient, session::Error>;
 
     /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
     /// ones. After an error the connection must be closed.
-    fn from_server(&mut self, input: &[u8], backend: &mut Self::BackendState) -> Result<FromServer, session::Error>;
+    fn from_server(
+        &mut self,
+        input: &[u8],
+        backend: &mut Self::BackendState,
+    ) -> Result<FromServer, session::Error>;
 
     /// Whether too many responses are owed to read more from the client now.
     fn is_full(&self) -> bool {
@@ -225,16 +249,24 @@ pub trait ProtocolSession: Sized {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
     /// Appends queries for the settings that move with the client, see [`SessionPhase::NeedsQuery`].
-    fn query_settings(&mut self, backend: &Self::BackendState, to_server: &mut Vec<u8>) -> Result<(), session::Error>;
+    fn query_settings(
+        &mut self,
+        backend: &Self::BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<(), session::Error>;
 
     /// Whether the session can be detached before the client has sent a command.
     fn can_detach(&self) -> bool;
 
     /// Ends a session that is in [`SessionPhase::CanDetach`].
-    fn detach(self, backend: &mut Self::BackendState) -> Result<Detached<Self::Request, Self::ResetContext>, session::Error>;
+    fn detach(
+        self,
+        backend: &mut Self::BackendState,
+    ) -> Result<Detached<Self::Request, Self::ResetContext>, session::Error>;
 
     /// Ends a session whose client has disconnected.
-    fn release(self, backend: &mut Self::BackendState) -> Result<Release<Self::ResetContext>, session::Error>;
+    fn release(self, backend: &mut Self::BackendState)
+    -> Result<Release<Self::ResetContext>, session::Error>;
 }
 
 /// A command that the proxy sends on its own behalf. Its responses are not passed to a client.
@@ -264,9 +296,7 @@ pub enum ClientAuth {
     /// The kernel-verified peer UID is allowed, and that is enough.
     Granted,
     /// The kernel-verified peer UID is not allowed.
-    Denied {
-        uid: u32,
-    },
+    Denied { uid: u32 },
     /// With a password, over a unix socket.
     PasswordByUnix,
     /// With a password, over TCP.
@@ -324,7 +354,7 @@ pub struct CancelToken {
 pub enum EarlyGreeting {
     Sent,
     /// The client needs a server connection first.
-    NotYet,
+    NeedsConnection,
 }
 
 /// When a client may send commands.

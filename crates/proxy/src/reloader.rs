@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use crate::config::{ConfigError, Resolved};
-use crate::protocol::{Protocol, Pooling};
-use crate::engine::{NoAnswer, ControlHandle, PreparedSettings};
+use crate::engine::{ControlHandle, NoAnswer, PreparedSettings};
 use crate::log::{Level, Log};
 use crate::notify::Notifier;
+use crate::protocol::{Pooling, Protocol};
 use crate::settings::{ListenAddress, Settings, StartError};
 use crate::url::ServerAddress;
 

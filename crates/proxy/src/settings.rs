@@ -239,10 +239,7 @@ pub enum StartError {
         source: ciphertoll_net::Error,
     },
     #[error("cannot create the directory {}: {source}", path.display())]
-    Directory {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Directory { path: PathBuf, source: std::io::Error },
     #[error(
         "clients must know a password, and none was found for \"{0}\": set CIPHERTOLL_PASSWORD, PGPASSWORD, \
          .pgpass or MYSQL_PWD"

@@ -192,11 +192,7 @@ impl Display for Status {
             "                    {} connections opened, {} failed to open, {} closed",
             counts.opened, counts.failed, counts.closed
         )?;
-        writeln!(
-            out,
-            "                    {} reloads, {} failed",
-            counts.reloads, counts.reloads_failed
-        )?;
+        writeln!(out, "                    {} reloads, {} failed", counts.reloads, counts.reloads_failed)?;
         for CertificateStatus { file, expires_unix_s } in &self.certificates {
             writeln!(out, "certificate         {file} expires {}", date(*expires_unix_s))?;
         }

@@ -17,9 +17,9 @@ use ciphertoll_wire::tls::NamedGroup;
 use openssl::asn1::Asn1Time;
 use openssl::x509::X509;
 
-use crate::protocol::ConnectPlan;
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
-use crate::url::{UpstreamEncryption, ServerAddress, ServerUrl};
+use crate::protocol::ConnectPlan;
+use crate::url::{ServerAddress, ServerUrl, UpstreamEncryption};
 
 /// The client sends a key share for the first group: P-256 is supported by all servers and fast everywhere.
 const GROUPS: [NamedGroup; 4] = [NamedGroup::P256, NamedGroup::X25519, NamedGroup::P384, NamedGroup::P521];
@@ -180,7 +180,9 @@ fn check_files(url: &ServerUrl) -> Result<(), Error> {
 }
 
 fn context(url: &ServerUrl) -> Result<Option<Context>, Error> {
-    let UpstreamEncryption::Tls { verification, anchors, identity } = &url.encryption else { return Ok(None) };
+    let UpstreamEncryption::Tls { verification, anchors, identity } = &url.encryption else {
+        return Ok(None);
+    };
     let host = match &url.address {
         ServerAddress::Host { host, .. } => host.as_str(),
         ServerAddress::Socket(_) => "",

@@ -57,9 +57,7 @@ pub enum UrlError {
          mysql://USER@HOST:PORT/DATABASE?ssl-ca=FILE"
     )]
     Shape(String),
-    #[error(
-        "unknown scheme {0}://; expected postgres://, mysql:// or mariadb://"
-    )]
+    #[error("unknown scheme {0}://; expected postgres://, mysql:// or mariadb://")]
     Scheme(String),
     #[error("the URL contains a password: remove it, and use the environment or a password file")]
     Password,
@@ -70,24 +68,15 @@ pub enum UrlError {
     #[error("the {0} is not UTF-8 or contains a NUL")]
     NoText(&'static str),
     #[error("unknown option \"{name}\"; known are {}", .protocol.options())]
-    Option {
-        name: String,
-        protocol: ProtocolKind,
-    },
+    Option { name: String, protocol: ProtocolKind },
     #[error("{} cannot be \"{mode}\": write {}", .protocol.mode(), .protocol.modes())]
-    Mode {
-        mode: String,
-        protocol: ProtocolKind,
-    },
+    Mode { mode: String, protocol: ProtocolKind },
     #[error("{0} is given twice")]
     Twice(&'static str),
     #[error("{0} names no file")]
     NoFile(&'static str),
     #[error("{option} names a file for TLS, but {} disables TLS: remove one of them", .protocol.disabled())]
-    FileWithoutTls {
-        option: &'static str,
-        protocol: ProtocolKind,
-    },
+    FileWithoutTls { option: &'static str, protocol: ProtocolKind },
     #[error("a client certificate and its key must be given together")]
     IncompleteIdentity,
     #[error("a unix socket has no TLS: add {}", .0.disabled())]
@@ -160,7 +149,9 @@ impl ProtocolKind {
         Some(match (self, mode) {
             (Self::Postgres, "disable") | (Self::MySql, "DISABLED") => TlsMode::Disable,
             (Self::Postgres, "require") | (Self::MySql, "REQUIRED") => TlsMode::Tls(Verification::Off),
-            (Self::Postgres, "verify-ca") | (Self::MySql, "VERIFY_CA") => TlsMode::Tls(Verification::Authority),
+            (Self::Postgres, "verify-ca") | (Self::MySql, "VERIFY_CA") => {
+                TlsMode::Tls(Verification::Authority)
+            }
             (Self::Postgres, "verify-full") | (Self::MySql, "VERIFY_IDENTITY") => {
                 TlsMode::Tls(Verification::Full)
             }
@@ -283,7 +274,11 @@ impl UrlOptions {
         self.files.iter().find(|(_, purpose, _)| *purpose == required).map(|(.., path)| path.clone())
     }
 
-    fn encryption(&self, protocol: ProtocolKind, address: &ServerAddress) -> Result<UpstreamEncryption, UrlError> {
+    fn encryption(
+        &self,
+        protocol: ProtocolKind,
+        address: &ServerAddress,
+    ) -> Result<UpstreamEncryption, UrlError> {
         let ca = self.file(FilePurpose::Authorities);
         let identity = match (self.file(FilePurpose::Certificate), self.file(FilePurpose::Key)) {
             (Some(certificate_file), Some(key_file)) => Some(Identity { certificate_file, key_file }),
@@ -338,7 +333,8 @@ mod tests {
         let url = parse("postgres://app@db.example/shop").unwrap();
         assert_eq!((url.user.as_str(), url.database.as_deref()), ("app", Some("shop")));
         assert_eq!(url.address, ServerAddress::Host { host: "db.example".to_owned(), port: 5432 });
-        let full = |anchors| UpstreamEncryption::Tls { verification: Verification::Full, anchors, identity: None };
+        let full =
+            |anchors| UpstreamEncryption::Tls { verification: Verification::Full, anchors, identity: None };
         assert_eq!(url.encryption, full(TrustAnchors::System));
         let url = parse("postgresql://a%40b@[::1]:6000?sslrootcert=/ca.pem").unwrap();
         assert_eq!((url.database.as_deref(), url.address.to_string().as_str()), (Some("a@b"), "[::1]:6000"));
@@ -359,7 +355,10 @@ mod tests {
         let UpstreamEncryption::Tls { verification, .. } = url.encryption else { panic!("no TLS") };
         assert_eq!(verification, Verification::Authority, "a CA file implies verification");
         let url = parse("mysql://a@h:1/shop?ssl-mode=DISABLED&socket=/run/mysqld.sock").unwrap();
-        assert_eq!((url.address, url.encryption), (ServerAddress::Socket("/run/mysqld.sock".into()), UpstreamEncryption::None));
+        assert_eq!(
+            (url.address, url.encryption),
+            (ServerAddress::Socket("/run/mysqld.sock".into()), UpstreamEncryption::None)
+        );
         assert_eq!(url.database.as_deref(), Some("shop"));
         for mode in ["PREFERRED", "disabled", ""] {
             let error = parse(&format!("mysql://a@h/?ssl-mode={mode}")).unwrap_err();

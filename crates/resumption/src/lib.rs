@@ -146,7 +146,8 @@ impl SessionStore {
                 Ok(newest.take(|(reuse, _)| *reuse == Reuse::Often, |(_, session)| session.clone()))
             }
             Self::Shared(sessions) => {
-                let der = sessions.0.take(|session| session.reuse == Reuse::Often, |session| session.der.clone());
+                let der =
+                    sessions.0.take(|session| session.reuse == Reuse::Often, |session| session.der.clone());
                 der.map(|der| SslSession::from_der(&der)).transpose()
             }
         }

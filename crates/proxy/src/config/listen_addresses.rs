@@ -11,23 +11,25 @@ use crate::settings::ListenAddress;
 
 #[derive(JsonSchema)]
 #[serde(untagged)]
-#[expect(
-    dead_code,
-    reason = "describes the setting for the schema; the visitor reads it with better errors"
-)]
+#[expect(dead_code, reason = "describes the setting for the schema; the visitor reads it with better errors")]
 pub(super) enum OneOrMore {
     One(ListenAddress),
     More(Vec<ListenAddress>),
 }
 
-pub(super) fn serialize<S: Serializer>(addresses: &[ListenAddress], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(
+    addresses: &[ListenAddress],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     match addresses {
         [one] => one.serialize(serializer),
         more => more.serialize(serializer),
     }
 }
 
-pub(super) fn deserialize<'de, P: Deserializer<'de>>(deserializer: P) -> Result<Vec<ListenAddress>, P::Error> {
+pub(super) fn deserialize<'de, P: Deserializer<'de>>(
+    deserializer: P,
+) -> Result<Vec<ListenAddress>, P::Error> {
     deserializer.deserialize_any(ListenVisitor)
 }
 

@@ -123,7 +123,10 @@ fn allowed_uids_and_iterations_follow_the_authentication() {
     let ours = geteuid().as_raw();
     assert_eq!(of("unix-auth = \"scram\""), (AllowedUids::All, ScramIterations { by_unix: 1, by_tcp: 4096 }));
     let named = "unix-auth = \"scram\"\nallow-uid = [64000]\nscram-iterations = 4096";
-    assert_eq!(of(named), (AllowedUids::Only(vec![64_000, ours]), ScramIterations { by_unix: 4096, by_tcp: 4096 }));
+    assert_eq!(
+        of(named),
+        (AllowedUids::Only(vec![64_000, ours]), ScramIterations { by_unix: 4096, by_tcp: 4096 })
+    );
     let uids = of("allow-uid = [64000]").0;
     assert!(uids.allow(ours) && uids.allow(64_000) && !uids.allow(64_001));
     assert_eq!((uids.mode(), AllowedUids::All.mode()), (0o666, 0o666));

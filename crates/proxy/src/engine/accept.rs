@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Error, Fault};
 
-use super::{ACCEPTS, Worker, DeferredWork};
-use crate::protocol::Protocol;
+use super::{ACCEPTS, DeferredWork, Worker};
 use crate::log::Level;
+use crate::protocol::Protocol;
 
 /// Bounds of the pause between attempts to accept while the machine lacks resources.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

@@ -1,8 +1,8 @@
 //! Assigning server connections to clients.
 
-use super::{ClientConnection, ClientStage, Activity, Worker, ServerConnection, ServerStage, DeferredWork};
-use crate::protocol::{Protocol, AcquiredState, ProtocolSession, StartMode, CancelToken, ProtocolRequest};
+use super::{Activity, ClientConnection, ClientStage, DeferredWork, ServerConnection, ServerStage, Worker};
 use crate::log::Level;
+use crate::protocol::{AcquiredState, CancelToken, Protocol, ProtocolRequest, ProtocolSession, StartMode};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -37,7 +37,9 @@ impl<P: Protocol> Worker<P> {
 
     fn start_session(&mut self, client_id: Id, server_id: Id, acquired: AcquiredState) -> Assigned {
         let server = self.servers.get_mut(server_id);
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else { return Assigned::Yes };
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else {
+            return Assigned::Yes;
+        };
         let Some(client) = self.clients.get_mut(client_id) else { return Assigned::No };
         let request = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
             ClientStage::Queued { request, .. } => request,
@@ -77,7 +79,8 @@ impl<P: Protocol> Worker<P> {
 
     /// Tells a client that its login is complete, or that it may go on.
     pub(super) fn report_start(&mut self, client_id: Id, server_id: Id) {
-        let Some(ClientConnection { channel, cancel_token: Some(_), .. }) = self.clients.get_mut(client_id) else {
+        let Some(ClientConnection { channel, cancel_token: Some(_), .. }) = self.clients.get_mut(client_id)
+        else {
             return self.greet(client_id, server_id);
         };
         if let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(server_id)

@@ -6,9 +6,11 @@
 
 use ciphertoll_net::{Connected, Error, Progress, Readiness, Received};
 
-use super::{CancelRequest, ClientStage, Activity, TokenKind, Worker, Reuse, ServerConnection, ServerStage, token_of};
-use crate::protocol::{Protocol, ConnectPlan};
+use super::{
+    Activity, CancelRequest, ClientStage, Reuse, ServerConnection, ServerStage, TokenKind, Worker, token_of,
+};
 use crate::log::Level;
+use crate::protocol::{ConnectPlan, Protocol};
 use crate::slab::Id;
 
 /// Requests in progress at a time. Further ones are dropped: they need no login.

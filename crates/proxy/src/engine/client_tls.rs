@@ -3,9 +3,9 @@
 use ciphertoll_net::tls::{self, Acceptor, FilePurpose, Identity, Service};
 use ciphertoll_net::{Accepted, Error, Peer};
 
-use super::{ClientStage, AccessRules, Worker};
-use crate::protocol::{ClientAuth, Protocol, ProtocolHandshake, TlsPolicy};
+use super::{AccessRules, ClientStage, Worker};
 use crate::log::Level;
+use crate::protocol::{ClientAuth, Protocol, ProtocolHandshake, TlsPolicy};
 use crate::settings::UnixAuth;
 use crate::slab::Id;
 use crate::upstream::{CertificateExpiry, expiry_of};

@@ -3,10 +3,15 @@
 use ciphertoll_net::{Readiness, Received, Sent, Watch};
 
 use super::cancel::REQUESTER_LEFT;
-use super::{ClientConnection, ClientStage, Activity, TokenKind, Worker, ServerConnection, ServerStage, DeferredWork, token_of};
-use crate::protocol::{Protocol, ProtocolHandshake, HandshakeStep, EarlyGreeting, ProtocolSession, ProtocolRequest};
+use super::{
+    Activity, ClientConnection, ClientStage, DeferredWork, ServerConnection, ServerStage, TokenKind, Worker,
+    token_of,
+};
 use crate::log::Level;
 use crate::pool::PoolAction;
+use crate::protocol::{
+    EarlyGreeting, HandshakeStep, Protocol, ProtocolHandshake, ProtocolRequest, ProtocolSession,
+};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -75,7 +80,9 @@ impl<P: Protocol> Worker<P> {
 
     /// Sends the greeting, in protocols in which the server sends first.
     pub(super) fn send_greeting(&mut self, id: Id) {
-        let Some(ClientConnection { channel, stage: ClientStage::Handshake(handshake), .. }) = self.clients.get_mut(id) else {
+        let Some(ClientConnection { channel, stage: ClientStage::Handshake(handshake), .. }) =
+            self.clients.get_mut(id)
+        else {
             return;
         };
         match (handshake.step(&mut &b""[..], channel.output()), channel.send()) {
@@ -151,7 +158,10 @@ impl<P: Protocol> Worker<P> {
             return;
         };
         let server = *server;
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(server) else { return };
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(server)
+        else {
+            return;
+        };
         let Activity::Session { session, .. } = &backend.activity else { return };
         let Some(handshake) = self.protocol.change_user_handshake(session) else {
             let message = "a change of user is not possible on this connection";
@@ -197,7 +207,8 @@ impl<P: Protocol> Worker<P> {
                 request.refuse(refusal, channel.output());
             }
             ClientStage::Active(server) => {
-                if let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(*server)
+                if let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) =
+                    self.servers.get_mut(*server)
                     && let Activity::Session { session, .. } = &backend.activity
                 {
                     session.refuse(refusal, channel.output());

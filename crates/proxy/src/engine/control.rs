@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::key_deriver::KeyDeriver;
-use super::mailbox::{WorkerMessage, Mailbox};
+use super::mailbox::{Mailbox, WorkerMessage};
 use super::reload::PreparedSettings;
-use super::{ClientStage, Activity, Worker, ServerStage};
-use crate::protocol::{Protocol, PoolKey};
+use super::{Activity, ClientStage, ServerStage, Worker};
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
-use crate::status::{CertificateStatus, ClientStates, StatusCounters, StatusLimits, PoolStatus, Status, ThreadStatus};
+use crate::protocol::{PoolKey, Protocol};
+use crate::status::{
+    CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus,
+};
 
 /// A worker answers between two turns, which take less than a millisecond. A status request should fail soon
 /// if a worker is stuck.
@@ -87,7 +89,8 @@ impl<P: Protocol> ControlHandle<P> {
         request: impl Fn(Sender<T>) -> ControlRequest<P>,
     ) -> Result<Vec<T>, NoAnswer> {
         let until = Instant::now() + timeout;
-        let pending: Result<Vec<_>, _> = self.mailboxes.iter().map(|mailbox| send_request(mailbox, &request)).collect();
+        let pending: Result<Vec<_>, _> =
+            self.mailboxes.iter().map(|mailbox| send_request(mailbox, &request)).collect();
         pending?.iter().map(|response| await_response(response, until)).collect()
     }
 }
@@ -118,7 +121,10 @@ pub(super) struct Services {
 
 impl<P: Protocol> Worker<P> {
     pub(super) fn control(&self) -> ControlHandle<P> {
-        ControlHandle { mailboxes: Arc::clone(&self.shared.mailboxes), metrics: Arc::clone(&self.services.metrics) }
+        ControlHandle {
+            mailboxes: Arc::clone(&self.shared.mailboxes),
+            metrics: Arc::clone(&self.services.metrics),
+        }
     }
 
     /// Handles a request of a thread that is not a worker.

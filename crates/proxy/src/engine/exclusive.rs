@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use ciphertoll_wire::relay::Vacate;
 
 use super::mailbox::WorkerMessage;
-use super::{Activity, Worker, ServerStage};
-use crate::protocol::{Protocol, PoolKey};
+use super::{Activity, ServerStage, Worker};
+use crate::protocol::{PoolKey, Protocol};
 use crate::slab::Id;
 
 /// The reason for closing such a connection.

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::control::Health;
-use super::{Activity, Worker, ServerStage};
-use crate::protocol::Protocol;
+use super::{Activity, ServerStage, Worker};
 use crate::fingerprint::Fingerprint;
 use crate::pool::ConnectionPool;
+use crate::protocol::Protocol;
 use crate::slab::Id;
 
 /// A connect within this time shows that the server is reachable.
@@ -75,7 +75,8 @@ impl<P: Protocol> Worker<P> {
             return Some("the limit of server connections was lowered");
         }
         let login = self.protocol.fingerprint(&server.key);
-        let is_current = login.is_some() && (self.upstream.fingerprint(), login) == server.upkeep.fingerprints;
+        let is_current =
+            login.is_some() && (self.upstream.fingerprint(), login) == server.upkeep.fingerprints;
         (!is_current).then_some("it was opened with old settings")
     }
 
@@ -104,7 +105,9 @@ impl<P: Protocol> Worker<P> {
     /// together are not closed together, or clients would find none.
     fn close_old(&mut self) {
         let is_old = |id: &Id| {
-            self.servers.get(*id).is_some_and(|server| self.now.duration_since(server.opened_at) > self.limits.age)
+            self.servers
+                .get(*id)
+                .is_some_and(|server| self.now.duration_since(server.opened_at) > self.limits.age)
         };
         if let Some(id) = self.idle_servers().into_iter().map(|(id, _)| id).find(is_old) {
             self.close_server(id, "it is old");
@@ -205,7 +208,12 @@ impl<P: Protocol> Worker<P> {
         }
         let (up, opening) = self.pool.read(|pool| (pool.has_connection(), pool.is_opening()));
         let lately = |moment: Instant| self.now.duration_since(moment) < LATELY;
-        if up || self.shared.server_health.read(|server_health| server_health.connects.opened.is_some_and(lately)) {
+        if up
+            || self
+                .shared
+                .server_health
+                .read(|server_health| server_health.connects.opened.is_some_and(lately))
+        {
             return Health::Well;
         }
         if !opening && let Some(key) = self.protocol.default_keys().first().cloned() {

@@ -9,8 +9,8 @@ use std::thread;
 use ciphertoll_net::Connecting;
 use ciphertoll_wire::scram::KeyDerivation;
 
-use super::mailbox::{WorkerMessage, Mailbox};
-use super::{Worker, ServerConnection, ServerStage};
+use super::mailbox::{Mailbox, WorkerMessage};
+use super::{ServerConnection, ServerStage, Worker};
 use crate::protocol::Protocol;
 use crate::slab::Id;
 

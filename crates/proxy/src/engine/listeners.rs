@@ -7,7 +7,7 @@ use std::path::Path;
 use ciphertoll_net::{Error, Listener, Reactor};
 
 use super::{TokenKind, token_of};
-use crate::settings::{ListenAddress, StartError, AllowedUids};
+use crate::settings::{AllowedUids, ListenAddress, StartError};
 
 /// Number of the first listener, after the signals and the mailbox.
 const LISTENERS: usize = 2;

@@ -6,8 +6,8 @@ use std::time::Instant;
 use ciphertoll_net::{Bell, Channel, Error, Peer, Reactor};
 use ciphertoll_wire::relay::Vacate;
 
-use super::control::PendingKill;
-use super::{TokenKind, ServerConnection, token_of};
+use super::control::ControlRequest;
+use super::{ServerConnection, TokenKind, token_of};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::slab::Id;

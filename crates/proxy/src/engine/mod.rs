@@ -7,47 +7,47 @@
 mod accept;
 mod acquire;
 mod cancel;
-mod clients;
-mod shared_state;
-mod workers;
-mod key_deriver;
 mod client_tls;
-mod health;
-mod listeners;
-mod transfer;
+mod clients;
 mod control;
-mod park;
+mod exclusive;
+mod health;
+mod key_deriver;
+mod listeners;
 mod mailbox;
+mod park;
 mod pump;
 mod reload;
 mod servers;
+mod shared_state;
 mod timeouts;
-mod exclusive;
+mod transfer;
+mod workers;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Connecting, Listener, Peer, Reactor, Readiness, Received, Spare};
 
-use crate::protocol::{Protocol, Release, Pooling, CancelToken};
 use crate::log::{Level, Log};
 use crate::pool::ConnectionPool;
+use crate::protocol::{CancelToken, Pooling, Protocol, Release};
 use crate::refusal::Refusal;
-use crate::settings::{Limits, AllowedUids, UnixAuth};
+use crate::settings::{AllowedUids, Limits, UnixAuth};
 use crate::slab::{Id, Slab};
 use crate::upstream::Upstream;
 use accept::Backoff;
-use shared_state::{SharedState, SharedPool};
 use client_tls::ClientTls;
-use health::Upkeep;
 use control::Services;
-use mailbox::{WorkerMessage, MAILBOX};
 use exclusive::ExclusiveDatabases;
+use health::Upkeep;
+use mailbox::{MAILBOX, WorkerMessage};
+use shared_state::{SharedPool, SharedState};
 
-pub use workers::Workers;
-pub use control::{Health, NoAnswer, ControlHandle};
-pub use reload::PreparedSettings;
+pub use control::{ControlHandle, Health, NoAnswer};
 pub(crate) use exclusive::EXCLUSIVE_ACCESS;
+pub use reload::PreparedSettings;
+pub use workers::Workers;
 
 /// How often timeouts are checked.
 const TICK: Duration = Duration::from_millis(250);
@@ -403,7 +403,8 @@ impl<P: Protocol> Worker<P> {
         });
         self.services.metrics.clients.increment();
         let client = self.clients.get_mut(id)?;
-        let registered = self.reactor.register_reading(&mut client.channel, token_of(TokenKind::Client, id.index));
+        let registered =
+            self.reactor.register_reading(&mut client.channel, token_of(TokenKind::Client, id.index));
         if let Err(error) = registered {
             self.accept_failed(&error);
             self.remove_client(id);

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use ciphertoll_net::{Received, Sent};
 
-use super::{Backend, ClientConnection, ClientStage, Activity, Worker, ServerConnection, ServerStage, DeferredWork};
-use crate::protocol::{
-    FirstInput, Protocol, EarlyGreeting, Release, Detached, AcquiredState, Pooling, ProtocolSession, ResetMode, ProtocolRequest,
+use super::{
+    Activity, Backend, ClientConnection, ClientStage, DeferredWork, ServerConnection, ServerStage, Worker,
 };
 use crate::log::Level;
 use crate::pool::KeepOutcome;
+use crate::protocol::{
+    AcquiredState, Detached, EarlyGreeting, FirstInput, Pooling, Protocol, ProtocolRequest, ProtocolSession,
+    Release, ResetMode,
+};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -39,7 +42,9 @@ impl<P: Protocol> Worker<P> {
             return EarlyGreeting::NeedsConnection;
         };
         let before = channel.output().len();
-        if self.protocol.greet_early(key, request, cancel_token, channel.output()) == EarlyGreeting::NeedsConnection {
+        if self.protocol.greet_early(key, request, cancel_token, channel.output())
+            == EarlyGreeting::NeedsConnection
+        {
             channel.output().truncate(before);
             return EarlyGreeting::NeedsConnection;
         }
@@ -115,7 +120,9 @@ impl<P: Protocol> Worker<P> {
 
     /// Assigns a client its last connection again, which has been taken from the pool's list of kept ones.
     fn resume_on_last(&mut self, id: Id, last_server: Id) {
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(last_server) else {
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) =
+            self.servers.get_mut(last_server)
+        else {
             return;
         };
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -126,7 +133,12 @@ impl<P: Protocol> Worker<P> {
                 return;
             }
         };
-        match self.protocol.start_session(request, AcquiredState::SameClient, &mut backend.state, backend.channel.output()) {
+        match self.protocol.start_session(
+            request,
+            AcquiredState::SameClient,
+            &mut backend.state,
+            backend.channel.output(),
+        ) {
             Ok(session) => {
                 client.stage = ClientStage::Active(last_server);
                 backend.activity = Activity::Session { client: id, session };
@@ -151,7 +163,8 @@ impl<P: Protocol> Worker<P> {
 
     /// Detaches a client from its connection at the end of a transaction.
     pub(super) fn park(&mut self, client_id: Id, server_id: Id) {
-        let Some(ServerConnection { stage: ServerStage::Open(backend), key, .. }) = self.servers.get_mut(server_id)
+        let Some(ServerConnection { stage: ServerStage::Open(backend), key, .. }) =
+            self.servers.get_mut(server_id)
         else {
             return;
         };
@@ -299,7 +312,9 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn is_kept_for(&self, id: Id, client: Id) -> bool {
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(id) else { return false };
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(id) else {
+            return false;
+        };
         matches!(backend.activity, Activity::Kept { client: last, .. } if last == client)
     }
 

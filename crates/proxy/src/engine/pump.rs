@@ -4,9 +4,12 @@ use ciphertoll_net::{Channel, Error, Received, Spare};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
-use super::{Backend, ClientConnection, ClientStage, Activity, HeldBack, Worker, ServerConnection, ServerStage, DeferredWork};
-use crate::protocol::{Protocol, FromClient, SettingsResult, ProtocolSession, StartMode, SessionPhase};
+use super::{
+    Activity, Backend, ClientConnection, ClientStage, DeferredWork, HeldBack, ServerConnection, ServerStage,
+    Worker,
+};
 use crate::metrics::Counter;
+use crate::protocol::{FromClient, Protocol, ProtocolSession, SessionPhase, SettingsResult, StartMode};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -85,8 +88,13 @@ impl<P: Protocol> Worker<P> {
 
     /// Passes a server's bytes to the client, or reads them if there is none.
     pub(super) fn pump_to_client(&mut self, id: Id) {
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id) else { return };
-        let Activity::Session { client: client_id, .. } = backend.activity else { return self.read_unassigned(id) };
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
+        else {
+            return;
+        };
+        let Activity::Session { client: client_id, .. } = backend.activity else {
+            return self.read_unassigned(id);
+        };
         let Some(client) = self.clients.get_mut(client_id) else { return };
         let was_full = is_full(backend);
         let outcome = pass_to_client(client, backend, &mut self.spare, &self.services.metrics.bytes_down);
@@ -136,10 +144,17 @@ fn pass_to_server<P: Protocol>(
     outcome
 }
 
-fn read_to_server<P: Protocol>(client: &mut ClientConnection<P>, backend: &mut Backend<P>, bytes: &Counter) -> ToServer {
+fn read_to_server<P: Protocol>(
+    client: &mut ClientConnection<P>,
+    backend: &mut Backend<P>,
+    bytes: &Counter,
+) -> ToServer {
     let Activity::Session { session, .. } = &mut backend.activity else { return ToServer::Waits };
     for _ in 0..READS {
-        if backend.channel.is_blocked() || session.start_mode() == StartMode::AfterSettings || session.is_full() {
+        if backend.channel.is_blocked()
+            || session.start_mode() == StartMode::AfterSettings
+            || session.is_full()
+        {
             client.flow.unread = true;
             return ToServer::Waits;
         }
@@ -214,7 +229,11 @@ fn pass_to_client<P: Protocol>(
     outcome
 }
 
-fn read_to_client<P: Protocol>(client: &mut ClientConnection<P>, backend: &mut Backend<P>, bytes: &Counter) -> ToClient {
+fn read_to_client<P: Protocol>(
+    client: &mut ClientConnection<P>,
+    backend: &mut Backend<P>,
+    bytes: &Counter,
+) -> ToClient {
     let Backend { channel, state, flow, activity, .. } = backend;
     let Activity::Session { session, .. } = activity else { return ToClient::Waits };
     for _ in 0..READS {
@@ -250,7 +269,9 @@ fn read_to_client<P: Protocol>(client: &mut ClientConnection<P>, backend: &mut B
             }
             let result = match (taken.settings_result, taken.phase) {
                 (SettingsResult::Refused(error), _) => Some(ToClient::Refused(error)),
-                (SettingsResult::None | SettingsResult::Applied, SessionPhase::CanDetach) => Some(ToClient::CanDetach),
+                (SettingsResult::None | SettingsResult::Applied, SessionPhase::CanDetach) => {
+                    Some(ToClient::CanDetach)
+                }
                 // The client has not been told that it may go on, so nothing of its own can follow.
                 (SettingsResult::Applied, _) => Some(ToClient::SettingsApplied),
                 (SettingsResult::None, SessionPhase::NeedsQuery) => Some(ToClient::NeedsQuery),

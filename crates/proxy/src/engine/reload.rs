@@ -2,10 +2,10 @@
 //! between two turns.
 
 use super::client_tls::ClientTls;
-use super::{ClientStage, AccessRules, Worker};
-use crate::protocol::Protocol;
+use super::{AccessRules, ClientStage, Worker};
 use crate::log::Log;
 use crate::pool::ConnectionPool;
+use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::settings::{Limits, Settings, StartError};
 use crate::upstream::Upstream;
@@ -68,7 +68,8 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn queue_is_full(&self) -> Option<Refusal> {
         let ahead = self.pool.read(ConnectionPool::queue_length)?;
         (ahead >= self.limits.queued).then(|| {
-            let message = format!("all server connections are in use, and {ahead} clients are waiting already");
+            let message =
+                format!("all server connections are in use, and {ahead} clients are waiting already");
             Refusal::new(Refusal::FULL, message)
         })
     }

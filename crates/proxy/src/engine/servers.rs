@@ -4,11 +4,14 @@ use ciphertoll_net::{Connected, Connecting, Error, Progress, Readiness, Received
 use ciphertoll_wire::{Response, postgres};
 
 use super::{
-    Backend, Activity, Flow, Discovery, TokenKind, Worker, Reuse, ServerConnection, ServerStage, DeferredWork, EXCLUSIVE_ACCESS, token_of,
+    Activity, Backend, DeferredWork, Discovery, EXCLUSIVE_ACCESS, Flow, Reuse, ServerConnection, ServerStage,
+    TokenKind, Worker, token_of,
 };
-use crate::protocol::{Protocol, ProtocolCommand, PoolKey, Release, Pooling, ProtocolSession, CommandOutcome};
 use crate::log::Level;
 use crate::pool::WorkerBound;
+use crate::protocol::{
+    CommandOutcome, PoolKey, Pooling, Protocol, ProtocolCommand, ProtocolSession, Release,
+};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -31,7 +34,8 @@ impl<P: Protocol> Worker<P> {
             upkeep,
             stage: ServerStage::Connecting { connecting: None, until: self.now + self.limits.connect },
         });
-        if let Err(error) = self.reactor.register(connecting.channel(), token_of(TokenKind::Server, id.index)) {
+        if let Err(error) = self.reactor.register(connecting.channel(), token_of(TokenKind::Server, id.index))
+        {
             return self.connect_failed(key, Some(id), &error);
         }
         if let Some(ServerConnection { stage: ServerStage::Connecting { connecting: slot, .. }, .. }) =
@@ -122,7 +126,7 @@ impl<P: Protocol> Worker<P> {
             ("auth", &login_info.1),
         ];
         self.log.event(Level::Info, "server-connected", &fields);
-        let Some(backend) = self.protocol.backend_state(&key, info) else {
+        let Some(state) = self.protocol.backend_state(&key, info) else {
             let reason = "the server speaks another protocol";
             let error = postgres::Error::Protocol { message: "end of the login", reason };
             return self.connect_failed(&key, Some(id), &error.into());
@@ -209,7 +213,10 @@ impl<P: Protocol> Worker<P> {
 
     /// Waits for room to send only while output is pending.
     pub(super) fn watch_server(&mut self, id: Id) {
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id) else { return };
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
+        else {
+            return;
+        };
         let blocked = backend.channel.is_blocked();
         if blocked == backend.flow.watched {
             return;
@@ -227,10 +234,14 @@ impl<P: Protocol> Worker<P> {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerStage::Open(backend) = &mut server.stage else { return };
         let idle = Activity::Idle { since: self.now, command: self.protocol.idle_command() };
-        let Activity::Session { client, session } = std::mem::replace(&mut backend.activity, idle) else { return };
+        let Activity::Session { client, session } = std::mem::replace(&mut backend.activity, idle) else {
+            return;
+        };
         let has_sent_nothing = session.can_detach();
         match session.release(&mut backend.state) {
-            Ok(Release::Reset(context)) if has_sent_nothing => self.release_between_transactions(client, id, context),
+            Ok(Release::Reset(context)) if has_sent_nothing => {
+                self.release_between_transactions(client, id, context)
+            }
             Ok(release) => self.release_server(id, release),
             Err(error) => self.close_server(id, &error.to_string()),
         }
@@ -254,7 +265,10 @@ impl<P: Protocol> Worker<P> {
         if let Release::Reset(_) = release {
             self.services.metrics.resets.increment();
         }
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id) else { return };
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
+        else {
+            return;
+        };
         let reset = match release {
             Release::Clean => {
                 backend.channel.output().clear();
@@ -319,9 +333,9 @@ impl<P: Protocol> Worker<P> {
             let Some(server) = self.servers.get_mut(id) else { return };
             let ServerStage::Open(backend) = &mut server.stage else { return };
             let command = match &mut backend.activity {
-                Activity::Idle { command, .. } | Activity::Kept { command, .. } | Activity::Resetting { command, .. } => {
-                    command
-                }
+                Activity::Idle { command, .. }
+                | Activity::Kept { command, .. }
+                | Activity::Resetting { command, .. } => command,
                 Activity::AwaitingCancel { .. } => {
                     backend.flow.unread = true;
                     return;

@@ -33,10 +33,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::health::ConnectHistory;
-use super::mailbox::{WorkerMessage, Mailbox};
+use super::mailbox::{Mailbox, WorkerMessage};
 use super::{Discovery, Worker};
-use crate::protocol::Protocol;
 use crate::pool::ConnectionPool;
+use crate::protocol::Protocol;
 use crate::slab::Id;
 
 /// A worker hands a new client on only if another worker has at least so many fewer: moving a client has a
@@ -146,7 +146,8 @@ impl<P: Protocol> SharedState<P> {
         let mut thread = self.thread;
         if own >= MIN_DIFFERENCE {
             let fewest = (0..self.threads()).map(|thread| (self.counters.clients_of(thread), thread)).min();
-            thread = fewest.filter(|(few, _)| few + MIN_DIFFERENCE <= own).map_or(thread, |(_, thread)| thread);
+            thread =
+                fewest.filter(|(few, _)| few + MIN_DIFFERENCE <= own).map_or(thread, |(_, thread)| thread);
         }
         self.count_client(thread);
         thread

@@ -3,8 +3,8 @@
 use ciphertoll_net::Error;
 
 use super::park::KEEP_TIME;
-use super::{ClientStage, Activity, Worker, ServerStage};
-use crate::protocol::{Protocol, PendingKill, Pooling, ProtocolSession, ProtocolRequest};
+use super::{Activity, ClientStage, ServerStage, Worker};
+use crate::protocol::{PendingKill, Pooling, Protocol, ProtocolRequest, ProtocolSession};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -63,7 +63,9 @@ impl<P: Protocol> Worker<P> {
             ClientStage::Cancelling if waited >= self.limits.reset => {
                 self.close_client(id, "its cancel request took too long");
             }
-            ClientStage::Flushing if waited >= self.limits.reset => self.close_client(id, "did not read the last message in time"),
+            ClientStage::Flushing if waited >= self.limits.reset => {
+                self.close_client(id, "did not read the last message in time")
+            }
             _ => {}
         }
     }
@@ -71,7 +73,9 @@ impl<P: Protocol> Worker<P> {
     /// Carries out a `KILL` by another client, for a client that has no connection.
     fn apply_pending_kill(&mut self, id: Id) {
         let order = match self.clients.get(id).map(|client| &client.stage) {
-            Some(ClientStage::Queued { request, .. } | ClientStage::Parked { request, .. }) => request.pending_kill(),
+            Some(ClientStage::Queued { request, .. } | ClientStage::Parked { request, .. }) => {
+                request.pending_kill()
+            }
             _ => PendingKill::None,
         };
         match order {
@@ -94,7 +98,8 @@ impl<P: Protocol> Worker<P> {
                     Expired::Close("the proxy is stopping")
                 }
                 Activity::Kept { since, client, .. }
-                    if self.now.duration_since(*since) >= KEEP_TIME || self.clients.get(*client).is_none() =>
+                    if self.now.duration_since(*since) >= KEEP_TIME
+                        || self.clients.get(*client).is_none() =>
                 {
                     Expired::Kept
                 }
@@ -104,7 +109,9 @@ impl<P: Protocol> Worker<P> {
                 {
                     Expired::Close("it was idle for too long")
                 }
-                Activity::Resetting { until, .. } if self.now >= *until => Expired::Close(server.upkeep.timeout_reason()),
+                Activity::Resetting { until, .. } if self.now >= *until => {
+                    Expired::Close(server.upkeep.timeout_reason())
+                }
                 Activity::AwaitingCancel { until, .. } if self.now >= *until => {
                     Expired::Close("a request to cancel is still on its way")
                 }
@@ -116,7 +123,7 @@ impl<P: Protocol> Worker<P> {
     /// Refuses the clients that have not completed their login.
     pub(super) fn refuse_new_clients(&mut self) {
         for id in self.clients.ids() {
-            let is_new = |client: &super::Client<P>| match client.stage {
+            let is_new = |client: &super::ClientConnection<P>| match client.stage {
                 ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) => true,
                 ClientStage::Queued { .. } => client.cancel_token.is_none(),
                 _ => false,

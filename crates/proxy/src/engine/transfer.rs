@@ -6,11 +6,12 @@ use ciphertoll_net::{Channel, Peer};
 
 use super::mailbox::WorkerMessage;
 use super::{
-    ClientConnection, ClientStage, Drain, Activity, Flow, Discovery, TokenKind, Worker, ServerConnection, ServerStage, DeferredWork, token_of,
+    Activity, ClientConnection, ClientStage, DeferredWork, Discovery, Drain, Flow, ServerConnection,
+    ServerStage, TokenKind, Worker, token_of,
 };
-use crate::protocol::{Protocol, FirstSpeaker};
 use crate::log::Level;
 use crate::pool::{PoolAction, WorkerBound};
+use crate::protocol::{FirstSpeaker, Protocol};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -171,7 +172,13 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn move_failed(&mut self, server: &ServerConnection<P>, id: Id, client: Id, error: &ciphertoll_net::Error) {
+    fn move_failed(
+        &mut self,
+        server: &ServerConnection<P>,
+        id: Id,
+        client: Id,
+        error: &ciphertoll_net::Error,
+    ) {
         self.log.event(Level::Warn, "server-lost", &[("server_connection", &id.index), ("reason", error)]);
         self.services.metrics.lost();
         self.pool.with(|pool| {
@@ -184,8 +191,12 @@ impl<P: Protocol> Worker<P> {
     /// Takes a connection from another worker, for this client if it still waits.
     fn take_server(&mut self, server: ServerConnection<P>, client: Id) {
         let id = self.servers.insert(server);
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id) else { return };
-        let registered = self.reactor.register_reading(&mut backend.channel, token_of(TokenKind::Server, id.index));
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
+        else {
+            return;
+        };
+        let registered =
+            self.reactor.register_reading(&mut backend.channel, token_of(TokenKind::Server, id.index));
         backend.flow.watched = false;
         let unread = backend.flow.unread || backend.flow.ended || !backend.channel.input().is_empty();
         if let Err(error) = registered {

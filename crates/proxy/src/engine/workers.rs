@@ -12,18 +12,18 @@ use ciphertoll_net::{Channel, Error, Listener, Reactor, Spare};
 use jiff::Timestamp;
 
 use super::accept::Backoff;
-use super::shared_state::{SharedState, WorkerShared, SharedPool};
-use super::key_deriver::KeyDeriver;
 use super::control::Services;
+use super::exclusive::ExclusiveDatabases;
+use super::key_deriver::KeyDeriver;
 use super::mailbox::Mailbox;
 use super::reload::PreparedSettings;
-use super::exclusive::ExclusiveDatabases;
-use super::{Shutdown, TokenKind, ControlHandle, Worker, SIGNALS, token_of, listeners};
-use crate::protocol::Protocol;
+use super::shared_state::{SharedPool, SharedState, WorkerShared};
+use super::{ControlHandle, SIGNALS, Shutdown, TokenKind, Worker, listeners, token_of};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
 use crate::pool::ConnectionPool;
+use crate::protocol::Protocol;
 use crate::settings::{Settings, StartError};
 use crate::slab::Slab;
 
@@ -106,7 +106,8 @@ fn worker_parts<P: Protocol>(settings: &Settings) -> Result<(Vec<WorkerParts<P>>
     let threads = settings.threads.get();
     let reactors = (0..threads).map(|_| Reactor::new()).collect::<Result<Vec<_>, _>>();
     let reactors = reactors.map_err(host("readiness loop"))?;
-    let mailboxes = reactors.iter().map(Mailbox::of).collect::<Result<Vec<_>, _>>().map_err(host("threads"))?;
+    let mailboxes =
+        reactors.iter().map(Mailbox::of).collect::<Result<Vec<_>, _>>().map_err(host("threads"))?;
     let first = listeners::open(&settings.listen, &settings.allowed_uids)?;
     let clones = (1..threads).map(|_| listeners::share(&first)).collect::<Result<Vec<_>, _>>();
     let clones = clones.map_err(host("threads"))?;
@@ -114,7 +115,8 @@ fn worker_parts<P: Protocol>(settings: &Settings) -> Result<(Vec<WorkerParts<P>>
     let listeners = std::iter::once(first).chain(clones);
     let mut worker_parts = Vec::new();
     let shared = SharedState::for_workers(mailboxes);
-    let mailboxes = shared.first().map_or_else(|| Arc::new([]) as Arc<[_]>, |first| Arc::clone(&first.mailboxes));
+    let mailboxes =
+        shared.first().map_or_else(|| Arc::new([]) as Arc<[_]>, |first| Arc::clone(&first.mailboxes));
     let no_thread = |source| host("threads")(Error::Socket { doing: "cannot start a thread", source });
     let key_deriver = KeyDeriver::start(mailboxes).map_err(no_thread)?;
     let zipped = reactors.into_iter().zip(listeners).zip(shared).zip(pools);
@@ -166,7 +168,13 @@ impl<P: Protocol> Drop for StopAllOnPanic<P> {
 }
 
 impl<P: Protocol> Worker<P> {
-    fn new(parts: WorkerParts<P>, prepared: PreparedSettings<P>, settings: &Settings, services: Services, began: Instant) -> Self {
+    fn new(
+        parts: WorkerParts<P>,
+        prepared: PreparedSettings<P>,
+        settings: &Settings,
+        services: Services,
+        began: Instant,
+    ) -> Self {
         let WorkerParts { reactor, listeners, shared, pool } = parts;
         let PreparedSettings { access, protocol, upstream, limits, log } = prepared;
         let (thread, threads) = (shared.thread, shared.threads());

@@ -112,15 +112,16 @@ enum HandshakeState {
 impl CredentialStore {
     /// Accepts the password of one user; `None` if OpenSSL has no random bytes.
     pub fn new(user: &str, password: &Secret) -> Option<Self> {
-        Self::of([(user, password)])
+        Self::for_users([(user, password)])
     }
 
     /// Accepts the passwords of these users; `None` if OpenSSL has no random bytes.
     pub fn for_users<'a>(users: impl IntoIterator<Item = (&'a str, &'a Secret)>) -> Option<Self> {
         let mut decoy = [0; DECOY_BYTES];
         openssl::rand::rand_bytes(&mut decoy).ok()?;
-        let passwords =
-            users.into_iter().map(|(user, password)| (user.to_owned(), StoredCredentials::of(password.expose())));
+        let passwords = users
+            .into_iter()
+            .map(|(user, password)| (user.to_owned(), StoredCredentials::of(password.expose())));
         Some(Self { passwords: passwords.collect(), decoy: StoredCredentials::of(&decoy) })
     }
 
@@ -169,7 +170,12 @@ impl ClientHandshake {
 
     /// A client that was greeted like this and has logged in on these terms, and now changes its user
     /// (`COM_CHANGE_USER`). It authenticates with the challenge of its greeting, as servers and clients do.
-    pub fn change_user(auth: AuthRequirement, tls: TlsState, greeting_context: GreetingContext, terms: Terms) -> Self {
+    pub fn change_user(
+        auth: AuthRequirement,
+        tls: TlsState,
+        greeting_context: GreetingContext,
+        terms: Terms,
+    ) -> Self {
         let state = HandshakeState::AwaitChange { terms };
         Self { tls, state, sequence: ANSWER_NUMBER, ..Self::new(auth, greeting_context) }
     }
@@ -194,7 +200,9 @@ impl ClientHandshake {
                 HandshakeState::Greet => self.greet(out),
                 HandshakeState::AwaitLogin => self.login(input, out),
                 HandshakeState::AwaitChange { terms } => self.change(terms, input, out),
-                HandshakeState::AwaitProof { request, plugin } => Some(self.proof(request, plugin, input, out)),
+                HandshakeState::AwaitProof { request, plugin } => {
+                    Some(self.proof(request, plugin, input, out))
+                }
                 HandshakeState::AwaitPassword { request } => Some(self.password(request, input)),
                 HandshakeState::Over => Some(HandshakeStep::HangUp("the handshake is over")),
             };
@@ -241,7 +249,11 @@ impl ClientHandshake {
         }
     }
 
-    fn judge_login(&mut self, login: &HandshakeResponse<'_>, out: &mut Vec<u8>) -> Option<HandshakeStep<StartupRequest>> {
+    fn judge_login(
+        &mut self,
+        login: &HandshakeResponse<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<HandshakeStep<StartupRequest>> {
         if let Some(refusal) = self.denial() {
             return Some(HandshakeStep::Refuse(refusal));
         }
@@ -293,7 +305,12 @@ impl ClientHandshake {
     }
 
     /// The client changes its user, perhaps to the same one.
-    fn change(&mut self, terms: Terms, input: &mut &[u8], out: &mut Vec<u8>) -> Option<HandshakeStep<StartupRequest>> {
+    fn change(
+        &mut self,
+        terms: Terms,
+        input: &mut &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<HandshakeStep<StartupRequest>> {
         let change = match ChangeUser::read(input) {
             Ok(Some(change)) => change,
             Ok(None) => {
@@ -361,7 +378,9 @@ impl ClientHandshake {
         let is_right = match &self.auth {
             AuthRequirement::Granted => true,
             AuthRequirement::Denied { .. } => false,
-            AuthRequirement::Password(credentials) => credentials.accepts(&request.user, plugin, &self.greeting_context.nonce, proof),
+            AuthRequirement::Password(credentials) => {
+                credentials.accepts(&request.user, plugin, &self.greeting_context.nonce, proof)
+            }
             AuthRequirement::Certificate => {
                 matches!(&self.tls, TlsState::Established { name: Some(name) } if *name == request.user)
             }
@@ -395,7 +414,9 @@ impl ClientHandshake {
     fn judge_password(&self, mut request: StartupRequest, answer: &[u8]) -> HandshakeStep<StartupRequest> {
         let password = clear_password::parse(answer).filter(|password| !password.is_empty());
         let is_right = match (&self.auth, password) {
-            (AuthRequirement::Password(credentials), Some(password)) => credentials.stored(&request.user).sha2.is_of(password),
+            (AuthRequirement::Password(credentials), Some(password)) => {
+                credentials.stored(&request.user).sha2.is_of(password)
+            }
             _ => false,
         };
         if !is_right {

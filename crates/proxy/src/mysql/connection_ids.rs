@@ -177,9 +177,13 @@ mod tests {
         let connection_ids = ConnectionIds::default();
         let (first, second) = (connection_ids.next_id(), connection_ids.next_id());
         assert!(first >= FIRST_ID && second >= FIRST_ID && first != second);
-        let (target, mut killer) = (connection_ids.register(first, Some(11)), connection_ids.register(second, Some(12)));
+        let (target, mut killer) =
+            (connection_ids.register(first, Some(11)), connection_ids.register(second, Some(12)));
         let what = kill::Target::Query;
-        assert_eq!((killer.resolve_kill(first, what), killer.resolve_kill(7, what)), (KillTarget::Backend(11), KillTarget::Unknown));
+        assert_eq!(
+            (killer.resolve_kill(first, what), killer.resolve_kill(7, what)),
+            (KillTarget::Backend(11), KillTarget::Unknown)
+        );
         assert!(target.has_kill_in_flight() && !killer.has_kill_in_flight());
         killer.kills_answered();
         assert!(!target.has_kill_in_flight());
@@ -197,7 +201,10 @@ mod tests {
     #[test]
     fn a_client_without_a_connection_is_notified_of_a_kill() {
         let connection_ids = ConnectionIds::default();
-        let (target, mut killer) = (connection_ids.register(FIRST_ID + 1, Some(11)), connection_ids.register(FIRST_ID + 2, Some(12)));
+        let (target, mut killer) = (
+            connection_ids.register(FIRST_ID + 1, Some(11)),
+            connection_ids.register(FIRST_ID + 2, Some(12)),
+        );
         target.set_backend(None);
         assert_eq!(target.pending_kill(), PendingKill::None);
         assert_eq!(killer.resolve_kill(FIRST_ID + 1, kill::Target::Query), KillTarget::Notified);

@@ -18,16 +18,17 @@ use ciphertoll_wire::{Response, Secret};
 use super::client_handshake::{self, ClientHandshake, CredentialStore, GreetingContext};
 use super::connection_ids::ConnectionIds;
 use super::refusal;
-use super::session::{BackendState, ReleasedState, ClientSession};
-use super::transaction_pooling::INTERRUPTED;
+use super::session::{BackendState, ClientSession, ReleasedState};
 use super::startup_request::{HandshakeContext, StartupRequest};
-use crate::protocol::{
-    self, ClientAuth, FirstInput, Protocol, ConnectPlan, FirstSpeaker, FromClient, FromServer, HandshakeStep, EarlyGreeting,
-    Release, PendingKill, Detached, AcquiredState, Pooling, CommandOutcome, StartMode, ResetMode, CancelToken, TlsPolicy,
-};
+use super::transaction_pooling::INTERRUPTED;
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
+use crate::protocol::{
+    self, AcquiredState, CancelToken, ClientAuth, CommandOutcome, ConnectPlan, Detached, EarlyGreeting,
+    FirstInput, FirstSpeaker, FromClient, FromServer, HandshakeStep, PendingKill, Pooling, Protocol, Release,
+    ResetMode, StartMode, TlsPolicy,
+};
 use crate::refusal::Refusal;
-use crate::settings::{ListenAddress, Settings, StartError, UnixAuth, DatabaseUser};
+use crate::settings::{DatabaseUser, ListenAddress, Settings, StartError, UnixAuth};
 use crate::url;
 
 /// Enough for 64 challenges per call.
@@ -284,7 +285,10 @@ impl Protocol for MySql {
     fn learned(&self, key: &MySqlKey) -> Option<LearnedParameters> {
         let key = key.without_terms();
         let status = self.known_status.get(&key).copied();
-        Some(LearnedParameters { greeting: self.greeting.clone(), status: status.map(|status| (key, status)) })
+        Some(LearnedParameters {
+            greeting: self.greeting.clone(),
+            status: status.map(|status| (key, status)),
+        })
     }
 
     fn learn(&mut self, learned: LearnedParameters) {
@@ -312,16 +316,18 @@ impl Protocol for MySql {
 
     fn change_user_handshake(&self, session: &ClientSession) -> Option<MySqlHandshake> {
         let context = session.login_context()?;
-        let HandshakeContext { auth, tls, nonce } = known.handshake.clone()?;
+        let HandshakeContext { auth, tls, nonce } = context.handshake.clone()?;
         let template = Arc::clone(self.greeting.as_ref()?);
         let greeting_context = GreetingContext { template, connection_id: context.connection_id, nonce };
-        let handshake = ClientHandshake::change_user(self.auth_requirement(auth), tls, greeting_context, context.terms);
+        let handshake =
+            ClientHandshake::change_user(self.auth_requirement(auth), tls, greeting_context, context.terms);
         Some(MySqlHandshake { auth, handshake: Some(handshake) })
     }
 
     fn pool_key(&self, request: &StartupRequest) -> Result<MySqlKey, Refusal> {
         let account = self.accounts.get(request.user.as_str());
-        let own = account.map(|account| &account.default_key).ok_or_else(|| self.unknown_user(&request.user))?;
+        let own =
+            account.map(|account| &account.default_key).ok_or_else(|| self.unknown_user(&request.user))?;
         let (user, terms) = (Arc::clone(&own.user), request.terms);
         let database = match (&request.database, &own.database) {
             (Some(name), own) if own.as_deref() != Some(name) => Some(name.as_str().into()),
@@ -379,7 +385,13 @@ impl Protocol for MySql {
         Some(backend)
     }
 
-    fn greet_early(&self, key: &MySqlKey, request: &mut StartupRequest, _: CancelToken, out: &mut Vec<u8>) -> EarlyGreeting {
+    fn greet_early(
+        &self,
+        key: &MySqlKey,
+        request: &mut StartupRequest,
+        _: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> EarlyGreeting {
         match self.known_status.get(&key.without_terms()) {
             Some(status) if request.greet(*status, &self.connection_ids, out).is_ok() => EarlyGreeting::Sent,
             _ => EarlyGreeting::NeedsConnection,
@@ -396,8 +408,10 @@ impl Protocol for MySql {
         match self.pooling {
             Pooling::Session => ClientSession::begin(&request, backend, &self.connection_ids, to_server)
                 .map_err(|error| (request, error.into())),
-            Pooling::Transaction => ClientSession::begin_pooled(request, acquired, backend, &self.connection_ids, to_server)
-                .map_err(|failed| (failed.request, failed.error.into())),
+            Pooling::Transaction => {
+                ClientSession::begin_pooled(request, acquired, backend, &self.connection_ids, to_server)
+                    .map_err(|failed| (failed.request, failed.error.into()))
+            }
         }
     }
 
@@ -513,7 +527,12 @@ impl protocol::ProtocolSession for ClientSession {
         Self::start_mode(self)
     }
 
-    fn greet(&mut self, backend: &BackendState, _: CancelToken, out: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn greet(
+        &mut self,
+        backend: &BackendState,
+        _: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error> {
         Ok(Self::greet(self, backend, out)?)
     }
 
@@ -521,11 +540,19 @@ impl protocol::ProtocolSession for ClientSession {
         Ok(())
     }
 
-    fn from_client(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromClient, session::Error> {
+    fn from_client(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromClient, session::Error> {
         Ok(self.from_client(input, backend)?)
     }
 
-    fn from_server(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromServer, session::Error> {
+    fn from_server(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromServer, session::Error> {
         Ok(self.from_server(input, backend)?)
     }
 
@@ -537,7 +564,11 @@ impl protocol::ProtocolSession for ClientSession {
         Self::refuse(self, refusal, out);
     }
 
-    fn query_settings(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn query_settings(
+        &mut self,
+        backend: &BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<(), session::Error> {
         Ok(Self::query_settings(self, backend, to_server)?)
     }
 
@@ -557,13 +588,17 @@ impl protocol::ProtocolSession for ClientSession {
 impl protocol::ProtocolCommand for Errand {
     type BackendState = BackendState;
 
-    fn step(&mut self, input: &mut &[u8], backend: &mut BackendState) -> Result<Response<CommandOutcome>, session::Error> {
+    fn step(
+        &mut self,
+        input: &mut &[u8],
+        backend: &mut BackendState,
+    ) -> Result<Response<CommandOutcome>, session::Error> {
         Ok(match Self::step(self, input, &mut backend.initial_state)? {
             Response::NeedInput => Response::NeedInput,
             Response::Done(Condition::AsAsked) => Response::Done(CommandOutcome::Idle),
-            Response::Done(Condition::OtherDatabase) => {
-                Response::Done(CommandOutcome::Unusable("a client has chosen a database, and the login had none"))
-            }
+            Response::Done(Condition::OtherDatabase) => Response::Done(CommandOutcome::Unusable(
+                "a client has chosen a database, and the login had none",
+            )),
         })
     }
 }

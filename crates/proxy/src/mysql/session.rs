@@ -11,10 +11,10 @@ use ciphertoll_wire::mysql::statements::PreparedHere;
 use ciphertoll_wire::mysql::{Capabilities, Error, Response, ServerInfo, Terms};
 use ciphertoll_wire::relay;
 
-use super::connection_ids::{RegisteredClient, KillTarget, ConnectionIds, FIRST_ID};
+use super::connection_ids::{ConnectionIds, FIRST_ID, KillTarget, RegisteredClient};
 use super::refusal;
-use super::transaction_pooling::{CommandPurpose, TransactionPooling};
 use super::startup_request::{HandshakeContext, StartupRequest};
+use super::transaction_pooling::{CommandPurpose, TransactionPooling};
 use crate::protocol::{FromClient, FromServer, Release, SettingsResult, StartMode};
 use crate::refusal::Refusal;
 
@@ -130,7 +130,9 @@ impl ClientSession {
             command: None,
             login_state,
             touched: false,
-            mode: PoolingMode::Session(connection_ids.register(request.connection_id, Some(backend.connection_id))),
+            mode: PoolingMode::Session(
+                connection_ids.register(request.connection_id, Some(backend.connection_id)),
+            ),
             login_context: LoginContext::of(request),
         })
     }
@@ -148,7 +150,11 @@ impl ClientSession {
                     || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
             }
         };
-        if self.learning.is_some() || awaits_prepare { StartMode::AfterSettings } else { StartMode::Immediate }
+        if self.learning.is_some() || awaits_prepare {
+            StartMode::AfterSettings
+        } else {
+            StartMode::Immediate
+        }
     }
 
     /// Appends the end of the login.
@@ -221,7 +227,11 @@ impl ClientSession {
     }
 
     /// Reads the initial state of sessions while it is being queried.
-    fn read_initial_state(&mut self, rest: &mut &[u8], backend: &mut BackendState) -> Result<SettingsResult, Error> {
+    fn read_initial_state(
+        &mut self,
+        rest: &mut &[u8],
+        backend: &mut BackendState,
+    ) -> Result<SettingsResult, Error> {
         let Some(learning) = &mut self.learning else { return Ok(SettingsResult::None) };
         let settings_result = match learning.step(rest) {
             Ok(Response::NeedInput) => return Ok(SettingsResult::None),

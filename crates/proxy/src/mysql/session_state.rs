@@ -52,7 +52,11 @@ pub(super) enum ReplayRisk {
 pub(super) struct Unportable(pub(super) &'static str);
 
 impl SessionState {
-    pub(super) fn new(registration: RegisteredClient, escapes: Escapes, login_progress: LoginProgress) -> Self {
+    pub(super) fn new(
+        registration: RegisteredClient,
+        escapes: Escapes,
+        login_progress: LoginProgress,
+    ) -> Self {
         Self {
             registration,
             login_progress,

@@ -8,9 +8,9 @@ use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::write_ok;
 use ciphertoll_wire::mysql::{Capabilities, Error, Terms};
 
-use super::session_state::{SessionState, LoginProgress};
 use super::client_handshake::TlsState;
 use super::connection_ids::ConnectionIds;
+use super::session_state::{LoginProgress, SessionState};
 use super::transaction_pooling::escapes;
 use crate::protocol::{ClientAuth, PendingKill};
 use crate::refusal::Refusal;
@@ -70,7 +70,10 @@ impl StartupRequest {
         Ok(Self {
             user: text(login.user, "user")?,
             database: database.filter(|name| !name.is_empty()),
-            terms: Terms { capabilities: action & offered & RELAYED, character_set: login.head.character_set },
+            terms: Terms {
+                capabilities: action & offered & RELAYED,
+                character_set: login.head.character_set,
+            },
             connection_id,
             sequence: 0,
             session_state: None,
@@ -102,20 +105,30 @@ impl StartupRequest {
 
 impl StartupRequest {
     /// Completes the login, with the status flags of a new session on the server.
-    pub(super) fn greet(&mut self, status: u16, connection_ids: &ConnectionIds, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(super) fn greet(
+        &mut self,
+        status: u16,
+        connection_ids: &ConnectionIds,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         write_ok(out, self.sequence, &OkPacket { status, ..OkPacket::default() })?;
         let registration = connection_ids.register(self.connection_id, None);
-        self.session_state = Some(Box::new(SessionState::new(registration, escapes(status), LoginProgress::Complete)));
+        self.session_state =
+            Some(Box::new(SessionState::new(registration, escapes(status), LoginProgress::Complete)));
         Ok(())
     }
 
     pub(super) fn was_greeted(&self) -> bool {
-        self.session_state.as_ref().is_some_and(|session_state| session_state.login_progress == LoginProgress::Complete)
+        self.session_state
+            .as_ref()
+            .is_some_and(|session_state| session_state.login_progress == LoginProgress::Complete)
     }
 
     /// How other clients have killed it while it had no connection.
     pub(super) fn pending_kill(&self) -> PendingKill {
-        self.session_state.as_ref().map_or(PendingKill::None, |session_state| session_state.registration.pending_kill())
+        self.session_state
+            .as_ref()
+            .map_or(PendingKill::None, |session_state| session_state.registration.pending_kill())
     }
 
     pub(super) fn clear_query_kill(&self) {

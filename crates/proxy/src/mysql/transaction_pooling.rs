@@ -15,11 +15,13 @@ use ciphertoll_wire::mysql::statements::NOBODY;
 use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
-use super::session_state::{SessionState, ReplayRisk, LoginProgress, Unportable};
 use super::connection_ids::{ConnectionIds, FIRST_ID};
-use super::session::{LoginState, BackendState, LoginContext, ReleasedState, ClientSession, PoolingMode};
+use super::session::{BackendState, ClientSession, LoginContext, LoginState, PoolingMode, ReleasedState};
+use super::session_state::{LoginProgress, ReplayRisk, SessionState, Unportable};
 use super::startup_request::StartupRequest;
-use crate::protocol::{FromClient, FromServer, SettingsResult, PendingKill, Detached, AcquiredState, StartMode, SessionPhase};
+use crate::protocol::{
+    AcquiredState, Detached, FromClient, FromServer, PendingKill, SessionPhase, SettingsResult, StartMode,
+};
 
 /// A command that will be refused is awaited up to this length.
 const MAX_REFUSED_BYTES: usize = 1 << 16;
@@ -191,7 +193,8 @@ impl TransactionPooling {
         {
             self.set_pin(MIXED);
         }
-        if let Err(Unportable(reason)) = self.session_state.record_setting(backend.flavour.name(name), value) {
+        if let Err(Unportable(reason)) = self.session_state.record_setting(backend.flavour.name(name), value)
+        {
             self.set_pin(reason);
         }
     }
@@ -236,7 +239,8 @@ impl ClientSession {
         let mut session = Self {
             relay,
             learning,
-            touched: acquired == AcquiredState::SameClient || matches!(command, Some((CommandPurpose::Settings, _))),
+            touched: acquired == AcquiredState::SameClient
+                || matches!(command, Some((CommandPurpose::Settings, _))),
             command,
             login_state: if waits && session_state.login_progress == LoginProgress::Pending {
                 LoginState::LoggingIn { sequence }
@@ -265,7 +269,10 @@ impl ClientSession {
 
     fn check_character_set(&mut self, backend: &BackendState) {
         if let PoolingMode::Transaction(pooled) = &mut self.mode
-            && backend.initial_state.as_ref().is_some_and(|initial_state| initial_state.texts() == Texts::Mixed)
+            && backend
+                .initial_state
+                .as_ref()
+                .is_some_and(|initial_state| initial_state.texts() == Texts::Mixed)
         {
             pooled.set_pin(MIXED);
         }
@@ -321,7 +328,12 @@ impl ClientSession {
     }
 
     /// Whether the client's first command here is refused, or will be when it is complete.
-    fn refuse_cancelled_command(&mut self, input: &[u8], backend: &BackendState, taken: &mut FromClient) -> Result<bool, Error> {
+    fn refuse_cancelled_command(
+        &mut self,
+        input: &[u8],
+        backend: &BackendState,
+        taken: &mut FromClient,
+    ) -> Result<bool, Error> {
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(false) };
         if pooled.first_command == FirstCommand::Pass {
             return Ok(false);
@@ -406,7 +418,10 @@ impl ClientSession {
             taken.skip_bytes = input.len() - rest.len();
             // What the client has sent need not wait any longer.
             let goes_on = matches!(before, Some(CommandPurpose::Prepare(_)));
-            if self.command.is_some() || goes_on || matches!(taken.settings_result, SettingsResult::Refused(_)) {
+            if self.command.is_some()
+                || goes_on
+                || matches!(taken.settings_result, SettingsResult::Refused(_))
+            {
                 return Ok(taken);
             }
         }
@@ -489,7 +504,9 @@ impl ClientSession {
         pooled.record_effects(done);
         match pooled.pin {
             // First the client is told that it may go on.
-            PinState::Found(_) if matches!(settings_result, SettingsResult::Applied) => return SessionPhase::Active,
+            PinState::Found(_) if matches!(settings_result, SettingsResult::Applied) => {
+                return SessionPhase::Active;
+            }
             PinState::Found(reason) => {
                 pooled.pin = PinState::Reported;
                 return SessionPhase::Pinned(reason);
@@ -506,7 +523,9 @@ impl ClientSession {
         if pooled.session_state.registration.has_kill_in_flight() {
             // The kill has most likely arrived when the server answers another command.
             return match std::mem::replace(&mut pooled.kill, KillWait::Done) {
-                KillWait::None if !matches!(settings_result, SettingsResult::Applied) => SessionPhase::NeedsQuery,
+                KillWait::None if !matches!(settings_result, SettingsResult::Applied) => {
+                    SessionPhase::NeedsQuery
+                }
                 KillWait::None | KillWait::Done => SessionPhase::Active,
             };
         }
@@ -557,7 +576,12 @@ impl ClientSession {
 type FirstCommands = (Option<Learning>, Option<(CommandPurpose, Adopt)>);
 
 /// Appends what must be sent first on a connection.
-fn begin(session_state: &SessionState, acquired: AcquiredState, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<FirstCommands, Error> {
+fn begin(
+    session_state: &SessionState,
+    acquired: AcquiredState,
+    backend: &BackendState,
+    to_server: &mut Vec<u8>,
+) -> Result<FirstCommands, Error> {
     if acquired == AcquiredState::SameClient {
         return Ok((None, None));
     }

@@ -145,7 +145,9 @@ impl Model {
             ModelEvent::EndTransaction(at) => self.end_transaction(at),
             ModelEvent::BeginTransaction(at) => self.begin_transaction(at),
             ModelEvent::ResetDone(at) => {
-                if let Some((connection, _)) = pick(&self.connections, at, |state| *state == ServerState::Resetting) {
+                if let Some((connection, _)) =
+                    pick(&self.connections, at, |state| *state == ServerState::Resetting)
+                {
                     self.return_to_pool(connection);
                 }
             }
@@ -201,11 +203,14 @@ impl Model {
         loop {
             match action {
                 PoolAction::Open => return self.opening.push((thread, key)),
-                PoolAction::Fetch(connection) | PoolAction::Steal(connection) if connection.thread() == thread => {
+                PoolAction::Fetch(connection) | PoolAction::Steal(connection)
+                    if connection.thread() == thread =>
+                {
                     return self.release_reserved(connection);
                 }
                 PoolAction::Fetch(connection) | PoolAction::Steal(connection) => {
-                    return self.mailboxes[connection.thread()].push_back(WorkerMessage::ReleaseReserved(connection));
+                    return self.mailboxes[connection.thread()]
+                        .push_back(WorkerMessage::ReleaseReserved(connection));
                 }
                 PoolAction::Evict(connection) if connection.thread() == thread => {
                     self.close(connection);
@@ -213,7 +218,8 @@ impl Model {
                     action = self.pool.next_action(&key, thread);
                 }
                 PoolAction::Evict(connection) => {
-                    return self.mailboxes[connection.thread()].push_back(WorkerMessage::Evict(connection, key));
+                    return self.mailboxes[connection.thread()]
+                        .push_back(WorkerMessage::Evict(connection, key));
                 }
                 PoolAction::Take(_) | PoolAction::Wait => return,
             }
@@ -271,7 +277,10 @@ impl Model {
             Some(WorkerMessage::ReleaseReserved(connection)) => self.release_reserved(connection),
             Some(WorkerMessage::Evict(connection, key)) => {
                 if let Some((_, state)) = self.connections.get(&connection) {
-                    assert!(matches!(state, ServerState::Idle | ServerState::Kept(_)), "an evicted connection is in use");
+                    assert!(
+                        matches!(state, ServerState::Idle | ServerState::Kept(_)),
+                        "an evicted connection is in use"
+                    );
                     self.close(connection);
                 }
                 self.pool.eviction_done(&key);
@@ -299,7 +308,9 @@ impl Model {
         match state {
             ClientState::Queued => self.pool.leave_queue(&key, client),
             ClientState::Active(connection) => self.set(connection, ServerState::Resetting),
-            ClientState::Parked(last_server) if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) => {
+            ClientState::Parked(last_server)
+                if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) =>
+            {
                 match self.pool.keep_orphaned(&key, last_server) {
                     KeepOutcome::NeededByWaiter => self.reassign_kept(last_server, key),
                     KeepOutcome::Kept => self.check_unserved[last_server.thread()] = true,
@@ -337,7 +348,9 @@ impl Model {
         let is_parked = |state: &ClientState| matches!(state, ClientState::Parked(_));
         let Some((client, key)) = pick(&self.clients, at, is_parked) else { return };
         match self.clients[&client].1 {
-            ClientState::Parked(last_server) if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) => {
+            ClientState::Parked(last_server)
+                if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) =>
+            {
                 self.clients.insert(client, (key, ClientState::Active(last_server)));
                 self.set(last_server, ServerState::Busy(client));
             }
@@ -371,7 +384,11 @@ impl Model {
 
     /// The pool's count is right.
     fn check(&self) {
-        let moving = self.mailboxes.iter().flatten().filter(|message| matches!(message, WorkerMessage::TakeServer(..)));
+        let moving = self
+            .mailboxes
+            .iter()
+            .flatten()
+            .filter(|message| matches!(message, WorkerMessage::TakeServer(..)));
         let open = self.connections.len() + self.opening.len() + moving.count();
         assert_eq!(self.pool.open(), open);
         for (connection, (_, state)) in &self.connections {
@@ -385,7 +402,8 @@ impl Model {
     fn settle(&mut self) {
         let is_reset = |state: &ServerState| *state == ServerState::Resetting;
         loop {
-            let event = if let Some(thread) = (0..THREADS).find(|thread| !self.mailboxes[*thread].is_empty()) {
+            let event = if let Some(thread) = (0..THREADS).find(|thread| !self.mailboxes[*thread].is_empty())
+            {
                 ModelEvent::ReadMessage(thread)
             } else if !self.opening.is_empty() {
                 ModelEvent::ConnectDone(0)

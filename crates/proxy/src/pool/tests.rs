@@ -1,4 +1,3 @@
-
 use super::*;
 
 impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {

@@ -12,9 +12,9 @@ use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::scram::{self, Binding, Mechanism, ServerFirst, Verifier};
 use ciphertoll_wire::{Secret, postgres};
 
+use crate::postgres::startup_request::StartupRequest;
 use crate::protocol::HandshakeStep;
 use crate::refusal::Refusal;
-use crate::postgres::startup_request::StartupRequest;
 
 const SALT_BYTES: usize = 16;
 /// One for TLS and one for GSSAPI encryption.
@@ -76,7 +76,7 @@ impl CredentialStore {
 
     /// Accepts the password of one user.
     pub fn new(user: &str, password: &Secret) -> Result<Self, scram::Error> {
-        Self::of([(user, password)], Self::DEFAULT_ITERATIONS)
+        Self::for_users([(user, password)], Self::DEFAULT_ITERATIONS)
     }
 
     /// Accepts the passwords of these users, hashed with so many iterations.
@@ -137,7 +137,12 @@ impl ClientHandshake {
         }
     }
 
-    fn startup(&mut self, requests: u8, input: &mut &[u8], out: &mut Vec<u8>) -> Option<HandshakeStep<StartupRequest>> {
+    fn startup(
+        &mut self,
+        requests: u8,
+        input: &mut &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<HandshakeStep<StartupRequest>> {
         match read_startup(input) {
             Ok(None) => {
                 self.state = HandshakeState::Startup { requests };
@@ -171,10 +176,13 @@ impl ClientHandshake {
         }
     }
 
-    fn login(&mut self, message: &StartupMessage<'_>, out: &mut Vec<u8>) -> Option<HandshakeStep<StartupRequest>> {
+    fn login(
+        &mut self,
+        message: &StartupMessage<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<HandshakeStep<StartupRequest>> {
         if let AuthRequirement::Denied { uid } = self.auth {
-            let who =
-                uid.map_or_else(|| "this client".to_owned(), |uid| format!("UID {uid}"));
+            let who = uid.map_or_else(|| "this client".to_owned(), |uid| format!("UID {uid}"));
             let message = format!("{who} may not use this proxy (--allow-uid)");
             return Some(HandshakeStep::Refuse(Refusal::new(Refusal::WHO, message)));
         }
@@ -196,7 +204,9 @@ impl ClientHandshake {
             AuthRequirement::Granted => Some(HandshakeStep::Login(request)),
             AuthRequirement::Denied { .. } => None,
             AuthRequirement::Certificate => Some(match &self.tls {
-                TlsState::Established { name: Some(name) } if *name == request.user => HandshakeStep::Login(request),
+                TlsState::Established { name: Some(name) } if *name == request.user => {
+                    HandshakeStep::Login(request)
+                }
                 _ => wrong_certificate(&request.user),
             }),
             AuthRequirement::Password(_) => {
@@ -208,8 +218,15 @@ impl ClientHandshake {
         }
     }
 
-    fn scram(&mut self, request: StartupRequest, input: &mut &[u8], out: &mut Vec<u8>) -> Option<HandshakeStep<StartupRequest>> {
-        let AuthRequirement::Password(credentials) = &self.auth else { return Some(HandshakeStep::NeedInput) };
+    fn scram(
+        &mut self,
+        request: StartupRequest,
+        input: &mut &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<HandshakeStep<StartupRequest>> {
+        let AuthRequirement::Password(credentials) = &self.auth else {
+            return Some(HandshakeStep::NeedInput);
+        };
         let answer = match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES) {
             Ok(None) => {
                 self.state = HandshakeState::AwaitScram { request };

@@ -17,18 +17,19 @@ use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
-use crate::protocol::{
-    self, ClientAuth, FirstInput, Protocol, ConnectPlan, FirstSpeaker, FromClient, FromServer, HandshakeStep, EarlyGreeting,
-    Release, Detached, AcquiredState, Pooling, CommandOutcome, StartMode, ResetMode, CancelToken, TlsPolicy,
-};
+use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::postgres::backend_state::BackendState;
 use crate::postgres::client_handshake::{self, ClientHandshake, CredentialStore};
-use crate::fingerprint::{Fingerprint, FingerprintBuilder};
-use crate::refusal::Refusal;
 use crate::postgres::session::{ClientSession, digest};
-use crate::settings::{ListenAddress, Settings, StartError, UnixAuth, DatabaseUser};
-use crate::url;
 use crate::postgres::startup_request::{StartupRequest, cannot_fail};
+use crate::protocol::{
+    self, AcquiredState, CancelToken, ClientAuth, CommandOutcome, ConnectPlan, Detached, EarlyGreeting,
+    FirstInput, FirstSpeaker, FromClient, FromServer, HandshakeStep, Pooling, Protocol, Release, ResetMode,
+    StartMode, TlsPolicy,
+};
+use crate::refusal::Refusal;
+use crate::settings::{DatabaseUser, ListenAddress, Settings, StartError, UnixAuth};
+use crate::url;
 
 /// Databases whose settings are remembered. Clients of others log in with a server connection.
 const MAX_KNOWN: usize = 64;
@@ -129,13 +130,18 @@ impl Protocol for Postgres {
     const FIRST_SPEAKER: FirstSpeaker = FirstSpeaker::Client;
 
     fn from_settings(settings: &Settings) -> Result<Self, StartError> {
-        let comes = |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
+        let comes =
+            |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
         let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
         let proves_by_unix = comes(false) && settings.unix_auth != UnixAuth::Peer;
         let proves_by_tcp = comes(true) && !certificates;
-        let credentials = |is_needed: bool, iterations| is_needed.then(|| credentials(settings, iterations)).transpose();
-        let accounts: Vec<ServerAccount> =
-            settings.users.iter().map(|user| ServerAccount::of(user, settings.limits.scram_iterations)).collect();
+        let credentials =
+            |is_needed: bool, iterations| is_needed.then(|| credentials(settings, iterations)).transpose();
+        let accounts: Vec<ServerAccount> = settings
+            .users
+            .iter()
+            .map(|user| ServerAccount::of(user, settings.limits.scram_iterations))
+            .collect();
         Ok(Self {
             default_keys: accounts.iter().map(|account| account.default_key.clone()).collect(),
             accounts: accounts
@@ -154,17 +160,21 @@ impl Protocol for Postgres {
     }
 
     fn reload(&mut self, newer: Self) {
-        let Self { accounts, default_keys, encryption, by_unix, by_tcp, pooling: _, known_parameters: _ } = newer;
+        let Self { accounts, default_keys, encryption, by_unix, by_tcp, pooling: _, known_parameters: _ } =
+            newer;
         let older = std::mem::replace(&mut self.accounts, accounts);
         for (user, account) in &mut self.accounts {
             let limit = account.keys.max_iterations();
-            let is_same =
-                |known: &&ServerAccount| known.fingerprint == account.fingerprint && known.keys.max_iterations() == limit;
+            let is_same = |known: &&ServerAccount| {
+                known.fingerprint == account.fingerprint && known.keys.max_iterations() == limit
+            };
             if let Some(known) = older.get(user).filter(is_same) {
                 account.keys = Arc::clone(&known.keys);
             }
         }
-        let fingerprint = |accounts: &HashMap<_, ServerAccount>, key: &PostgresKey| accounts.get(&key.user).map(|own| own.fingerprint);
+        let fingerprint = |accounts: &HashMap<_, ServerAccount>, key: &PostgresKey| {
+            accounts.get(&key.user).map(|own| own.fingerprint)
+        };
         let accounts = &self.accounts;
         self.known_parameters.retain(|key, _| fingerprint(&older, key) == fingerprint(accounts, key));
         self.default_keys = default_keys;
@@ -182,11 +192,11 @@ impl Protocol for Postgres {
 
     fn connect_failed(&mut self, _: &ciphertoll_net::Error) {}
 
-    fn learned(&self, key: &PostgresKey) -> Option<Self::LearnedParameters> {
+    fn learned(&self, key: &PostgresKey) -> Option<Self::Learned> {
         self.known_parameters.get(key).map(|known| (key.clone(), known.clone()))
     }
 
-    fn learn(&mut self, (key, known): Self::LearnedParameters) {
+    fn learn(&mut self, (key, known): Self::Learned) {
         if self.known_parameters.len() < MAX_KNOWN || self.known_parameters.contains_key(&key) {
             self.known_parameters.insert(key, known);
         }
@@ -195,21 +205,29 @@ impl Protocol for Postgres {
     fn handshake(&self, auth: ClientAuth) -> ClientHandshake {
         let password = |credentials: &Option<Arc<CredentialStore>>| {
             // Without a credential to check, no client is accepted.
-            credentials.clone().map_or(client_handshake::AuthRequirement::Denied { uid: None }, client_handshake::AuthRequirement::Password)
+            credentials.clone().map_or(
+                client_handshake::AuthRequirement::Denied { uid: None },
+                client_handshake::AuthRequirement::Password,
+            )
         };
         match auth {
             ClientAuth::Granted => ClientHandshake::new(client_handshake::AuthRequirement::Granted),
-            ClientAuth::Denied { uid } => ClientHandshake::new(client_handshake::AuthRequirement::Denied { uid: Some(uid) }),
+            ClientAuth::Denied { uid } => {
+                ClientHandshake::new(client_handshake::AuthRequirement::Denied { uid: Some(uid) })
+            }
             ClientAuth::PasswordByUnix => ClientHandshake::new(password(&self.by_unix)),
             ClientAuth::PasswordByTcp(TlsPolicy::Off) => ClientHandshake::new(password(&self.by_tcp)),
             ClientAuth::PasswordByTcp(TlsPolicy::Required) => ClientHandshake::by_tls(password(&self.by_tcp)),
-            ClientAuth::Certificate => ClientHandshake::by_tls(client_handshake::AuthRequirement::Certificate),
+            ClientAuth::Certificate => {
+                ClientHandshake::by_tls(client_handshake::AuthRequirement::Certificate)
+            }
         }
     }
 
     fn pool_key(&self, request: &StartupRequest) -> Result<PostgresKey, Refusal> {
         let account = self.accounts.get(request.user.as_str());
-        let own = account.map(|account| &account.default_key).ok_or_else(|| self.unknown_user(&request.user))?;
+        let own =
+            account.map(|account| &account.default_key).ok_or_else(|| self.unknown_user(&request.user))?;
         Ok(match &request.database {
             Some(name) if **name != *own.database => {
                 PostgresKey { user: Arc::clone(&own.user), database: name.as_str().into() }
@@ -230,7 +248,10 @@ impl Protocol for Postgres {
         let account = self.accounts.get(&key.user)?;
         let login = self.login_as(&key.user, account.password.clone(), Some(&key.database));
         let machine = Connect::pooled(Arc::clone(&login), Arc::clone(&account.keys));
-        Some(ConnectPlan { login: session::Login::Postgres(login), machine: session::Connect::Postgres(machine) })
+        Some(ConnectPlan {
+            login: session::Login::Postgres(login),
+            machine: session::Connect::Postgres(machine),
+        })
     }
 
     fn cancel_plan(&self, backend: &BackendState) -> Option<ConnectPlan> {
@@ -239,7 +260,10 @@ impl Protocol for Postgres {
         // A cancel request needs no login.
         let login = self.login_as(user, Secret::new(Vec::new()), None);
         let machine = Connect::cancelling(Arc::clone(&login), process_id, key);
-        Some(ConnectPlan { login: session::Login::Postgres(login), machine: session::Connect::Postgres(machine) })
+        Some(ConnectPlan {
+            login: session::Login::Postgres(login),
+            machine: session::Connect::Postgres(machine),
+        })
     }
 
     fn backend_state(&mut self, key: &PostgresKey, info: ServerInfo) -> Option<BackendState> {
@@ -253,7 +277,13 @@ impl Protocol for Postgres {
         Some(backend)
     }
 
-    fn greet_early(&self, key: &PostgresKey, request: &mut StartupRequest, cancel_token: CancelToken, out: &mut Vec<u8>) -> EarlyGreeting {
+    fn greet_early(
+        &self,
+        key: &PostgresKey,
+        request: &mut StartupRequest,
+        cancel_token: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> EarlyGreeting {
         let Some(known) = self.known_parameters.get(key) else { return EarlyGreeting::NeedsConnection };
         let settings = request.differing(known);
         // Only the server can tell whether other settings are valid.
@@ -268,7 +298,11 @@ impl Protocol for Postgres {
         }
         request.told_digest = digest(&parameters);
         request.process_id = Some(cancel_token.process_id);
-        if write_greeting(&parameters, cancel_token, out).is_err() { EarlyGreeting::NeedsConnection } else { EarlyGreeting::Sent }
+        if write_greeting(&parameters, cancel_token, out).is_err() {
+            EarlyGreeting::NeedsConnection
+        } else {
+            EarlyGreeting::Sent
+        }
     }
 
     fn start_session(
@@ -379,23 +413,40 @@ impl protocol::ProtocolSession for ClientSession {
         Self::start_mode(self)
     }
 
-    fn greet(&mut self, backend: &BackendState, cancel_token: CancelToken, out: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn greet(
+        &mut self,
+        backend: &BackendState,
+        cancel_token: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error> {
         self.tells_process(backend, cancel_token.process_id);
         Ok(write_greeting(&backend.parameters, cancel_token, out)?)
     }
 
-    fn report_changed_settings(&self, backend: &BackendState, out: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn report_changed_settings(
+        &self,
+        backend: &BackendState,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error> {
         for (name, value) in self.untold(backend).into_iter().flat_map(Parameters::iter) {
             write_parameter_status(out, name, value)?;
         }
         Ok(())
     }
 
-    fn from_client(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromClient, session::Error> {
+    fn from_client(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromClient, session::Error> {
         Ok(self.from_client(input, backend)?)
     }
 
-    fn from_server(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromServer, session::Error> {
+    fn from_server(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromServer, session::Error> {
         Ok(self.from_server(input, backend)?)
     }
 
@@ -419,7 +470,10 @@ impl protocol::ProtocolSession for ClientSession {
         Self::can_detach(self)
     }
 
-    fn detach(self, backend: &mut BackendState) -> Result<Detached<StartupRequest, TransactionStatus>, session::Error> {
+    fn detach(
+        self,
+        backend: &mut BackendState,
+    ) -> Result<Detached<StartupRequest, TransactionStatus>, session::Error> {
         Ok(Self::detach(self, backend)?)
     }
 
@@ -431,16 +485,26 @@ impl protocol::ProtocolSession for ClientSession {
 impl protocol::ProtocolCommand for Errand {
     type BackendState = BackendState;
 
-    fn step(&mut self, input: &mut &[u8], backend: &mut BackendState) -> Result<Response<CommandOutcome>, session::Error> {
+    fn step(
+        &mut self,
+        input: &mut &[u8],
+        backend: &mut BackendState,
+    ) -> Result<Response<CommandOutcome>, session::Error> {
         Ok(match Self::step(self, input, &mut backend.parameters)? {
             Response::NeedInput => Response::NeedInput,
             Response::Done(TransactionStatus::Idle) => Response::Done(CommandOutcome::Idle),
-            Response::Done(_) => Response::Done(CommandOutcome::Unusable("the reset left a transaction open")),
+            Response::Done(_) => {
+                Response::Done(CommandOutcome::Unusable("the reset left a transaction open"))
+            }
         })
     }
 }
 
-fn write_greeting(parameters: &Parameters, cancel_token: CancelToken, out: &mut Vec<u8>) -> Result<(), Error> {
+fn write_greeting(
+    parameters: &Parameters,
+    cancel_token: CancelToken,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
     write_authentication(out, &Authentication::Ok)?;
     for (name, value) in parameters.iter() {
         write_parameter_status(out, name, value)?;

@@ -10,9 +10,11 @@ use ciphertoll_wire::postgres::follow::Follow;
 use ciphertoll_wire::postgres::relay::{Relay, Rest};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TransactionStatus};
 
-use crate::protocol::{FromClient, FromServer, Release, SettingsResult, Detached, AcquiredState, StartMode, SessionPhase};
 use crate::postgres::backend_state::BackendState;
 use crate::postgres::startup_request::{StartupRequest, cannot_fail};
+use crate::protocol::{
+    AcquiredState, Detached, FromClient, FromServer, Release, SessionPhase, SettingsResult, StartMode,
+};
 
 /// A client's session on a server connection, in transaction pooling of one transaction.
 #[derive(Debug)]
@@ -113,7 +115,11 @@ impl ClientSession {
 
     /// Starts a session. Commands that apply the client's settings are appended to `to_server`, which must be
     /// empty. Settings that cannot fail are recorded in `state` already.
-    pub fn begin(request: &StartupRequest, backend: &mut BackendState, to_server: &mut Vec<u8>) -> Result<Self, Error> {
+    pub fn begin(
+        request: &StartupRequest,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
         let mut session = Self::silent();
         let differing = request.differing(&backend.parameters);
         let purpose = match differing.as_slice() {
@@ -136,7 +142,11 @@ impl ClientSession {
     /// Starts a session on a connection that another client has left and that was not reset. The client's
     /// login is complete. `state` already is what it will be when the server has executed what is appended to
     /// `to_server`.
-    fn begin_with_reset(request: &StartupRequest, backend: &mut BackendState, to_server: &mut Vec<u8>) -> Result<Self, Error> {
+    fn begin_with_reset(
+        request: &StartupRequest,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
         backend.prepared.clear();
         backend.parameters = backend.base.clone();
         let differing = request.differing(&backend.base);
@@ -199,7 +209,10 @@ impl ClientSession {
 
     pub fn start_mode(&self) -> StartMode {
         match self.command {
-            None | Some((CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. }), _)) => StartMode::Immediate,
+            None
+            | Some((CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. }), _)) => {
+                StartMode::Immediate
+            }
             Some(_) => StartMode::AfterSettings,
         }
     }
@@ -264,14 +277,22 @@ impl ClientSession {
     }
 
     /// Reads the responses to the proxy's own commands.
-    fn read_command_responses(&mut self, rest: &mut &[u8], backend: &mut BackendState) -> Result<SettingsResult, Error> {
+    fn read_command_responses(
+        &mut self,
+        rest: &mut &[u8],
+        backend: &mut BackendState,
+    ) -> Result<SettingsResult, Error> {
         let Some((purpose, command)) = &mut self.command else { return Ok(SettingsResult::None) };
         let settings_result = match (command.step(rest, &mut backend.parameters), *purpose) {
             (Ok(Response::NeedInput), _) => return Ok(SettingsResult::None),
-            (Ok(Response::Done(_)), CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. })) => {
-                SettingsResult::None
-            }
-            (Ok(Response::Done(_)), CommandPurpose::Settings | CommandPurpose::ResetFirst(FirstSync::Passed)) => SettingsResult::Applied,
+            (
+                Ok(Response::Done(_)),
+                CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. }),
+            ) => SettingsResult::None,
+            (
+                Ok(Response::Done(_)),
+                CommandPurpose::Settings | CommandPurpose::ResetFirst(FirstSync::Passed),
+            ) => SettingsResult::Applied,
             (Ok(Response::Done(_)), CommandPurpose::QueryValues) => {
                 let values = command.take_values();
                 if let Some(pooled) = &mut self.pooled {
@@ -279,7 +300,9 @@ impl ClientSession {
                 }
                 SettingsResult::Applied
             }
-            (Err(error), CommandPurpose::Settings) if awaits_commands(&error) => SettingsResult::Refused(error.into()),
+            (Err(error), CommandPurpose::Settings) if awaits_commands(&error) => {
+                SettingsResult::Refused(error.into())
+            }
             (Err(error), _) => return Err(error),
         };
         backend.prepared.forget_unnamed();
@@ -331,7 +354,10 @@ impl ClientSession {
             && self.start_mode() == StartMode::Immediate
     }
 
-    pub fn detach(mut self, backend: &mut BackendState) -> Result<Detached<StartupRequest, TransactionStatus>, Error> {
+    pub fn detach(
+        mut self,
+        backend: &mut BackendState,
+    ) -> Result<Detached<StartupRequest, TransactionStatus>, Error> {
         let request = self.pooled.take().map(|pooled| {
             let mut request = pooled.request;
             if pooled.acquired != AcquiredState::SameClient || pooled.reported == SettingsReported::Yes {
@@ -372,7 +398,9 @@ impl ClientSession {
     /// Settings whose values have changed since the client was told them on another connection. After the
     /// client has sent something they would come within a response, and the server reports new values itself.
     pub fn untold<'a>(&self, backend: &'a BackendState) -> Option<&'a Parameters> {
-        let is_due = |pooled: &&TransactionPooling| pooled.acquired != AcquiredState::SameClient && pooled.client_input == ClientInput::None;
+        let is_due = |pooled: &&TransactionPooling| {
+            pooled.acquired != AcquiredState::SameClient && pooled.client_input == ClientInput::None
+        };
         let pooled = self.pooled.as_deref().filter(is_due)?;
         let told = pooled.request.told_digest;
         (told != digest(&backend.parameters)).then_some(&backend.parameters)

@@ -136,8 +136,9 @@ fn options(text: &str, settings: &mut Vec<(String, String)>) -> Result<(), Refus
             None => None,
         };
         let Some((name, value)) = setting.and_then(|setting| setting.split_once('=')) else {
-            let message =
-                format!("unsupported startup option \"{word}\": only -c NAME=VALUE and --NAME=VALUE are supported");
+            let message = format!(
+                "unsupported startup option \"{word}\": only -c NAME=VALUE and --NAME=VALUE are supported"
+            );
             return Err(Refusal::new(Refusal::UNSUPPORTED, message));
         };
         settings.push((name.replace('-', "_"), value.to_owned()));

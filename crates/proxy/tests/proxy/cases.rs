@@ -238,7 +238,8 @@ fn pgbench(site: &mut Site) {
     for mode in [&["-C"][..], &["-M", "prepared"], &["-M", "extended", "-C"]] {
         let mut command = std::process::Command::new("pgbench");
         command.args(["-n", "-c", "4", "-t", "50", "-f"]).arg(&script).args(mode);
-        let output = command.args(proxy.libpq_arguments()).env_remove("PGPASSWORD").output().expect("pgbench runs");
+        let output =
+            command.args(proxy.libpq_arguments()).env_remove("PGPASSWORD").output().expect("pgbench runs");
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{mode:?}: {stderr}");

@@ -4,18 +4,18 @@
 //! The server is started once, on the main thread, and ends with it. Each case has its own proxy.
 
 mod cases;
+mod client_tls;
 mod drivers;
 mod fake;
 mod faults;
-mod client_tls;
 mod leaks;
-mod server_behaviour;
 mod limits;
 mod mysql;
 mod operations;
 mod parked;
 mod process;
 mod reloads;
+mod server_behaviour;
 mod site;
 mod stalls;
 mod threads;

@@ -92,7 +92,8 @@ impl Site {
             }
         }
         let scale: Scale = "1500".parse().expect("a scale");
-        let (directory, lab, template) = open_lab(&build, &Tables { sysbench: Some(scale), ..Tables::default() });
+        let (directory, lab, template) =
+            open_lab(&build, &Tables { sysbench: Some(scale), ..Tables::default() });
         let (mode, threads) = (Mode::Session, usual_threads());
         let mut site = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
         site.start_server();

@@ -466,7 +466,8 @@ fn pgbench(site: &mut Site) {
         // One thread per client: pgbench prepares statements one client at a time, while other clients of the
         // same thread hold connections.
         command.args(["-n", "-c", "8", "-j", "8", "-t", "50", "-M", mode, "-f"]).arg(&script);
-        let output = command.args(proxy.libpq_arguments()).env_remove("PGPASSWORD").output().expect("pgbench runs");
+        let output =
+            command.args(proxy.libpq_arguments()).env_remove("PGPASSWORD").output().expect("pgbench runs");
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{mode}: {stderr}");

@@ -158,7 +158,8 @@ fn a_denied_client_is_told_after_its_login() {
 }
 
 fn answer_to(payload: &[u8]) -> (HandshakeStep<StartupRequest>, Vec<u8>) {
-    let mut handshake = ClientHandshake::new(AuthRequirement::Granted, greeting_context(Plugin::NativePassword));
+    let mut handshake =
+        ClientHandshake::new(AuthRequirement::Granted, greeting_context(Plugin::NativePassword));
     let mut out = Vec::new();
     assert_eq!(handshake.step(&mut &b""[..], &mut out), HandshakeStep::NeedInput);
     let mut bytes = Vec::new();
@@ -210,7 +211,10 @@ fn a_clear_text_password_is_neither_requested_nor_checked_without_need() {
     assert!(matches!(step, HandshakeStep::Login(StartupRequest { sequence: 2, .. })), "{step:?}");
     assert!(out.is_empty());
     // A client that must authenticate is asked to do so by another plugin.
-    let mut handshake = ClientHandshake::new(AuthRequirement::Password(credentials()), greeting_context(Plugin::NativePassword));
+    let mut handshake = ClientHandshake::new(
+        AuthRequirement::Password(credentials()),
+        greeting_context(Plugin::NativePassword),
+    );
     let mut out = Vec::new();
     handshake.step(&mut &b""[..], &mut out);
     let mut bytes = Vec::new();
@@ -223,10 +227,13 @@ fn a_clear_text_password_is_neither_requested_nor_checked_without_need() {
 #[test]
 fn malformed_packets_end_the_handshake() {
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\x01", b"\0\0\0\x01", b"\x01\0\0\x05x"] {
-        let mut handshake = ClientHandshake::new(AuthRequirement::Granted, greeting_context(Plugin::NativePassword));
+        let mut handshake =
+            ClientHandshake::new(AuthRequirement::Granted, greeting_context(Plugin::NativePassword));
         let mut out = Vec::new();
         handshake.step(&mut &b""[..], &mut out);
-        let HandshakeStep::Refuse(refusal) = handshake.step(&mut &bytes[..], &mut out) else { panic!("{bytes:?}") };
+        let HandshakeStep::Refuse(refusal) = handshake.step(&mut &bytes[..], &mut out) else {
+            panic!("{bytes:?}")
+        };
         assert_eq!(refusal.sqlstate, Refusal::PROTOCOL);
         let greeted = out.len();
         handshake.refuse(&refusal, &mut out);
@@ -333,7 +340,8 @@ fn a_clear_text_password_is_accepted_over_tls() {
 #[test]
 fn each_user_has_a_password() {
     let secrets = [Secret::new(b"secret".to_vec()), Secret::new(b"other".to_vec())];
-    let credentials = Arc::new(CredentialStore::for_users(["app", "reports"].into_iter().zip(&secrets)).unwrap());
+    let credentials =
+        Arc::new(CredentialStore::for_users(["app", "reports"].into_iter().zip(&secrets)).unwrap());
     for (user, password, is_right) in [
         ("app", &b"secret"[..], true),
         ("reports", b"other", true),
@@ -352,11 +360,13 @@ fn each_user_has_a_password() {
 /// The last step and the output for a client that changes its user.
 fn change(auth: &AuthRequirement, change: &ChangeUser<'_>) -> (HandshakeStep<StartupRequest>, Vec<u8>) {
     let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 33 };
-    let greeting_context = GreetingContext { nonce: *b"abcdefghijklmnopqrst", ..greeting_context(Plugin::NativePassword) };
+    let greeting_context =
+        GreetingContext { nonce: *b"abcdefghijklmnopqrst", ..greeting_context(Plugin::NativePassword) };
     let mut bytes = Vec::new();
     change.encode(&mut bytes).unwrap();
     let run = |piece: usize| {
-        let mut handshake = ClientHandshake::change_user(auth.clone(), TlsState::Off, greeting_context.clone(), terms);
+        let mut handshake =
+            ClientHandshake::change_user(auth.clone(), TlsState::Off, greeting_context.clone(), terms);
         let (mut held, mut out, mut step) = (Vec::new(), Vec::new(), HandshakeStep::NeedInput);
         for part in bytes.chunks(piece) {
             assert_eq!(step, HandshakeStep::NeedInput);
@@ -392,21 +402,27 @@ fn a_change_of_the_user_is_authenticated_by_the_challenge_of_the_greeting() {
     };
     let (step, out) = change(&AuthRequirement::Password(credentials()), &action);
     let HandshakeStep::Login(request) = step else { panic!("{step:?}") };
-    assert_eq!((request.user.as_str(), request.database.as_deref(), request.sequence), ("app", Some("till"), 1));
+    assert_eq!(
+        (request.user.as_str(), request.database.as_deref(), request.sequence),
+        ("app", Some("till"), 1)
+    );
     let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 8 };
     assert_eq!((request.terms, request.connection_id, out.len()), (terms, 4711, 0));
     let wrong = proof(b"wrong");
     for (user, auth_response) in [(&b"app"[..], &wrong[..]), (b"app", b""), (b"nobody", &right)] {
-        let (step, out) = change(&AuthRequirement::Password(credentials()), &ChangeUser { user, auth_response, ..action });
+        let (step, out) =
+            change(&AuthRequirement::Password(credentials()), &ChangeUser { user, auth_response, ..action });
         assert!(matches!(step, HandshakeStep::Refuse(refusal) if refusal.sqlstate == Refusal::PASSWORD));
         assert_eq!((out[3], out[4]), (1, 0xff));
     }
     // A plugin that needs another challenge is replaced.
-    let (step, out) = change(&AuthRequirement::Password(credentials()), &ChangeUser { plugin: Some(b"parsec"), ..action });
+    let (step, out) =
+        change(&AuthRequirement::Password(credentials()), &ChangeUser { plugin: Some(b"parsec"), ..action });
     assert_eq!((step, out[3], out[4]), (HandshakeStep::NeedInput, 1, 0xfe));
     // A peer-authenticated client proves nothing.
     for plugin in [None, Some(&b"parsec"[..]), Some(native_password::NAME)] {
-        let (step, _) = change(&AuthRequirement::Granted, &ChangeUser { auth_response: &wrong, plugin, ..action });
+        let (step, _) =
+            change(&AuthRequirement::Granted, &ChangeUser { auth_response: &wrong, plugin, ..action });
         assert!(matches!(step, HandshakeStep::Login(StartupRequest { sequence: 1, .. })), "{step:?}");
     }
     let (step, _) = change(&AuthRequirement::Granted, &ChangeUser { character_set: Some(256), ..action });

@@ -62,7 +62,8 @@ fn lesson() -> Vec<u8> {
 fn begun() -> (ClientSession, BackendState) {
     let mut backend = backend();
     let mut to_server = Vec::new();
-    let mut session = ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut to_server).unwrap();
+    let mut session =
+        ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut to_server).unwrap();
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
     assert!(!to_server.is_empty());
     let taken = session.from_server(&lesson(), &mut backend).unwrap();
@@ -80,21 +81,24 @@ fn the_first_session_of_a_connection_queries_the_initial_state() {
     assert_eq!(session.release(), Release::Clean);
     // The next session starts at once.
     let mut to_server = Vec::new();
-    let session = ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut to_server).unwrap();
+    let session =
+        ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut to_server).unwrap();
     assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, Vec::new()));
     assert_eq!(session.release(), Release::Clean);
 }
 
 #[test]
 fn a_connection_whose_client_left_during_the_query_is_closed() {
-    let session = ClientSession::begin(&request(), &backend(), &ConnectionIds::default(), &mut Vec::new()).unwrap();
+    let session =
+        ClientSession::begin(&request(), &backend(), &ConnectionIds::default(), &mut Vec::new()).unwrap();
     assert!(matches!(session.release(), Release::Close(_)));
 }
 
 #[test]
 fn a_server_error_during_the_query_is_passed_on() {
     let mut backend = backend();
-    let mut session = ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut Vec::new()).unwrap();
+    let mut session =
+        ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut Vec::new()).unwrap();
     let err = ErrPacket { code: 1820, sql_state: *b"HY000", message: b"You must reset your password" };
     let bytes = written(|out| write_err(out, 1, &err).unwrap());
     let taken = session.from_server(&bytes, &mut backend).unwrap();
@@ -124,7 +128,10 @@ fn a_connection_is_reset_only_if_its_state_is_known() {
         session.release()
     };
     assert_eq!(release(&ping, &ok(2)), Release::Reset(ReleasedState::default()));
-    assert_eq!(release(&ping, &ok(3)), Release::Reset(ReleasedState { remains: open, ..ReleasedState::default() }));
+    assert_eq!(
+        release(&ping, &ok(3)),
+        Release::Reset(ReleasedState { remains: open, ..ReleasedState::default() })
+    );
     // This command has no response.
     assert_eq!(release(&close, b""), Release::Reset(ReleasedState::default()));
     for (up, down) in [

@@ -67,7 +67,14 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
         flavour: Flavour::MariaDb,
         prepared: PreparedHere::default(),
     };
-    let mut session = ClientSession::begin_pooled(request(), AcquiredState::Reset, &backend, connection_ids, &mut Vec::new()).unwrap();
+    let mut session = ClientSession::begin_pooled(
+        request(),
+        AcquiredState::Reset,
+        &backend,
+        connection_ids,
+        &mut Vec::new(),
+    )
+    .unwrap();
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
     let lesson = row(&["utf8mb4", "utf8mb4_general_ci", "utf8mb4", "", "28800", "1", "SYSTEM"]);
     let taken = session.from_server(&lesson, &mut backend).unwrap();
@@ -77,9 +84,15 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
 }
 
 /// Starts a session; returns what is sent first.
-fn begin(request: StartupRequest, acquired: AcquiredState, backend: &BackendState, connection_ids: &ConnectionIds) -> (ClientSession, Vec<u8>) {
+fn begin(
+    request: StartupRequest,
+    acquired: AcquiredState,
+    backend: &BackendState,
+    connection_ids: &ConnectionIds,
+) -> (ClientSession, Vec<u8>) {
     let mut to_server = Vec::new();
-    let session = ClientSession::begin_pooled(request, acquired, backend, connection_ids, &mut to_server).unwrap();
+    let session =
+        ClientSession::begin_pooled(request, acquired, backend, connection_ids, &mut to_server).unwrap();
     (session, to_server)
 }
 
@@ -168,7 +181,10 @@ fn after_an_error_the_status_of_the_session_is_queried() {
     let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
     let refusal = written(|out| write_err(out, 1, &INTERRUPTED).unwrap());
     for (status, phase) in [(3, SessionPhase::Active), (2, SessionPhase::CanDetach)] {
-        assert_eq!(exchange(&mut session, &mut backend, &query("CALL p()"), &refusal), SessionPhase::NeedsQuery);
+        assert_eq!(
+            exchange(&mut session, &mut backend, &query("CALL p()"), &refusal),
+            SessionPhase::NeedsQuery
+        );
         let mut to_server = Vec::new();
         session.query_settings(&backend, &mut to_server).unwrap();
         assert_eq!(to_server, ping());
@@ -178,7 +194,10 @@ fn after_an_error_the_status_of_the_session_is_queried() {
         exchange(&mut session, &mut backend, &query("ROLLBACK"), &ok(&OK));
     }
     let warned = OkPacket { warnings: 1, ..OK };
-    assert_eq!(exchange(&mut session, &mut backend, &query("SELECT 1"), &ok(&warned)), SessionPhase::CanDetach);
+    assert_eq!(
+        exchange(&mut session, &mut backend, &query("SELECT 1"), &ok(&warned)),
+        SessionPhase::CanDetach
+    );
     let Release::Reset(left) = session.detach().release else { panic!("it is reset") };
     assert_eq!(left.diagnostics, Diagnostics::Some);
 }
@@ -217,13 +236,21 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
     assert_eq!(taken.pass_bytes, said.len() - first);
     // A client whose connection was killed does not start another session.
     let waiting = {
-        let (session, _) =
-            begin(StartupRequest { connection_id: FIRST_ID + 3, ..request() }, AcquiredState::Reset, &backend, &connection_ids);
+        let (session, _) = begin(
+            StartupRequest { connection_id: FIRST_ID + 3, ..request() },
+            AcquiredState::Reset,
+            &backend,
+            &connection_ids,
+        );
         session.detach().request.unwrap()
     };
     killer.resolve_kill(FIRST_ID + 3, Target::Connection);
-    let failed = ClientSession::begin_pooled(waiting, AcquiredState::Reset, &backend, &connection_ids, &mut Vec::new());
-    assert!(
-        matches!(failed, Err(failed) if matches!(failed.error, Error::Server { code: 1317, .. }))
+    let failed = ClientSession::begin_pooled(
+        waiting,
+        AcquiredState::Reset,
+        &backend,
+        &connection_ids,
+        &mut Vec::new(),
     );
+    assert!(matches!(failed, Err(failed) if matches!(failed.error, Error::Server { code: 1317, .. })));
 }

@@ -12,7 +12,11 @@ fn startup(parameters: &[(&str, &str)]) -> Vec<u8> {
     bytes
 }
 
-fn step(handshake: &mut ClientHandshake, mut input: &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
+fn step(
+    handshake: &mut ClientHandshake,
+    mut input: &[u8],
+    out: &mut Vec<u8>,
+) -> HandshakeStep<StartupRequest> {
     handshake.step(&mut input, out)
 }
 
@@ -29,7 +33,9 @@ fn a_login_is_the_same_whole_and_byte_by_byte() {
         if cut < login.len() {
             assert_eq!(step(&mut handshake, &login[..cut], &mut out), HandshakeStep::NeedInput, "{cut}");
         }
-        let HandshakeStep::Login(request) = step(&mut handshake, &login, &mut out) else { panic!("no login") };
+        let HandshakeStep::Login(request) = step(&mut handshake, &login, &mut out) else {
+            panic!("no login")
+        };
         assert_eq!((request.user.as_str(), request.database.as_deref()), ("app", Some("shop")));
         // Nothing is sent before a session can start.
         assert_eq!(out, b"N");
@@ -84,7 +90,11 @@ fn newer_protocol_versions_are_negotiated_down() {
 }
 
 /// Our client against the handshake: the result on both sides.
-fn log_in(credentials: &Arc<CredentialStore>, user: &str, password: &[u8]) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
+fn log_in(
+    credentials: &Arc<CredentialStore>,
+    user: &str,
+    password: &[u8],
+) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
     let login = Login {
         user: user.to_owned(),
         password: Secret::new(password.to_vec()),
@@ -134,7 +144,8 @@ fn a_login_reveals_neither_known_users_nor_passwords() {
 #[test]
 fn each_user_has_a_password() {
     let [app, reports] = ["secret", "other"].map(|text| Secret::new(text.as_bytes().to_vec()));
-    let credentials = Arc::new(CredentialStore::for_users([("app", &app), ("reports", &reports)], 1).unwrap());
+    let credentials =
+        Arc::new(CredentialStore::for_users([("app", &app), ("reports", &reports)], 1).unwrap());
     for (user, password, is_accepted) in [
         ("app", &b"secret"[..], true),
         ("reports", b"other", true),
@@ -154,7 +165,9 @@ fn a_client_without_tls_is_refused_where_tls_is_required() {
     let mut tls = Vec::new();
     encode_tls_request(&mut tls);
     let mut out = Vec::new();
-    let HandshakeStep::Refuse(refusal) = step(&mut ClientHandshake::by_tls(AuthRequirement::Granted), &login, &mut out) else {
+    let HandshakeStep::Refuse(refusal) =
+        step(&mut ClientHandshake::by_tls(AuthRequirement::Granted), &login, &mut out)
+    else {
         panic!("the login succeeded")
     };
     assert_eq!((refusal.sqlstate, out.is_empty()), (Refusal::WHO, true));
@@ -175,7 +188,8 @@ fn a_client_without_tls_is_refused_where_tls_is_required() {
 #[test]
 fn a_certificate_authenticates_the_user_it_names() {
     let login = startup(&[("user", "app")]);
-    for (name, is_accepted) in [(Some("app"), true), (Some("other"), false), (Some(""), false), (None, false)] {
+    for (name, is_accepted) in [(Some("app"), true), (Some("other"), false), (Some(""), false), (None, false)]
+    {
         let mut handshake = ClientHandshake::by_tls(AuthRequirement::Certificate);
         handshake.tls_established(name.map(ToOwned::to_owned));
         let step = step(&mut handshake, &login, &mut Vec::new());

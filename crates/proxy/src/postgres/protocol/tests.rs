@@ -2,7 +2,7 @@ use ciphertoll_wire::postgres::server::{Startup, read_startup};
 use ciphertoll_wire::postgres::startup::encode_startup;
 
 use super::*;
-use crate::settings::{ScramIterations, Limits, AllowedUids};
+use crate::settings::{AllowedUids, Limits, ScramIterations};
 
 fn settings(users: &[(&str, &str)]) -> Settings {
     let user = |(name, password): &(&str, &str)| DatabaseUser {
@@ -45,7 +45,8 @@ fn request(parameters: &[(&str, &str)]) -> StartupRequest {
 fn a_fingerprint_changes_with_the_password() {
     let before = postgres(&[("a", "x"), ("b", "y")]);
     let after = postgres(&[("a", "x"), ("b", "z"), ("c", "")]);
-    let fingerprints = |protocol: &Postgres| ["a", "b", "c"].map(|user| protocol.fingerprint(&key(user, "shop")));
+    let fingerprints =
+        |protocol: &Postgres| ["a", "b", "c"].map(|user| protocol.fingerprint(&key(user, "shop")));
     let ([a, b, none], [same, other, _]) = (fingerprints(&before), fingerprints(&after));
     assert_eq!((a, none), (same, None));
     assert_ne!(b, other);
@@ -87,7 +88,10 @@ fn learned_settings_and_keys_are_kept_unless_the_password_changes() {
 #[test]
 fn passwords_are_checked_where_credentials_exist() {
     let by_tcp = |users: &[(&str, &str)]| {
-        Postgres::from_settings(&Settings { listen: vec!["tcp:127.0.0.1:0".parse().unwrap()], ..settings(users) })
+        Postgres::from_settings(&Settings {
+            listen: vec!["tcp:127.0.0.1:0".parse().unwrap()],
+            ..settings(users)
+        })
     };
     let protocol = by_tcp(&[("a", "x")]).unwrap();
     assert!(protocol.by_tcp.is_some() && protocol.by_unix.is_none());

@@ -80,7 +80,10 @@ fn bytes_pass_unchanged_in_any_pieces() {
         assert!(matches!(session.relay.rest(), Rest::Unknown(_)));
         let passed = feed(&down, piece, |held| {
             let taken = session.from_server(held, &mut known).unwrap();
-            assert!(matches!((taken.skip_bytes, &taken.settings_result), (0, SettingsResult::None)), "{taken:?}");
+            assert!(
+                matches!((taken.skip_bytes, &taken.settings_result), (0, SettingsResult::None)),
+                "{taken:?}"
+            );
             taken.pass_bytes
         });
         assert_eq!(passed, down, "{piece}");
@@ -190,7 +193,8 @@ fn the_application_name_is_pipelined_and_its_response_is_dropped() {
     let both = [own.clone(), clients.clone()].concat();
     for piece in 1..both.len() {
         let mut session =
-            ClientSession::begin(&request(&[("application_name", "psql")]), &mut backend(), &mut Vec::new()).unwrap();
+            ClientSession::begin(&request(&[("application_name", "psql")]), &mut backend(), &mut Vec::new())
+                .unwrap();
         session.from_client(&query(), &mut backend()).unwrap();
         let (mut held, mut passed) = (Vec::new(), Vec::new());
         for piece in both.chunks(piece) {
@@ -230,7 +234,13 @@ fn settings_that_can_fail_are_applied_before_the_client_starts() {
     let mut no = written(|out| write_error(out, &report).unwrap());
     no.extend(ready(TransactionStatus::Idle));
     let taken = session.from_server(&no, &mut known).unwrap();
-    assert!(matches!(taken.settings_result, SettingsResult::Refused(session::Error::Postgres(Error::Server { .. }))), "{taken:?}");
+    assert!(
+        matches!(
+            taken.settings_result,
+            SettingsResult::Refused(session::Error::Postgres(Error::Server { .. }))
+        ),
+        "{taken:?}"
+    );
     assert_eq!((taken.skip_bytes, taken.pass_bytes), (no.len(), 0));
     assert_eq!(session.release(&mut known).unwrap(), Release::Reset(TransactionStatus::Idle));
 }
@@ -239,7 +249,10 @@ fn settings_that_can_fail_are_applied_before_the_client_starts() {
 fn taken(known: &mut BackendState) -> (ClientSession, Vec<u8>) {
     let mut to_server = Vec::new();
     let request = request(&[("application_name", "next"), ("statement_timeout", "5")]);
-    (ClientSession::begin_pooled(request, AcquiredState::ResetPending, known, &mut to_server).unwrap(), to_server)
+    (
+        ClientSession::begin_pooled(request, AcquiredState::ResetPending, known, &mut to_server).unwrap(),
+        to_server,
+    )
 }
 
 #[test]

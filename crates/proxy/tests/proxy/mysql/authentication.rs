@@ -21,9 +21,9 @@ use openssl::sha::{sha1, sha256};
 use super::Case;
 use super::raw::{Raw, USUAL, UTF8MB4};
 use super::site::{Proxy, SECOND, SECONDS_PASSWORD, Site, code, one};
-use crate::drivers::{PYTHON, imports};
 use crate::client_tls::TestCertificates;
-use crate::operations::{await_that, get, admin_address, samples, settings, write_secret};
+use crate::drivers::{PYTHON, imports};
+use crate::operations::{admin_address, await_that, get, samples, settings, write_secret};
 use crate::site::LONG;
 
 pub(crate) const CASES: [Case; 11] = [
@@ -95,7 +95,8 @@ fn unix_passwords(site: &mut Site) {
             Err(error) => {
                 assert_eq!((code(&error), succeeds), (Some(1045), false), "{error}");
                 let using = if password.is_empty() { "NO" } else { "YES" };
-                let expected = format!("Access denied for user '{user}'@'localhost' (using password: {using})");
+                let expected =
+                    format!("Access denied for user '{user}'@'localhost' (using password: {using})");
                 assert!(error.to_string().contains(&expected), "{error}");
             }
         }
@@ -188,7 +189,8 @@ fn no_handshake(site: &mut Site) {
     // The short time limit holds for others, too.
     let mut logged_in = None;
     await_that("others can log in", || {
-        let client = proxy.tls_client(&proxy.user, &site.password(), None, &certificates.path("ca.pem"), None);
+        let client =
+            proxy.tls_client(&proxy.user, &site.password(), None, &certificates.path("ca.pem"), None);
         logged_in = client.ok();
         logged_in.is_some()
     });
@@ -328,10 +330,13 @@ fn warm_up(site: &mut Site) {
     assert_eq!(proxy.process.count("event=server-connected"), 2, "there was one for it");
     // These clients have other capabilities; after the first one, connections in advance have them, too.
     let terms = USUAL | Capabilities::FOUND_ROWS;
-    let first =
-        proxy.try_raw(terms, UTF8MB4, Some(database)).expect("the login succeeds").value("SELECT CONNECTION_ID()");
+    let first = proxy
+        .try_raw(terms, UTF8MB4, Some(database))
+        .expect("the login succeeds")
+        .value("SELECT CONNECTION_ID()");
     await_that("two are left", || is(2.0));
-    let mut raws = [(); 2].map(|()| proxy.try_raw(terms, UTF8MB4, Some(database)).expect("the login succeeds"));
+    let mut raws =
+        [(); 2].map(|()| proxy.try_raw(terms, UTF8MB4, Some(database)).expect("the login succeeds"));
     let numbers = raws.each_mut().map(|raw| raw.value("SELECT CONNECTION_ID()"));
     assert!(numbers.contains(&first), "{numbers:?}");
     drop(raws);

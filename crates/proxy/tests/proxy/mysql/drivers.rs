@@ -8,8 +8,8 @@ use ciphertoll_skip::missing;
 use super::Case;
 use super::fake::Fake;
 use super::site::Site;
-use crate::drivers::{PYTHON, compiles_with, example, fetched, imports, output_of, sources};
 use crate::client_tls::TestCertificates;
+use crate::drivers::{PYTHON, compiles_with, example, fetched, imports, output_of, sources};
 
 pub(crate) const CASES: [Case; 7] = [
     ("driver: PyMySQL", |site| python(site, PYTHONS[0])),

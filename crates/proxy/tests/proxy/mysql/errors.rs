@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use super::Case;
 use super::fake::Fake;
 use super::site::{Proxy, Site};
-use crate::operations::{await_that, in_queue_time, admin_address, samples};
+use crate::operations::{admin_address, await_that, in_queue_time, samples};
 
 pub(crate) const CASES: [Case; 1] = [("libmariadb shows the proxy's own errors", shown)];
 
@@ -20,7 +20,10 @@ fn output(mut command: Command) -> String {
 }
 
 fn expect(output: &str, number: &str, words: &str) {
-    assert!(output.contains(&format!("ERROR {number}")) && output.contains(words), "{number}, {words}: {output}");
+    assert!(
+        output.contains(&format!("ERROR {number}")) && output.contains(words),
+        "{number}, {words}: {output}"
+    );
 }
 
 fn shown(site: &mut Site) {

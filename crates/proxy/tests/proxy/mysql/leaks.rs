@@ -11,8 +11,7 @@ pub(crate) const CASES: [Case; 3] = [
 ];
 
 /// In transaction mode these clients would leave before they have acquired a connection.
-pub(crate) const OF_SESSIONS: [Case; 1] =
-    [("a connection in an unknown state is closed", unknown_state)];
+pub(crate) const OF_SESSIONS: [Case; 1] = [("a connection in an unknown state is closed", unknown_state)];
 
 /// The server's ID of the connection that serves the next client.
 fn connection(proxy: &Proxy) -> String {

@@ -1,15 +1,15 @@
 //! The proxy in front of a real MariaDB, and of MySQL if it is installed.
 
+mod authentication;
 mod cases;
 mod drivers;
 mod errors;
 mod fake;
 mod faults;
-mod authentication;
 mod leaks;
 mod limits;
-mod random_clients;
 mod parked;
+mod random_clients;
 mod raw;
 mod reloads;
 mod site;
@@ -36,7 +36,8 @@ const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 /// Runs the cases whose names contain `filter`; returns their number, and the names of those that failed.
 pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
     let both = [&cases::CASES[..], &leaks::CASES[..]].concat();
-    let of_sessions = [&cases::OF_SESSIONS[..], &leaks::OF_SESSIONS[..], &authentication::OF_SESSIONS[..]].concat();
+    let of_sessions =
+        [&cases::OF_SESSIONS[..], &leaks::OF_SESSIONS[..], &authentication::OF_SESSIONS[..]].concat();
     let sessions = [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..]].concat();
     let transactions = [&both[..], &transactions::CASES[..], &parked::CASES[..], &tools::CASES[..]].concat();
     let on_two_threads = |cases: &[Case]| -> Vec<Case> {
@@ -45,7 +46,8 @@ pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
     };
     let doubled =
         [on_two_threads(&sessions), on_two_threads(&[&transactions::CASES[..], &leaks::CASES[..]].concat())];
-    let logins = [&drivers::CASES[..], &errors::CASES[..], &authentication::CASES[..], &reloads::CASES[..]].concat();
+    let logins =
+        [&drivers::CASES[..], &errors::CASES[..], &authentication::CASES[..], &reloads::CASES[..]].concat();
     let sessions = [&sessions[..], &logins[..]].concat();
     let transactions = [&transactions[..], &logins[..]].concat();
     let one = usual_threads();

@@ -10,7 +10,7 @@ use super::Case;
 use super::raw::Raw;
 use super::site::{Site, one};
 use super::transactions::NUMBER;
-use crate::operations::{await_that, admin_address, samples};
+use crate::operations::{admin_address, await_that, samples};
 use crate::transactions::KEPT;
 
 pub(crate) const CASES: [Case; 5] = [

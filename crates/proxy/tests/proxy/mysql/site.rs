@@ -100,7 +100,8 @@ impl Site {
             plugin: plugin_of(self.engine()),
             ..mysql::Login::new(CONTROL, Secret::new(self.password()))
         };
-        Client::connect(&Address::Unix(path), Login::MySql(Arc::new(login)), None).expect("the login succeeds")
+        Client::connect(&Address::Unix(path), Login::MySql(Arc::new(login)), None)
+            .expect("the login succeeds")
     }
 
     /// Creates a second account, with its password in a file.
