@@ -146,7 +146,7 @@ pub struct Resolved {
     pub log: Log,
     /// The configuration with all defaults filled in.
     pub effective: Config,
-    /// Users for whom no password was found although the server may ask for one. An empty password that is
+    /// Users without a password although the server may ask for one. An empty password that is
     /// configured counts as found.
     pub without_password: Vec<MissingPassword>,
 }
@@ -377,7 +377,7 @@ impl Config {
         }
     }
 
-    /// The users, and those for whom no password was found although the server may ask for one.
+    /// The users, and those without a password although the server may ask for one.
     fn users(&self, server: &ServerUrl) -> Result<(Vec<DatabaseUser>, Vec<MissingPassword>), ConfigError> {
         let mut names = HashSet::new();
         if let Some(twice) = self.user.iter().find(|user| !names.insert(&user.name)) {

@@ -66,7 +66,7 @@ pub enum PoolAction<S> {
     /// The client waits. This idle or kept connection of another key must be closed to make room, and then
     /// [`ConnectionPool::eviction_done`] be called.
     Evict(S),
-    /// The client waits; nothing else is to be done.
+    /// The client waits; no action is needed.
     Wait,
 }
 

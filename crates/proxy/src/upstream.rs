@@ -62,7 +62,7 @@ struct Resolver {
 }
 
 impl Upstream {
-    /// Reads certificates and resolves the name. A name that cannot be resolved is no error: it is tried
+    /// Reads certificates and resolves the name. A name that cannot be resolved is not an error: it is tried
     /// again.
     pub fn new(url: &ServerUrl) -> Result<Self, Error> {
         check_files(url)?;

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use ciphertoll_lab::{Authority, Certificate};
 use ciphertoll_model::ServerKey;
 use ciphertoll_net::tls::FilePurpose;
-use ciphertoll_proxy::Protocol;
+use ciphertoll_proxy::ProtocolKind;
 use tempfile::TempDir;
 
 /// The command-line options that name TLS files.

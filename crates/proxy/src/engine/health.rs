@@ -167,8 +167,8 @@ impl<P: Protocol> Worker<P> {
         server.upkeep.checked = now;
         server.upkeep.idle_since = Some(since);
         let ServerStage::Open(backend) = &mut server.stage else { return };
-        let action = self.protocol.ping(&mut backend.state, backend.channel.output());
-        match (action, backend.channel.send()) {
+        let sent = self.protocol.ping(&mut backend.state, backend.channel.output());
+        match (sent, backend.channel.send()) {
             (Ok(command), Ok(_)) => {
                 backend.activity = Activity::Resetting { command, until };
                 self.services.metrics.checks.increment();

@@ -322,8 +322,8 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn query_settings(&mut self, server_id: Id) {
         let Some(backend) = self.backend(server_id) else { return };
         let Activity::Session { session, .. } = &mut backend.activity else { return };
-        let action = session.query_settings(&backend.state, backend.channel.output());
-        match (action, backend.channel.send()) {
+        let sent = session.query_settings(&backend.state, backend.channel.output());
+        match (sent, backend.channel.send()) {
             (Ok(()), Ok(_)) => self.watch_server(server_id),
             (Err(error), _) => self.server_lost(server_id, Some(&ciphertoll_net::Error::Protocol(error))),
             (_, Err(error)) => self.server_lost(server_id, Some(&error)),

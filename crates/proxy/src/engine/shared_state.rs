@@ -99,7 +99,7 @@ pub(super) struct SharedCounters {
     stop: AtomicBool,
 }
 
-/// On a cache line of its own, so that workers do not contend for it.
+/// Fills a cache line, so that workers do not contend for it.
 #[derive(Default)]
 #[repr(align(64))]
 struct PaddedCounter(AtomicUsize);
@@ -204,7 +204,7 @@ impl<P: Protocol> SharedState<P> {
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Whether it is this worker's turn for maintenance that one worker does for all.
+    /// Whether it is this worker's turn for the maintenance of shared resources.
     pub(super) fn is_maintenance_turn(&self) -> bool {
         let ticks = self.now.duration_since(self.began).as_millis() / super::TICK.as_millis();
         ticks % self.shared.threads() as u128 == self.shared.thread as u128

@@ -291,7 +291,7 @@ impl<P: Protocol> Worker<P> {
         self.deferred.push(DeferredWork::Accept);
     }
 
-    /// Stops accepting clients and drains those that there are until `until`.
+    /// Stops accepting clients, and drains connected ones until `until`.
     pub(super) fn stop(&mut self, until: Instant) {
         let cut_off = self.drain.as_ref().map_or(0, |drain| drain.cut_off);
         self.drain = Some(Drain { until, cut_off });

@@ -61,8 +61,8 @@ impl StartupRequest {
         offered: Capabilities,
         connection_id: u32,
     ) -> Result<Self, Refusal> {
-        let action = login.head.capabilities;
-        if COMPRESSIONS.iter().any(|compression| action.contains(*compression)) {
+        let requested = login.head.capabilities;
+        if COMPRESSIONS.iter().any(|compression| requested.contains(*compression)) {
             let message = "compression was not offered: this proxy does not support it";
             return Err(Refusal::new(Refusal::UNSUPPORTED, message));
         }
@@ -71,7 +71,7 @@ impl StartupRequest {
             user: text(login.user, "user")?,
             database: database.filter(|name| !name.is_empty()),
             terms: Terms {
-                capabilities: action & offered & RELAYED,
+                capabilities: requested & offered & RELAYED,
                 character_set: login.head.character_set,
             },
             connection_id,

@@ -396,7 +396,7 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Processes the server's next bytes, of which `skip_bytes` are done.
+    /// Processes the server's next bytes, after the first `skip_bytes`, which are done.
     pub(super) fn pooled_from_server(
         &mut self,
         input: &[u8],

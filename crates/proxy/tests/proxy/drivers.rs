@@ -123,10 +123,10 @@ fn same(site: &mut Site, program: impl Fn() -> Command) {
 pub(crate) fn output_of(command: &mut Command, way: &str) -> String {
     let Output { status, stdout, stderr } = command.output().expect("the program runs");
     let stderr = String::from_utf8_lossy(&stderr);
-    let expected = String::from_utf8(stdout).expect("text");
-    assert!(status.success(), "by {way}: {expected}{stderr}");
-    assert!(expected.lines().count() > 2, "by {way} it has done too little: {expected}");
-    expected
+    let printed = String::from_utf8(stdout).expect("text");
+    assert!(status.success(), "by {way}: {printed}{stderr}");
+    assert!(printed.lines().count() > 2, "by {way} it has done too little: {printed}");
+    printed
 }
 
 pub(crate) fn sources() -> PathBuf {

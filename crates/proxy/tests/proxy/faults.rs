@@ -205,8 +205,9 @@ fn unverified(site: &mut Site) {
     let proxy = site.proxy_at(&listen, &url, directory.path().to_owned(), 6432, &[]);
     let answer = proxy.raw(&[]).answer();
     assert_eq!(Raw::error_state(&answer).as_deref(), Some("08001"));
-    let output = answer.iter().any(|(_, text)| String::from_utf8_lossy(text).contains("does not verify"));
-    assert!(output, "{answer:?}");
+    let is_reported =
+        answer.iter().any(|(_, text)| String::from_utf8_lossy(text).contains("does not verify"));
+    assert!(is_reported, "{answer:?}");
 }
 
 fn restarted(site: &mut Site) {

@@ -78,8 +78,8 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
         .chain(in_all(on_two_transactions, Mode::Transaction, 2));
     let mut names = HashSet::new();
     // If two threads are the default, each case runs once.
-    let expected = |name: &str| name.contains(filter) && names.insert(name.to_owned());
-    let cases = only(cases, expected);
+    let is_selected = |name: &str| name.contains(filter) && names.insert(name.to_owned());
+    let cases = only(cases, is_selected);
     let mut failed = Vec::new();
     if cases.is_empty() {
         return (0, failed);
@@ -99,8 +99,8 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
 /// The full name of a case, the pooling mode, and the number of threads.
 type Named = (String, Mode, usize, fn(&mut Site));
 
-fn only(cases: impl Iterator<Item = Named>, mut expected: impl FnMut(&str) -> bool) -> Vec<Named> {
-    cases.filter(|(name, ..)| expected(name)).collect()
+fn only(cases: impl Iterator<Item = Named>, mut is_selected: impl FnMut(&str) -> bool) -> Vec<Named> {
+    cases.filter(|(name, ..)| is_selected(name)).collect()
 }
 
 /// The part of a case's name to run; `None` if nothing is to be run. Cargo passes the same arguments to every

@@ -390,9 +390,9 @@ fn unix_passwords(site: &mut Site) {
             .expect("psql runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.success(), succeeds, "{user}: {stderr}");
-        let expected = if succeeds { String::from_utf8_lossy(&output.stdout) } else { stderr };
+        let printed = if succeeds { String::from_utf8_lossy(&output.stdout) } else { stderr };
         let expected = if succeeds { user } else { "password authentication failed" };
-        assert!(expected.contains(expected), "{expected}");
+        assert!(printed.contains(expected), "{printed}");
     }
 }
 
@@ -437,7 +437,7 @@ fn service_manager(site: &mut Site) {
     let socket = place.path().join("notify");
     let manager = UnixDatagram::bind(&socket).expect("a socket");
     manager.set_read_timeout(Some(LONG)).expect("a limit");
-    let output = || {
+    let next_state = || {
         let mut bytes = [0; 256];
         let length = manager.recv(&mut bytes).expect("it is told");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
@@ -446,12 +446,12 @@ fn service_manager(site: &mut Site) {
     let url = site.url("");
     command.args(["--listen", &listen, "--server", &url, "--log", "debug"]).env("NOTIFY_SOCKET", &socket);
     let mut proxy = site.proxy_by(&mut command, directory, PORT);
-    assert_eq!(output(), "READY=1");
+    assert_eq!(next_state(), "READY=1");
     proxy.process.signal(Signal::SIGHUP);
-    assert!(output().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(output(), "READY=1");
+    assert!(next_state().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(next_state(), "READY=1");
     proxy.process.await_line("event=reloaded");
     proxy.process.signal(Signal::SIGTERM);
-    assert_eq!(output(), "STOPPING=1");
+    assert_eq!(next_state(), "STOPPING=1");
     assert_eq!(proxy.process.wait().code(), Some(0));
 }

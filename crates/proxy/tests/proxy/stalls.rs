@@ -96,9 +96,9 @@ fn unread_log(site: &mut Site) {
             line.split_once("event=log-lines-dropped count=")?.1.split(' ').next()?.parse().ok()
         })
         .collect();
-    let (output, dropped) = (lines.len() - dropped.len(), dropped.iter().sum::<usize>());
-    assert!(dropped > 0, "{output} lines were written, none was dropped");
-    assert!(output + dropped >= CLIENTS, "{output} lines were written and {dropped} dropped");
+    let (written, dropped) = (lines.len() - dropped.len(), dropped.iter().sum::<usize>());
+    assert!(dropped > 0, "{written} lines were written, none was dropped");
+    assert!(written + dropped >= CLIENTS, "{written} lines were written and {dropped} dropped");
     assert!(lines.iter().any(|line| line.contains("event=stopped")), "the last line is missing");
 }
 

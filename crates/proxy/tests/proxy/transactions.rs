@@ -146,7 +146,7 @@ pub(crate) fn execute(bytes: &mut Vec<u8>, name: &str) {
 }
 
 /// The types of the messages, and the last column of each row.
-fn output(messages: &[(u8, Vec<u8>)]) -> (String, Vec<String>) {
+fn kinds_and_rows(messages: &[(u8, Vec<u8>)]) -> (String, Vec<String>) {
     let rows = messages.iter().filter(|(kind, _)| *kind == b'D');
     let rows = rows.map(|(_, payload)| String::from_utf8_lossy(&payload[6..]).into_owned()).collect();
     (messages.iter().map(|(kind, _)| char::from(*kind)).collect(), rows)
@@ -157,7 +157,7 @@ fn run(raw: &mut Raw, name: &str) -> (String, Vec<String>) {
     execute(&mut bytes, name);
     encode_sync(&mut bytes);
     raw.send(&bytes);
-    output(&raw.answer())
+    kinds_and_rows(&raw.answer())
 }
 
 fn prepared(site: &mut Site) {
@@ -165,9 +165,9 @@ fn prepared(site: &mut Site) {
     let (mut first, mut second) = (proxy.raw(&[]), proxy.raw(&[]));
     first.answer();
     second.answer();
-    assert_eq!(output(&prepare(&mut first, "s", "SELECT 'first'")).0, "1Z");
+    assert_eq!(kinds_and_rows(&prepare(&mut first, "s", "SELECT 'first'")).0, "1Z");
     // Statement names are per client; within a client they are unique.
-    assert_eq!(output(&prepare(&mut second, "s", "SELECT 'second'")).0, "1Z");
+    assert_eq!(kinds_and_rows(&prepare(&mut second, "s", "SELECT 'second'")).0, "1Z");
     for _ in 0..3 {
         assert_eq!(run(&mut first, "s"), ("2DCZ".to_owned(), vec!["first".to_owned()]));
         assert_eq!(run(&mut second, "s"), ("2DCZ".to_owned(), vec!["second".to_owned()]));
@@ -184,7 +184,7 @@ fn prepared(site: &mut Site) {
     encode_close_statement(&mut bytes, "s").expect("a name");
     encode_sync(&mut bytes);
     first.send(&bytes);
-    assert_eq!(output(&first.answer()).0, "3Z");
+    assert_eq!(kinds_and_rows(&first.answer()).0, "3Z");
     assert_eq!(run(&mut first, "s").0, "EZ");
     second.query("DEALLOCATE s");
     second.answer();
@@ -221,8 +221,8 @@ fn pipeline(site: &mut Site) {
         for piece in bytes.chunks(piece) {
             first.send(piece);
         }
-        assert_eq!(output(&first.answer()), ("2DCEZ".to_owned(), vec!["a".to_owned()]));
-        let (kinds, rows) = output(&first.answer());
+        assert_eq!(kinds_and_rows(&first.answer()), ("2DCEZ".to_owned(), vec!["a".to_owned()]));
+        let (kinds, rows) = kinds_and_rows(&first.answer());
         assert_eq!((kinds.as_str(), rows.join("").as_str()), ("2DC12DC2DCZ", "bca"), "{piece}");
         first.query("DEALLOCATE c");
         first.answer();
@@ -243,13 +243,13 @@ fn half(site: &mut Site) {
     let mut second = proxy.client();
     assert_eq!(one(&mut second, "SELECT 'second'"), "second");
     first.send(rest);
-    assert_eq!(output(&first.answer()).1, ["first"]);
+    assert_eq!(kinds_and_rows(&first.answer()).1, ["first"]);
     assert_eq!(one(&mut second, "SELECT 'second'"), "second");
     first.send(begin);
     assert_eq!(one(&mut proxy.client(), "SELECT 'third'"), "third");
     assert_eq!(one(&mut second, "SELECT 'second'"), "second");
     first.send(rest);
-    assert_eq!(output(&first.answer()).1, ["first"]);
+    assert_eq!(kinds_and_rows(&first.answer()).1, ["first"]);
 }
 
 fn pins(site: &mut Site) {
@@ -405,7 +405,7 @@ fn cancel_waiting(site: &mut Site) {
     assert_eq!(Raw::error_state(&waiting.answer()).as_deref(), Some("57014"));
     waiting.query("SELECT 'later'");
     first.query("COMMIT").expect("the end");
-    assert_eq!(output(&waiting.answer()).1, ["later"]);
+    assert_eq!(kinds_and_rows(&waiting.answer()).1, ["later"]);
     proxy.process.await_line("cancelled a waiting command");
 }
 

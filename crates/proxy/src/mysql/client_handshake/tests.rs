@@ -393,14 +393,14 @@ fn proof(password: &[u8]) -> Vec<u8> {
 #[test]
 fn a_change_of_the_user_is_authenticated_by_the_challenge_of_the_greeting() {
     let right = proof(b"secret");
-    let action = ChangeUser {
+    let requested = ChangeUser {
         user: b"app",
         auth_response: &right,
         database: b"till",
         character_set: Some(8),
         plugin: Some(native_password::NAME),
     };
-    let (step, out) = change(&AuthRequirement::Password(credentials()), &action);
+    let (step, out) = change(&AuthRequirement::Password(credentials()), &requested);
     let HandshakeStep::Login(request) = step else { panic!("{step:?}") };
     assert_eq!(
         (request.user.as_str(), request.database.as_deref(), request.sequence),
@@ -410,21 +410,25 @@ fn a_change_of_the_user_is_authenticated_by_the_challenge_of_the_greeting() {
     assert_eq!((request.terms, request.connection_id, out.len()), (terms, 4711, 0));
     let wrong = proof(b"wrong");
     for (user, auth_response) in [(&b"app"[..], &wrong[..]), (b"app", b""), (b"nobody", &right)] {
-        let (step, out) =
-            change(&AuthRequirement::Password(credentials()), &ChangeUser { user, auth_response, ..action });
+        let (step, out) = change(
+            &AuthRequirement::Password(credentials()),
+            &ChangeUser { user, auth_response, ..requested },
+        );
         assert!(matches!(step, HandshakeStep::Refuse(refusal) if refusal.sqlstate == Refusal::PASSWORD));
         assert_eq!((out[3], out[4]), (1, 0xff));
     }
     // A plugin that needs another challenge is replaced.
-    let (step, out) =
-        change(&AuthRequirement::Password(credentials()), &ChangeUser { plugin: Some(b"parsec"), ..action });
+    let (step, out) = change(
+        &AuthRequirement::Password(credentials()),
+        &ChangeUser { plugin: Some(b"parsec"), ..requested },
+    );
     assert_eq!((step, out[3], out[4]), (HandshakeStep::NeedInput, 1, 0xfe));
     // A peer-authenticated client proves nothing.
     for plugin in [None, Some(&b"parsec"[..]), Some(native_password::NAME)] {
         let (step, _) =
-            change(&AuthRequirement::Granted, &ChangeUser { auth_response: &wrong, plugin, ..action });
+            change(&AuthRequirement::Granted, &ChangeUser { auth_response: &wrong, plugin, ..requested });
         assert!(matches!(step, HandshakeStep::Login(StartupRequest { sequence: 1, .. })), "{step:?}");
     }
-    let (step, _) = change(&AuthRequirement::Granted, &ChangeUser { character_set: Some(256), ..action });
+    let (step, _) = change(&AuthRequirement::Granted, &ChangeUser { character_set: Some(256), ..requested });
     assert!(matches!(step, HandshakeStep::Refuse(refusal) if refusal.sqlstate == Refusal::UNSUPPORTED));
 }
