@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::command::encode_quit;
 use ciphertoll_wire::mysql::errand::{Condition, Errand};
-use ciphertoll_wire::mysql::follow::{Diagnostics, begins_with_quit, first_command_bytes};
+use ciphertoll_wire::mysql::follow::Diagnostics;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
-use ciphertoll_wire::mysql::server::write_err;
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
 use ciphertoll_wire::mysql::{self, Capabilities, Connect, Encryption, Login, Plugin, Terms, Transport};
 use ciphertoll_wire::session::{self, ServerInfo};
@@ -20,12 +19,11 @@ use super::connection_ids::ConnectionIds;
 use super::refusal;
 use super::session::{BackendState, ClientSession, ReleasedState};
 use super::startup_request::{HandshakeContext, StartupRequest};
-use super::transaction_pooling::INTERRUPTED;
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::protocol::{
     self, AcquiredState, CancelToken, ClientAuth, CommandOutcome, ConnectPlan, Detached, EarlyGreeting,
-    FirstInput, FirstSpeaker, FromClient, FromServer, HandshakeStep, PendingKill, Pooling, Protocol, Release,
-    ResetMode, StartMode, TlsPolicy,
+    FirstSpeaker, FromClient, FromServer, HandshakeStep, Pooling, Protocol, Release, ResetMode, StartMode,
+    TlsPolicy,
 };
 use crate::refusal::Refusal;
 use crate::settings::{DatabaseUser, ListenAddress, Settings, StartError, UnixAuth};
@@ -38,8 +36,6 @@ const MAX_KNOWN: usize = 64;
 /// Capabilities that transaction pooling does not offer: with cached metadata the server relies on
 /// definitions that this client has, and query attributes stand where the text of a command is expected.
 const NOT_SHARED: Capabilities = Capabilities::CACHE_METADATA.with(Capabilities::QUERY_ATTRIBUTES);
-/// Sequence number of the first packet of a response.
-const FIRST_ANSWER: u8 = 1;
 /// The capabilities of the connection by which the server becomes known, and of connections that are opened
 /// in advance before a client of their user has logged in. Every server accepts them.
 const FIRST_TERMS: Terms = Terms {
@@ -486,35 +482,6 @@ impl protocol::ProtocolHandshake for MySqlHandshake {
             Some(handshake) => handshake.refuse(refusal, out),
             None => refusal::write_unasked(refusal, out),
         }
-    }
-}
-
-impl protocol::ProtocolRequest for StartupRequest {
-    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        let sequence = if self.was_greeted() { FIRST_ANSWER } else { self.sequence };
-        refusal::write(refusal, sequence, out);
-    }
-
-    fn first_input(&self, input: &[u8]) -> FirstInput {
-        // A new command: nothing of it has been cancelled.
-        self.clear_query_kill();
-        match input {
-            _ if begins_with_quit(input) => FirstInput::Terminate,
-            // A header and the command. The server refuses an empty command.
-            [_, _, _, _, _, ..] | [0, 0, 0, _] => FirstInput::Command,
-            _ => FirstInput::Incomplete,
-        }
-    }
-
-    fn pending_kill(&self) -> PendingKill {
-        Self::pending_kill(self)
-    }
-
-    fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
-        let bytes = first_command_bytes(input)?;
-        self.clear_query_kill();
-        write_err(out, FIRST_ANSWER, &INTERRUPTED).ok()?;
-        Some(bytes)
     }
 }
 

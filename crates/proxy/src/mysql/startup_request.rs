@@ -1,24 +1,28 @@
 //! What a MySQL client asks for in its login.
 
 use ciphertoll_wire::mysql::change_user::ChangeUser;
+use ciphertoll_wire::mysql::follow::{begins_with_quit, first_command_bytes};
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
-use ciphertoll_wire::mysql::server::write_ok;
+use ciphertoll_wire::mysql::server::{write_err, write_ok};
 use ciphertoll_wire::mysql::{Capabilities, Error, Terms};
 
 use super::client_handshake::TlsState;
 use super::connection_ids::ConnectionIds;
+use super::refusal;
 use super::session_state::{LoginProgress, SessionState};
-use super::transaction_pooling::escapes;
-use crate::protocol::{ClientAuth, PendingKill};
+use super::transaction_pooling::{INTERRUPTED, escapes};
+use crate::protocol::{ClientAuth, FirstInput, PendingKill, ProtocolRequest};
 use crate::refusal::Refusal;
 
 /// Compressed commands could not be followed.
 const COMPRESSIONS: [Capabilities; 2] = [Capabilities::COMPRESS, Capabilities::ZSTD_COMPRESSION];
 /// Longer than any name of a server's user or database.
 const MAX_NAME_BYTES: usize = 1024;
+/// Sequence number of the first packet of a response.
+const FIRST_ANSWER: u8 = 1;
 
 #[derive(Debug)]
 pub struct StartupRequest {
@@ -135,6 +139,35 @@ impl StartupRequest {
         if let Some(session_state) = &self.session_state {
             session_state.registration.clear_query_kill();
         }
+    }
+}
+
+impl ProtocolRequest for StartupRequest {
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
+        let sequence = if self.was_greeted() { FIRST_ANSWER } else { self.sequence };
+        refusal::write(refusal, sequence, out);
+    }
+
+    fn first_input(&self, input: &[u8]) -> FirstInput {
+        // A new command: nothing of it has been cancelled.
+        self.clear_query_kill();
+        match input {
+            _ if begins_with_quit(input) => FirstInput::Terminate,
+            // A header and the command. The server refuses an empty command.
+            [_, _, _, _, _, ..] | [0, 0, 0, _] => FirstInput::Command,
+            _ => FirstInput::Incomplete,
+        }
+    }
+
+    fn pending_kill(&self) -> PendingKill {
+        Self::pending_kill(self)
+    }
+
+    fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+        let bytes = first_command_bytes(input)?;
+        self.clear_query_kill();
+        write_err(out, FIRST_ANSWER, &INTERRUPTED).ok()?;
+        Some(bytes)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Sessions in transaction pooling: detached from the connection at the end of each transaction, and
 //! continued on any other.
 
-use ciphertoll_wire::mysql::adopt::{Adopt, Adopted, encode_refusal, portable};
-use ciphertoll_wire::mysql::beginning::{Beginning, Learning, Texts};
+mod state;
+
+use ciphertoll_wire::mysql::adopt::{Adopt, encode_refusal};
+use ciphertoll_wire::mysql::beginning::{Learning, Texts};
 use ciphertoll_wire::mysql::command::encode_statement_close;
-use ciphertoll_wire::mysql::effects::Database;
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::follow::{
-    Diagnostics, Done, Escapes, Follow, Reset, Silent, Status, first_command_bytes,
+    Diagnostics, Escapes, Follow, Silent, Status, first_command_bytes,
 };
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{MultiStatements, Relay, Rest, Transaction};
@@ -15,9 +16,11 @@ use ciphertoll_wire::mysql::statements::NOBODY;
 use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
+use self::state::{ClientInput, FirstCommand, KillWait, MIXED, PendingQuery, PinState};
+pub(super) use self::state::{CommandPurpose, TransactionPooling};
 use super::connection_ids::{ConnectionIds, FIRST_ID};
 use super::session::{BackendState, ClientSession, LoginContext, LoginState, PoolingMode, ReleasedState};
-use super::session_state::{LoginProgress, ReplayRisk, SessionState, Unportable};
+use super::session_state::{LoginProgress, ReplayRisk, SessionState};
 use super::startup_request::StartupRequest;
 use crate::protocol::{
     AcquiredState, Detached, FromClient, FromServer, PendingKill, SessionPhase, SettingsResult, StartMode,
@@ -31,79 +34,6 @@ pub(super) const INTERRUPTED: ErrPacket<'static> =
 /// `ER_NEED_REPREPARE`.
 const CHANGED: ErrPacket<'static> =
     ErrPacket { code: 1615, sql_state: *b"HY000", message: b"Prepared statement needs to be re-prepared" };
-const NOT_SAID: &str = "a setting whose value the server does not report";
-const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
-
-/// The state of a session in transaction pooling.
-#[derive(Debug)]
-pub(super) struct TransactionPooling {
-    request: StartupRequest,
-    pub(super) session_state: Box<SessionState>,
-    follow: Follow,
-    pin: PinState,
-    /// What to query before the session can be detached.
-    queries: Vec<PendingQuery>,
-    status: Status,
-    /// What the client may still ask for.
-    pub(super) diagnostics: Diagnostics,
-    /// A statement to prepare as soon as all responses are read.
-    pending: Option<u32>,
-    /// A statement that could not be prepared again here.
-    failed: Option<(u32, Error)>,
-    first_command: FirstCommand,
-    kill: KillWait,
-    /// Whether the client has sent anything on this connection.
-    client_input: ClientInput,
-}
-
-/// The purpose of commands that the proxy sends for a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CommandPurpose {
-    /// Settings that cannot fail; the client need not wait for the response.
-    Pipelined,
-    /// Settings, before the client may send commands.
-    Settings,
-    /// A query for settings that the client has changed; the client waits.
-    QueryValues,
-    /// Prepares a statement that the client has prepared on another connection.
-    Prepare(u32),
-}
-
-/// A value to query.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum PendingQuery {
-    Setting(String),
-    Database,
-}
-
-/// Whether a session is pinned to its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PinState {
-    None,
-    Found(&'static str),
-    Reported,
-}
-
-/// What to do with the client's first command on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FirstCommand {
-    Pass,
-    /// It was cancelled while the client waited.
-    Refuse,
-}
-
-/// Whether the session has stayed to wait for a `KILL`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KillWait {
-    None,
-    Done,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ClientInput {
-    None,
-    Some,
-}
 
 /// A session that could not be started.
 #[derive(Debug)]
@@ -111,96 +41,6 @@ pub struct StartFailed {
     pub request: StartupRequest,
     pub error: Error,
 }
-
-impl TransactionPooling {
-    /// Whether the client must wait for a statement to be prepared.
-    pub(super) fn awaits_prepare(&self) -> bool {
-        self.pending.is_some()
-    }
-
-    fn set_pin(&mut self, reason: &'static str) {
-        if self.pin == PinState::None {
-            self.pin = PinState::Found(reason);
-        }
-    }
-
-    fn add_query(&mut self, query: PendingQuery) {
-        if !self.queries.contains(&query) {
-            self.queries.push(query);
-        }
-    }
-
-    /// Records the effects of a transaction.
-    fn record_effects(&mut self, done: Done) {
-        if done.reset == Reset::Yes {
-            self.session_state.clear_settings();
-            self.pin = PinState::None;
-            self.queries.clear();
-            Beginning::unsteady().for_each(|name| self.add_query(PendingQuery::Setting(name.to_owned())));
-        }
-        if let Some(reason) = done.effects.pin {
-            self.set_pin(reason);
-        }
-        for name in done.effects.settings {
-            self.add_query(PendingQuery::Setting(name));
-        }
-        if done.effects.database == Database::Other {
-            self.add_query(PendingQuery::Database);
-        }
-        self.session_state.insert_id = done.insert_id.or(self.session_state.insert_id);
-        self.session_state.option = done.option.or(self.session_state.option);
-        self.session_state.escapes = self.follow.escapes();
-        if done.status == Status::Unknown {
-            self.status = Status::Unknown;
-        }
-        if let Some(diagnostics) = done.diagnostics {
-            self.diagnostics = diagnostics;
-        }
-    }
-
-    /// Records the values that were queried.
-    fn record_values(&mut self, adopted: Adopted, backend: &BackendState) {
-        let queries = std::mem::take(&mut self.queries);
-        if queries.is_empty() {
-            return;
-        }
-        // The query has replaced the diagnostics of the client's statement.
-        self.diagnostics = Diagnostics::None;
-        let Some(values) = adopted.values else { return self.set_pin(NOT_SAID) };
-        for (query, value) in queries.into_iter().zip(values) {
-            let Some(value) = portable(value) else {
-                self.set_pin(NOT_PORTABLE);
-                continue;
-            };
-            match query {
-                PendingQuery::Setting(name) => self.record_setting(&name, value, backend),
-                PendingQuery::Database if value.is_none() && backend.database.is_some() => {
-                    self.set_pin("no default database");
-                }
-                PendingQuery::Database => {
-                    let chosen = value.filter(|name| backend.database.as_ref() != Some(name));
-                    if let Err(Unportable(reason)) = self.session_state.record_database(chosen) {
-                        self.set_pin(reason);
-                    }
-                }
-            }
-        }
-    }
-
-    fn record_setting(&mut self, name: &str, value: Option<String>, backend: &BackendState) {
-        if name == "character_set_client"
-            && value.as_deref().is_some_and(|set| Texts::of(set) == Texts::Mixed)
-        {
-            self.set_pin(MIXED);
-        }
-        if let Err(Unportable(reason)) = self.session_state.record_setting(backend.flavour.name(name), value)
-        {
-            self.set_pin(reason);
-        }
-    }
-}
-
-const MIXED: &str = "a character set whose texts cannot be read byte by byte";
 
 impl ClientSession {
     /// Starts a session of one transaction. What must be sent first is appended to `to_server`, which must be
