@@ -7,9 +7,7 @@ use ciphertoll_wire::mysql::adopt::{Adopt, encode_refusal};
 use ciphertoll_wire::mysql::beginning::{Learning, Texts};
 use ciphertoll_wire::mysql::command::encode_statement_close;
 use ciphertoll_wire::mysql::err::ErrPacket;
-use ciphertoll_wire::mysql::follow::{
-    Diagnostics, Escapes, Follow, Silent, Status, first_command_bytes,
-};
+use ciphertoll_wire::mysql::follow::{Diagnostics, Escapes, Follow, Silent, Status, first_command_bytes};
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{MultiStatements, Relay, Rest, Transaction};
 use ciphertoll_wire::mysql::statements::NOBODY;
