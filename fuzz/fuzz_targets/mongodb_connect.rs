@@ -1,6 +1,6 @@
-//! A hostile server's bytes into a client's login.
+//! A login with a hostile server.
 //!
-//! Input: one byte of choices, then portions, each with its length in two bytes before it.
+//! Input: one byte of options, then portions, each preceded by its length in two bytes.
 #![no_main]
 
 use std::sync::Arc;
@@ -15,13 +15,13 @@ const MECHANISMS: [Mechanism; 5] =
 
 fuzz_target!(|data: &[u8]| {
     let Some((choices, mut data)) = data.split_first() else { return };
-    // Key derivation with many iterations would use up the fuzzer's time.
+    // Limits the iterations of key derivation, which would take most of the fuzzer's time.
     if asks_for_iterations(data) {
         return;
     }
     let tls = if choices & 1 == 0 { MongoDbTlsMode::Plain } else { MongoDbTlsMode::Tls };
     let mechanism = MECHANISMS[usize::from(choices >> 1) % MECHANISMS.len()];
-    let login = MongoDbLogin { tls, mechanism, ..Login::new("toll", Secret::new(PASSWORD.to_vec())) };
+    let login = MongoDbLogin { tls, mechanism, ..MongoDbLogin::new("toll", Secret::new(PASSWORD.to_vec())) };
     let mut connect = MongoDbConnect::new(Arc::new(login));
     let (mut received, mut out) = (Vec::new(), Vec::new());
     let mut encrypted = false;
@@ -47,7 +47,7 @@ fuzz_target!(|data: &[u8]| {
             Ok(Step::OfferTls) => panic!("TLS is never offered behind a request"),
             Ok(Step::Phase(phase)) => {
                 assert_eq!(encrypted, tls == MongoDbTlsMode::Tls);
-                // Only a server that knows the password can prove it, and these bytes were chosen beforehand.
+                // The input cannot contain a valid proof, which depends on a random nonce.
                 let proves = matches!(mechanism, Mechanism::None | Mechanism::X509);
                 assert!(phase == Phase::ServerGreeting || (phase == Phase::Auth && proves));
             }

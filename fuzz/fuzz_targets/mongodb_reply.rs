@@ -1,7 +1,7 @@
-//! A hostile server's bytes as the reply to a command, on a connection with zlib compression. Reading them at once and
-//! in portions must give the same result.
+//! The response of a hostile server, on a connection with zlib compression. It is read at once and in portions, with the
+//! same result.
 //!
-//! Input: one byte for the portions' size, then the response.
+//! Input: one byte for the portion size, then the response.
 #![no_main]
 
 use ciphertoll_wire::mongodb::{COMMAND_REQUEST_ID, Compressor, DocumentsReader, Error, Inflater, MongoDbResponseReader, Response, message};
@@ -26,9 +26,9 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(collected, feed(bytes, size, |input| portions.step(input)));
     if let Ok(Response::Done(documents)) = &collected {
         let Ok(Response::Done(summary)) = counted else { panic!("collected and not counted") };
-        // A reply without a cursor has no rows; it is itself a document.
+        // A reply without a cursor is a single document.
         assert!(summary.rows == documents.documents.len() as u64 || summary.rows == 0);
-        // Collected documents have been validated.
+        // The kept document was validated.
         assert!(documents.to_rows().is_ok());
     }
 

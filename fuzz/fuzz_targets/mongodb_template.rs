@@ -1,4 +1,4 @@
-//! A text as a command template: an accepted one encodes to a whole message that can be read back.
+//! The text of an operation. An accepted text encodes to a message that can be decoded.
 //!
 //! Input: one byte that selects the parameters, then the text.
 #![no_main]

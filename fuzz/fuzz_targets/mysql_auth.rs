@@ -1,5 +1,5 @@
-//! A hostile client's bytes as its proof, for every plugin, and as a server's salt. No login may succeed without the
-//! password.
+//! The authentication response of a hostile client and the salt of a server, for every plugin. No client without the
+//! password is accepted.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -16,7 +16,6 @@ const NONCE: &[u8; 20] = b"abcdefghijklmnopqrst";
 const LONG_NONCE: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
 const SALT: ExtSalt<'static> = ExtSalt { exponent: 0, salt: b"eighteen bytes...." };
 
-/// Keys that take long to generate.
 struct Stored {
     rsa: RsaKey,
     ed25519: ed25519::StoredKey,

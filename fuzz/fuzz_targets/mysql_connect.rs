@@ -1,6 +1,6 @@
-//! A hostile server's bytes into a client's login.
+//! A login with a hostile server.
 //!
-//! Input: one byte of choices, then portions, each with its length in one byte before it.
+//! Input: one byte of options, then portions, each preceded by its length in one byte.
 #![no_main]
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
         transport,
         plugin: Plugin::ALL[usize::from(choices >> 4 & 3)],
         statements: if choices & 64 == 0 { StatementsPerQuery::One } else { StatementsPerQuery::Several },
-        ..Login::new("toll", Secret::new(password))
+        ..MySqlLogin::new("toll", Secret::new(password))
     }));
     let (mut received, mut out) = (Vec::new(), Vec::new());
     let mut encrypted = encryption == MySqlTlsMode::Plain;
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
             }
             Ok(Step::StartTls) => {
                 assert!((received.is_empty() || encryption == MySqlTlsMode::EagerTls) && !encrypted);
-                // The remaining bytes are TLS.
+                // The rest of the input would be TLS.
                 received.clear();
                 encrypted = true;
                 out.clear();

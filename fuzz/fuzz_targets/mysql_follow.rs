@@ -1,8 +1,8 @@
-//! The bytes of clients and servers, hostile or not, through a session follower: reading them at once and in portions
-//! must give the same result. Also the texts of statements, byte by byte.
+//! Messages of arbitrary clients and servers through the tracking of prepared statements, at once and in portions, with
+//! the same result; and the texts of statements, byte by byte.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then turns: a byte whose lowest bit selects the
-//! sender and whose other bits are the length, and the bytes sent.
+//! Input: one byte of options, one byte for the portion size, then turns: a byte whose lowest bit selects the sender
+//! and whose other bits are the length, followed by the data.
 #![no_main]
 
 use ciphertoll_wire::mysql::{Capabilities, Error};
@@ -17,10 +17,10 @@ struct Site {
     prepared: ConnectionStatements,
     up: Vec<u8>,
     down: Vec<u8>,
-    /// The bytes that the server has received, and the client.
+    /// What the server and the client have received.
     sent: Vec<u8>,
     told: Vec<u8>,
-    /// A client that must wait ends the run, too.
+    /// Also stops if the client must wait.
     ended: Option<Result<Option<u32>, Error>>,
 }
 

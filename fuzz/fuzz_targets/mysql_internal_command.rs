@@ -1,8 +1,7 @@
-//! A hostile server's bytes as the responses to internal commands: reading them at once and in portions must give the
-//! same result.
+//! Responses of a hostile server to internal commands of a pool, read at once and in portions, with the same result.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then the responses: first to the query of
-//! the initial state, then to two resets.
+//! Input: one byte of options, one byte for the portion size, then the responses: first to the query of the initial
+//! session state, then to two resets.
 #![no_main]
 
 use ciphertoll_wire::mysql::{Capabilities, Error, Response};
@@ -19,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     let &[choices, size, ref bytes @ ..] = data else { return };
     let mut idle = bytes;
     let end = InternalCommand::nothing().step(&mut idle, &mut None);
-    // Without a command there is no response, so it never completes.
+    // Without a command, there is no end.
     assert!(!matches!(end, Ok(Response::Done(_))));
     assert_eq!(run(choices, bytes, usize::MAX), run(choices, bytes, usize::from(size).max(1)));
 });
@@ -39,9 +38,9 @@ fn run(choices: u8, bytes: &[u8], size: usize) -> Run {
     for _ in 0..2 {
         let mut out = Vec::new();
         let Some(beginning) = &run.beginning else { break };
-        let mut command =
+        let mut errand =
             InternalCommand::reset(capabilities, beginning, remains, &mut out).expect("it can be written");
-        let end = wire.feed(|input| command.step(input, &mut run.beginning));
+        let end = wire.feed(|input| errand.step(input, &mut run.beginning));
         run.resets.push((out, end));
     }
     run

@@ -1,16 +1,16 @@
-//! The bytes of clients and servers, hostile or not, through a relay: reading them at once and in portions must give the
-//! same result, and only bytes that arrived may be forwarded.
+//! Messages of arbitrary clients and servers through a relay, at once and in portions, with the same result. The relay
+//! forwards only bytes that it received.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then turns: a byte whose lowest bit selects the
-//! sender and whose other bits are the length, and the bytes sent.
+//! Input: one byte of options, one byte for the portion size, then turns: a byte whose lowest bit selects the sender
+//! and whose other bits are the length, followed by the data.
 #![no_main]
 
 use ciphertoll_wire::mysql::{Capabilities, Error};
-use ciphertoll_wire::mysql::relay::{MySqlRelay, RELAYED, SessionState};
+use ciphertoll_wire::mysql::relay::{ConnectionState, MySqlRelay, RELAYED};
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 
-/// The bytes of one side that were not forwarded yet.
+/// Data of one side that is not forwarded yet.
 #[derive(Default)]
 struct Side {
     held: Vec<u8>,
@@ -52,7 +52,7 @@ impl Line {
             Ok(bytes) => {
                 side.passed += bytes;
                 side.held.drain(..bytes);
-                // Fewer bytes are held than the relay may need.
+                // The relay holds less than it must examine.
                 assert!(side.held.len() < 64 || self.ended.is_some());
             }
             Err(error) => self.ended = Some(Err(error)),
@@ -88,9 +88,9 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(whole.ended, portions.ended);
         if whole.ended.is_none() {
             assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
-            assert_eq!(whole.relay.session_state(), portions.relay.session_state());
+            assert_eq!(whole.relay.rest(), portions.relay.rest());
             assert_eq!(whole.relay.next_sequence(), portions.relay.next_sequence());
-            if let SessionState::Clean(_) = whole.relay.session_state() {
+            if let ConnectionState::Clean(_) = whole.relay.rest() {
                 assert!(whole.relay.between_answers());
             }
         }

@@ -1,7 +1,6 @@
-//! A hostile server's bytes as the response to a command: reading them at once and in portions must give the same
-//! result.
+//! The response of a hostile server to a command, read at once and in portions, with the same result.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then the response.
+//! Input: one byte of options, one byte for the portion size, then the response.
 #![no_main]
 
 use ciphertoll_wire::mysql::{Capabilities, Error, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader, Response, ResponseKind};
@@ -16,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let kind = if choices & 2 == 0 { ResponseKind::Text } else { ResponseKind::Binary };
     let size = usize::from(size).max(1);
 
-    // Some rows exceed it; none is near the default limit.
+    // Some rows exceed this limit; none reaches the default limit.
     let row_limit = if choices & 4 == 0 { ROW_LIMIT_BYTES } else { usize::MAX };
     let new = || MySqlResponseReader::new(kind, capabilities).with_row_limit(row_limit);
     let (mut whole, mut portions) = (new(), new());

@@ -1,4 +1,4 @@
-//! A hostile client's bytes in the parser of logins. An accepted message must be accepted again when it is encoded.
+//! The parser of logins. An accepted login can be encoded and parsed again.
 #![no_main]
 
 use ciphertoll_wire::mysql::Capabilities;
@@ -6,7 +6,7 @@ use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::server::{self, ClientMessage, StoredPassword};
 use libfuzzer_sys::fuzz_target;
 
-/// Lengths up to this are encoded the same way with any capabilities.
+/// Lengths up to this are encoded in the same way with all capabilities.
 const SHORT_BYTES: usize = 250;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,6 @@
-//! A hostile server's bytes into a client's login.
+//! A login with a hostile server.
 //!
-//! Input: one byte of choices, then portions, each with its length in one byte before it.
+//! Input: one byte of options, then portions, each preceded by its length in one byte.
 #![no_main]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const PASSWORD: &[u8] = b"correct horse";
 
 fuzz_target!(|data: &[u8]| {
     let Some((choices, mut data)) = data.split_first() else { return };
-    // Key derivation with many iterations would use up the fuzzer's time.
+    // Limits the iterations of key derivation, which would take most of the fuzzer's time.
     if asks_for_many_iterations(data) {
         return;
     }
@@ -46,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
             }
             Ok(Step::StartTls) => {
                 assert!((received.is_empty() || encryption == PostgresTlsMode::EagerTls) && !encrypted);
-                // The remaining bytes are TLS.
+                // The rest of the input would be TLS.
                 received.clear();
                 encrypted = true;
                 out.clear();
@@ -55,7 +55,7 @@ fuzz_target!(|data: &[u8]| {
             Ok(Step::OfferTls) => assert!(encryption == PostgresTlsMode::EagerTls && !encrypted),
             Ok(Step::Phase(phase)) => {
                 assert!(phase == Phase::TlsRequest || encrypted == (encryption != PostgresTlsMode::Plain));
-                // Only a server that knows the password can bind, and these bytes were chosen beforehand.
+                // The input cannot contain a valid proof, which depends on a random nonce.
                 assert!(phase != Phase::Auth || !bind);
             }
             Ok(Step::NeedInput) => {

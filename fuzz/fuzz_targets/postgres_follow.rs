@@ -1,8 +1,8 @@
-//! The bytes of clients and servers, hostile or not, through a session follower: reading them at once and in portions
-//! must give the same result. Nothing may be lost, and only replies to inserted messages may be discarded.
+//! Messages of arbitrary clients and servers through the tracking of prepared statements, at once and in portions, with
+//! the same result; no message is lost, and only inserted messages are dropped.
 //!
-//! Input: one byte for the portions' size, then turns: a byte whose lowest bit selects the sender and whose other bits
-//! are the length, and the bytes sent.
+//! Input: one byte for the portion size, then turns: a byte whose lowest bit selects the sender and whose other bits are
+//! the length, followed by the data.
 #![no_main]
 
 use ciphertoll_wire::postgres::{Error, Parameters};
@@ -18,7 +18,7 @@ struct Site {
     prepared: ConnectionStatements,
     up: Vec<u8>,
     down: Vec<u8>,
-    /// The bytes that the server has received, and the client.
+    /// What the server and the client have received.
     sent: Vec<u8>,
     told: Vec<u8>,
     ended: Option<Error>,

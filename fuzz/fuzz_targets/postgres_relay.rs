@@ -1,17 +1,17 @@
-//! The bytes of clients and servers, hostile or not, through a relay: reading them at once and in portions must give the
-//! same result, and only bytes that arrived may be forwarded.
+//! Messages of arbitrary clients and servers through a relay, at once and in portions, with the same result. The relay
+//! forwards only bytes that it received.
 //!
-//! Input: one byte for the portions' size, then turns: a byte whose lowest bit selects the sender and whose other bits
-//! are the length, and the bytes sent.
+//! Input: one byte for the portion size, then turns: a byte whose lowest bit selects the sender and whose other bits are
+//! the length, followed by the data.
 #![no_main]
 
 use ciphertoll_wire::postgres::{Error, Parameters};
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
-use ciphertoll_wire::postgres::relay::{PostgresRelay, SessionState};
+use ciphertoll_wire::postgres::relay::{ConnectionState, PostgresRelay};
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 
-/// The bytes of one side that were not forwarded yet.
+/// Data of one side that is not forwarded yet.
 #[derive(Default)]
 struct Side {
     held: Vec<u8>,
@@ -72,9 +72,9 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(whole.ended, portions.ended);
         if whole.ended.is_none() {
             assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
-            assert_eq!(whole.relay.session_state(), portions.relay.session_state());
+            assert_eq!(whole.relay.rest(), portions.relay.rest());
             assert_eq!(whole.parameters, portions.parameters);
-            if let SessionState::Clean(_) = whole.relay.session_state() {
+            if let ConnectionState::Clean(_) = whole.relay.rest() {
                 assert!(whole.relay.between_answers());
             }
         }

@@ -1,7 +1,6 @@
-//! A hostile client's bytes in the parsers of the server side. An accepted message must be accepted again when it is
-//! encoded.
+//! The parsers of client messages. An accepted message can be encoded and parsed again.
 //!
-//! Input: one byte that says whether the connection's first message is included, then the messages.
+//! Input: one byte that says whether a startup message comes first, then the messages.
 #![no_main]
 
 use ciphertoll_wire::postgres::{CancelKey, Param, ValueFormat, command};
@@ -65,7 +64,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
 
 fn again(message: &FrontendMessage<'_>) {
     let mut out = Vec::new();
-    // The encoder accepts UTF-8 only.
+    // Invalid UTF-8 cannot be encoded here.
     if encode(&mut out, message).is_some() {
         assert_eq!(read_frontend(&mut out.as_slice(), 2 * LIMIT_BYTES).as_ref(), Ok(&Some(message.clone())));
     }

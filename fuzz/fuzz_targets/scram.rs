@@ -1,7 +1,6 @@
-//! A hostile peer's bytes in both sides of SCRAM, and in the parser of verifiers. No login may succeed without the
-//! password.
+//! Both roles of SCRAM with a hostile peer, and the parser of verifiers. No peer without the password is accepted.
 //!
-//! Input: one byte that selects the hostile side, then its two messages with a NUL between them.
+//! Input: one byte that selects the hostile role, then the peer's two messages, separated by a NUL.
 #![no_main]
 
 use ciphertoll_wire::scram::{Binding, ClientFirst, Mechanism, ServerFirst, Verifier};
@@ -17,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     let binding = if role & 4 == 0 { Binding::None } else { Binding::ServerEndPoint(b"hash") };
     match role & 3 {
         0 => {
-            // Key derivation with many iterations would use up the fuzzer's time.
+            // Many iterations would take most of the fuzzer's time.
             if first
                 .windows(4)
                 .any(|window| window.starts_with(b"i=") && window[2..].iter().all(u8::is_ascii_digit))

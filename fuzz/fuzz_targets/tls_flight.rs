@@ -1,6 +1,6 @@
-//! Any bytes through the TLS observer: reading them at once and in portions must give the same result.
+//! Arbitrary bytes through the passive TLS observer, at once and in portions, with the same result.
 //!
-//! Input: one byte for the portions' size, then the bytes.
+//! Input: one byte for the portion size, then the bytes.
 #![no_main]
 
 use ciphertoll_wire::tls::FlightObserver;

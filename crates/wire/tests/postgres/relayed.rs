@@ -1,6 +1,6 @@
 //! Traffic through the relay, split anywhere.
 
-use ciphertoll_wire::postgres::relay::{InternalCommand, PostgresRelay, SessionState};
+use ciphertoll_wire::postgres::relay::{ConnectionState, InternalCommand, PostgresRelay};
 use ciphertoll_wire::postgres::server::write_message;
 use ciphertoll_wire::postgres::{Error, Parameters, Response};
 use ciphertoll_wire::relay::Goodbye;
@@ -61,7 +61,7 @@ proptest! {
             });
             let (answered, down_went_well) =
                 feed(&down, piece, |held| relay.from_server(held, &mut parameters).map(Some));
-            let is_clean = matches!(relay.session_state(), SessionState::Clean(_));
+            let is_clean = matches!(relay.connection_state(), ConnectionState::Clean(_));
             (sent, up_went_well, answered, down_went_well, is_clean, parameters)
         };
         let (sent, up_went_well, answered, down_went_well, is_clean, parameters) = run(piece);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::mysql;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::postgres::server::{self, FrontendMessage};
@@ -11,7 +10,7 @@ use ciphertoll_wire::session::{
     Connect, Error, Fault, Login, PrepareReader, PreparedStatement, Response, ResponseKind, ResponseReader,
     ResponseSummary, ServerInfo, Value,
 };
-use ciphertoll_wire::{Secret, Step};
+use ciphertoll_wire::{Secret, Step, mysql};
 
 use crate::{answers::Answer, fake_server::welcome};
 

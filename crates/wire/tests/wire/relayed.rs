@@ -9,7 +9,7 @@ use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::packet::MAX_PART_BYTES;
 use ciphertoll_wire::mysql::relay::{
-    KillReplacement, MultiStatements, MySqlRelay, OpenState, RELAYED, SessionState, Transaction,
+    ConnectionState, KillReplacement, MultiStatements, MySqlRelay, OpenState, RELAYED, Transaction,
 };
 use ciphertoll_wire::mysql::{Capabilities, Error, Param, PrepareOk, server};
 use ciphertoll_wire::relay::Goodbye;
@@ -271,7 +271,7 @@ fn down(relay: &mut MySqlRelay, bytes: &[u8], piece: usize) {
 }
 
 fn is_clean(relay: &MySqlRelay) -> bool {
-    matches!(relay.session_state(), SessionState::Clean(_))
+    matches!(relay.connection_state(), ConnectionState::Clean(_))
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn the_end_of_every_response_is_found() {
                     assert!(!is_clean(&relay), "{name} after {cut} bytes, {agreed:?}");
                 }
                 down(&mut relay, &answer, piece);
-                assert!(is_clean(&relay), "{name}, {agreed:?}: {:?}", relay.session_state());
+                assert!(is_clean(&relay), "{name}, {agreed:?}: {:?}", relay.connection_state());
                 let ends_in_err = answer.windows(2).any(|bytes| bytes == b"#4" || bytes == b"#7");
                 assert_eq!(relay.error_was_last(), ends_in_err, "{name}");
                 assert_eq!(relay.next_sequence(), 1, "{name}");
@@ -308,19 +308,19 @@ fn transaction_and_option_are_recorded() {
             up(&mut relay, command, usize::MAX);
             down(&mut relay, answer, usize::MAX);
         }
-        relay.session_state()
+        relay.connection_state()
     };
     let begin = query("BEGIN");
     let open = writer.ok(IN_TRANSACTION);
     let expected = OpenState { transaction: Transaction::Open, ..OpenState::default() };
-    assert_eq!(remains(&[(&begin, open.clone())]), SessionState::Clean(expected));
+    assert_eq!(remains(&[(&begin, open.clone())]), ConnectionState::Clean(expected));
     let closed = [(&begin[..], open.clone()), (&begin, writer.ok(AUTOCOMMIT))];
-    assert_eq!(remains(&closed), SessionState::Clean(OpenState::default()));
+    assert_eq!(remains(&closed), ConnectionState::Clean(OpenState::default()));
     // An error does not report the transaction status.
-    assert_eq!(remains(&[(&begin, open), (&begin, refused())]), SessionState::Clean(expected));
+    assert_eq!(remains(&[(&begin, open), (&begin, refused())]), ConnectionState::Clean(expected));
     let option = message(b"\x1b\x01\0");
     let expected = OpenState { statements: MultiStatements::Changed, ..OpenState::default() };
-    assert_eq!(remains(&[(&option, writer.ok(AUTOCOMMIT))]), SessionState::Clean(expected));
+    assert_eq!(remains(&[(&option, writer.ok(AUTOCOMMIT))]), ConnectionState::Clean(expected));
 }
 
 #[test]
@@ -337,8 +337,8 @@ fn a_file_is_forwarded_up_to_its_end() {
             up(&mut relay, &query("LOAD DATA LOCAL INFILE 'x' INTO TABLE t"), usize::MAX);
             down(&mut relay, b"\x02\0\0\x01\xfbx", 1);
             relay.from_client(&file[..cut]).unwrap();
-            let SessionState::Unknown(reason) = relay.session_state() else {
-                panic!("{cut}: {:?}", relay.session_state())
+            let ConnectionState::Unknown(reason) = relay.connection_state() else {
+                panic!("{cut}: {:?}", relay.connection_state())
             };
             assert!(reason.contains("file") || reason.contains("command"), "{cut}: {reason}");
         }
@@ -349,7 +349,7 @@ fn a_file_is_forwarded_up_to_its_end() {
         down(&mut relay, b"\x02\0\0\x06\xfby", 1);
         up(&mut relay, b"\0\0\0\x07", 1);
         down(&mut relay, &refused(), 1);
-        assert!(is_clean(&relay), "{:?}", relay.session_state());
+        assert!(is_clean(&relay), "{:?}", relay.connection_state());
     }
 }
 
@@ -395,7 +395,7 @@ fn messages_of_many_packets_are_not_buffered() {
         }
         answer.payload(&vec![b'x'; size]).end_of_rows(AUTOCOMMIT);
         down(&mut relay, &answer.bytes, 1 << 16);
-        assert!(is_clean(&relay), "{size}: {:?}", relay.session_state());
+        assert!(is_clean(&relay), "{size}: {:?}", relay.connection_state());
         // A command without response has no sequence number to track.
         payload[0] = 0x18;
         up(&mut relay, &message(&payload), 1 << 16);
@@ -520,7 +520,7 @@ proptest! {
                 prop_assert!(is_clean(&relay), "{}", exchange.name);
             }
         }
-        prop_assert!(is_clean(&relay), "{:?}", relay.session_state());
+        prop_assert!(is_clean(&relay), "{:?}", relay.connection_state());
     }
 
     #[test]
@@ -541,7 +541,7 @@ proptest! {
             let mut relay = MySqlRelay::new(agreed);
             up(&mut relay, &exchange.up, piece);
             let (passed, end) = feed(&exchange.down, piece, |held| relay.from_server(held).map(Some));
-            let ended = end.is_ok().then(|| (passed.len(), relay.session_state(), relay.next_sequence()));
+            let ended = end.is_ok().then(|| (passed.len(), relay.connection_state(), relay.next_sequence()));
             (end, ended, passed)
         };
         let (end, ended, passed) = run(piece);

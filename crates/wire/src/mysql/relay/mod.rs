@@ -29,4 +29,4 @@ pub use session_follower::{
 pub use session_restore::{
     RestoredSession, ServerProduct, SessionRestore, encode_refusal, restorable, setting,
 };
-pub use traffic::{MultiStatements, MySqlRelay, OpenState, SessionState, Transaction};
+pub use traffic::{ConnectionState, MultiStatements, MySqlRelay, OpenState, Transaction};

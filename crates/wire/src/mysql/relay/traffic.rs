@@ -66,7 +66,7 @@ enum KillPolicy {
 
 /// The state of a session after its client has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionState {
+pub enum ConnectionState {
     /// All responses were read; the server awaits commands.
     Clean(OpenState),
     /// What the server sends next is unknown, for this reason.
@@ -469,20 +469,20 @@ impl MySqlRelay {
         }
     }
 
-    pub fn session_state(&self) -> SessionState {
+    pub fn connection_state(&self) -> ConnectionState {
         if let Some(doubt) = self.doubt {
-            return SessionState::Unknown(doubt);
+            return ConnectionState::Unknown(doubt);
         }
         if !self.client_framer.is_between_messages() {
-            return SessionState::Unknown("the client left in the middle of a command");
+            return ConnectionState::Unknown("the client left in the middle of a command");
         }
         if self.client_payload == ClientPayload::File {
-            return SessionState::Unknown("the client left in the middle of a file");
+            return ConnectionState::Unknown("the client left in the middle of a file");
         }
         if self.current.is_some() || !self.server_framer.is_between_messages() {
-            return SessionState::Unknown("the client left before all responses were read");
+            return ConnectionState::Unknown("the client left before all responses were read");
         }
-        SessionState::Clean(OpenState { transaction: self.transaction, statements: self.statements })
+        ConnectionState::Clean(OpenState { transaction: self.transaction, statements: self.statements })
     }
 
     /// Whether the proxy may append an ERR of its own to the bytes forwarded to the client. It ends the

@@ -16,4 +16,4 @@ pub use internal_command::InternalCommand;
 pub use session_follower::{
     ClientBytes, ClientStatements, ConnectionStatements, ServerBytes, SessionFollower, first_command_bytes,
 };
-pub use traffic::{Patch, PostgresRelay, SessionState};
+pub use traffic::{ConnectionState, Patch, PostgresRelay};

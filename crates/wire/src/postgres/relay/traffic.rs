@@ -56,7 +56,7 @@ pub struct Patch {
 
 /// The state of a session after its client has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionState {
+pub enum ConnectionState {
     /// All responses were read; the server awaits commands.
     Clean(TransactionStatus),
     /// What the server sends next is unknown, for this reason.
@@ -222,20 +222,20 @@ impl PostgresRelay {
         Ok(())
     }
 
-    pub fn session_state(&self) -> SessionState {
+    pub fn connection_state(&self) -> ConnectionState {
         if let Some(doubt) = self.doubt {
-            return SessionState::Unknown(doubt);
+            return ConnectionState::Unknown(doubt);
         }
         if !self.client_framer.is_between_messages() {
-            return SessionState::Unknown("the client left in the middle of a message");
+            return ConnectionState::Unknown("the client left in the middle of a message");
         }
         if self.copy_in != CopyIn::None {
-            return SessionState::Unknown("the client left in the middle of a COPY");
+            return ConnectionState::Unknown("the client left in the middle of a COPY");
         }
         if self.queries > 0 || self.syncs > 0 || self.unsynced || !self.server_framer.is_between_messages() {
-            return SessionState::Unknown("the client left before all responses were read");
+            return ConnectionState::Unknown("the client left before all responses were read");
         }
-        SessionState::Clean(self.transaction)
+        ConnectionState::Clean(self.transaction)
     }
 
     /// Whether the proxy may append a message of its own to the bytes forwarded to the client.

@@ -9,7 +9,7 @@ use crate::mysql::{
         ok::OkPacket,
         prepare_ok::PrepareOk,
     },
-    relay::traffic::{SessionState, Transaction},
+    relay::traffic::{ConnectionState, Transaction},
     server::{write_err, write_ok, write_payload},
 };
 
@@ -80,7 +80,7 @@ impl Site {
     }
 
     fn is_clean(&self) -> bool {
-        matches!(self.relay.session_state(), SessionState::Clean(remains) if remains.transaction == Transaction::None)
+        matches!(self.relay.connection_state(), ConnectionState::Clean(remains) if remains.transaction == Transaction::None)
     }
 }
 
