@@ -9,7 +9,7 @@ use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     Grid, Link, LinkShape, Metric, Path, Plan, ServerKey, Size, Spec, Stamped, TlsVersion, Workload,
 };
-use ciphertoll_stats::{Change, ChangeVerdict, Comparison, Run, analyse, compare};
+use ciphertoll_stats::{Change, ChangeVerdict, ComparedRun, RunComparison, analyse, compare};
 
 use crate::real::RealRuns;
 
@@ -41,9 +41,9 @@ pub struct Ran {
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// Base against the same again.
-    pub identical: Comparison,
+    pub identical: RunComparison,
     /// Base against one whose TLS connects took longer by `delay`.
-    pub slowed: Comparison,
+    pub slowed: RunComparison,
     /// What was planted: [`SLOWDOWN`] of the time that a TLS connect of the base run took.
     pub delay: Duration,
 }
@@ -56,14 +56,15 @@ impl Ran {
         Ok(Self { plan, events })
     }
 
-    fn against(&self, base: &Self) -> Comparison {
-        let [base, new] = [base, self].map(|Self { plan, events }| Run { plan, events });
+    fn against(&self, base: &Self) -> RunComparison {
+        let [base, new] = [base, self].map(|Self { plan, events }| ComparedRun { plan, events });
         compare(&base, &new)
     }
 
     fn delay(&self) -> Option<Duration> {
         let analysis = analyse(&self.plan, &self.events);
-        let tls = analysis.cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
+        let cells = analysis.cells();
+        let tls = cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
         let time_ns = tls.metrics.get(&Metric::LatencyNsMean)?.value;
         Some(Duration::from_nanos((time_ns * SLOWDOWN) as u64))
     }
@@ -91,12 +92,12 @@ impl Pair {
 
 /// Whether anything in the comparison is called a regression: what `ciphertoll compare` exits with 3
 /// for.
-pub fn is_called_regression(comparison: &Comparison) -> bool {
+pub fn is_called_regression(comparison: &RunComparison) -> bool {
     comparison.changes.iter().any(|change| change.verdict == ChangeVerdict::Regression)
 }
 
 /// The change of the time. There is but one cell with a toll.
-pub fn time(comparison: &Comparison) -> Option<&Change> {
+pub fn time(comparison: &RunComparison) -> Option<&Change> {
     comparison.changes.iter().find(|change| change.metric == TIME)
 }
 
@@ -113,7 +114,7 @@ pub struct Tally {
 
 impl Tally {
     /// Counts one more pair. An error where it says nothing of the time: silence is no right answer.
-    pub fn add(&mut self, identical: &Comparison, slowed: &Comparison) -> Result<()> {
+    pub fn add(&mut self, identical: &RunComparison, slowed: &RunComparison) -> Result<()> {
         time(identical).context("the runs have no toll of the time in common")?;
         time(slowed).context("the slowed run has no toll of the time in common with its base")?;
         self.pairs += 1;
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     /// A comparison with these verdicts on time and CPU.
-    fn verdicts(time: ChangeVerdict, cpu: ChangeVerdict) -> Comparison {
+    fn verdicts(time: ChangeVerdict, cpu: ChangeVerdict) -> RunComparison {
         let id = Plan::new(&spec(), 1).unwrap().cells[1].id();
         let estimate = Estimate { value: 1.0, ci_low: Some(0.9), ci_high: Some(1.1), blocks: 8 };
         let change = |(metric, verdict)| Change {
@@ -175,7 +176,7 @@ mod tests {
             verdict,
         };
         let changes = [(Metric::CpuUsPerOpTotal, cpu), (TIME, time)].map(change);
-        Comparison { changes: changes.into(), only_in_base: Vec::new(), only_in_new: Vec::new() }
+        RunComparison { changes: changes.into(), only_in_base: Vec::new(), only_in_new: Vec::new() }
     }
 
     const SAME: ChangeVerdict = ChangeVerdict::SameWithin { margin: 0.05 };
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn silence_is_an_error() {
-        let silent = Comparison { changes: Vec::new(), only_in_base: Vec::new(), only_in_new: Vec::new() };
+        let silent = RunComparison { changes: Vec::new(), only_in_base: Vec::new(), only_in_new: Vec::new() };
         let mut tally = Tally::default();
         assert!(tally.add(&silent, &verdicts(WORSE, SAME)).is_err());
         assert!(tally.add(&verdicts(SAME, SAME), &silent).is_err());

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use ciphertoll_experiment::Injection;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Arm, Grid, Metric, Path, Plan, Size, Spec, Workload};
-use ciphertoll_stats::{Analysis, Toll, Verdict, analyse};
+use ciphertoll_stats::{Analysis, PairedRatio, Verdict, analyse};
 
 use crate::real::RealRuns;
 
@@ -23,8 +23,8 @@ pub struct NullRun<'a> {
 /// What such a run says of the second copy.
 #[derive(Clone, Debug)]
 pub struct NullResult {
-    /// Its headline tolls: what the verdicts are on.
-    pub tolls: Vec<(Metric, Toll)>,
+    /// The ratios that get verdicts.
+    pub ratios: Vec<(Metric, PairedRatio)>,
     /// Mean time of the baseline's operation.
     pub baseline_mean_ns: f64,
 }
@@ -46,23 +46,22 @@ impl<'a> NullRun<'a> {
 
 impl NullResult {
     fn of(analysis: &Analysis) -> Option<Self> {
-        let stratum = analysis.strata.first()?;
-        let tolls = stratum.repeat.iter().filter(|(_, toll)| toll.verdict.is_some());
+        let ratios = analysis.repeat(0)?.ratios.iter().filter(|(_, ratio)| ratio.verdict.is_some());
         Some(Self {
-            tolls: tolls.map(|(metric, toll)| (*metric, toll.clone())).collect(),
-            baseline_mean_ns: analysis.cells.first()?.metrics.get(&Metric::LatencyNsMean)?.value,
+            ratios: ratios.map(|(metric, ratio)| (*metric, ratio.clone())).collect(),
+            baseline_mean_ns: analysis.strata.first()?.baseline.metrics.get(&Metric::LatencyNsMean)?.value,
         })
     }
 
     /// Whether any verdict claims a difference.
     pub fn claims_difference(&self) -> bool {
         let claims = |verdict| matches!(verdict, Verdict::Differs | Verdict::RealButNegligible { .. });
-        self.tolls.iter().any(|(_, toll)| toll.verdict.is_some_and(claims))
+        self.ratios.iter().any(|(_, ratio)| ratio.verdict.is_some_and(claims))
     }
 
-    /// The toll on the mean time.
-    pub fn time(&self) -> Option<&Toll> {
-        self.tolls.iter().find(|(metric, _)| *metric == Metric::LatencyNsMean).map(|(_, toll)| toll)
+    /// The ratio of the mean times.
+    pub fn time(&self) -> Option<&PairedRatio> {
+        self.ratios.iter().find(|(metric, _)| *metric == Metric::LatencyNsMean).map(|(_, ratio)| ratio)
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::Result;
 use ciphertoll_bench::pairs::{Pair, Ran, SLOWDOWN, TIME, Tally, time};
 use ciphertoll_bench::real::RealRuns;
 use ciphertoll_bench::say;
-use ciphertoll_stats::{Change, ChangeVerdict, Comparison};
+use ciphertoll_stats::{Change, ChangeVerdict, RunComparison};
 use clap::Parser;
 
 /// Does `ciphertoll compare` find a planted slowdown, and nothing where nothing was planted?
@@ -57,7 +57,7 @@ fn line(number: u32, pair: &Pair) -> String {
 }
 
 /// The time's verdict, and any other metric that is called a regression, too.
-fn told(comparison: &Comparison) -> String {
+fn told(comparison: &RunComparison) -> String {
     let time = time(comparison).map_or_else(|| "no time".to_owned(), of_time);
     let is_other = |change: &&Change| change.metric != TIME;
     let worse = |change: &&Change| change.verdict == ChangeVerdict::Regression;
@@ -72,8 +72,8 @@ fn of_time(change: &Change) -> String {
         ChangeVerdict::Improvement => "improvement".to_owned(),
         ChangeVerdict::Negligible { .. } => "negligible".to_owned(),
         ChangeVerdict::SameWithin { margin } => format!("same ±{:.0} %", margin * 100.0),
-        ChangeVerdict::Inconclusive { smallest_visible_change } => {
-            format!("cannot tell (would see {:.0} %)", smallest_visible_change * 100.0)
+        ChangeVerdict::Inconclusive { smallest_detectable_change } => {
+            format!("cannot tell (would see {:.0} %)", smallest_detectable_change * 100.0)
         }
     };
     format!("{:.3} ({:.3}–{:.3}) {verdict}", ratio.value, ratio.low(), ratio.high())
