@@ -76,23 +76,23 @@ fn trials_over_long_links_are_long_enough_and_the_plan_says_so() {
     insta::assert_snapshot!("longer_trials_than_asked_for", plan_summary(&of("trial-time = \"2s\"\n")));
     let said = dry_run(&of("trial-time = \"2s\"\n"));
     assert!(
-        said.contains("400ms of warm-up, 2s counted; connect over 170ms: 3570ms after 1190ms\n"),
+        said.contains("400ms of warm-up, window of 2s; connect over 170ms: 3570ms after 1190ms\n"),
         "{said}"
     );
 }
 
 #[test]
-fn what_a_server_at_a_url_will_see_is_said_before() {
+fn the_summary_says_what_happens_to_external_servers() {
     let mut spec = Spec::quick_at(&["staging=postgres://app@db.example/shop".parse().unwrap()]);
     let said = |spec: &Spec| plan_summary(&Plan::new(spec, 1).unwrap()).lines().last().unwrap().to_owned();
-    assert_eq!(said(&spec), "staging will see up to 4 clients at a time, at most 20 connects a second.");
+    assert_eq!(said(&spec), "Connects to staging with up to 4 clients at a time, at most 20 connects per second.");
     spec.max_rate = Some(100);
     spec.prepare = ciphertoll_model::Prepare::Yes;
     spec.grids[1].workload = vec!["point-select".parse().unwrap()];
     spec.grids[0].server.push("mariadb".parse().unwrap());
     assert_eq!(
         said(&spec),
-        "staging will see up to 4 clients at a time, at most 100 operations a second; tables are made in its database \
-         ciphertoll. Private servers are started, too."
+        "Connects to staging with up to 4 clients at a time, at most 100 operations per second; tables are created in its database \
+         ciphertoll. Private servers are started as well."
     );
 }
