@@ -5,7 +5,7 @@ use ciphertoll_model::{
     TlsVersion, Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published, ratio};
 
 const PHASES: &str = include_str!("../data/mongodb-tls-2024.csv");
@@ -81,7 +81,7 @@ fn records(engine: Engine, size: Size) -> &'static str {
 }
 
 fn published() -> Vec<Published> {
-    let of = |row: Row<'_>| {
+    let of = |row: FigureRow<'_>| {
         let mean = |column| row.number(column).map(|mean| (mean, None));
         let (ratio, ratio_sd) = ratio(mean("tls_on_ms")?, mean("tls_off_ms")?);
         Some(Published {

@@ -5,7 +5,7 @@ use ciphertoll_model::{
     TlsVersion, Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published, ratio};
 
 const CONNECTS: &str = include_str!("../data/mysql-tls-2013-connect.csv");
@@ -87,12 +87,12 @@ fn published() -> Vec<Published> {
 
 /// Each encrypted row ÷ the plain row with the same number of clients.
 fn against_plain(table: &Table, workload: Workload, column: &str, metric: Metric) -> Vec<Published> {
-    let plain = |row: Row<'_>| {
+    let plain = |row: FigureRow<'_>| {
         let like =
-            |other: &Row<'_>| other.text("tls") == "off" && other.text("threads") == row.text("threads");
+            |other: &FigureRow<'_>| other.text("tls") == "off" && other.text("threads") == row.text("threads");
         table.rows().find(like)
     };
-    let of = |row: Row<'_>| {
+    let of = |row: FigureRow<'_>| {
         let (mean, sd) = ratio(row.mean_and_sd(column)?, plain(row)?.mean_and_sd(column)?);
         let clients = row.number("threads").map_or(Some(Clients::ONE), |count| Clients::new(count as u16))?;
         let path = as_then(key(row.text("rsa_bits"))?)?;

@@ -5,7 +5,7 @@ use ciphertoll_model::{
     TlsVersion, Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published, ratio};
 
 const CONNECTS: &str = include_str!("../data/mysql-tunnel-2013-connect.csv");
@@ -68,8 +68,8 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
 fn published() -> Vec<Published> {
     let table = Table::parse(CONNECTS);
     let plain = table.rows().find(|row| row.text("path") == "plain");
-    let of = |row: Row<'_>| {
-        let rate = |row: Row<'_>| row.mean_and_sd("connects_per_s");
+    let of = |row: FigureRow<'_>| {
+        let rate = |row: FigureRow<'_>| row.mean_and_sd("connects_per_s");
         let (mean, sd) = ratio(rate(row)?, rate(plain?)?);
         Some(Published {
             workload: Workload::Connect,

@@ -6,7 +6,7 @@ use ciphertoll_model::{
     Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published};
 
 const LOSSES: &str = include_str!("../data/mysql-wan-2013-connect-loss.csv");
@@ -72,7 +72,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
 
 fn published() -> Vec<Published> {
     const PERCENT: f64 = 100.0;
-    let of = |row: Row<'_>| {
+    let of = |row: FigureRow<'_>| {
         let lost = row.number("connect_throughput_loss_percent")? / PERCENT;
         Some(Published {
             workload: Workload::ConnectQuery,

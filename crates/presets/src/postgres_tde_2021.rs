@@ -6,7 +6,7 @@ use ciphertoll_model::{
     Setting, Size, Spec, Tde, TdeCipher, TdeTarget, Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published, ratio};
 
 const TRANSACTIONS: &str = include_str!("../data/postgres-tde-2021.csv");
@@ -136,9 +136,9 @@ fn clients(then: &str) -> Option<Clients> {
 
 fn published() -> Vec<Published> {
     let table = Table::parse(TRANSACTIONS);
-    let of = |row: Row<'_>| {
-        let rate = |row: Row<'_>| row.number("tps").map(|rate| (rate, None));
-        let is_its_own = |other: &Row<'_>| {
+    let of = |row: FigureRow<'_>| {
+        let rate = |row: FigureRow<'_>| row.number("tps").map(|rate| (rate, None));
+        let is_its_own = |other: &FigureRow<'_>| {
             ["workload", "scale", "clients", "build"].iter().all(|it| other.text(it) == row.text(it))
         };
         let off = table.rows().filter(|other| other.text("encryption") == "off").find(is_its_own)?;

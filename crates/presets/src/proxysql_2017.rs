@@ -5,7 +5,7 @@ use ciphertoll_model::{
     TlsVersion, Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published, ratio};
 
 const CONNECTS: &str = include_str!("../data/proxysql-2017-connect.csv");
@@ -86,9 +86,9 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
 
 fn published() -> Vec<Published> {
     let table = Table::parse(CONNECTS);
-    let per_s = |row: Row<'_>| Some(row.number("connects")? / row.number("real_s")?);
+    let per_s = |row: FigureRow<'_>| Some(row.number("connects")? / row.number("real_s")?);
     let plain = table.rows().find(|row| row.text("path") == "plain-tcp").and_then(per_s);
-    let of = |row: Row<'_>| {
+    let of = |row: FigureRow<'_>| {
         let rates = per_s(row).zip(plain);
         let of_path = move |(path, of): (Path, Option<&'static str>)| {
             let (rate, plain) = rates?;

@@ -7,7 +7,7 @@ pub(crate) struct Table {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Row<'a> {
+pub(crate) struct FigureRow<'a> {
     table: &'a Table,
     values: &'a [&'static str],
 }
@@ -19,12 +19,12 @@ impl Table {
         Self { columns, rows: lines.collect() }
     }
 
-    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.rows.iter().map(|values| Row { table: self, values })
+    pub(crate) fn rows(&self) -> impl Iterator<Item = FigureRow<'_>> {
+        self.rows.iter().map(|values| FigureRow { table: self, values })
     }
 }
 
-impl Row<'_> {
+impl FigureRow<'_> {
     /// The value in `column`, or an empty string.
     pub(crate) fn text(self, column: &str) -> &'static str {
         let index = self.table.columns.iter().position(|name| *name == column);

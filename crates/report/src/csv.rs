@@ -2,7 +2,7 @@
 //! A number that does not apply or has no interval is empty, never 0.
 
 use ciphertoll_model::{Arm, Factor, Metric, Phase};
-use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, PairedRatio, Role, Verdict, margin};
+use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, PairedRatio, CellRole, Verdict, margin};
 
 use crate::number::is_certain;
 use crate::view::StratumView;
@@ -145,8 +145,8 @@ fn levels(report: &RunReport<'_>, metrics: &[Metric], rows: &mut Vec<CsvRow>) {
     let measured = |cell: &&CellAnalysis| cell.metrics.values().any(is_certain);
     for cell in report.analysis.cells().into_iter().filter(measured) {
         let role = match cell.role {
-            Role::Baseline => "baseline",
-            Role::Treatment => "treatment",
+            CellRole::Baseline => "baseline",
+            CellRole::Treatment => "treatment",
         };
         let levels = metrics.iter().flat_map(|metric| estimate(cell.metrics.get(metric)));
         let about = [role.to_owned(), cell.blocks_used.to_string()];

@@ -48,7 +48,7 @@ impl Analysis {
 
     /// The comparison that [`Analysis::cells`] shows `cell` from; absent for a baseline.
     pub fn comparison_of(&self, cell: &CellAnalysis) -> Option<&Comparison> {
-        let mut all = self.comparisons.iter().filter(|_| cell.role == Role::Treatment);
+        let mut all = self.comparisons.iter().filter(|_| cell.role == CellRole::Treatment);
         all.find(|comparison| comparison.arm == Arm::Main && comparison.cell.index == cell.index)
     }
 
@@ -86,7 +86,7 @@ pub struct CellAnalysis {
     pub index: usize,
     pub id: CellId,
     pub cell: Cell,
-    pub role: Role,
+    pub role: CellRole,
     pub blocks_planned: u32,
     /// Blocks in which both its own trial and its baseline's count.
     pub blocks_used: u32,
@@ -106,7 +106,7 @@ pub struct CellAnalysis {
 
 /// Whether a cell is compared or is what others are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum CellRole {
     Baseline,
     Treatment,
 }

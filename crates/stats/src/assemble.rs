@@ -8,7 +8,7 @@ use ciphertoll_model::{
     Absence, Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, Stamped, VoidReason,
 };
 
-use crate::analysis::{Comparison, Role, UnevenCheckpoints, UnevenPairs, VoidedTrial};
+use crate::analysis::{Comparison, CellRole, UnevenCheckpoints, UnevenPairs, VoidedTrial};
 use crate::verdict::Losses;
 
 /// The trials of all completed blocks, calibration excluded.
@@ -93,8 +93,8 @@ impl PlannedComparison {
         trials.pairs(self.visited, Visited { cell: self.baseline, arm: Arm::Main })
     }
 
-    pub(crate) fn role(&self) -> Role {
-        if self.visited.cell == self.baseline { Role::Baseline } else { Role::Treatment }
+    pub(crate) fn role(&self) -> CellRole {
+        if self.visited.cell == self.baseline { CellRole::Baseline } else { CellRole::Treatment }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{Arm, Metric, Plan, Stamped};
 
-use crate::analysis::{Analysis, CellAnalysis, Comparison, Estimate, Role, StratumAnalysis};
+use crate::analysis::{Analysis, CellAnalysis, Comparison, Estimate, CellRole, StratumAnalysis};
 use crate::assemble::{Pairs, PlannedComparison, Trials, Visited};
 use crate::contrast::{Contrast, JudgedStratum, Rules, judge};
 use crate::interval::{CONFIDENCE, LogSummary};
@@ -63,14 +63,14 @@ fn analyse_stratum(
     });
     // The baseline is paired with itself, so that one rule says which blocks count.
     let alone = trials.pairs(baseline, baseline);
-    let baseline = analyse_cell(plan, baseline.cell, Role::Baseline, alone, trials);
+    let baseline = analyse_cell(plan, baseline.cell, CellRole::Baseline, alone, trials);
     (StratumAnalysis { baseline, noise_floor }, comparisons.collect())
 }
 
 fn analyse_cell(
     plan: &Plan,
     index: usize,
-    role: Role,
+    role: CellRole,
     pairs: Pairs<'_>,
     trials: &Trials<'_>,
 ) -> CellAnalysis {

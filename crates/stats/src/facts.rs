@@ -129,7 +129,7 @@ impl<'a> RunFacts<'a> {
                     files_with_marker: *files_with_marker,
                     kernel_cipher: kernel_cipher.as_deref(),
                 };
-                self.searched_files.insert((server, *at_rest), found);
+                self.searched_files.insert((server.as_str(), *at_rest), found);
             }
             Event::Looked { decision, .. } => self.last_look = Some(*decision),
             Event::Warned { message } if !self.warnings.contains(&message.as_str()) => {

@@ -2,7 +2,7 @@
 
 use ciphertoll_model::{AtRest, Ending, Event, Metric, Setting, Spec, Storage, Workload};
 use ciphertoll_report::{Plot, Style, csv, html, json, markdown, terminal};
-use ciphertoll_stats::{CellAnalysis, Estimate, Role, UnevenCheckpoints, UnevenPairs, Verdict};
+use ciphertoll_stats::{CellAnalysis, Estimate, CellRole, UnevenCheckpoints, UnevenPairs, Verdict};
 use serde_json::Value;
 
 use crate::fixture::{Run, estimate, measured, quick, ratio_of};
@@ -127,7 +127,7 @@ pub(crate) fn crossed() -> Run {
     let is_postgres = |cell: &CellAnalysis| cell.cell.treatment.server.short_name() == "postgres";
     let writes = |cell: &CellAnalysis| cell.cell.workload == Workload::OltpReadWrite;
     for cell in run.cells() {
-        cell.metrics.extend(counts(is_postgres(cell), writes(cell), cell.role == Role::Treatment));
+        cell.metrics.extend(counts(is_postgres(cell), writes(cell), cell.role == CellRole::Treatment));
     }
     for comparison in run.own_comparisons() {
         let more = if writes(&comparison.cell) { 1.9 } else { 1.01 };

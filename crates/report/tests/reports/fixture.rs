@@ -9,7 +9,7 @@ use ciphertoll_model::{
 };
 use ciphertoll_report::RunReport;
 use ciphertoll_stats::{
-    Analysis, CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, Role, RunFacts, StratumAnalysis,
+    Analysis, CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, CellRole, RunFacts, StratumAnalysis,
     UnevenCheckpoints, Verdict, VoidedTrial,
 };
 
@@ -288,7 +288,7 @@ pub(crate) fn measured(spec: &Spec, blocks: u32) -> Run {
 
 /// The same of a plan that was made otherwise.
 pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
-    let cell = |index: usize, role: Role| {
+    let cell = |index: usize, role: CellRole| {
         let cell = &plan.cells[index];
         CellAnalysis {
             index,
@@ -309,7 +309,7 @@ pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
         }
     };
     let stratum = |stratum: &Stratum| StratumAnalysis {
-        baseline: cell(stratum.baseline, Role::Baseline),
+        baseline: cell(stratum.baseline, CellRole::Baseline),
         noise_floor: [
             (Metric::RatePerS, 0.018),
             (Metric::LatencyNsMean, 0.018),
@@ -321,14 +321,14 @@ pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
     let comparisons = |(number, stratum): (usize, &Stratum)| {
         let comparison = |arm, cell| Comparison { stratum: number, arm, cell, ratios: BTreeMap::new() };
         let treatment = |&index: &usize| {
-            let mut comparison = comparison(Arm::Main, cell(index, Role::Treatment));
+            let mut comparison = comparison(Arm::Main, cell(index, CellRole::Treatment));
             if stratum.factor.is_some() {
                 ratio_of(&mut comparison, Metric::LatencyNsMean, 1.214, 0.021, Some(Verdict::Differs));
                 ratio_of(&mut comparison, Metric::CpuUsPerOpTotal, 1.182, 0.018, Some(Verdict::Differs));
             }
             comparison
         };
-        let repeat = comparison(Arm::Repeat, cell(stratum.baseline, Role::Baseline));
+        let repeat = comparison(Arm::Repeat, cell(stratum.baseline, CellRole::Baseline));
         stratum.treatments.iter().map(treatment).chain([repeat]).collect::<Vec<_>>()
     };
     let analysis = Analysis {

@@ -2,7 +2,7 @@
 
 use ciphertoll_model::{Absence, Arm, Event, Flag, Leg, LegCount, Metric};
 use ciphertoll_stats::assemble::{Trials, Visited};
-use ciphertoll_stats::{Role, analyse};
+use ciphertoll_stats::{CellRole, analyse};
 
 use crate::fixture::{
     Trial, connect_metrics, finished, id, level, observation, plan, ratios, repeat, run, stamped, treatment,
@@ -19,7 +19,7 @@ fn a_complete_run_fills_every_cell() {
     let analysis = analyse(&plan, &run(&plan, steady));
     assert_eq!(analysis.blocks_completed, 6);
     let [baseline, tls] = analysis.cells()[..] else { panic!("two cells were planned") };
-    assert_eq!((baseline.role, tls.role), (Role::Baseline, Role::Treatment));
+    assert_eq!((baseline.role, tls.role), (CellRole::Baseline, CellRole::Treatment));
     assert_eq!((baseline.blocks_used, tls.blocks_used, tls.blocks_planned), (6, 6, 6));
     assert!(analysis.comparison_of(baseline).is_none());
     let ratio = &analysis.comparison_of(tls).unwrap().ratios[&Metric::LatencyNsMean];
