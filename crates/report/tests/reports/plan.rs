@@ -2,7 +2,7 @@
 
 use ciphertoll_model::{Engine, Plan, ServerLevel, Size, Spec, Storage};
 use ciphertoll_report::{ComparisonReport, comparison, dry_run, plan_summary};
-use ciphertoll_stats::Comparison;
+use ciphertoll_stats::RunComparison;
 
 use crate::fixture::grid;
 
@@ -45,7 +45,7 @@ fn runs_under_different_conditions_are_said_to_be_so() {
     other.storage = Storage::Tmpfs;
     other.settings.set("mariadb.sync_binlog=1".parse().unwrap());
     let [base, new] = [&spec, &other].map(|spec| Plan::new(spec, 1).unwrap());
-    let nothing = Comparison { changes: Vec::new(), only_in_base: Vec::new(), only_in_new: Vec::new() };
+    let nothing = RunComparison { changes: Vec::new(), only_in_base: Vec::new(), only_in_new: Vec::new() };
     let said = |plans: [&Plan; 2]| {
         comparison(&ComparisonReport { base: "one", new: "two", plans, comparison: &nothing }, 100)
     };

@@ -145,7 +145,7 @@ fn an_unknown_cell_and_no_events_are_no_trouble() {
     let plan = plan(6);
     let other = two_strata_plan(6);
     let empty = analyse(&plan, &[]);
-    assert_eq!((empty.blocks_completed, empty.cells.len(), empty.strata.len()), (0, 2, 1));
+    assert_eq!((empty.blocks_completed, empty.cells().len(), empty.strata.len()), (0, 2, 1));
     let foreign = analyse(
         &plan,
         &[finished(&other, Trial { block: 1, cell: 2, arm: Arm::Main }, observation(connect_metrics(1.0)))],

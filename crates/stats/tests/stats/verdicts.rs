@@ -1,10 +1,10 @@
 //! Which verdicts runs end in, from their events.
 
 use ciphertoll_model::{Arm, Auth, Factor, Metric, Verdicts};
-use ciphertoll_stats::{Doubt, Verdict, analyse, precise_enough};
+use ciphertoll_stats::{Comparison, Doubt, Verdict, analyse, precise_enough};
 
 use crate::fixture::{
-    Metrics, Trial, connect_metrics, level, paths_and_auths_plan, plan, pooled_plan, run, treatment,
+    Metrics, Trial, connect_metrics, level, paths_and_auths_plan, plan, pooled_plan, run, ratios,
     void_trials,
 };
 
