@@ -29,7 +29,7 @@ pub(super) fn connect_costs(report: &RunReport<'_>) -> Option<PagePart> {
     }
     let name = "Breakdown of connect time".to_owned();
     let notes = [connect_cost::how_found(report), connect_cost::timed(&times)];
-    let body = section(ID, &format!("{name}, by key and version"))
+    let body = section(ID, &format!("{name} by key and version"))
         .child(side_by_side(pictures))
         .child(said(&notes, "notes"));
     Some(PagePart { id: ID.to_owned(), name, body })

@@ -53,7 +53,7 @@ fn the_cheapest_of_equals_is_advised_by_the_loads_that_all_have_in_common() {
 
 #[test]
 fn a_pool_is_advised_only_where_it_would_save_most() {
-    let saving = "Keep connections open, in a pool for example";
+    let saving = "Keep connections open, for example in a pool";
     let mut run = quick();
     assert!(markdown(&run.report()).contains(saving));
     ratio_of(run.comparison(Workload::PointSelect, TLS13), Metric::RatePerS, 0.3, 0.05, Some(Verdict::Differs));

@@ -87,7 +87,7 @@ fn fill(cell: &mut CellAnalysis) {
 }
 
 fn part_of(text: &str) -> String {
-    let from = text.find("Connect time against round trip").unwrap();
+    let from = text.find("Connect time by round trip").unwrap();
     text[from..].split("Negotiated on").next().unwrap().to_owned()
 }
 
@@ -104,7 +104,7 @@ fn connects_against_round_trips_at_80() {
 #[test]
 fn a_comment_holds_connects_against_round_trips() {
     let text = markdown(&near_and_far().report());
-    let from = text.find("**Connect time against round trip").unwrap();
+    let from = text.find("**Connect time by round trip").unwrap();
     insta::assert_snapshot!(text[from..].split("<details>").next().unwrap());
 }
 
