@@ -70,7 +70,8 @@ fn views_of(analysis: &Analysis, native: &CellAnalysis) -> Result<TwoViews> {
     let rate = |cell: &CellAnalysis| {
         let ratio = analysis.comparison_of(cell).and_then(|of| of.ratios.get(&Metric::RatePerS));
         let voided = || cell.voided.iter().map(|trial| trial.reason.to_string()).collect::<Vec<_>>();
-        ratio.map(|ratio| ratio.ratio)
+        ratio
+            .map(|ratio| ratio.ratio)
             .with_context(|| format!("no numbers of {}: {}", cell.id.0, voided().join("; ")))
     };
     Ok(TwoViews { workload, level, native: rate(native)?, pgbench: rate(other)? })

@@ -168,6 +168,8 @@ mod tests {
         let estimate = Estimate { value: 1.0, ci_low: Some(0.9), ci_high: Some(1.1), blocks: 8 };
         let change = |(metric, verdict)| Change {
             id: id.clone(),
+            compared_with: id.clone(),
+            factor: None,
             metric,
             base: estimate,
             new: estimate,

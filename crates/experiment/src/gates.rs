@@ -288,8 +288,7 @@ fn check_tunnel(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     }
     // Every operation sends at least one byte.
     if *sent_bytes < measured.load.operations {
-        let message =
-            format!("it carried {sent_bytes} bytes for {} operations", measured.load.operations);
+        let message = format!("it carried {sent_bytes} bytes for {} operations", measured.load.operations);
         return Err(VoidReason::Tunnel { message });
     }
     Ok(())

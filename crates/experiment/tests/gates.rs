@@ -530,7 +530,7 @@ fn a_proxy_that_does_not_pool_or_does_not_encrypt_is_void() {
             proxy(measured).in_the_clear = Some(3);
         }),
         ("no connection of its", |measured| proxy(measured).legs.clear()),
-        ("requests came to the server", |measured| proxy(measured).requests = Some(12)),
+        ("the server counted 12 requests", |measured| proxy(measured).requests = Some(12)),
     ];
     for (words, change) in changes {
         let (cell, mut measured) = pooled("pgbouncer", Workload::ConnectQuery);

@@ -88,8 +88,9 @@ fn published() -> Vec<Published> {
 /// Each encrypted row ÷ the plain row with the same number of clients.
 fn against_plain(table: &Table, workload: Workload, column: &str, metric: Metric) -> Vec<Published> {
     let plain = |row: FigureRow<'_>| {
-        let like =
-            |other: &FigureRow<'_>| other.text("tls") == "off" && other.text("threads") == row.text("threads");
+        let like = |other: &FigureRow<'_>| {
+            other.text("tls") == "off" && other.text("threads") == row.text("threads")
+        };
         table.rows().find(like)
     };
     let of = |row: FigureRow<'_>| {

@@ -1,7 +1,6 @@
 //! Everything that outlives a process: the run directory with its events, and the ledger of effects with which a later run
 //! cleans up after a killed one.
 
-
 mod control_group;
 mod disk;
 pub mod error;

@@ -62,11 +62,8 @@ fn conditions(plans: [&Plan; 2]) -> Vec<DifferingCondition> {
         settings if settings.is_empty() => "default".to_owned(),
         settings => settings,
     };
-    let condition = |name, of: fn(&Plan) -> String| DifferingCondition {
-        name,
-        base: of(plans[0]),
-        new: of(plans[1]),
-    };
+    let condition =
+        |name, of: fn(&Plan) -> String| DifferingCondition { name, base: of(plans[0]), new: of(plans[1]) };
     let conditions =
         [condition("settings", settings), condition("storage", |plan| plan.storage.to_string())].into_iter();
     conditions.filter(|condition| condition.base != condition.new).collect()

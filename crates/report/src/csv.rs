@@ -2,7 +2,7 @@
 //! A number that does not apply or has no interval is empty, never 0.
 
 use ciphertoll_model::{Arm, Factor, Metric, Phase};
-use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, PairedRatio, CellRole, Verdict, margin};
+use ciphertoll_stats::{CellAnalysis, CellRole, Doubt, Estimate, PairedRatio, Verdict, margin};
 
 use crate::number::is_certain;
 use crate::view::StratumView;

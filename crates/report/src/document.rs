@@ -8,8 +8,8 @@ use ciphertoll_model::{
 };
 use ciphertoll_presets::Published;
 use ciphertoll_stats::{
-    CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, PrimitiveTimes, SearchedFiles,
-    UnevenCheckpoints, Verdict, VoidedTrial,
+    CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, PrimitiveTimes, SearchedFiles, UnevenCheckpoints,
+    Verdict, VoidedTrial,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -229,13 +229,11 @@ pub enum VerdictDocument {
     /// It is the same within ± the margin.
     SameWithin {
         /// The margin, as a share.
-
         margin: f64,
     },
     /// It differs, by less than the margin.
     RealButNegligible {
         /// The margin, as a share.
-
         margin: f64,
     },
     /// Neither a difference nor sameness is shown.
@@ -309,10 +307,8 @@ impl From<&RunReport<'_>> for Document {
         let cells = analysis.cells().into_iter();
         let measured = cells.filter(|cell| !was_skipped(cell) || !cell.metrics.is_empty());
         let costs = connect_cost::of(report);
-        let noise_floor = analysis
-            .strata
-            .iter()
-            .map(|stratum| (stratum.baseline.id.clone(), finite(&stratum.noise_floor)));
+        let noise_floor =
+            analysis.strata.iter().map(|stratum| (stratum.baseline.id.clone(), finite(&stratum.noise_floor)));
         Self {
             schema_version: SCHEMA_VERSION,
             tool_version: report.tool_version().to_owned(),

@@ -6,8 +6,8 @@ use crate::RunReport;
 use crate::number::{is_certain, ratio, ratio_interval};
 use crate::view::repeat;
 use crate::view::{
-    Column, TableEntry, ColumnKind, Section, Sentence, StratumView, Table, Tone, advice, caveats, connect_cost,
-    crossings, levels, published, round_trips, verdicts,
+    Column, ColumnKind, Section, Sentence, StratumView, Table, TableEntry, Tone, advice, caveats,
+    connect_cost, crossings, levels, published, round_trips, verdicts,
 };
 use crate::{sentence, view};
 
@@ -100,7 +100,8 @@ fn grid(table: &Table) -> String {
         ColumnKind::Label | ColumnKind::Text => "---".to_owned(),
         ColumnKind::Level | ColumnKind::Ratio => "---:".to_owned(),
     };
-    let entry = |entry: &TableEntry| entry.lines.iter().map(|line| escaped(line)).collect::<Vec<_>>().join("<br>");
+    let entry =
+        |entry: &TableEntry| entry.lines.iter().map(|line| escaped(line)).collect::<Vec<_>>().join("<br>");
     let rows = table.rows.iter().map(|row| row.iter().map(entry).collect());
     let above = [table.columns.iter().map(head).collect(), table.columns.iter().map(rule).collect()];
     above.into_iter().chain(rows).map(line).collect()

@@ -10,7 +10,7 @@ use ciphertoll_model::{
 };
 
 use crate::number::{duration, plural, quantity};
-use crate::view::{Column, TableEntry, Overflow, ColumnKind, Table, by_reason, unlike};
+use crate::view::{Column, ColumnKind, Overflow, Table, TableEntry, by_reason, unlike};
 use crate::{Style, names, terminal};
 
 /// The width of a dry run: it depends on the plan alone.
@@ -150,10 +150,7 @@ fn totals(plan: &Plan) -> String {
         ("storage", storage(plan)),
         ("looks", format!("after block {}", listed(&looks))),
         ("server starts", format!("{} ({})", servers.len(), servers.join(", "))),
-        (
-            "expected time",
-            format!("{}{budget}, plus server preparation", duration(plan.expected_duration())),
-        ),
+        ("expected time", format!("{}{budget}, plus server preparation", duration(plan.expected_duration()))),
     ];
     let said = rows.iter().filter(|(_, value)| !value.is_empty());
     said.fold(String::new(), |text, (name, value)| format!("{text}{name:<14} {value}\n"))
@@ -208,7 +205,11 @@ fn cells(plan: &Plan) -> Option<String> {
         .iter()
         .filter_map(|factor| Some(format!("{} {}", factor.label(), names::level_in_full(first, *factor)?)))
         .collect();
-    Some(format!("{}In every configuration: {}.\n", terminal::table(&table, Style::Plain, WIDTH), same.join(", ")))
+    Some(format!(
+        "{}In every configuration: {}.\n",
+        terminal::table(&table, Style::Plain, WIDTH),
+        same.join(", ")
+    ))
 }
 
 fn strata(plan: &Plan) -> Option<String> {
@@ -245,7 +246,6 @@ fn first_block(plan: &Plan) -> Option<String> {
     let wrapped = terminal::wrap(&visits.join(", "), usize::from(WIDTH) - 2);
     Some(format!(
         "Order of the first block (* is the second copy of a baseline):\n  {}\n",
-
         wrapped.join("\n  ")
     ))
 }

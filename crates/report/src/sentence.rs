@@ -163,7 +163,10 @@ impl Clause<'_> {
                 let (numbers, margin) = (self.numbers(place), percent(margin));
                 format!("{numbers}: a real difference, but negligible (under {margin})")
             }
-            (Some(Verdict::Inconclusive { smallest_detectable_difference: effect, blocks_needed, why }), _) => {
+            (
+                Some(Verdict::Inconclusive { smallest_detectable_difference: effect, blocks_needed, why }),
+                _,
+            ) => {
                 let because = self.because(effect, blocks_needed, why);
                 let (value, interval) = (ratio(&self.ratio.ratio), ratio_interval(&self.ratio.ratio));
                 let compared = match place {
@@ -262,7 +265,7 @@ fn detectable(differences: &[f64]) -> String {
     }
     let plural = if differences.len() > 1 { "s" } else { "" };
     let all = listed(differences.iter().map(|share| effect(*share)).collect());
-    format!("smallest detectable difference{plural}: {all}")
+    format!("smallest detectable difference{plural} {all}")
 }
 
 /// What would make an inconclusive verdict conclusive.
@@ -280,9 +283,8 @@ fn too_few(smallest_detectable_difference: f64, blocks_needed: Option<u32>) -> S
 /// Why a verdict is missing in a run that gives verdicts.
 fn no_verdict(stratum: &StratumView<'_>, comparison: &Comparison) -> &'static str {
     let run_gives_them = stratum.report.analysis.blocks_completed >= MIN_BLOCKS_FOR_VERDICTS;
-    let is_missing = |metric: &Metric| {
-        certain_ratio(comparison, *metric).is_some_and(|ratio| ratio.verdict.is_none())
-    };
+    let is_missing =
+        |metric: &Metric| certain_ratio(comparison, *metric).is_some_and(|ratio| ratio.verdict.is_none());
     if run_gives_them && names::headline(&comparison.cell.cell).iter().any(is_missing) {
         " (numbers only: too few of its blocks count for a verdict)"
     } else {
@@ -303,10 +305,10 @@ mod tests {
 
     #[test]
     fn detectable_differences_are_percentages_or_factors() {
-        assert_eq!(detectable(&[0.14]), "smallest detectable difference: 14 %");
-        assert_eq!(detectable(&[0.2, 0.994, 0.19]), "smallest detectable differences: 20 %, 99 % and 19 %");
-        assert_eq!(detectable(&[0.27, 1.44]), "smallest detectable differences: 27 % and a factor of 2.4");
-        assert_eq!(detectable(&[1.0]), "smallest detectable difference: a factor of 2");
+        assert_eq!(detectable(&[0.14]), "smallest detectable difference 14 %");
+        assert_eq!(detectable(&[0.2, 0.994, 0.19]), "smallest detectable differences 20 %, 99 % and 19 %");
+        assert_eq!(detectable(&[0.27, 1.44]), "smallest detectable differences 27 % and a factor of 2.4");
+        assert_eq!(detectable(&[1.0]), "smallest detectable difference a factor of 2");
         assert_eq!(detectable(&[f64::INFINITY]), "no difference is detectable");
         assert_eq!(detectable(&[0.1, f64::INFINITY]), "no difference is detectable in one of them");
     }

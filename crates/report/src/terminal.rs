@@ -3,7 +3,9 @@
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as Grid, presets};
 
 use crate::Style;
-use crate::view::{Column, TableEntry, SentenceGroup, Overflow, ColumnKind, Section, Sentence, Table, Tone, View};
+use crate::view::{
+    Column, ColumnKind, Overflow, Section, Sentence, SentenceGroup, Table, TableEntry, Tone, View,
+};
 
 /// On narrower terminals lines are too long rather than unreadable.
 const NARROWEST: usize = 40;
@@ -151,8 +153,10 @@ impl Canvas {
             grid.add_row(row.iter().map(|entry| self.lines(Ink::Of(entry.tone), &entry.lines)));
         }
         for (index, column) in grid.column_iter_mut().enumerate() {
-            let is_text =
-                table.columns.get(index).is_none_or(|column| matches!(column.kind, ColumnKind::Label | ColumnKind::Text));
+            let is_text = table
+                .columns
+                .get(index)
+                .is_none_or(|column| matches!(column.kind, ColumnKind::Label | ColumnKind::Text));
             column.set_padding((0, 1));
             column.set_cell_alignment(if is_text { CellAlignment::Left } else { CellAlignment::Right });
         }

@@ -8,7 +8,7 @@ use ciphertoll_model::{
     Absence, Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, Stamped, VoidReason,
 };
 
-use crate::analysis::{Comparison, CellRole, UnevenCheckpoints, UnevenPairs, VoidedTrial};
+use crate::analysis::{CellRole, Comparison, UnevenCheckpoints, UnevenPairs, VoidedTrial};
 use crate::verdict::Losses;
 
 /// The trials of all completed blocks, calibration excluded.

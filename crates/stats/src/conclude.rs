@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{Arm, Metric, Plan, Stamped};
 
-use crate::analysis::{Analysis, CellAnalysis, Comparison, Estimate, CellRole, StratumAnalysis};
+use crate::analysis::{Analysis, CellAnalysis, CellRole, Comparison, Estimate, StratumAnalysis};
 use crate::assemble::{Pairs, PlannedComparison, Trials, Visited};
 use crate::contrast::{Contrast, JudgedStratum, Rules, judge};
 use crate::interval::{CONFIDENCE, LogSummary};
@@ -38,11 +38,7 @@ pub fn precise_enough(plan: &Plan, events: &[Stamped]) -> bool {
     is_precise_enough(analysis.comparisons.iter().flat_map(Comparison::headline).map(|(_, ratio)| ratio))
 }
 
-fn analyse_stratum(
-    plan: &Plan,
-    stratum: usize,
-    trials: &Trials<'_>,
-) -> (StratumAnalysis, Vec<Comparison>) {
+fn analyse_stratum(plan: &Plan, stratum: usize, trials: &Trials<'_>) -> (StratumAnalysis, Vec<Comparison>) {
     let planned = PlannedComparison::of_stratum(plan, stratum);
     let pairs: Vec<Pairs<'_>> = planned.iter().map(|comparison| comparison.pairs(trials)).collect();
     let contrast = |(comparison, pairs): (&PlannedComparison, &Pairs<'_>)| Contrast {

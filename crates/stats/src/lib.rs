@@ -17,7 +17,7 @@ mod stopping;
 pub mod verdict;
 
 pub use analysis::{
-    Analysis, CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, CellRole, StratumAnalysis,
+    Analysis, CellAnalysis, CellRole, Comparison, Doubt, Estimate, PairedRatio, StratumAnalysis,
     UnevenCheckpoints, UnevenPairs, Verdict, VoidedTrial,
 };
 pub use compare::{Change, ChangeVerdict, ComparedRun, RunComparison, compare};

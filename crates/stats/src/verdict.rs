@@ -212,7 +212,10 @@ mod tests {
         assert_eq!(why, Doubt::TooFewBlocks);
         // The floor, 2.262157 · (0.1 · √(10/9)) ÷ √10, equals what the t test asks for: their sum with
         // 0.883404 standard errors, as a share.
-        assert!((smallest_detectable_difference - 0.110_558).abs() < 1e-4, "{smallest_detectable_difference}");
+        assert!(
+            (smallest_detectable_difference - 0.110_558).abs() < 1e-4,
+            "{smallest_detectable_difference}"
+        );
         assert_eq!(blocks_needed, wide.blocks_for_half_width(1.03_f64.ln(), 0.90));
         assert!(blocks_needed.is_some_and(|blocks| blocks > 10));
     }

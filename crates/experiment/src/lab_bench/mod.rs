@@ -29,7 +29,7 @@ use self::failure::{
 };
 use self::instance::{Instance, RequiredServer, ServerContext};
 use self::links::Links;
-use self::observe::{Middle, Clocks, observe};
+use self::observe::{Clocks, Middle, observe};
 use self::proxies::{Proxies, ProxyTrialUse};
 use self::remotes::{Remotes, stop_where_it_is_full};
 use self::request::{at_url, credentials, endpoint, here};
@@ -221,7 +221,9 @@ impl LabBench {
         if !self.links.is_down() {
             return Ok(());
         }
-        emit(Event::Warned { message: "the link went down: recreating it and restarting its servers".to_owned() });
+        emit(Event::Warned {
+            message: "the link went down: recreating it and restarting its servers".to_owned(),
+        });
         let Some(lab) = &mut self.lab else { return Ok(()) };
         self.links.remake(lab, &self.program)?;
         for instance in std::mem::take(&mut self.instances) {

@@ -58,7 +58,11 @@ pub(super) fn time(cells: &[&Cell], interrupt: &Interrupt, emit: &mut Emit<'_>) 
 type PrimitiveTimes = (BTreeMap<String, SignatureTime>, BTreeMap<String, KeyExchangeTime>);
 
 /// `None` if interrupted.
-fn timed(wanted: &TimedPrimitives, interrupted: &dyn Fn() -> bool, emit: &mut Emit<'_>) -> Option<PrimitiveTimes> {
+fn timed(
+    wanted: &TimedPrimitives,
+    interrupted: &dyn Fn() -> bool,
+    emit: &mut Emit<'_>,
+) -> Option<PrimitiveTimes> {
     let (mut signatures, mut key_exchanges) = PrimitiveTimes::default();
     let mut failed = |error: &Error| emit(Event::Warned { message: error.to_string() });
     for key in &wanted.keys {
@@ -115,8 +119,10 @@ mod tests {
 
     #[test]
     fn what_is_wanted_is_said_by_its_labels() {
-        let wanted =
-            TimedPrimitives { keys: [ServerKey::P256].into(), groups: [Group::P384, Group::X25519MlKem768].into() };
+        let wanted = TimedPrimitives {
+            keys: [ServerKey::P256].into(),
+            groups: [Group::P384, Group::X25519MlKem768].into(),
+        };
         let mut said = Vec::new();
         let times = timed(&wanted, &|| false, &mut |event| said.push(event));
         let (signatures, key_exchanges) = times.unwrap();

@@ -9,7 +9,7 @@ use crate::number::{is_certain, ratio_with_interval, significant};
 use crate::svg::{
     Anchor, Drawing, Scale, Shape, WIDTH, dot, group, line, polyline, rect, text, tooltip, upright,
 };
-use crate::view::{Column, TableEntry, Overflow, ColumnKind, StratumView, Table};
+use crate::view::{Column, ColumnKind, Overflow, StratumView, Table, TableEntry};
 use crate::{RunReport, names, sentence};
 
 const HEIGHT: f64 = 64.0;
@@ -146,7 +146,9 @@ fn table(panels: &[Panel<'_>], last: u32) -> Table {
     let columns = panels.iter().map(|panel| Column::new(ColumnKind::Ratio, &panel.label));
     let entry = |panel: &Panel<'_>, block: u32| {
         let ratio = panel.ratios.iter().find(|(of, _)| *of == block);
-        ratio.map_or_else(TableEntry::absent, |(_, ratio)| TableEntry::new([format!("{} ×", significant(*ratio))]))
+        ratio.map_or_else(TableEntry::absent, |(_, ratio)| {
+            TableEntry::new([format!("{} ×", significant(*ratio))])
+        })
     };
     let row = |block: u32| {
         let entries = panels.iter().map(|panel| entry(panel, block));

@@ -8,7 +8,7 @@ use crate::svg::{
     Anchor, Drawing, Scale, Swatch, WIDTH, across, group, hatch, rect, text, tooltip, whisker, width_of,
 };
 use crate::view::connect_cost::{self, Bar, CostPart, ServerCosts};
-use crate::view::{Column, TableEntry, Overflow, ColumnKind, Sentence, Table};
+use crate::view::{Column, ColumnKind, Overflow, Sentence, Table, TableEntry};
 use crate::{RunReport, names};
 
 const HEIGHT: f64 = 19.0;
@@ -116,10 +116,7 @@ fn in_words(costs: &ServerCosts<'_>) -> String {
         format!("{} {}: {}", bar.label, measured(TIME, bar.total), shares.join(", "))
     };
     let bars: Vec<String> = costs.bars.iter().map(words).collect();
-    format!(
-        "Stacked bars, one for each path, of the parts of the mean connect time. {}.",
-        bars.join("; ")
-    )
+    format!("Stacked bars, one for each path, of the parts of the mean connect time. {}.", bars.join("; "))
 }
 
 fn table(costs: &ServerCosts<'_>) -> Table {

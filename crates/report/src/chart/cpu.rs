@@ -85,7 +85,8 @@ fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit:
         drawing.mark(part);
     }
     // The total includes roles whose time is too short to measure alone.
-    if let Some(total) = level(cell, Metric::CpuUsPerOpTotal).filter(|total| total.value > spent * REST_FROM) {
+    if let Some(total) = level(cell, Metric::CpuUsPerOpTotal).filter(|total| total.value > spent * REST_FROM)
+    {
         let (left, right) = (axis.at(spent / unit.0), axis.at(total.value / unit.0));
         drawing.mark(group("mark").child(tooltip(REST.to_owned())).child(rect(
             left,

@@ -11,7 +11,7 @@ use crate::svg::{
     Anchor, Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, line, text, tooltip, upright,
     upright_whisker, width_of,
 };
-use crate::view::{Column, TableEntry, Overflow, ColumnKind, StratumView, Table, certain_ratio, crossings};
+use crate::view::{Column, ColumnKind, Overflow, StratumView, Table, TableEntry, certain_ratio, crossings};
 
 const HEIGHT: f64 = 240.0;
 const TOP: f64 = 8.0;

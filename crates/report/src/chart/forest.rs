@@ -8,7 +8,9 @@ use crate::number::{percent, ratio, ratio_interval, ratio_with_interval};
 use crate::svg::{
     Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, hatch, line, rect, tooltip, whisker,
 };
-use crate::view::{Column, ColumnKind, Overflow, StratumView, Table, TableEntry, Tone, certain_ratio, levels};
+use crate::view::{
+    Column, ColumnKind, Overflow, StratumView, Table, TableEntry, Tone, certain_ratio, levels,
+};
 use crate::{names, sentence};
 
 const HEIGHT: f64 = 14.0;
@@ -197,14 +199,22 @@ fn in_words(all: &[MetricRatios<'_>]) -> String {
 
 fn table(stratum: &StratumView<'_>, families: &[MetricRatios<'_>]) -> Table {
     let headings = ["", "of", "ratio", "same within", "noise floor", "verdict"];
-    let parts = [ColumnKind::Label, ColumnKind::Text, ColumnKind::Ratio, ColumnKind::Level, ColumnKind::Level, ColumnKind::Text];
+    let parts = [
+        ColumnKind::Label,
+        ColumnKind::Text,
+        ColumnKind::Ratio,
+        ColumnKind::Level,
+        ColumnKind::Level,
+        ColumnKind::Text,
+    ];
     let mut columns: Vec<Column> =
         headings.iter().zip(parts).map(|(heading, part)| Column::new(part, heading)).collect();
     let factors: Vec<&str> = stratum.rows.iter().map(|factor| factor.label()).collect();
     columns[0] = Column::new(ColumnKind::Label, &factors.join(", "));
     let rows = families.iter().flat_map(|family| {
         family.rows.iter().map(|row| {
-            let floor = family.floor.map_or_else(TableEntry::absent, |floor| TableEntry::new([percent(floor - 1.0)]));
+            let floor =
+                family.floor.map_or_else(TableEntry::absent, |floor| TableEntry::new([percent(floor - 1.0)]));
             let verdict = verdict(family.metric, row.ratio, row.arm);
             vec![
                 TableEntry::new([row.label.clone()]),

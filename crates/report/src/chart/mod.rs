@@ -16,7 +16,7 @@ use ciphertoll_stats::{CellAnalysis, Comparison, Estimate};
 
 use crate::markup::Element;
 use crate::number::{is_certain, measured, quantity, uncertainty};
-use crate::view::{Column, TableEntry, Overflow, ColumnKind, Sentence, StratumView, Table};
+use crate::view::{Column, ColumnKind, Overflow, Sentence, StratumView, Table, TableEntry};
 
 pub(crate) use blocks::ratios_by_block;
 pub(crate) use connect_cost::of_servers as connect_costs;
@@ -99,7 +99,9 @@ fn table_of(stratum: &StratumView<'_>, metrics: &[Metric]) -> Table {
     let columns = metrics.iter().map(|metric| Column::new(ColumnKind::Level, metric.title()));
     let has_any = |cell: &&CellAnalysis| metrics.iter().any(|metric| level(cell, *metric).is_some());
     Table {
-        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", "))).chain(columns).collect(),
+        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
+            .chain(columns)
+            .collect(),
         rows: stratum.cells().filter(has_any).map(row).collect(),
         overflow: Overflow::SplitKinds,
     }

@@ -10,7 +10,7 @@ use crate::svg::{
     Anchor, Drawing, Scale, Shape, WIDTH, dot, group, line, polyline, text, tooltip, upright,
     upright_whisker, width_of,
 };
-use crate::view::{Column, TableEntry, Overflow, ColumnKind, StratumView, Table};
+use crate::view::{Column, ColumnKind, Overflow, StratumView, Table, TableEntry};
 
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 56.0;

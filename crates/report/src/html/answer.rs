@@ -49,7 +49,11 @@ fn why(advice: &Advice) -> Element {
 }
 
 /// The sentences about the advised path, and all others.
-fn split(report: &RunReport<'_>, strata: &[StratumView<'_>], advice: &Advice) -> (Vec<SentenceGroup>, Vec<SentenceGroup>) {
+fn split(
+    report: &RunReport<'_>,
+    strata: &[StratumView<'_>],
+    advice: &Advice,
+) -> (Vec<SentenceGroup>, Vec<SentenceGroup>) {
     let is_about = |stratum: &StratumView<'_>, cell: &CellAnalysis| advice::is_about(advice, stratum, cell);
     (
         merged(verdicts::groups_of(report, strata, is_about)),

@@ -69,9 +69,7 @@ fn of_stratum(stratum: &StratumView<'_>, id: &str) -> Option<PagePart> {
     let Section { heading, table: numbers, notes } = levels::section(stratum)?;
     let mut body = section(id, &heading).child(figures(chart::of_stratum(stratum, id)));
     if let Some(numbers) = numbers {
-        body = body
-            .child(Element::new("h3").text("All numbers"))
-            .child(table::scrolling(&numbers, &heading));
+        body = body.child(Element::new("h3").text("All numbers")).child(table::scrolling(&numbers, &heading));
     }
     if let Some(Section { heading, table: Some(crossed), .. }) = crossings::section(stratum) {
         body = body

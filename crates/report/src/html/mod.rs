@@ -93,9 +93,9 @@ fn section(id: &str, heading: &str) -> Element {
 /// Sentences as a list, each after its mark.
 fn said(sentences: &[Sentence], class: &str) -> Element {
     let item = |sentence: &Sentence| {
-        let mut item = Element::new("li").class(crate::chart::tone_class(sentence.tone)).child(
-            Element::new("span").class("sign").with("aria-hidden", "true").text(sentence.tone.mark()),
-        );
+        let mut item = Element::new("li")
+            .class(crate::chart::tone_class(sentence.tone))
+            .child(Element::new("span").class("sign").with("aria-hidden", "true").text(sentence.tone.mark()));
         let mut text = Element::new("span");
         if let Some(words) = tone_words(sentence.tone) {
             text = text.child(Element::new("span").class("visually-hidden").text(words)).text(" ");

@@ -3,7 +3,7 @@
 use super::flowing;
 use crate::chart::tone_class;
 use crate::markup::Element;
-use crate::view::{Column, TableEntry, ColumnKind, Table, Tone};
+use crate::view::{Column, ColumnKind, Table, TableEntry, Tone};
 
 /// A table that scrolls on narrow pages.
 pub(super) fn scrolling(table: &Table, caption: &str) -> Element {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ciphertoll_model::{Arm, Factor, Metric};
 use ciphertoll_stats::{CellAnalysis, Comparison, UnevenCheckpoints, UnevenPairs};
 
-use super::{Column, TableEntry, Overflow, ColumnKind, Section, Sentence, StratumView, Table, Tone};
+use super::{Column, ColumnKind, Overflow, Section, Sentence, StratumView, Table, TableEntry, Tone};
 use crate::number::{is_certain, plural, quantity, uncertainty};
 
 /// In the order of the columns, with their headings.
@@ -55,7 +55,9 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
         seen.iter().map(|(_, heading)| *heading).chain(has_syncs.then_some("8 KiB sync\np50, p99"));
     let columns = headings.map(|heading| Column::new(ColumnKind::Level, heading));
     let table = Table {
-        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", "))).chain(columns).collect(),
+        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
+            .chain(columns)
+            .collect(),
         rows: stratum.cells().filter(|cell| !cell.metrics.is_empty()).map(row).collect(),
         overflow: Overflow::SplitKinds,
     };

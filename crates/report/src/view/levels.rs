@@ -3,7 +3,9 @@
 use ciphertoll_model::{Metric, Pace, Unit};
 use ciphertoll_stats::{CellAnalysis, Comparison, PairedRatio, Verdict};
 
-use super::{Column, TableEntry, Overflow, ColumnKind, Section, Sentence, StratumView, Table, Tone, certain_ratio};
+use super::{
+    Column, ColumnKind, Overflow, Section, Sentence, StratumView, Table, TableEntry, Tone, certain_ratio,
+};
 use crate::number::{is_certain, percent, quantity, ratio, ratio_interval, uncertainty};
 use crate::{names, sentence};
 
@@ -97,8 +99,9 @@ fn columns(stratum: &StratumView<'_>, levels: &[Metric], ratios: &[Metric]) -> V
         };
         Column::new(ColumnKind::Level, heading)
     };
-    let ratio =
-        |metric: &Metric| Column::new(ColumnKind::Ratio, &format!("{}\n÷ {divisor}", sentence::noun(*metric)));
+    let ratio = |metric: &Metric| {
+        Column::new(ColumnKind::Ratio, &format!("{}\n÷ {divisor}", sentence::noun(*metric)))
+    };
     std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
         .chain(levels.iter().map(level))
         .chain(ratios.iter().map(ratio))

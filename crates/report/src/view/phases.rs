@@ -3,7 +3,7 @@
 use ciphertoll_model::{ConnectionUse, Engine, Metric, Phase, QueryLanguage};
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
-use super::{Column, TableEntry, Overflow, ColumnKind, Section, Sentence, StratumView, Table};
+use super::{Column, ColumnKind, Overflow, Section, Sentence, StratumView, Table, TableEntry};
 use crate::number::{is_certain, percent, quantity, significant, uncertainty_in};
 
 const NS_PER_US: f64 = 1e3;

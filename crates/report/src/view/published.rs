@@ -4,7 +4,7 @@ use ciphertoll_model::{AtRest, Link, Metric};
 use ciphertoll_presets::{Preset, Published};
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
-use super::{Column, TableEntry, Overflow, ColumnKind, Section, Sentence, Table, certain_ratio};
+use super::{Column, ColumnKind, Overflow, Section, Sentence, Table, TableEntry, certain_ratio};
 use crate::number::{ratio, ratio_interval, significant};
 use crate::{RunReport, names};
 

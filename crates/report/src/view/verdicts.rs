@@ -4,7 +4,7 @@ use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Baseline, Ending, Metric, Unlike, Verdicts};
 use ciphertoll_stats::{CellAnalysis, Comparison, Verdict};
 
-use super::{SentenceGroup, Sentence, StratumView, Tone};
+use super::{Sentence, SentenceGroup, StratumView, Tone};
 use crate::number::{plural, ratio, ratio_interval};
 use crate::{RunReport, names, sentence, subject};
 
@@ -51,8 +51,7 @@ pub(crate) fn groups_of(
         let context = names::context(report.plan, stratum.plan, &stratum.rows).join(", ");
         let heading = (!context.is_empty()).then_some(context);
         let wanted = stratum.treatments.iter().filter(|comparison| wanted(stratum, &comparison.cell));
-        let mut sentences: Vec<Sentence> =
-            wanted.map(|comparison| sentence(stratum, comparison)).collect();
+        let mut sentences: Vec<Sentence> = wanted.map(|comparison| sentence(stratum, comparison)).collect();
         if let (Some(first), Some(reminder)) = (sentences.first_mut(), reminder(stratum)) {
             first.text.push_str(&reminder);
         }
@@ -115,7 +114,8 @@ fn withheld(report: &RunReport<'_>) -> Option<Sentence> {
     let done = report.analysis.blocks_completed;
     let text = match report.plan.verdicts {
         _ if done == 1 && !report.has_numbers() => {
-            "No results yet: one block has no interval, and a number without an interval is not printed.".to_owned()
+            "No results yet: one block has no interval, and a number without an interval is not printed."
+                .to_owned()
         }
         _ if done == 0 => "No results: no block was completed.".to_owned(),
         Verdicts::Withheld => format!(

@@ -4,7 +4,7 @@ use ciphertoll_model::{Ctx, Metric, Workload};
 use ciphertoll_report::{html, markdown};
 use ciphertoll_stats::Verdict;
 
-use crate::fixture::{Run, TLS12, TLS13, against, contexts, one_block, quick, smoke, ratio_of};
+use crate::fixture::{Run, TLS12, TLS13, against, contexts, one_block, quick, ratio_of, smoke};
 
 /// The line that begins with the advice.
 fn advice(run: &Run) -> Option<String> {
@@ -56,7 +56,13 @@ fn a_pool_is_advised_only_where_it_would_save_most() {
     let saving = "Keep connections open, for example in a pool";
     let mut run = quick();
     assert!(markdown(&run.report()).contains(saving));
-    ratio_of(run.comparison(Workload::PointSelect, TLS13), Metric::RatePerS, 0.3, 0.05, Some(Verdict::Differs));
+    ratio_of(
+        run.comparison(Workload::PointSelect, TLS13),
+        Metric::RatePerS,
+        0.3,
+        0.05,
+        Some(Verdict::Differs),
+    );
     assert!(!markdown(&run.report()).contains(saving), "selects cost as much");
 }
 

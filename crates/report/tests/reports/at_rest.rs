@@ -2,7 +2,7 @@
 
 use ciphertoll_model::{AtRest, Ending, Event, Metric, Setting, Spec, Storage, Workload};
 use ciphertoll_report::{Plot, Style, csv, html, json, markdown, terminal};
-use ciphertoll_stats::{CellAnalysis, Estimate, CellRole, UnevenCheckpoints, UnevenPairs, Verdict};
+use ciphertoll_stats::{CellAnalysis, CellRole, Estimate, UnevenCheckpoints, UnevenPairs, Verdict};
 use serde_json::Value;
 
 use crate::fixture::{Run, estimate, measured, quick, ratio_of};
@@ -79,7 +79,10 @@ fn what_is_not_encrypted_is_said_not_to_be() {
     let text = terminal(&run.report(), Style::Plain, 100);
     assert!(text.contains("tde+cipher=null is not encrypted"), "{text}");
     assert!(text.contains("tde encrypts pages between"), "{text}");
-    assert!(text.contains("at rest: tde+cipher=null: the written marker was found unencrypted in 2 of"), "{text}");
+    assert!(
+        text.contains("at rest: tde+cipher=null: the written marker was found unencrypted in 2 of"),
+        "{text}"
+    );
 }
 
 /// A study of which the scale says how much of the data is cached.
@@ -100,9 +103,7 @@ fn figures_stand_beside_cells_with_the_same_share_of_the_cache() {
     let run = by_its_cache();
     let text = terminal(&run.report(), Style::Plain, 100);
     let (_, published) = text.split_once("Compared with the published study").unwrap();
-    insta::assert_snapshot!(
-        published.split_once("Negotiated on").map_or(published, |(table, _)| table)
-    );
+    insta::assert_snapshot!(published.split_once("Negotiated on").map_or(published, |(table, _)| table));
     // 78 branches are more than the buffers hold, 8 are not.
     assert!(text.contains("tpcb-like with scale 7800000"), "{text}");
     assert!(!text.contains("with scale 800000:"), "{text}");
@@ -138,8 +139,7 @@ pub(crate) fn crossed() -> Run {
                 UnevenCheckpoints { blocks: vec![3, 8], pairs: UnevenPairs::Dropped };
         }
     }
-    run.repeat(0).cell.checkpoints =
-        UnevenCheckpoints { blocks: vec![1, 2, 4], pairs: UnevenPairs::Counted };
+    run.repeat(0).cell.checkpoints = UnevenCheckpoints { blocks: vec![1, 2, 4], pairs: UnevenPairs::Counted };
     run.end(Ending::Complete);
     run
 }
@@ -170,11 +170,8 @@ fn counts(is_postgres: bool, writes: bool, encrypted: bool) -> Vec<(Metric, Esti
 fn what_crosses_to_files_stands_beside_their_toll() {
     let run = crossed();
     let text = terminal(&run.report(), Style::Plain, 110);
-    let crossing: String = text
-        .split("\n\n")
-        .filter(|part| part.contains("Page and log I/O"))
-        .collect::<Vec<_>>()
-        .join("\n\n");
+    let crossing: String =
+        text.split("\n\n").filter(|part| part.contains("Page and log I/O")).collect::<Vec<_>>().join("\n\n");
     let said: Vec<&str> = text.lines().skip_while(|line| !line.contains("Pages, WAL or redo")).collect();
     insta::assert_snapshot!(format!("{crossing}\n…\n{}", said.join("\n")));
     assert!(markdown(&run.report()).contains("**Page and log I/O · "));

@@ -113,7 +113,8 @@ fn drivers_are_compared_by_what_both_do() {
     let report = run.report();
     let why =
         "Drivers are not compared under connect: with pymongo, it builds the client without connecting.";
-    let said = "With pymongo, connect differs from that of other drivers: it builds the client without connecting.";
+    let said =
+        "With pymongo, connect differs from that of other drivers: it builds the client without connecting.";
     let texts = [terminal(&report, Style::Plain, 100), html(&report)].map(|text| in_a_line(&text));
     for text in texts.iter().chain([&dry_run(&run.plan)]) {
         assert_eq!(text.matches(why).count(), 1, "{text}");
@@ -135,10 +136,7 @@ fn caveats_of_a_cell_are_listed_once() {
     for heading in ["driver native", "driver pymongo"] {
         assert_eq!(text.lines().filter(|line| *line == heading).count(), 1, "{text}");
     }
-    assert!(
-        !text.contains("Breakdown of connect time · first-query"),
-        "one phase is no table: {text}"
-    );
+    assert!(!text.contains("Breakdown of connect time · first-query"), "one phase is no table: {text}");
 }
 
 #[test]
@@ -146,6 +144,9 @@ fn a_server_that_is_not_here_is_named_once() {
     let run = by_two_drivers();
     for text in [terminal(&run.report(), Style::Plain, 100), dry_run(&run.plan)] {
         let text = in_a_line(&text);
-        assert!(text.contains("all of mongodb (12 configurations)") && !text.contains("mongodb/plain"), "{text}");
+        assert!(
+            text.contains("all of mongodb (12 configurations)") && !text.contains("mongodb/plain"),
+            "{text}"
+        );
     }
 }

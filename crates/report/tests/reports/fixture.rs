@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, Cell, CellId, CryptoInstruction, Ending, Engine, Environment, Event, Flag, KeyExchangeTime, Leg, LegCount,
-    Metric, Path, Plan, ServerKey, ServerLevel, SignatureTime, Size, Skipped, Spec, Stamped, Stratum,
-    TlsVersion, VoidReason, Workload,
+    Arm, Cell, CellId, CryptoInstruction, Ending, Engine, Environment, Event, Flag, KeyExchangeTime, Leg,
+    LegCount, Metric, Path, Plan, ServerKey, ServerLevel, SignatureTime, Size, Skipped, Spec, Stamped,
+    Stratum, TlsVersion, VoidReason, Workload,
 };
 use ciphertoll_report::RunReport;
 use ciphertoll_stats::{
-    Analysis, CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, CellRole, RunFacts, StratumAnalysis,
+    Analysis, CellAnalysis, CellRole, Comparison, Doubt, Estimate, PairedRatio, RunFacts, StratumAnalysis,
     UnevenCheckpoints, Verdict, VoidedTrial,
 };
 
@@ -90,7 +90,13 @@ pub(crate) fn quick() -> Run {
     let select = run.comparison(Workload::PointSelect, TLS13);
     ratio_of(select, Metric::RatePerS, 0.881, 0.021, Some(Verdict::Differs));
     ratio_of(select, Metric::LatencyNsP95, 1.048, 0.12, Some(too_few(0.14, Some(22))));
-    ratio_of(select, Metric::CpuUsPerOpTotal, 1.021, 0.004, Some(Verdict::RealButNegligible { margin: 0.03 }));
+    ratio_of(
+        select,
+        Metric::CpuUsPerOpTotal,
+        1.021,
+        0.004,
+        Some(Verdict::RealButNegligible { margin: 0.03 }),
+    );
     let select = run.comparison(Workload::PointSelect, TLS12);
     let noise = Verdict::Inconclusive {
         smallest_detectable_difference: 0.018,

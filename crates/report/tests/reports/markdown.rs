@@ -25,7 +25,10 @@ fn a_comment_has_the_breakdown_of_connect_time() {
 #[test]
 fn a_comment_without_verdicts_says_why() {
     let text = markdown(&smoke().report());
-    assert!(text.contains("> No verdicts: separating a cost from noise takes 6 blocks, and this run has 2."), "{text}");
+    assert!(
+        text.contains("> No verdicts: separating a cost from noise takes 6 blocks, and this run has 2."),
+        "{text}"
+    );
     assert!(!text.contains("Switch on"), "{text}");
 }
 

@@ -85,7 +85,10 @@ fn trials_over_long_links_are_long_enough_and_the_plan_says_so() {
 fn the_summary_says_what_happens_to_external_servers() {
     let mut spec = Spec::quick_at(&["staging=postgres://app@db.example/shop".parse().unwrap()]);
     let said = |spec: &Spec| plan_summary(&Plan::new(spec, 1).unwrap()).lines().last().unwrap().to_owned();
-    assert_eq!(said(&spec), "Connects to staging with up to 4 clients at a time, at most 20 connects per second.");
+    assert_eq!(
+        said(&spec),
+        "Connects to staging with up to 4 clients at a time, at most 20 connects per second."
+    );
     spec.max_rate = Some(100);
     spec.prepare = ciphertoll_model::Prepare::Yes;
     spec.grids[1].workload = vec!["point-select".parse().unwrap()];

@@ -64,7 +64,8 @@ fn a_ratio_is_new_divided_by_base_whatever_the_machines_speed() {
 fn too_few_blocks_say_nothing() {
     let plan = plan(4);
     let [base, new] = [1.0, 2.0].map(|toll| simulated(&plan, toll, 1.0, 9));
-    let comparison = compare(&ComparedRun { plan: &plan, events: &base }, &ComparedRun { plan: &plan, events: &new });
+    let comparison =
+        compare(&ComparedRun { plan: &plan, events: &base }, &ComparedRun { plan: &plan, events: &new });
     for change in &comparison.changes {
         assert!(matches!(change.verdict, ChangeVerdict::Inconclusive { .. }), "{change:?}");
     }
@@ -77,7 +78,8 @@ fn cells_of_one_run_only_are_named() {
     let new = run(&large, |_| {
         [Metric::RatePerS, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal].map(|metric| (metric, 1.0)).into()
     });
-    let comparison = compare(&ComparedRun { plan: &small, events: &base }, &ComparedRun { plan: &large, events: &new });
+    let comparison =
+        compare(&ComparedRun { plan: &small, events: &base }, &ComparedRun { plan: &large, events: &new });
     assert!(comparison.changes.is_empty());
     assert_eq!((comparison.only_in_base.len(), comparison.only_in_new.len()), (1, 2));
 }
@@ -94,10 +96,8 @@ fn comparisons_of_authentications_are_compared_too() {
             connect_metrics(level(trial, 3.0, 0.005) * login)
         })
     });
-    let comparison = compare(
-        &ComparedRun { plan: &plan, events: &base },
-        &ComparedRun { plan: &plan, events: &new },
-    );
+    let comparison =
+        compare(&ComparedRun { plan: &plan, events: &base }, &ComparedRun { plan: &plan, events: &new });
     let of_auths: Vec<_> =
         comparison.changes.iter().filter(|change| change.factor == Some(Factor::Auth)).collect();
     let planned = plan.strata.iter().filter(|stratum| stratum.factor == Some(Factor::Auth));

@@ -4,8 +4,7 @@ use ciphertoll_model::{Arm, Auth, Factor, Metric, Verdicts};
 use ciphertoll_stats::{Comparison, Doubt, Verdict, analyse, precise_enough};
 
 use crate::fixture::{
-    Metrics, Trial, connect_metrics, level, paths_and_auths_plan, plan, pooled_plan, run, ratios,
-    void_trials,
+    Metrics, Trial, connect_metrics, level, paths_and_auths_plan, plan, pooled_plan, ratios, run, void_trials,
 };
 
 /// The verdict on `connect`'s mean time over ten blocks.
@@ -87,7 +86,8 @@ fn more_comparisons_are_held_to_a_stricter_p() {
     let analysis = analyse(&plan, &run(&plan, metrics));
     let adjusted: Vec<f64> =
         analysis.treatments(0).filter_map(|of| of.ratios[&Metric::RatePerS].p_adjusted).collect();
-    let alone = ciphertoll_stats::LogSummary::of(&log_ratios(&plan, metrics)).map(|summary| summary.p_value());
+    let alone =
+        ciphertoll_stats::LogSummary::of(&log_ratios(&plan, metrics)).map(|summary| summary.p_value());
     assert_eq!(adjusted.len(), 2);
     assert!(adjusted[0] >= alone.expect("six pairs"), "{adjusted:?}");
 }

@@ -5,7 +5,7 @@ use ciphertoll_stats::PrimitiveTimes;
 
 use super::{Bar, CostPart, Remark, ServerCosts};
 use crate::number::{measured, percent, quantity, uncertainty};
-use crate::view::{Column, TableEntry, Overflow, ColumnKind, Section, Sentence, Table, clean};
+use crate::view::{Column, ColumnKind, Overflow, Section, Sentence, Table, TableEntry, clean};
 use crate::{RunReport, names, subject};
 
 const TIME: Metric = Metric::LatencyNsMean;
@@ -44,9 +44,7 @@ fn section(report: &RunReport<'_>, costs: &ServerCosts<'_>) -> Section {
     let mut notes: Vec<Sentence> = sentence(report, costs).map(Sentence::neutral).into_iter().collect();
     notes.extend(remarks(costs));
     Section {
-        heading: format!(
-            "Breakdown of connect time by key and version · {server} · shares of the mean"
-        ),
+        heading: format!("Breakdown of connect time by key and version · {server} · shares of the mean"),
         table: Some(table(costs)),
         notes,
     }
@@ -67,10 +65,13 @@ fn table(costs: &ServerCosts<'_>) -> Table {
     };
     let factors: Vec<&str> = costs.rows.iter().map(|factor| Factor::label(*factor)).collect();
     Table {
-        columns: [Column::new(ColumnKind::Label, &factors.join(", ")), Column::new(ColumnKind::Level, "latency\n(mean)")]
-            .into_iter()
-            .chain(parts.iter().map(heading))
-            .collect(),
+        columns: [
+            Column::new(ColumnKind::Label, &factors.join(", ")),
+            Column::new(ColumnKind::Level, "latency\n(mean)"),
+        ]
+        .into_iter()
+        .chain(parts.iter().map(heading))
+        .collect(),
         rows: costs.encrypted().map(row).collect(),
         overflow: Overflow::Transpose,
     }

@@ -5,7 +5,7 @@ use ciphertoll_stats::{Estimate, Interval};
 
 use super::{OverLinks, Point, Series, rtt_ns, title};
 use crate::number::{measured, plural, quantity, significant};
-use crate::view::{Column, TableEntry, Overflow, ColumnKind, Section, Sentence, Table, Tone};
+use crate::view::{Column, ColumnKind, Overflow, Section, Sentence, Table, TableEntry, Tone};
 use crate::{RunReport, names};
 
 const TIME: Metric = Metric::LatencyNsMean;
@@ -38,7 +38,9 @@ pub(crate) fn table(over: &OverLinks<'_>) -> Table {
         std::iter::once(TableEntry::new([series.label.clone()])).chain(entries).collect()
     };
     Table {
-        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", "))).chain(columns).collect(),
+        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
+            .chain(columns)
+            .collect(),
         rows: over.series.iter().map(row).collect(),
         overflow: Overflow::SplitKinds,
     }
@@ -47,9 +49,11 @@ pub(crate) fn table(over: &OverLinks<'_>) -> Table {
 fn entry(series: &Series<'_>, point: &Point<'_>) -> TableEntry {
     let time = measured(TIME, point.time);
     match (series.total(), series.beyond(point)) {
-        (Some(total), Some(beyond)) => {
-            TableEntry::new([time, format!("= {}", plural(u64::from(total), "round trip")), signed_ms(&beyond)])
-        }
+        (Some(total), Some(beyond)) => TableEntry::new([
+            time,
+            format!("= {}", plural(u64::from(total), "round trip")),
+            signed_ms(&beyond),
+        ]),
         _ => TableEntry::new([time]),
     }
 }
