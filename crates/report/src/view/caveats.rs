@@ -220,12 +220,12 @@ fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Sentence> {
         // The number is that of the first such trial, not of the worst.
         let what = match flag {
             Flag::Unsteady { second_half_ratio: ratio } => {
-                format!("unsteady (example: the second half ran at {ratio:.2} × the rate of the first)")
+                format!("unsteady (for example, the second half ran at {ratio:.2} × the rate of the first)")
             }
             Flag::CpuElsewhere { share } if *share < 0.0 => overlap(*share),
             Flag::CpuOverlap { share } => overlap(*share),
             Flag::CpuElsewhere { share } => {
-                format!("disturbed: other processes used CPU (example: {} of the CPU time)", percent(*share))
+                format!("disturbed by other processes (for example with {} of the CPU time)", percent(*share))
             }
             Flag::DelayedAck => "with a median of 40 ms: Nagle's algorithm and delayed ACK".to_owned(),
         };

@@ -129,7 +129,7 @@ fn drivers_are_compared_by_what_both_do() {
 fn caveats_of_a_cell_are_listed_once() {
     let run = by_two_drivers();
     let text = terminal(&run.report(), Style::Plain, 100);
-    let flags = in_a_line(&text).matches("disturbed: other processes").count();
+    let flags = in_a_line(&text).matches("disturbed by other processes").count();
     assert_eq!(flags, run.plan.cells.len(), "{text}");
     let connections = in_a_line(&text).matches(" connections)").count();
     assert_eq!(connections, 4, "two paths by two drivers: {text}");
