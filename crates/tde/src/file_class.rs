@@ -1,0 +1,547 @@
+//! Classes of files in a data directory: the path decides whether a file is encrypted, with which key, and how its pages
+//! are numbered.
+//!
+//! | path, relative to the data directory | class | its key is derived from |
+//! | --- | --- | --- |
+//! | `base/DB/REL`, `global/REL`, `pg_tblspc/SPC/PG_*/DB/REL`, with `_fsm`, `_vm`, `_init`, `.SEGMENT` and `tBACKEND_` | relation | tablespace, database, relation, fork, backend |
+//! | `pg_filenode.map` of a database or of `global`, and its `.tmp` | map | tablespace, database |
+//! | `pg_wal/` and 24 hexadecimal digits, `.partial`; `RECOVERYXLOG`; `xlogtemp.PID` | WAL | the cluster; tweaks come from the page headers |
+//! | `pg_xact`, `pg_subtrans`, `pg_commit_ts`, `pg_serial`, `pg_notify`, `pg_multixact/members`, `…/offsets` | SLRU | directory, segment |
+//! | everything in a `pgsql_tmp` | temporary | name, and a key that exists only while the server runs |
+//! | `pg_twophase`, `pg_replslot/SLOT`, `pg_logical/snapshots`, `…/mappings`, `…/replorigin_checkpoint` | state | name without `.tmp` and `.PID.tmp` |
+//! | `global/pg_control` | control | the cluster |
+//! | `PG_VERSION` of the data directory | version | none: see [`crate::SealState`] |
+//! | all others: `postmaster.pid`, `pg_internal.init`, `pg_stat`, configuration, history files, `PG_VERSION` of databases | unencrypted | |
+
+use sha2::{Digest, Sha256};
+
+use crate::{SEGMENT_PAGES, UNIT_BYTES};
+
+/// `pg_default`, the tablespace of `base/`.
+const DEFAULT_TABLESPACE: u32 = 1663;
+/// `pg_global`, the tablespace of `global/`.
+const GLOBAL_TABLESPACE: u32 = 1664;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileClass {
+    Unencrypted,
+    /// A segment of a relation's fork.
+    Relation {
+        tablespace: u32,
+        /// 0 for shared relations.
+        database: u32,
+        /// The relfilenode.
+        relation: u32,
+        fork: Fork,
+        /// The backend that owns a temporary relation.
+        backend: Option<u32>,
+        segment: u32,
+    },
+    /// `pg_filenode.map`: the relfilenodes of mapped relations.
+    Map {
+        tablespace: u32,
+        /// 0 for shared relations.
+        database: u32,
+    },
+    /// A WAL segment.
+    Wal,
+    /// `xlogtemp.PID`, which is renamed to a WAL segment or a history file: WAL pages are encrypted, text is not.
+    XlogTemp,
+    /// A segment of an SLRU cache, such as the transaction status.
+    Slru {
+        directory: SlruDirectory,
+        segment: u64,
+    },
+    /// A temporary file of a sort, hash or cursor. Holds a digest of its name.
+    Temporary([u8; 32]),
+    /// State of replication slots, logical decoding or prepared transactions. Holds a digest of its name.
+    State([u8; 32]),
+    /// `global/pg_control`, which is encrypted and authenticated as a whole.
+    Control,
+    /// `PG_VERSION` of the data directory; its sealed form is one that stock programs refuse.
+    Version,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fork {
+    Main,
+    FreeSpace,
+    Visibility,
+    /// The empty state to which an unlogged relation is reset after a crash.
+    Init,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlruDirectory {
+    /// `pg_xact`.
+    Transactions,
+    /// `pg_subtrans`.
+    Subtransactions,
+    /// `pg_commit_ts`.
+    CommitTimestamps,
+    /// `pg_serial`.
+    Serializable,
+    /// `pg_notify`.
+    Notifications,
+    /// `pg_multixact/members`.
+    MultixactMembers,
+    /// `pg_multixact/offsets`.
+    MultixactOffsets,
+}
+
+/// Whether a file may be renamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rename {
+    /// Both names have the same key.
+    Allowed,
+    /// Under the new name, the file would be read with another key, or with none.
+    Refused,
+}
+
+impl FileClass {
+    /// The class of a path relative to the data directory.
+    pub fn of(path: &[u8]) -> Self {
+        let mut parts = [b"".as_slice(); 6];
+        let mut count = 0;
+        for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
+            // Only pgsql_tmp has files at a greater depth.
+            let Some(free) = parts.get_mut(count) else { return Self::deep(path) };
+            *free = part;
+            count += 1;
+        }
+        match &parts[..count] {
+            [b"PG_VERSION"] => Self::Version,
+            [b"global", b"pg_control"] => Self::Control,
+            [b"pg_wal", name] => wal(name),
+            [b"base", b"pgsql_tmp", _, ..] => Self::Temporary(digest(&parts[..count])),
+            [b"pg_tblspc", _, version, b"pgsql_tmp", _, ..] if version.starts_with(b"PG_") => {
+                Self::Temporary(digest(&parts[..count]))
+            }
+            [b"global", name] => of_database(GLOBAL_TABLESPACE, 0, name),
+            [b"base", database, name] => match number(database) {
+                Some(database) => of_database(DEFAULT_TABLESPACE, database, name),
+                None => Self::Unencrypted,
+            },
+            [b"pg_tblspc", tablespace, version, database, name] if version.starts_with(b"PG_") => {
+                match (number(tablespace), number(database)) {
+                    (Some(tablespace), Some(database)) => of_database(tablespace, database, name),
+                    _ => Self::Unencrypted,
+                }
+            }
+            [b"pg_multixact", b"members", name] => slru(SlruDirectory::MultixactMembers, name),
+            [b"pg_multixact", b"offsets", name] => slru(SlruDirectory::MultixactOffsets, name),
+            [directory, name] if slru_directory(directory).is_some() => {
+                slru_directory(directory).map_or(Self::Unencrypted, |directory| slru(directory, name))
+            }
+            [b"pg_twophase", _]
+            | [b"pg_replslot", _, _]
+            | [b"pg_logical", b"snapshots" | b"mappings", _]
+            | [b"pg_logical", b"replorigin_checkpoint" | b"replorigin_checkpoint.tmp"] => {
+                Self::State(digest(&parts[..count]))
+            }
+            _ => Self::Unencrypted,
+        }
+    }
+
+    /// The class of a file in a tablespace directory that is named by its OID: `…/SPC/PG_*/DB/REL`. `None` for every
+    /// other path.
+    pub fn of_tablespace_elsewhere(path: &[u8]) -> Option<Self> {
+        let mut parts = path.rsplit(|&byte| byte == b'/');
+        let (name, database, version) = (parts.next()?, number(parts.next()?)?, parts.next()?);
+        let tablespace = number(parts.next()?)?;
+        version.starts_with(b"PG_").then(|| of_database(tablespace, database, name))
+    }
+
+    /// [`Self::Wal`] for a WAL segment in any directory, by its file name. `None` for every other path.
+    pub fn of_wal_elsewhere(path: &[u8]) -> Option<Self> {
+        let name = path.rsplit(|&byte| byte == b'/').next()?;
+        let is_segment = name.first().is_some_and(u8::is_ascii_hexdigit) && wal(name) == Self::Wal;
+        is_segment.then_some(Self::Wal)
+    }
+
+    fn deep(path: &[u8]) -> Self {
+        let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+        let below = match parts.next() {
+            Some(b"base") => parts.next(),
+            Some(b"pg_tblspc") => parts.nth(2),
+            _ => None,
+        };
+        match below {
+            Some(b"pgsql_tmp") => Self::Temporary(Sha256::digest(path).into()),
+            _ => Self::Unencrypted,
+        }
+    }
+
+    pub fn is_encrypted(self) -> bool {
+        self != Self::Unencrypted
+    }
+
+    /// Whether the server writes only whole pages at multiples of the page size, so that the last unit is never short.
+    pub(crate) fn is_paged(self) -> bool {
+        matches!(self, Self::Relation { .. } | Self::Wal | Self::XlogTemp | Self::Slru { .. })
+    }
+
+    /// The size of an encryption unit. State files get small appends, each of which encrypts its last unit again; small
+    /// units make this cheaper.
+    pub(crate) fn unit_bytes(self) -> usize {
+        match self {
+            Self::State(_) => UNIT_BYTES / 16,
+            _ => UNIT_BYTES,
+        }
+    }
+
+    /// The number of the first page of this file, among all pages with the same key.
+    pub(crate) fn first_page(self) -> u64 {
+        match self {
+            Self::Relation { segment, .. } => u64::from(segment) * SEGMENT_PAGES,
+            _ => 0,
+        }
+    }
+
+    /// The input of the key derivation. It differs between files with different keys.
+    pub(crate) fn subject(self) -> [u8; 33] {
+        let mut subject = [0; 33];
+        let numbers = match self {
+            Self::Unencrypted => [0; 5],
+            Self::Relation { tablespace, database, relation, fork, backend, segment: _ } => {
+                subject[0] = 1;
+                // 0 stands for no backend.
+                let backend = backend.map_or(0, |backend| u64::from(backend) + 1);
+                let fork = match fork {
+                    Fork::Main => 0,
+                    Fork::FreeSpace => 1,
+                    Fork::Visibility => 2,
+                    Fork::Init => 3,
+                };
+                let owner = backend << 8 | fork;
+                [tablespace, database, relation, owner as u32, (owner >> 32) as u32]
+            }
+            Self::Map { tablespace, database } => {
+                subject[0] = 2;
+                [tablespace, database, 0, 0, 0]
+            }
+            Self::Wal | Self::XlogTemp => {
+                subject[0] = 3;
+                [0; 5]
+            }
+            Self::Slru { directory, segment } => {
+                subject[0] = 4;
+                [directory as u32, segment as u32, (segment >> 32) as u32, 0, 0]
+            }
+            Self::Temporary(name) => return named_subject(5, &name),
+            Self::State(name) => return named_subject(6, &name),
+            Self::Control => {
+                subject[0] = 7;
+                [0; 5]
+            }
+            Self::Version => {
+                subject[0] = 8;
+                [0; 5]
+            }
+        };
+        for (bytes, number) in subject[1..].chunks_exact_mut(4).zip(numbers) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        subject
+    }
+}
+
+impl Rename {
+    /// Whether the file `from` may be renamed to `to`. Paths are relative to the data directory; other paths are empty.
+    pub fn of(from: &[u8], to: &[u8]) -> Self {
+        let (source, target) = (FileClass::of(from), FileClass::of(to));
+        let is_same_key = match (source, target) {
+            (FileClass::Wal | FileClass::XlogTemp, FileClass::Wal | FileClass::XlogTemp) => true,
+            // The server also writes history files as xlogtemp.PID first. They are text, which is not encrypted there.
+            (FileClass::XlogTemp, FileClass::Unencrypted) => {
+                to.starts_with(b"pg_wal/") && to.ends_with(b".history")
+            }
+            _ => source.subject() == target.subject() && source.first_page() == target.first_page(),
+        };
+        if is_same_key { Self::Allowed } else { Self::Refused }
+    }
+}
+
+fn named_subject(kind: u8, name: &[u8; 32]) -> [u8; 33] {
+    let mut subject = [kind; 33];
+    subject[1..].copy_from_slice(name);
+    subject
+}
+
+/// A digest of the file's final name. The server first writes `state.tmp` or `….snap.PID.tmp`, and creates slot
+/// directories as `SLOT.tmp`.
+fn digest(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        let part = match part.strip_suffix(b".tmp") {
+            None => part,
+            Some(stem) => match stem.windows(6).position(|window| window.starts_with(b".snap.")) {
+                Some(at) => &stem[..at + 5],
+                None => stem,
+            },
+        };
+        hash.update(part);
+        hash.update(b"/");
+    }
+    hash.finalize().into()
+}
+
+fn wal(name: &[u8]) -> FileClass {
+    let digits = name.iter().take_while(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F')).count();
+    match &name[digits..] {
+        b"" | b".partial" if digits == 24 => FileClass::Wal,
+        _ if name == b"RECOVERYXLOG" => FileClass::Wal,
+        _ if name.starts_with(b"xlogtemp.") => FileClass::XlogTemp,
+        _ => FileClass::Unencrypted,
+    }
+}
+
+fn of_database(tablespace: u32, database: u32, name: &[u8]) -> FileClass {
+    match name {
+        b"pg_filenode.map" | b"pg_filenode.map.tmp" => FileClass::Map { tablespace, database },
+        _ => relation(tablespace, database, name).unwrap_or(FileClass::Unencrypted),
+    }
+}
+
+/// `[tBACKEND_]REL[_FORK][.SEGMENT]`.
+fn relation(tablespace: u32, database: u32, name: &[u8]) -> Option<FileClass> {
+    let (backend, rest) = match name.strip_prefix(b"t") {
+        Some(rest) => {
+            let at = rest.iter().position(|&byte| byte == b'_')?;
+            (Some(number(&rest[..at])?), &rest[at + 1..])
+        }
+        None => (None, name),
+    };
+    let (rest, segment) = match rest.iter().position(|&byte| byte == b'.') {
+        Some(at) => (&rest[..at], number(&rest[at + 1..])?),
+        None => (rest, 0),
+    };
+    let (digits, fork) = match rest.iter().position(|&byte| byte == b'_') {
+        Some(at) => (
+            &rest[..at],
+            match &rest[at..] {
+                b"_fsm" => Fork::FreeSpace,
+                b"_vm" => Fork::Visibility,
+                b"_init" => Fork::Init,
+                _ => return None,
+            },
+        ),
+        None => (rest, Fork::Main),
+    };
+    Some(FileClass::Relation { tablespace, database, relation: number(digits)?, fork, backend, segment })
+}
+
+fn slru_directory(name: &[u8]) -> Option<SlruDirectory> {
+    Some(match name {
+        b"pg_xact" => SlruDirectory::Transactions,
+        b"pg_subtrans" => SlruDirectory::Subtransactions,
+        b"pg_commit_ts" => SlruDirectory::CommitTimestamps,
+        b"pg_serial" => SlruDirectory::Serializable,
+        b"pg_notify" => SlruDirectory::Notifications,
+        _ => return None,
+    })
+}
+
+/// Names have four hexadecimal digits; since version 17, directories with 64-bit page numbers use up to fifteen.
+fn slru(directory: SlruDirectory, name: &[u8]) -> FileClass {
+    let segment = || {
+        let digits = std::str::from_utf8(name).ok()?;
+        let fits = (4..=15).contains(&name.len()) && name.iter().all(u8::is_ascii_hexdigit);
+        fits.then(|| u64::from_str_radix(digits, 16).ok())?
+    };
+    segment().map_or(FileClass::Unencrypted, |segment| FileClass::Slru { directory, segment })
+}
+
+/// Parses a decimal number without sign that fits into 32 bits.
+fn number(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str) -> FileClass {
+        FileClass::of(path.as_bytes())
+    }
+
+    fn relation_of(tablespace: u32, database: u32, relation: u32) -> FileClass {
+        FileClass::Relation { tablespace, database, relation, fork: Fork::Main, backend: None, segment: 0 }
+    }
+
+    #[test]
+    fn relations() {
+        assert_eq!(of("base/5/16384"), relation_of(1663, 5, 16384));
+        assert_eq!(of("./base//5/16384"), relation_of(1663, 5, 16384));
+        assert_eq!(of("global/1262"), relation_of(1664, 0, 1262));
+        assert_eq!(of("pg_tblspc/16400/PG_15_202209061/5/16401"), relation_of(16400, 5, 16401));
+        let FileClass::Relation { fork, segment, backend, .. } = of("base/5/t3_16384_vm.2") else { panic!() };
+        assert_eq!((fork, segment, backend), (Fork::Visibility, 2, Some(3)));
+        assert_eq!(of("base/5/16384.3").first_page(), 3 * SEGMENT_PAGES);
+    }
+
+    #[test]
+    fn wal_outside_the_data_directory() {
+        for name in ["000000010000000000000001", "/archive/0000000200000000000000FF.partial"] {
+            assert_eq!(FileClass::of_wal_elsewhere(name.as_bytes()), Some(FileClass::Wal), "{name}");
+        }
+        for name in [
+            "/archive/RECOVERYXLOG",
+            "xlogtemp.7",
+            "/a/00000001.history",
+            "/a/000000010000000000000001.gz",
+            "",
+        ] {
+            assert_eq!(FileClass::of_wal_elsewhere(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn other_encrypted_files() {
+        assert_eq!(of("global/pg_control"), FileClass::Control);
+        assert_eq!(of("PG_VERSION"), FileClass::Version);
+        assert_eq!(of("global/pg_filenode.map"), FileClass::Map { tablespace: 1664, database: 0 });
+        assert_eq!(of("base/5/pg_filenode.map.tmp"), FileClass::Map { tablespace: 1663, database: 5 });
+        for wal in ["000000010000000000000001", "0000000200000000000000FF.partial", "RECOVERYXLOG"] {
+            assert_eq!(of(&format!("pg_wal/{wal}")), FileClass::Wal);
+        }
+        assert_eq!(of("pg_wal/xlogtemp.123"), FileClass::XlogTemp);
+        assert_eq!(
+            of("pg_xact/0000"),
+            FileClass::Slru { directory: SlruDirectory::Transactions, segment: 0 }
+        );
+        assert_eq!(
+            of("pg_multixact/members/00FF"),
+            FileClass::Slru { directory: SlruDirectory::MultixactMembers, segment: 255 }
+        );
+        for temporary in [
+            "base/pgsql_tmp/pgsql_tmp12.0",
+            "base/pgsql_tmp/pgsql_tmp12.0.fileset/i1of2.p0.0",
+            "pg_tblspc/16400/PG_15_202209061/pgsql_tmp/pgsql_tmp12.1",
+            "pg_tblspc/16400/PG_15_202209061/pgsql_tmp/a/b/c/d",
+        ] {
+            assert!(matches!(of(temporary), FileClass::Temporary(_)), "{temporary}");
+        }
+        for state in [
+            "pg_twophase/000002E7",
+            "pg_replslot/slot/state",
+            "pg_replslot/slot/xid-740-lsn-0-1000000.spill",
+            "pg_logical/snapshots/0-15D8.snap",
+            "pg_logical/mappings/map-4-4eb-1_60DE1E08-5376b5-537c6b",
+            "pg_logical/replorigin_checkpoint",
+        ] {
+            assert!(matches!(of(state), FileClass::State(_)), "{state}");
+        }
+    }
+
+    #[test]
+    fn unencrypted_files() {
+        for path in [
+            "",
+            "postgresql.conf",
+            "postmaster.pid",
+            "global/pg_internal.init",
+            "global/PG_VERSION",
+            "base/5/pg_control",
+            "base/5/PG_VERSION",
+            "base/5/pg_internal.init.77",
+            "base/5/16384_other",
+            "base/5/99999999999",
+            "base/x/16384",
+            "pg_stat/pgstat.stat",
+            "pg_wal/00000002.history",
+            "pg_wal/000000010000000000000001.00000028.backup",
+            "pg_wal/archive_status/000000010000000000000001.ready",
+            "pg_wal/00000001000000000000000a",
+            "pg_xact",
+            "a/b/c/d/e/f/g/h",
+        ] {
+            assert_eq!(of(path), FileClass::Unencrypted, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_tablespace_directory_is_recognised_by_its_oid() {
+        let elsewhere = |path: &str| FileClass::of_tablespace_elsewhere(path.as_bytes());
+        let there = of("pg_tblspc/16400/PG_15_202209061/5/16384_vm");
+        assert_eq!(elsewhere("/srv/16400/PG_15_202209061/5/16384_vm"), Some(there));
+        assert_eq!(elsewhere("/srv/16400/PG_15_202209061/5/PG_VERSION"), Some(FileClass::Unencrypted));
+        for other in [
+            "",
+            "16384",
+            "/srv/space/PG_15_202209061/5/16384",
+            "/16400/other/5/16384",
+            "/srv/16400/PG_15/x/1",
+        ] {
+            assert_eq!(elsewhere(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn subjects_differ_between_keys_and_are_equal_for_segments_of_one_relation() {
+        let subject = |path: &str| of(path).subject();
+        let apart = [
+            "base/5/16384",
+            "base/5/16384_fsm",
+            "base/5/16384_vm",
+            "base/5/t0_16384",
+            "base/5/t1_16384",
+            "base/6/16384",
+            "global/16384",
+            "pg_tblspc/9/PG_15/5/16384",
+            "base/5/pg_filenode.map",
+            "pg_wal/000000010000000000000001",
+            "pg_xact/0001",
+            "pg_subtrans/0001",
+            "base/pgsql_tmp/a",
+            "pg_replslot/a/state",
+            "pg_replslot/b/state",
+            "global/pg_control",
+            "PG_VERSION",
+        ];
+        for (at, path) in apart.iter().enumerate() {
+            for other in &apart[at + 1..] {
+                assert_ne!(subject(path), subject(other), "{path} {other}");
+            }
+        }
+        assert_eq!(subject("base/5/16384"), subject("base/5/16384.1"));
+    }
+
+    #[test]
+    fn only_renames_that_keep_the_key_are_allowed() {
+        let renamed = |from: &str, to: &str| Rename::of(from.as_bytes(), to.as_bytes());
+        for (from, to) in [
+            ("pg_wal/xlogtemp.9", "pg_wal/000000010000000000000002"),
+            ("pg_wal/000000010000000000000001", "pg_wal/000000010000000000000007"),
+            ("pg_wal/RECOVERYXLOG", "pg_wal/000000010000000000000007"),
+            ("pg_wal/000000010000000000000007", "pg_wal/000000010000000000000007.partial"),
+            ("pg_wal/xlogtemp.9", "pg_wal/00000002.history"),
+            ("base/5/pg_filenode.map.tmp", "base/5/pg_filenode.map"),
+            ("pg_replslot/a.tmp/state", "pg_replslot/a/state"),
+            ("pg_replslot/a/state.tmp", "pg_replslot/a/state"),
+            ("pg_replslot/a.tmp", "pg_replslot/a"),
+            ("pg_logical/snapshots/0-15D8.snap.77.tmp", "pg_logical/snapshots/0-15D8.snap"),
+            ("pg_logical/replorigin_checkpoint.tmp", "pg_logical/replorigin_checkpoint"),
+            ("pg_stat/pgstat.tmp", "pg_stat/pgstat.stat"),
+        ] {
+            assert_eq!(renamed(from, to), Rename::Allowed, "{from} {to}");
+        }
+        for (from, to) in [
+            ("base/5/16384", "base/5/16385"),
+            ("base/5/16384", "base/5/16384.1"),
+            ("base/5/16384", "base/5/copy"),
+            ("base/5/copy", "base/5/16384"),
+            ("pg_wal/000000010000000000000001", "pg_wal/00000002.history"),
+            ("pg_wal/xlogtemp.9", "elsewhere"),
+            ("pg_replslot/a/state", "pg_replslot/b/state"),
+            ("global/pg_control", "global/copy"),
+            ("global/copy", "global/pg_control"),
+            ("PG_VERSION.old", "PG_VERSION"),
+        ] {
+            assert_eq!(renamed(from, to), Rename::Refused, "{from} {to}");
+        }
+    }
+}
