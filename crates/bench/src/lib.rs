@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::{Lab, Server, Start, Tables};
-use ciphertoll_model::{Engine, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Engine, ServerKey, ServerLevel, SecurityLevel};
 
 /// The `ciphertoll` program beside this one: both are built into one directory.
 pub fn ciphertoll_program() -> Result<PathBuf> {
@@ -61,7 +61,7 @@ pub fn start_server(lab: &Lab, engine: Engine, tables: &Tables) -> Result<Server
         log,
         preferred_port: None,
         processors: None,
-        strength: Strength::Default,
+        strength: SecurityLevel::Default,
     };
     Ok(lab.start(&start)?)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
     AddressFamily, Endpoint, Engine, QueryLanguage, Refusal, Refused, ServerUrl, TlsDemand, TlsVersion,
-    UrlFileContent, UrlPlace, Verification,
+    UrlFileContent, UrlPlace,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Family, tls};
@@ -311,31 +311,19 @@ impl Visitor<'_> {
     fn tls_settings(self, version: TlsVersion) -> tls::Settings {
         let Self { url, .. } = self;
         tls::Settings {
-            library: tls::Library::OpenSsl,
-            version: match version {
-                TlsVersion::Tls10 => tls::Version::Tls10,
-                TlsVersion::Tls11 => tls::Version::Tls11,
-                TlsVersion::Tls12 => tls::Version::Tls12,
-                TlsVersion::Tls13 => tls::Version::Tls13,
-            },
-            verification: match url.tls.verification() {
-                Verification::Full => tls::Verification::Full,
-                Verification::Authority => tls::Verification::Authority,
-                Verification::Off => tls::Verification::Off,
-            },
+            library: tls::TlsLibrary::OpenSsl,
+            version,
+            verification: url.tls.verification(),
             anchors: match &url.tls.ca_file {
                 Some(file) => tls::TrustAnchors::File(file.clone()),
                 None => tls::TrustAnchors::System,
             },
             suite: None,
             group: None,
-            strength: tls::Strength::Default,
+            security_level: tls::SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             peer: tls::PeerName::from(url.host().unwrap_or_default()),
-            identity: url.tls.identity.as_ref().map(|identity| tls::Identity {
-                certificate_file: identity.certificate_file.clone(),
-                key_file: identity.key_file.clone(),
-            }),
+            identity: url.tls.identity.clone(),
         }
     }
 }

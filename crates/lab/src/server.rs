@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ciphertoll_model::{
-    AtRest, Auth, ClientIdentity, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, QueryLanguage,
-    ServerKey, Settings, Strength, TlsPath, TlsVersion,
+    AtRest, Auth, Identity, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, QueryLanguage,
+    ServerKey, Settings, SecurityLevel, TlsPath, TlsVersion,
 };
 use ciphertoll_record::{Ended, Scratch};
 use ciphertoll_wire::Secret;
@@ -68,7 +68,7 @@ pub struct Start<'a> {
     /// The processors that it keeps to, as [`crate::processors_apart`] gives them; all, where absent.
     pub processors: Option<Vec<u16>>,
     /// Whether it takes keys that its OpenSSL finds too weak by default.
-    pub strength: Strength,
+    pub strength: SecurityLevel,
 }
 
 /// Who a client logs in as.
@@ -79,7 +79,7 @@ pub struct Account {
     /// The file, 0600 and ours, whose whole content is its password; empty where it has none.
     pub password_file: PathBuf,
     /// What its clients show of themselves, where the account demands it.
-    pub identity: Option<ClientIdentity>,
+    pub identity: Option<Identity>,
 }
 
 /// A running server. Ended, and its files removed, when dropped, in this order.

@@ -38,7 +38,7 @@ pub(crate) struct Recorder {
     statements: u64,
     retries: u64,
     unfinished: u64,
-    phase_sums: [Duration; ciphertoll_net::Phase::ALL.len()],
+    phase_sums: [Duration; Phase::ALL.len()],
     /// How long connects took to cross the network, which a link's round trip is compared with.
     tcp_connects: Times,
     /// CPU time of looking at what connections have negotiated, in the window: ciphertoll's, and not a client's.
@@ -126,10 +126,10 @@ impl Recorder {
     /// The phases of an operation, which count if it ended in the window.
     pub(crate) fn phases(&mut self, ended: Instant, phases: &PhaseTimes) {
         if self.window.contains(ended) {
-            for (sum, phase) in self.phase_sums.iter_mut().zip(ciphertoll_net::Phase::ALL) {
+            for (sum, phase) in self.phase_sums.iter_mut().zip(Phase::ALL) {
                 *sum += phases.of(phase);
             }
-            let tcp_connect = phases.of(ciphertoll_net::Phase::TcpConnect);
+            let tcp_connect = phases.of(Phase::TcpConnect);
             if !tcp_connect.is_zero() {
                 self.tcp_connects.record(nanos(tcp_connect));
             }
@@ -237,32 +237,17 @@ impl Recorder {
     }
 
     fn phase_sums(&self) -> BTreeMap<Phase, u64> {
-        ciphertoll_net::Phase::ALL
+        Phase::ALL
             .into_iter()
             .zip(self.phase_sums)
             .filter(|(_, sum)| !sum.is_zero())
-            .map(|(phase, sum)| (model_phase(phase), nanos(sum)))
+            .map(|(phase, sum)| (phase, nanos(sum)))
             .collect()
     }
 }
 
 fn nanos(duration: Duration) -> u64 {
     duration.as_nanos() as u64
-}
-
-fn model_phase(phase: ciphertoll_net::Phase) -> Phase {
-    match phase {
-        ciphertoll_net::Phase::Dns => Phase::Dns,
-        ciphertoll_net::Phase::TcpConnect => Phase::TcpConnect,
-        ciphertoll_net::Phase::ServerGreeting => Phase::ServerGreeting,
-        ciphertoll_net::Phase::TlsContext => Phase::TlsContext,
-        ciphertoll_net::Phase::TlsRequest => Phase::TlsRequest,
-        ciphertoll_net::Phase::TlsHandshake => Phase::TlsHandshake,
-        ciphertoll_net::Phase::Auth => Phase::Auth,
-        ciphertoll_net::Phase::Ready => Phase::Ready,
-        ciphertoll_net::Phase::FirstQuery => Phase::FirstQuery,
-        ciphertoll_net::Phase::Close => Phase::Close,
-    }
 }
 
 #[cfg(test)]

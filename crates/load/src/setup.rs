@@ -5,18 +5,14 @@ use std::sync::Arc;
 use std::thread;
 
 use ciphertoll_model::{
-    AddressFamily, Auth, ChannelBinding, Compressor, Ctx, Endpoint, Engine, LoginMechanism, ReadPreference,
-    TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialSpec,
+    AddressFamily, Auth, ChannelBinding, Compressor, Ctx, Endpoint, Engine, LoginMechanism, TlsSpec, TlsStart,
+    TlsVersion, TrialSpec,
 };
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::tls::{
-    Context, Identity, Library, PeerName, Resumption, Sessions, Settings, Strength, Suite, TrustAnchors,
-    Verification, Version, Way,
-};
+use ciphertoll_net::tls::{Context, PeerName, Resumption, Sessions, Settings, TrustAnchors, Way};
 use ciphertoll_net::{Address, ContextSource, Dialer, Family, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::tls::NamedGroup;
 use ciphertoll_wire::{mongodb, mysql, postgres};
 
 use crate::Error;
@@ -123,7 +119,7 @@ fn mongodb_login(spec: &TrialSpec, password: Secret) -> Login {
             // What other engines have is never asked for here.
             (Some(LoginMechanism::Negotiated) | None, _) => mongodb::Mechanism::Negotiated,
         },
-        read_preference: read_preference(of_url.map(|login| login.read_preference).unwrap_or_default()),
+        read_preference: of_url.map(|login| login.read_preference).unwrap_or_default(),
         tls: match spec.tls {
             Some(_) => mongodb::Encryption::Tls,
             None => mongodb::Encryption::Plain,
@@ -133,16 +129,6 @@ fn mongodb_login(spec: &TrialSpec, password: Secret) -> Login {
         }),
         ..usual
     }))
-}
-
-fn read_preference(preference: ReadPreference) -> mongodb::ReadPreference {
-    match preference {
-        ReadPreference::Primary => mongodb::ReadPreference::Primary,
-        ReadPreference::PrimaryPreferred => mongodb::ReadPreference::PrimaryPreferred,
-        ReadPreference::Secondary => mongodb::ReadPreference::Secondary,
-        ReadPreference::SecondaryPreferred => mongodb::ReadPreference::SecondaryPreferred,
-        ReadPreference::Nearest => mongodb::ReadPreference::Nearest,
-    }
 }
 
 /// Local ports that the trial's connects can choose from; absent where they use none. Absent, too, where the server is
@@ -169,39 +155,20 @@ pub(crate) fn usable_ports(spec: &TrialSpec) -> Option<u64> {
 
 fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
     let settings = Settings {
-        library: match tls.library {
-            TlsLibrary::OpenSsl => Library::OpenSsl,
-            TlsLibrary::Rustls => Library::Rustls,
-        },
-        version: match tls.version {
-            TlsVersion::Tls10 => Version::Tls10,
-            TlsVersion::Tls11 => Version::Tls11,
-            TlsVersion::Tls12 => Version::Tls12,
-            TlsVersion::Tls13 => Version::Tls13,
-        },
-        verification: match tls.verification {
-            ciphertoll_model::Verification::Full => Verification::Full,
-            ciphertoll_model::Verification::Authority => Verification::Authority,
-            ciphertoll_model::Verification::Off => Verification::Off,
-        },
+        library: tls.library,
+        version: tls.version,
+        verification: tls.verification,
         anchors: match (&tls.ca_file, tls.ctx) {
             (None, _) => TrustAnchors::System,
             (Some(file), Ctx::PerConnectSystemCa) => TrustAnchors::FileAndSystem(file.clone()),
             (Some(file), Ctx::PerConnect | Ctx::Shared) => TrustAnchors::File(file.clone()),
         },
-        suite: tls.suite.map(|suite| Suite { openssl: suite.label(), iana: suite.iana() }),
-        group: tls.group.map(|group| NamedGroup(group.number())),
-        strength: match tls.strength {
-            ciphertoll_model::Strength::Default => Strength::Default,
-            ciphertoll_model::Strength::Weak => Strength::Weak,
-            ciphertoll_model::Strength::Obsolete => Strength::Obsolete,
-        },
+        suite: tls.suite,
+        group: tls.group,
+        security_level: tls.security_level,
         resumption: resumption(tls),
         peer: PeerName::from(tls.server_name.as_str()),
-        identity: tls.identity.as_ref().map(|identity| Identity {
-            certificate_file: identity.certificate_file.clone(),
-            key_file: identity.key_file.clone(),
-        }),
+        identity: tls.identity.clone(),
     };
     Ok(match tls.ctx {
         Ctx::Shared => ContextSource::Shared(Context::build(&settings)?),

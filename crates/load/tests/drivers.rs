@@ -16,7 +16,7 @@ use ciphertoll_load::driver::{DRIVE_COMMAND, Driver, Ready, Task, available, fin
 use ciphertoll_load::{Error, LoadProcess, work};
 use ciphertoll_model::{
     Auth, Clients, Ctx, Dataset, Engine, Fault, LoadMessage, QueryLanguage, Scale, ServerKey, ServerLevel,
-    Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification,
+    SecurityLevel, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification,
     Workload,
 };
 use ciphertoll_skip::{missing, no_server};
@@ -259,7 +259,7 @@ impl Fixture {
             log: place.path().join("server.log"),
             preferred_port: None,
             processors: None,
-            strength: Strength::Default,
+            security_level: SecurityLevel::Default,
         };
         let mut server = lab.start(&start).expect("the server starts");
         server.prepare_auth(Auth::default_of(engine)).expect("an account");
@@ -290,7 +290,7 @@ impl Fixture {
                 start: TlsStart::Requested,
                 suite: None,
                 group: None,
-                strength: Strength::Default,
+                security_level: SecurityLevel::Default,
                 resumption: ciphertoll_model::Resumption::Never,
                 library: TlsLibrary::OpenSsl,
                 identity: None,

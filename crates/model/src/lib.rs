@@ -23,19 +23,15 @@ pub mod trial;
 pub mod ycsb;
 
 pub use absence::Absence;
+pub use ciphertoll_vocabulary::{
+    Engine, Group, Identity, Phase, QueryLanguage, ReadPreference, SecurityLevel, ServerKey, Suite, TlsLibrary,
+    TlsVersion, Verification,
+};
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
 pub use environment::{CryptoInstruction, Environment};
 pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, Stamped, VoidReason};
 pub use exit::ExitCode;
-pub use factor::{
-    AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
-    Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Engine, Factor, Group, Iterations,
-    LevelError, Link, LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy,
-    ProxyFront, ProxyProgram, QueryLanguage, ReadPreference, RelativeScale, Resumption, Scale, ScaleLevel,
-    ServerKey, ServerLevel, ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Suite, Tde,
-    TdeCipher, TdeTarget, TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel, UrlError,
-    UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Verification, Whole, Workload, YcsbMix,
-};
+pub use factor::{AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse, Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations, LevelError, Link, LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram, RelativeScale, Resumption, Scale, ScaleLevel, ServerLevel, ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget, TlsDemand, TlsPath, TlsStart, Tunnel, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Whole, Workload, YcsbMix};
 pub use metric::{Direction, Metric, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use plan::{
@@ -49,8 +45,8 @@ pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
 pub use storage::{Storage, StorageError};
 pub use trial::{
-    AddressFamily, ClientIdentity, Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
-    LoadMessage, Namespace, Phase, Strength, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
+    AddressFamily, Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
+    LoadMessage, Namespace, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
 };
 
 /// Version of everything ciphertoll writes for later reading: events, plans and JSON reports.

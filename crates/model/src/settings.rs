@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::factor::{Engine, LevelError};
+use crate::factor::{Engine, LevelError, parse_engine};
 
 const LONGEST_NAME_BYTES: usize = 64;
 const LONGEST_VALUE_BYTES: usize = 256;
@@ -233,7 +233,7 @@ impl FromStr for Setting {
     fn from_str(text: &str) -> Result<Self, SettingError> {
         let (name, value) = text.split_once('=').ok_or(SettingError::Shape)?;
         let (engine, name) = name.split_once('.').ok_or(SettingError::Shape)?;
-        Self::new(engine.parse()?, name, value)
+        Self::new(parse_engine(engine)?, name, value)
     }
 }
 
@@ -292,7 +292,7 @@ impl TryFrom<Written> for Settings {
     fn try_from(written: Written) -> Result<Self, SettingError> {
         let mut settings = Self::default();
         for (engine, table) in written {
-            let engine = engine.parse()?;
+            let engine = parse_engine(&engine)?;
             for (name, value) in table {
                 settings.set(Setting::new(engine, &name, &value.text())?);
             }
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn no_value_leaves_its_line() {
         for character in ['\n', '\r', '\0', '\u{85}', '\u{7f}'] {
-            for engine in Engine::OF_ROWS {
+            for engine in Engine::SQL {
                 let refused = Setting::new(engine, "work", &format!("1{character}port=1"));
                 assert_eq!(refused, Err(SettingError::Character(format!("{engine}.work"), character)));
             }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ciphertoll_vocabulary::{
+    Engine, Group, Identity, Phase, SecurityLevel, Suite, TlsLibrary, TlsVersion, Verification,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::factor::{
-    Auth, Clients, Compressor, Ctx, DocumentsLogin, Engine, Group, QueryLanguage, Resumption, Suite,
-    TlsLibrary, TlsStart, TlsVersion, Verification,
-};
+use crate::factor::{Auth, Clients, Compressor, Ctx, DocumentsLogin, Resumption, TlsStart};
 use crate::script::Script;
 
 /// Everything a load process needs for one trial. Carries no secret, only the file that holds it.
@@ -134,36 +134,14 @@ pub struct TlsSpec {
     #[serde(default)]
     pub resumption: Resumption,
     /// What the certificate's key asks of the client: a weak one lowers its security level.
-    #[serde(default)]
-    pub strength: Strength,
+    #[serde(default, rename = "strength")]
+    pub security_level: SecurityLevel,
     /// Whose TLS the client uses.
     #[serde(default)]
     pub library: TlsLibrary,
     /// What the client shows of itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub identity: Option<ClientIdentity>,
-}
-
-/// How strong keys and signatures must be; the later ones put up with more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Strength {
-    /// As the library has it by default.
-    #[default]
-    Default,
-    /// OpenSSL's security level 1: 80 bits, as an RSA key of 1024 bits has.
-    Weak,
-    /// OpenSSL's security level 0: anything, as TLS 1.0 and 1.1 sign with SHA-1.
-    Obsolete,
-}
-
-/// A client's own certificate.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ClientIdentity {
-    /// The certificate, PEM.
-    pub certificate_file: PathBuf,
-    /// Its key, PEM, 0600.
-    pub key_file: PathBuf,
+    pub identity: Option<Identity>,
 }
 
 /// What one operation does on the wire.
@@ -331,59 +309,6 @@ pub struct LatencySummary {
     pub max_ns: u64,
 }
 
-/// A part of a connect. Phases follow one another without a gap, so that they add up to the whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Looking up the server's name.
-    Dns,
-    /// `socket()` to connected.
-    TcpConnect,
-    /// Connected to the server's greeting; of `MongoDB`, from the TLS handshake's end, where there is one, to the answer to
-    /// `hello`.
-    ServerGreeting,
-    /// Building the client's TLS context.
-    TlsContext,
-    /// Asking for TLS in the database's protocol.
-    TlsRequest,
-    /// The TLS handshake, verification included.
-    TlsHandshake,
-    /// Login to the server's OK.
-    Auth,
-    /// The server's OK to its being ready for commands, where it says so apart.
-    Ready,
-    /// The first query, where the operation has one.
-    FirstQuery,
-    /// The orderly close.
-    Close,
-}
-
-impl Phase {
-    /// Every phase, in the order in which they happen with servers of `engine`. `MongoDB`'s greet within TLS.
-    pub fn in_order_of(engine: Engine) -> [Self; 10] {
-        let mut phases = Self::ALL;
-        if engine.query_language() == QueryLanguage::Documents {
-            // The three of TLS come before the greeting that they stand behind.
-            phases[2..6].rotate_left(1);
-        }
-        phases
-    }
-
-    /// Every phase, in the order in which they happen with SQL's servers, which is the one of all tables for machines.
-    pub const ALL: [Self; 10] = [
-        Self::Dns,
-        Self::TcpConnect,
-        Self::ServerGreeting,
-        Self::TlsContext,
-        Self::TlsRequest,
-        Self::TlsHandshake,
-        Self::Auth,
-        Self::Ready,
-        Self::FirstQuery,
-        Self::Close,
-    ];
-}
-
 /// What was negotiated on one hop of the path, as observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Leg {
@@ -430,17 +355,4 @@ pub struct LegCount {
     pub leg: Leg,
     /// On how many connections.
     pub connections: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_of_documents_greet_within_tls() {
-        let order = Phase::in_order_of(Engine::FerretDb);
-        assert_eq!(order[..3], [Phase::Dns, Phase::TcpConnect, Phase::TlsContext]);
-        assert_eq!(order[4..7], [Phase::TlsHandshake, Phase::ServerGreeting, Phase::Auth]);
-        assert_eq!(Phase::in_order_of(Engine::MySql), Phase::ALL);
-    }
 }

@@ -4,17 +4,17 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ciphertoll_wire::Step;
 use ciphertoll_wire::postgres::ChannelBinding;
 use ciphertoll_wire::scram::KeyDerivation;
 use ciphertoll_wire::session::{Connect, Login, ServerInfo};
-use ciphertoll_wire::{Phase as WirePhase, Step};
 
 use crate::channel::{Channel, Received};
-use crate::phase::{Phase, PhaseTimes, Stopwatch};
+use crate::phase::{PhaseTimes, Stopwatch};
 use crate::resolve::{Lookup, resolve};
 use crate::socket::{Address, Connection, Socket, SourceAddresses, Transport, connect_tcp, connect_unix};
 use crate::tls::{Context, Handshake, Session, Settings};
-use crate::{Error, Readiness, Sent};
+use crate::{Error, Phase, Readiness, Sent};
 
 /// What every connect of a load has in common.
 #[derive(Clone)]
@@ -250,21 +250,14 @@ impl Connecting {
         }
     }
 
-    fn end_phase(&mut self, phase: WirePhase) -> Result<Advance, Error> {
-        match phase {
-            WirePhase::ServerGreeting => {
-                self.stopwatch.lap(Phase::ServerGreeting);
-                // A server that greets within TLS has the context behind it.
-                if self.offered.is_none() && self.channel.session.is_none() {
-                    self.build_context()?;
-                }
-            }
-            WirePhase::TlsRequest => {
-                self.send()?;
-                self.stopwatch.lap(Phase::TlsRequest);
-            }
-            WirePhase::Auth => self.stopwatch.lap(Phase::Auth),
-            WirePhase::Ready => self.stopwatch.lap(Phase::Ready),
+    fn end_phase(&mut self, phase: Phase) -> Result<Advance, Error> {
+        if phase == Phase::TlsRequest {
+            self.send()?;
+        }
+        self.stopwatch.lap(phase);
+        // A server that greets within TLS has the context already.
+        if phase == Phase::ServerGreeting && self.offered.is_none() && self.channel.session.is_none() {
+            self.build_context()?;
         }
         Ok(Advance::Continue)
     }

@@ -19,11 +19,12 @@ mod socket;
 pub mod tls;
 
 pub use accepting::Accepted;
+pub use ciphertoll_vocabulary::Phase;
 pub use channel::{Channel, Received, Sent, Spare};
 pub use connecting::{Connected, Connecting, ContextSource, Dialer, Progress};
 pub use error::{Error, Fault};
 pub use listener::{Listener, Peer};
-pub use phase::{Phase, PhaseTimes, Stopwatch};
+pub use phase::{PhaseTimes, Stopwatch};
 pub use reactor::{Bell, Reactor, Readiness, Ready, Watch};
 pub use resolve::Family;
 pub use socket::{Address, Socket, SourceAddresses, Transport};

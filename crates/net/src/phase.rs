@@ -1,48 +1,8 @@
-//! The phases of a connect, and a stopwatch whose laps add up to the whole.
+//! A stopwatch whose laps are the phases of a connect.
 
 use std::time::{Duration, Instant};
 
-/// A part of a connect. Each begins where the one before it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// Looking up the server's name; no time passes where it is an address.
-    Dns,
-    /// `socket()` to connected.
-    TcpConnect,
-    /// Connected to the server's greeting, in a protocol where the server speaks first; in MongoDB from the TLS
-    /// handshake's end, where there is one, to the answer to `hello`.
-    ServerGreeting,
-    /// Building the client's TLS context; no time passes where it is shared.
-    TlsContext,
-    /// Asking for TLS in the database's protocol.
-    TlsRequest,
-    /// The TLS handshake, verification included.
-    TlsHandshake,
-    /// Login to the server's consent.
-    Auth,
-    /// Consent to the server's word that it awaits commands, where the protocol tells them apart.
-    Ready,
-    /// The first query.
-    FirstQuery,
-    /// The orderly close.
-    Close,
-}
-
-impl Phase {
-    /// Every phase, in the order in which they happen; MongoDB greets after the TLS handshake.
-    pub const ALL: [Self; 10] = [
-        Self::Dns,
-        Self::TcpConnect,
-        Self::ServerGreeting,
-        Self::TlsContext,
-        Self::TlsRequest,
-        Self::TlsHandshake,
-        Self::Auth,
-        Self::Ready,
-        Self::FirstQuery,
-        Self::Close,
-    ];
-}
+use ciphertoll_vocabulary::Phase;
 
 /// Time spent in each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::tls::{
-    self, Context, Library, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification, Version,
+    self, Context, Group, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion, TrustAnchors,
+    Verification,
 };
 use ciphertoll_net::{Address, Connecting, ContextSource, Dialer, Error, Transport};
-use ciphertoll_wire::tls::NamedGroup;
 use openssl::asn1::Asn1Time;
 use openssl::x509::X509;
 
@@ -22,7 +22,7 @@ use crate::mark::{Mark, Marker};
 use crate::url::{Encryption, Place, ServerUrl};
 
 /// What a key is sent for comes first: the one group that every server has had for long, and that is fast everywhere.
-const GROUPS: [NamedGroup; 4] = [NamedGroup::P256, NamedGroup::X25519, NamedGroup::P384, NamedGroup::P521];
+const GROUPS: [Group; 4] = [Group::P256, Group::X25519, Group::P384, Group::P521];
 /// A name is looked up again when a connection is opened and this has passed.
 const FRESH: Duration = Duration::from_secs(5);
 
@@ -187,18 +187,18 @@ fn context(url: &ServerUrl) -> Result<Option<Context>, Error> {
         Place::Socket(_) => "",
     };
     let settings = Settings {
-        library: Library::OpenSsl,
-        version: Version::Tls13,
+        library: TlsLibrary::OpenSsl,
+        version: TlsVersion::Tls13,
         verification: *verification,
         anchors: anchors.clone(),
         peer: PeerName::from(host),
         suite: None,
         group: None,
-        strength: Strength::Default,
+        security_level: SecurityLevel::Default,
         resumption: Resumption::Never,
         identity: identity.clone(),
     };
-    Context::negotiating(&settings, Version::Tls12, &GROUPS).map(Some)
+    Context::negotiating(&settings, TlsVersion::Tls12, &GROUPS).map(Some)
 }
 
 impl Addresses {

@@ -7,7 +7,7 @@ use ciphertoll_lab::Server;
 use ciphertoll_load::LoadProcess;
 use ciphertoll_load::driver::Task;
 use ciphertoll_model::{
-    Clients, Ctx, LoadMessage, StatementProtocol, Strength, TlsLibrary, TlsSpec, TlsStart, TrialPace,
+    Clients, Ctx, LoadMessage, StatementProtocol, SecurityLevel, TlsLibrary, TlsSpec, TlsStart, TrialPace,
     TrialResult, TrialSpec, Verification, Work as Operation,
 };
 
@@ -125,7 +125,7 @@ fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
         start: TlsStart::Requested,
         suite: None,
         group: None,
-        strength: Strength::Default,
+        security_level: SecurityLevel::Default,
         resumption: ciphertoll_model::Resumption::Never,
         library: TlsLibrary::OpenSsl,
         identity: None,

@@ -67,7 +67,7 @@ fn main() -> Result<()> {
          (close): the interval holds the limit",
         arguments.rounds, arguments.seconds
     ))?;
-    for engine in Engine::OF_ROWS {
+    for engine in Engine::SQL {
         let programme = Programme::of(engine, &arguments.only);
         if !programme.is_empty() {
             carry_out(&programme, &tools, &arguments)?;

@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ciphertoll_lab::{Apart, Lab, Proof, Server, Start, SyncTimes, Tables, Template, Tenant};
 use ciphertoll_model::cache::SURELY_CACHED;
 use ciphertoll_model::{
-    AtRest, Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,
+    AtRest, Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, SecurityLevel, TlsPath,
     Treatment, TrialSpec, Work, ycsb,
 };
 
@@ -58,7 +58,7 @@ pub(super) struct Wanted {
     level: ServerLevel,
     at_rest: AtRest,
     tables: Tables,
-    strength: Strength,
+    strength: SecurityLevel,
     proof: Wish,
 }
 
@@ -92,7 +92,7 @@ impl Wanted {
             });
             if merged.is_none() {
                 let tables = Tables::default().merged_with(dataset, *scale);
-                let strength = strength_for(Strength::Default, cell);
+                let strength = strength_for(SecurityLevel::Default, cell);
                 let (level, tables) = (level.clone(), tables.unwrap_or_default());
                 all.push(Self { level, at_rest, tables, strength, proof });
             }
@@ -309,8 +309,8 @@ impl Instance {
 
 /// All cells of a server share it, and so its strength: where one of them has a weak key, all have a server that takes
 /// weak keys.
-fn strength_for(so_far: Strength, cell: &Cell) -> Strength {
-    let own = cell.treatment.path.server_tls().map_or(Strength::Default, TlsPath::strength);
+fn strength_for(so_far: SecurityLevel, cell: &Cell) -> SecurityLevel {
+    let own = cell.treatment.path.server_tls().map_or(SecurityLevel::Default, TlsPath::security_level);
     so_far.max(own)
 }
 

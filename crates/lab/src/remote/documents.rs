@@ -94,7 +94,7 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<Member>, Er
     };
     let began = Instant::now();
     let (seeds, preference) = (told.hosts.iter().map(ToString::to_string), told.login.read_preference);
-    let mut discovery = Discovery::new(seeds, told.replica_set.clone(), in_wire(preference));
+    let mut discovery = Discovery::new(seeds, told.replica_set.clone(), preference);
     let mut unverified_reason = None;
     while let Some(left) = SEARCH_LIMIT.checked_sub(began.elapsed()) {
         let asked = discovery.to_ask();
@@ -242,7 +242,7 @@ pub(super) fn login(url: &ServerUrl, password: &Secret, way: Way, database: Opti
             LoginMechanism::ScramSha1 => mongodb::Mechanism::ScramSha1,
             LoginMechanism::X509 => mongodb::Mechanism::X509,
         },
-        read_preference: in_wire(told.map_or_else(ReadPreference::default, |login| login.read_preference)),
+        read_preference: told.map(|login| login.read_preference).unwrap_or_default(),
         tls: encryption(way),
         ..usual
     }))
@@ -250,16 +250,6 @@ pub(super) fn login(url: &ServerUrl, password: &Secret, way: Way, database: Opti
 
 fn encryption(way: Way) -> mongodb::Encryption {
     if way.is_some() { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain }
-}
-
-fn in_wire(preference: ReadPreference) -> mongodb::ReadPreference {
-    match preference {
-        ReadPreference::Primary => mongodb::ReadPreference::Primary,
-        ReadPreference::PrimaryPreferred => mongodb::ReadPreference::PrimaryPreferred,
-        ReadPreference::Secondary => mongodb::ReadPreference::Secondary,
-        ReadPreference::SecondaryPreferred => mongodb::ReadPreference::SecondaryPreferred,
-        ReadPreference::Nearest => mongodb::ReadPreference::Nearest,
-    }
 }
 
 /// Who answers: its engine, its version, and what else is worth recording. Fails where it is in another replica set than

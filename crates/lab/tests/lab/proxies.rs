@@ -253,7 +253,7 @@ fn a_proxy_that_is_missing_or_does_not_speak_the_protocol_is_told() {
 #[test]
 fn servers_count_what_comes_to_them() {
     const EACH: u64 = 5;
-    for engine in Engine::OF_ROWS {
+    for engine in Engine::SQL {
         let Some(stand) = Stand::of(&ServerLevel::of(engine)) else { continue };
         let server = stand.start(&Tables::default(), None).expect("a server");
         let before = server.arrivals().expect("counters");

@@ -1,7 +1,7 @@
 //! Which cells a driver can do; pure, so that a plan can be made where no driver is installed.
 
 use ciphertoll_model::{
-    Auth, Cell, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Resumption, Strength, TlsLibrary,
+    Auth, Cell, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Resumption, SecurityLevel, TlsLibrary,
     TlsPath, TlsStart, Workload,
 };
 
@@ -95,7 +95,7 @@ fn own_tls(tls: TlsPath) -> Option<&'static str> {
         (tls.resumption != Resumption::Never, "resume"),
         (tls.start == TlsStart::Eager, "eager"),
         (tls.client_certificate == ClientCertificate::Demanded, "mtls"),
-        (tls.strength() != Strength::Default, "weak"),
+        (tls.security_level() != SecurityLevel::Default, "weak"),
     ];
     asked.into_iter().find_map(|(is_asked, key)| is_asked.then_some(key))
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_load::{Error, LoadProcess, decode_histogram, run_load_process, work};
 use ciphertoll_model::{
-    Auth, Clients, Ctx, Endpoint, Engine, Fault, LoadMessage, Scale, Strength, TlsLibrary, TlsSpec, TlsStart,
+    Auth, Clients, Ctx, Endpoint, Engine, Fault, LoadMessage, Scale, SecurityLevel, TlsLibrary, TlsSpec, TlsStart,
     TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, Work, Workload,
 };
 use tempfile::TempDir;
@@ -112,7 +112,7 @@ fn tls() -> TlsSpec {
         start: TlsStart::Requested,
         suite: None,
         group: None,
-        strength: Strength::Default,
+        security_level: SecurityLevel::Default,
         resumption: ciphertoll_model::Resumption::Never,
         library: TlsLibrary::OpenSsl,
         identity: None,

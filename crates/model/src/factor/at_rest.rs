@@ -176,13 +176,13 @@ impl FromStr for AtRest {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let (name, mut modifiers) = split_modifiers(text);
-        let level = match_name(Factor::AtRest, name, Self::ALL, |level| level.name().to_owned())?;
+        let level = match_name(Factor::AtRest.label(), name, Self::ALL, |level| level.name().to_owned())?;
         modifiers.try_fold(level, |level, modifier| {
             let changed = match level {
                 Self::Tde(tde) => tde.with(modifier).map(Self::Tde),
                 Self::None | Self::Native | Self::Gocryptfs | Self::Fscrypt | Self::AsIs => None,
             };
-            changed.ok_or_else(|| unknown_modifier(Factor::AtRest, name, modifier))
+            changed.ok_or_else(|| unknown_modifier(Factor::AtRest.label(), name, modifier))
         })
     }
 }

@@ -189,13 +189,13 @@ impl FromStr for Auth {
         let number = name.strip_prefix("scram-").filter(|number| *number != "sha1");
         let auth = match number {
             Some(number) => Self::scram(parse_iterations(number, text)?),
-            None => match_name(Factor::Auth, name, &Self::ALL, |auth| auth.to_string())?,
+            None => match_name(Factor::Auth.label(), name, &Self::ALL, |auth| auth.to_string())?,
         };
         modifiers.try_fold(auth, |auth, modifier| match (auth, modifier) {
             (Self::Scram { iterations, .. }, "plus") => {
                 Ok(Self::Scram { iterations, binding: ChannelBinding::ServerEndPoint })
             }
-            _ => Err(unknown_modifier(Factor::Auth, name, modifier)),
+            _ => Err(unknown_modifier(Factor::Auth.label(), name, modifier)),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Engine, Factor, LevelError, as_text, match_name};
+use super::{Engine, LevelError, as_text, match_name};
 
 /// What the messages of MongoDB's protocol are compressed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,7 +48,7 @@ impl FromStr for Compressor {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        match_name(Factor::Path, text, &Self::ALL, |compressor| compressor.to_string())
+        match_name("compressor", text, &Self::ALL, Self::label)
     }
 }
 

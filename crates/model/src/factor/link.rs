@@ -171,7 +171,7 @@ impl FromStr for LinkShape {
         let rtt_us = if is_nothing { Some(0) } else { micros(name) };
         let shape = Self::of_rtt_us(rtt_us.ok_or_else(out_of_range)?);
         modifiers.try_fold(shape, |shape, modifier| {
-            shape.modified(modifier).unwrap_or_else(|| Err(unknown_modifier(Factor::Link, name, modifier)))
+            shape.modified(modifier).unwrap_or_else(|| Err(unknown_modifier(Factor::Link.label(), name, modifier)))
         })
     }
 }
@@ -193,7 +193,7 @@ impl FromStr for Link {
         if text.starts_with(|first: char| first.is_ascii_digit()) {
             return text.parse().map(Self::Made);
         }
-        match_name(Factor::Link, text, &Self::NAMED, |link| link.to_string())
+        match_name(Factor::Link.label(), text, &Self::NAMED, |link| link.to_string())
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod at_rest;
 mod auth;
+mod chain_length;
 mod compressor;
 mod driver;
 mod link;
@@ -12,28 +13,29 @@ mod plain;
 mod proxy;
 mod scale;
 mod server;
-mod tls;
 mod tunnel;
 mod url;
 mod workload;
 
 pub use at_rest::{AtRest, Tde, TdeCipher, TdeTarget};
 pub use auth::{Auth, ChannelBinding, Iterations};
+pub use chain_length::ChainLength;
+pub use ciphertoll_vocabulary::{
+    Engine, Group, QueryLanguage, ReadPreference, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,
+};
 pub use compressor::Compressor;
 pub use driver::{Driver, DriverName};
 pub use link::{Link, LinkShape};
 pub use pace::{Pace, Percent};
-pub use path::{ClientCertificate, Path, Resumption, TlsLibrary, TlsPath, TlsStart};
+pub use path::{ClientCertificate, Path, Resumption, TlsPath, TlsStart};
 pub use plain::{Clients, Ctx};
 pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
 pub use scale::{RelativeScale, Scale, ScaleLevel, Whole};
-pub use server::{Engine, QueryLanguage, ServerLevel};
-pub use tls::{ChainLength, Group, ServerKey, Suite, TlsVersion};
+pub(crate) use server::parse_engine;
+pub use server::ServerLevel;
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
-pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, ReadPreference, SetConnection};
-pub use url::{
-    ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Verification,
-};
+pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, SetConnection};
+pub use url::{ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls};
 pub use workload::{Bytes, ConnectionUse, Dataset, Workload, YcsbMix};
 
 use std::cmp::Reverse;
@@ -158,24 +160,25 @@ fn hint(nearest: Option<&str>, known: &[String]) -> String {
     )
 }
 
-/// Finds the name among `all` that `text` was meant to be, or says which is nearest.
-pub(crate) fn match_name<T: Copy>(
-    factor: Factor,
+/// Finds the one of `all` that is called `text`. The error calls it a `what` and suggests the nearest name.
+pub(crate) fn match_name<T: Copy, L: Into<String>>(
+    what: &'static str,
     text: &str,
     all: &[T],
-    label: impl Fn(T) -> String,
+    label: impl Fn(T) -> L,
 ) -> Result<T, LevelError> {
+    let label = |level| -> String { label(level).into() };
     if let Some(found) = all.iter().find(|&&level| label(level) == text) {
         return Ok(*found);
     }
     if let Some((name, modifier)) = text.split_once('+')
         && all.iter().any(|&level| label(level) == name)
     {
-        return Err(unknown_modifier(factor, name, modifier));
+        return Err(unknown_modifier(what, name, modifier));
     }
     let known: Vec<String> = all.iter().map(|&level| label(level)).collect();
     Err(LevelError::UnknownName {
-        factor: factor.label(),
+        factor: what,
         text: text.to_owned(),
         nearest: nearest(text, strongest_first(known.clone())),
         known,
@@ -188,9 +191,9 @@ pub(crate) fn split_modifiers(text: &str) -> (&str, std::str::Split<'_, char>) {
     (parts.next().unwrap_or_default(), parts)
 }
 
-pub(crate) fn unknown_modifier(factor: Factor, name: &str, modifier: &str) -> LevelError {
+pub(crate) fn unknown_modifier(what: &'static str, name: &str, modifier: &str) -> LevelError {
     LevelError::UnknownModifier {
-        factor: factor.label(),
+        factor: what,
         name: name.to_owned(),
         modifier: modifier.to_owned(),
     }

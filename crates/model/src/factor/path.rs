@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ciphertoll_vocabulary::SecurityLevel;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ChainLength, Compressor, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsVersion,
-    Tunnel, as_text, match_name, split_modifiers, unknown_modifier,
+    ChainLength, Compressor, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsLibrary,
+    TlsVersion, Tunnel, as_text, match_name, split_modifiers, unknown_modifier,
 };
-use crate::trial::Strength;
 
 /// How bytes get from client to server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,16 +90,6 @@ pub enum TlsStart {
     /// The request and TLS's first message in one send, before the server has said anything. Saves a round trip; no
     /// driver does it.
     Eager,
-}
-
-/// A client's TLS library.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TlsLibrary {
-    /// The system's OpenSSL, which libpq and most other drivers use.
-    #[default]
-    OpenSsl,
-    /// rustls, which drivers written in Rust use.
-    Rustls,
 }
 
 impl Path {
@@ -220,10 +210,16 @@ impl TlsPath {
             ("mtls", "") => set(&mut self.client_certificate, Ok(ClientCertificate::Demanded)),
             ("direct", "") => set(&mut self.start, Ok(TlsStart::Direct)),
             ("eager", "") => set(&mut self.start, Ok(TlsStart::Eager)),
-            ("suite", name) => set(&mut self.suite, name.parse().map(Some)),
-            ("group", name) => set(&mut self.group, name.parse().map(Some)),
+            ("suite", name) => {
+                set(&mut self.suite, match_name("suite", name, &Suite::ALL, Suite::label).map(Some))
+            }
+            ("group", name) => {
+                set(&mut self.group, match_name("group", name, &Group::ALL, Group::label).map(Some))
+            }
             ("chain", length) => set(&mut self.chain, length.parse().map(Some)),
-            ("client", name) => set(&mut self.library, name.parse()),
+            ("client", name) => {
+                set(&mut self.library, match_name("TLS library", name, &TlsLibrary::ALL, TlsLibrary::label))
+            }
             ("compress", name) => set(&mut self.compressor, name.parse().map(Some)),
             _ => return None,
         };
@@ -262,14 +258,14 @@ impl TlsPath {
         Some(reason.to_owned())
     }
 
-    /// What both sides must put up with.
-    pub fn strength(self) -> Strength {
+    /// The security level that both sides need.
+    pub fn security_level(self) -> SecurityLevel {
         if self.version.is_forbidden() {
-            Strength::Obsolete
+            SecurityLevel::Obsolete
         } else if self.key.is_some_and(ServerKey::is_weak) {
-            Strength::Weak
+            SecurityLevel::Weak
         } else {
-            Strength::Default
+            SecurityLevel::Default
         }
     }
 }
@@ -277,16 +273,6 @@ impl TlsPath {
 fn set<T>(part: &mut T, level: Result<T, LevelError>) -> Result<(), LevelError> {
     *part = level?;
     Ok(())
-}
-
-impl TlsLibrary {
-    /// As in a path's modifier and in a leg: `rustls`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::OpenSsl => "openssl",
-            Self::Rustls => "rustls",
-        }
-    }
 }
 
 impl fmt::Display for Path {
@@ -366,27 +352,11 @@ impl FromStr for Path {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let (name, mut modifiers) = split_modifiers(text);
-        let path = match_name(Factor::Path, name, &Self::ALL, |path| path.to_string()).map_err(in_short)?;
+        let path = match_name(Factor::Path.label(), name, &Self::ALL, |path| path.to_string()).map_err(in_short)?;
         modifiers.try_fold(path, |path, modifier| {
-            path.modified(modifier).unwrap_or_else(|| Err(unknown_modifier(Factor::Path, name, modifier)))
+            path.modified(modifier).unwrap_or_else(|| Err(unknown_modifier(Factor::Path.label(), name, modifier)))
         })
     }
 }
 
 as_text!(Path);
-
-impl fmt::Display for TlsLibrary {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.label())
-    }
-}
-
-impl FromStr for TlsLibrary {
-    type Err = LevelError;
-
-    fn from_str(text: &str) -> Result<Self, LevelError> {
-        match_name(Factor::Path, text, &[Self::OpenSsl, Self::Rustls], |library| library.to_string())
-    }
-}
-
-as_text!(TlsLibrary);

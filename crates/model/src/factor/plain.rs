@@ -32,7 +32,7 @@ macro_rules! named_levels {
             type Err = LevelError;
 
             fn from_str(text: &str) -> Result<Self, LevelError> {
-                match_name(Factor::$factor, text, Self::ALL, |level| level.label().to_owned())
+                match_name(Factor::$factor.label(), text, Self::ALL, |level| level.label().to_owned())
             }
         }
 

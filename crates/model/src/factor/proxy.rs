@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::tls::told_as;
 use super::{Engine, Factor, LevelError, Path, QueryLanguage, ServerKey, TlsPath, TlsVersion, match_name};
 
 /// A proxy that pools: in front of it the client speaks in the clear, on its own machine; behind it is TLS.
@@ -155,11 +154,11 @@ impl Proxy {
     pub(super) fn modified(self, modifier: &str) -> Option<Result<Self, LevelError>> {
         let same = match modifier.split_once('=')? {
             ("front", front) => {
-                named("front", front, &ProxyFront::ALL, ProxyFront::label).map(|front| Self { front, ..self })
+                match_name("front", front, &ProxyFront::ALL, ProxyFront::label).map(|front| Self { front, ..self })
             }
             ("tls", tls) => version_and_key(tls).map(|(version, key)| Self { version, key, ..self }),
             ("mode", mode) if self.program.has_modes() => {
-                named("mode", mode, &PoolMode::ALL, PoolMode::label).map(|mode| Self { mode, ..self })
+                match_name("mode", mode, &PoolMode::ALL, PoolMode::label).map(|mode| Self { mode, ..self })
             }
             _ => return None,
         };
@@ -181,15 +180,6 @@ impl Proxy {
             )),
         })
     }
-}
-
-fn named<T: Copy>(
-    part: &'static str,
-    text: &str,
-    all: &[T],
-    label: fn(T) -> &'static str,
-) -> Result<T, LevelError> {
-    match_name(Factor::Path, text, all, |level| label(level).to_owned()).map_err(|error| told_as(part, error))
 }
 
 /// `1.3-rsa2048`: what stands behind `tls` in a path's name.
@@ -251,7 +241,7 @@ mod tests {
     #[test]
     fn each_program_has_its_protocol_and_its_versions() {
         let why = |text: &str, engine| proxy(text).impossible(engine);
-        for engine in Engine::OF_ROWS {
+        for engine in Engine::SQL {
             assert_eq!(why("proxy", engine), None, "{engine}");
             for other in ["pgbouncer", "proxysql", "mysqlrouter"] {
                 let fits = (other == "pgbouncer") != engine.is_mysql_family();

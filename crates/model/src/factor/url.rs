@@ -11,7 +11,7 @@ use url::Url;
 use self::documents::DocumentsUrl;
 pub use self::documents::UrlHost;
 use super::{Engine, as_text};
-use crate::trial::ClientIdentity;
+use crate::trial::Identity;
 
 pub(super) mod documents;
 
@@ -62,7 +62,7 @@ pub struct UrlTls {
     /// The authorities that may have signed the server's certificate; the system's where absent.
     pub ca_file: Option<PathBuf>,
     /// What the client shows of itself.
-    pub identity: Option<ClientIdentity>,
+    pub identity: Option<Identity>,
 }
 
 /// With TLS, without, or both.
@@ -105,21 +105,6 @@ impl UrlFileOption {
     const fn new(name: &'static str, content: UrlFileContent) -> Self {
         Self { name, content }
     }
-}
-
-/// How far a server's certificate is verified.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Verification {
-    /// Its authority and its name.
-    #[default]
-    Full,
-    /// Its authority only: any server that has a certificate of this authority will do.
-    Authority,
-    /// Not at all: whoever sits in between can read along.
-    Off,
 }
 
 /// A URL that cannot be used. The user's fault. Never has the URL itself in it, which may hold a password.
@@ -501,7 +486,7 @@ impl Files {
         let both = self.path(UrlFileContent::CertificateAndKey);
         let certificate_file = self.path(UrlFileContent::Certificate).or_else(|| both.clone());
         let identity = match (certificate_file, self.path(UrlFileContent::Key).or(both)) {
-            (Some(certificate_file), Some(key_file)) => Some(ClientIdentity { certificate_file, key_file }),
+            (Some(certificate_file), Some(key_file)) => Some(Identity { certificate_file, key_file }),
             (None, None) => None,
             _ => return Err(UrlError::HalfAnIdentity),
         };

@@ -258,7 +258,7 @@ impl FromStr for Workload {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let (name, mut modifiers) = split_modifiers(text);
-        let workload = match_name(Factor::Workload, name, &Self::ALL, |workload| workload.name().to_owned())?;
+        let workload = match_name(Factor::Workload.label(), name, &Self::ALL, |workload| workload.name().to_owned())?;
         modifiers.try_fold(workload, |workload, modifier| match (workload, modifier.strip_prefix("bytes=")) {
             (Self::BulkRead { .. }, Some(size)) => match Bytes::parse(size) {
                 Some(bytes) => Ok(Self::BulkRead { bytes }),
@@ -268,7 +268,7 @@ impl FromStr for Workload {
                     expected: "bytes from 1 to 1024m, such as 300, 16k or 1m",
                 }),
             },
-            _ => Err(unknown_modifier(Factor::Workload, name, modifier)),
+            _ => Err(unknown_modifier(Factor::Workload.label(), name, modifier)),
         })
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ciphertoll_model::{
-    Absence, AddressFamily, Arm, Auth, Branch, CellId, ClientIdentity, Compressor, Ctx, DocumentsLogin, Draw,
+    Absence, AddressFamily, Arm, Auth, Branch, CellId, Identity, Compressor, Ctx, DocumentsLogin, Draw,
     Ending, Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime,
     LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism, LookDecision, Metric, Namespace, Observation,
     Phase, ReadPreference, Resumption, Script, SignatureTime, Skipped, Stamped, Statement, StatementProtocol,
-    Step, Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
+    Step, SecurityLevel, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
     Verification, VoidReason, Work,
 };
 use proptest::option;
@@ -248,10 +248,10 @@ fn tls() -> impl Strategy<Value = TlsSpec> {
         suite: direct.then(|| "AES256-SHA".parse().unwrap()),
         group: new.then_some(Group::X25519MlKem768),
         resumption: if direct { Resumption::BySessionId } else { Resumption::Always },
-        strength: if shown { Strength::Weak } else { Strength::Obsolete },
+        security_level: if shown { SecurityLevel::Weak } else { SecurityLevel::Obsolete },
         library: if rustls { TlsLibrary::Rustls } else { TlsLibrary::OpenSsl },
         identity: shown
-            .then(|| ClientIdentity { certificate_file: text.clone().into(), key_file: text.into() }),
+            .then(|| Identity { certificate_file: text.clone().into(), key_file: text.into() }),
     })
 }
 

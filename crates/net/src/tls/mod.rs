@@ -17,39 +17,17 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ciphertoll_wire::tls::NamedGroup;
-
 use crate::Error;
 
 pub use ciphertoll_resumption::Sessions;
+pub use ciphertoll_vocabulary::{
+    Group, Identity, SecurityLevel, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,
+};
 
 pub use self::acceptor::{Acceptor, Service};
 pub use self::files::{FileError, FilePurpose, check_authorities, check_certificate, check_file, check_key};
 pub use self::session::Context;
 pub(crate) use self::session::{Decrypted, Filled, Handshake, Session};
-
-/// Who does TLS for the client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Library {
-    /// The system's OpenSSL.
-    #[default]
-    OpenSsl,
-    /// rustls, with the cryptography of ring.
-    Rustls,
-}
-
-/// The version a client offers; it offers one only, so that nothing is negotiated down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// RFC 2246. OpenSSL only, at [`Strength::Obsolete`].
-    Tls10,
-    /// RFC 4346. OpenSSL only, at [`Strength::Obsolete`].
-    Tls11,
-    /// RFC 5246.
-    Tls12,
-    /// RFC 8446.
-    Tls13,
-}
 
 /// Which authorities may have signed the server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,40 +38,6 @@ pub enum TrustAnchors {
     FileAndSystem(PathBuf),
     /// The system's.
     System,
-}
-
-/// How much of the server's certificate is verified.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Verification {
-    /// The chain to a trusted authority, and the name.
-    #[default]
-    Full,
-    /// The chain only: libpq's `verify-ca`, MySQL's `VERIFY_CA`. OpenSSL only.
-    Authority,
-    /// Neither, so that anybody can pass for the server: libpq's `require`, MySQL's `REQUIRED`. The authorities are not
-    /// even read. OpenSSL only.
-    Off,
-}
-
-/// A cipher suite by both its names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Suite {
-    /// OpenSSL's: `ECDHE-RSA-AES256-GCM-SHA384`.
-    pub openssl: &'static str,
-    /// IANA's: `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`.
-    pub iana: &'static str,
-}
-
-/// How strong keys and signatures must be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strength {
-    /// As the library has it.
-    #[default]
-    Default,
-    /// 80 bits, as an RSA key of 1024 bits has: OpenSSL's security level 1. OpenSSL only.
-    Weak,
-    /// Anything, as versions before TLS 1.2 sign with SHA-1: OpenSSL's security level 0. OpenSSL only.
-    Obsolete,
 }
 
 /// Whether a connection takes up the session of an earlier one.
@@ -130,9 +74,9 @@ pub enum PeerName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Who does it.
-    pub library: Library,
+    pub library: TlsLibrary,
     /// The one version offered.
-    pub version: Version,
+    pub version: TlsVersion,
     /// What is verified.
     pub verification: Verification,
     /// The authorities.
@@ -142,29 +86,20 @@ pub struct Settings {
     /// The one suite offered; the library's defaults where absent.
     pub suite: Option<Suite>,
     /// The one group offered; the library's defaults where absent.
-    pub group: Option<NamedGroup>,
+    pub group: Option<Group>,
     /// How strong keys and signatures must be.
-    pub strength: Strength,
+    pub security_level: SecurityLevel,
     /// Whether sessions are taken up again.
     pub resumption: Resumption,
     /// The client's own certificate, where the server asks for one.
     pub identity: Option<Identity>,
 }
 
-/// A client's certificate and its key, in PEM files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The certificate, followed by those that lead to an authority the server trusts.
-    pub certificate_file: PathBuf,
-    /// Its private key, not encrypted.
-    pub key_file: PathBuf,
-}
-
 /// What client and server agreed on, as observed on one connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Negotiated {
     /// Who did TLS for the client.
-    pub library: Library,
+    pub library: TlsLibrary,
     /// `tls1.3`.
     pub version: &'static str,
     /// The suite's IANA name.
@@ -181,34 +116,9 @@ pub struct Negotiated {
     pub hello_retry: bool,
 }
 
-impl Library {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::OpenSsl, Self::Rustls];
-
-    /// As in reports: `openssl`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::OpenSsl => "openssl",
-            Self::Rustls => "rustls",
-        }
-    }
-}
-
 impl From<&str> for PeerName {
     fn from(name: &str) -> Self {
         name.parse().map_or_else(|_| Self::Dns(name.to_owned()), Self::Ip)
-    }
-}
-
-impl Version {
-    /// As in a path's name: `tls1.3`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Tls10 => "tls1.0",
-            Self::Tls11 => "tls1.1",
-            Self::Tls12 => "tls1.2",
-            Self::Tls13 => "tls1.3",
-        }
     }
 }
 

@@ -20,8 +20,8 @@ use openssl::x509::{X509Ref, X509VerifyResult};
 use super::memory::Memory;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Library, Negotiated, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification,
-    Version, Way, alpn_length, certificate,
+    Group, Identity, Negotiated, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion,
+    TrustAnchors, Verification, Way, alpn_length, certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -31,14 +31,14 @@ pub(super) struct Context {
     inner: ciphertoll_resumption::Context,
     peer: PeerName,
     verification: Verification,
-    version: Version,
+    version: TlsVersion,
 }
 
 pub(super) struct Session {
     stream: SslStream<Memory>,
     observer: FlightObserver,
     verification: Verification,
-    version: Version,
+    version: TlsVersion,
     role: Role,
 }
 
@@ -56,12 +56,12 @@ impl Context {
     /// The same with a range of versions and of groups, the favourite first.
     pub(super) fn negotiating(
         settings: &Settings,
-        oldest: Version,
-        groups: &[NamedGroup],
+        oldest: TlsVersion,
+        groups: &[Group],
     ) -> Result<Self, Error> {
         let mut builder = Self::builder(settings)?;
         builder.set_min_proto_version(Some(protocol(oldest))).map_err(settings_error)?;
-        let groups = groups.iter().map(|group| group_name(*group)).collect::<Result<Vec<_>, _>>()?.join(":");
+        let groups = groups.iter().map(|group| group_name(*group)).collect::<Vec<_>>().join(":");
         builder
             .set_groups_list(&groups)
             .map_err(|_| Error::TlsSettings(format!("this OpenSSL has not all of the groups {groups}")))?;
@@ -138,7 +138,7 @@ impl Session {
     /// A connection whose client begins.
     pub(super) fn accepting(ssl: Ssl) -> Result<Self, Error> {
         let stream = SslStream::new(ssl, Memory::default()).map_err(settings_error)?;
-        let (verification, version) = (Verification::Authority, Version::Tls13);
+        let (verification, version) = (Verification::Authority, TlsVersion::Tls13);
         Ok(Self { stream, observer: FlightObserver::new(), verification, version, role: Role::Server })
     }
 
@@ -214,12 +214,12 @@ impl Session {
         let flight = self.observer.flight();
         let certificate = ssl.peer_certificate()?;
         Some(Negotiated {
-            library: Library::OpenSsl,
+            library: TlsLibrary::OpenSsl,
             version: match ssl.version2() {
-                Some(SslVersion::TLS1_3) => Version::Tls13.label(),
-                Some(SslVersion::TLS1_2) => Version::Tls12.label(),
-                Some(SslVersion::TLS1_1) => Version::Tls11.label(),
-                Some(SslVersion::TLS1) => Version::Tls10.label(),
+                Some(SslVersion::TLS1_3) => TlsVersion::Tls13.label(),
+                Some(SslVersion::TLS1_2) => TlsVersion::Tls12.label(),
+                Some(SslVersion::TLS1_1) => TlsVersion::Tls11.label(),
+                Some(SslVersion::TLS1) => TlsVersion::Tls10.label(),
                 _ => "older than tls1.0",
             },
             suite: suite.standard_name().unwrap_or(suite.name()),
@@ -274,12 +274,12 @@ impl Session {
     }
 }
 
-fn protocol(version: Version) -> SslVersion {
+fn protocol(version: TlsVersion) -> SslVersion {
     match version {
-        Version::Tls10 => SslVersion::TLS1,
-        Version::Tls11 => SslVersion::TLS1_1,
-        Version::Tls12 => SslVersion::TLS1_2,
-        Version::Tls13 => SslVersion::TLS1_3,
+        TlsVersion::Tls10 => SslVersion::TLS1,
+        TlsVersion::Tls11 => SslVersion::TLS1_1,
+        TlsVersion::Tls12 => SslVersion::TLS1_2,
+        TlsVersion::Tls13 => SslVersion::TLS1_3,
     }
 }
 
@@ -308,34 +308,33 @@ fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Err
     /// What RSA keys of 1024 bits need (`SSL_CTX_set_security_level(3)`).
     const LEVEL_OF_80_BITS: u32 = 1;
     const LEVEL_OF_ANYTHING: u32 = 0;
-    match settings.strength {
-        Strength::Default => {}
-        Strength::Weak => builder.set_security_level(LEVEL_OF_80_BITS),
-        Strength::Obsolete => builder.set_security_level(LEVEL_OF_ANYTHING),
+    match settings.security_level {
+        SecurityLevel::Default => {}
+        SecurityLevel::Weak => builder.set_security_level(LEVEL_OF_80_BITS),
+        SecurityLevel::Obsolete => builder.set_security_level(LEVEL_OF_ANYTHING),
     }
     if let Some(suite) = settings.suite {
         let set = match settings.version {
-            Version::Tls10 | Version::Tls11 | Version::Tls12 => builder.set_cipher_list(suite.openssl),
-            Version::Tls13 => builder.set_ciphersuites(suite.openssl),
+            TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => builder.set_cipher_list(suite.label()),
+            TlsVersion::Tls13 => builder.set_ciphersuites(suite.label()),
         };
-        set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no {}", suite.openssl)))?;
+        set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no {suite}")))?;
     }
     if let Some(group) = settings.group {
-        let set = builder.set_groups_list(group_name(group)?);
-        set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no group {}", group.label())))?;
+        let set = builder.set_groups_list(group_name(group));
+        set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no group {group}")))?;
     }
     Ok(())
 }
 
-fn group_name(group: NamedGroup) -> Result<&'static str, Error> {
-    Ok(match group {
-        NamedGroup::X25519 => "X25519",
-        NamedGroup::P256 => "P-256",
-        NamedGroup::P384 => "P-384",
-        NamedGroup::P521 => "P-521",
-        NamedGroup::X25519_MLKEM768 => "X25519MLKEM768",
-        other => return Err(Error::TlsSettings(format!("OpenSSL's name of {} is not known", other.label()))),
-    })
+fn group_name(group: Group) -> &'static str {
+    match group {
+        Group::X25519 => "X25519",
+        Group::P256 => "P-256",
+        Group::P384 => "P-384",
+        Group::P521 => "P-521",
+        Group::X25519MlKem768 => "X25519MLKEM768",
+    }
 }
 
 pub(super) fn load_ca(builder: &mut SslContextBuilder, file: &Path) -> Result<(), Error> {

@@ -20,8 +20,8 @@ use rustls::{
 use super::memory::Memory;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Library, Negotiated, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification,
-    Version, alpn_length, certificate, rustls_sessions,
+    Identity, Negotiated, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion, TrustAnchors,
+    Verification, alpn_length, certificate, rustls_sessions,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -30,7 +30,7 @@ use crate::buffer::Buffer;
 pub(super) struct Context {
     config: Arc<ClientConfig>,
     peer: PeerName,
-    version: Version,
+    version: TlsVersion,
 }
 
 pub(super) struct Session {
@@ -38,7 +38,7 @@ pub(super) struct Session {
     connection: Box<ClientConnection>,
     memory: Memory,
     goodbye: Goodbye,
-    version: Version,
+    version: TlsVersion,
 }
 
 /// The peer's close alert, which may come with bytes that go before it.
@@ -59,9 +59,9 @@ impl Context {
             }
         }
         let version = match settings.version {
-            Version::Tls10 | Version::Tls11 => return Err(absent(settings.version.label())),
-            Version::Tls12 => &TLS12,
-            Version::Tls13 => &TLS13,
+            TlsVersion::Tls10 | TlsVersion::Tls11 => return Err(absent(settings.version.label())),
+            TlsVersion::Tls12 => &TLS12,
+            TlsVersion::Tls13 => &TLS13,
         };
         let builder = ClientConfig::builder_with_provider(Arc::new(provider(settings)?))
             .with_protocol_versions(&[version])
@@ -110,19 +110,19 @@ pub(super) fn lacks(settings: &Settings) -> Option<Error> {
 /// The library's cryptography, or the part of it that is to be offered.
 fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
     let mut provider = default_provider();
-    match settings.strength {
-        Strength::Default => {}
-        Strength::Weak => return Err(absent("RSA keys of less than 2048 bits")),
-        Strength::Obsolete => return Err(absent("signatures with SHA-1")),
+    match settings.security_level {
+        SecurityLevel::Default => {}
+        SecurityLevel::Weak => return Err(absent("RSA keys of less than 2048 bits")),
+        SecurityLevel::Obsolete => return Err(absent("signatures with SHA-1")),
     }
     if let Some(suite) = settings.suite {
-        provider.cipher_suites.retain(|known| suite_label(known.suite()) == suite.iana);
+        provider.cipher_suites.retain(|known| suite_label(known.suite()) == suite.iana());
         if provider.cipher_suites.is_empty() {
-            return Err(absent(suite.iana));
+            return Err(absent(suite.iana()));
         }
     }
     if let Some(group) = settings.group {
-        provider.kx_groups.retain(|known| u16::from(known.name()) == group.0);
+        provider.kx_groups.retain(|known| u16::from(known.name()) == group.number());
         if provider.kx_groups.is_empty() {
             return Err(absent(&format!("group {}", group.label())));
         }
@@ -205,10 +205,10 @@ impl Session {
         let [certificate, ..] = certificates else { return None };
         let group = self.connection.negotiated_key_exchange_group();
         Some(Negotiated {
-            library: Library::Rustls,
+            library: TlsLibrary::Rustls,
             version: match self.connection.protocol_version() {
-                Some(ProtocolVersion::TLSv1_3) => Version::Tls13.label(),
-                Some(ProtocolVersion::TLSv1_2) => Version::Tls12.label(),
+                Some(ProtocolVersion::TLSv1_3) => TlsVersion::Tls13.label(),
+                Some(ProtocolVersion::TLSv1_2) => TlsVersion::Tls12.label(),
                 _ => "older than tls1.2",
             },
             suite: suite_label(self.connection.negotiated_cipher_suite()?.suite()),

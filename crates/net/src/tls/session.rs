@@ -2,9 +2,7 @@
 
 use std::io::{self, Read};
 
-use ciphertoll_wire::tls::NamedGroup;
-
-use super::{Library, Negotiated, Settings, Version, openssl, rustls};
+use super::{Group, Negotiated, Settings, TlsLibrary, TlsVersion, openssl, rustls};
 use crate::Error;
 use crate::buffer::Buffer;
 
@@ -51,22 +49,22 @@ impl Context {
     /// Builds a context: reads the authorities and the client's certificate, sets the version.
     pub fn build(settings: &Settings) -> Result<Self, Error> {
         Ok(Self(match settings.library {
-            Library::OpenSsl => Inner::OpenSsl(openssl::Context::build(settings)?),
-            Library::Rustls => Inner::Rustls(rustls::Context::build(settings)?),
+            TlsLibrary::OpenSsl => Inner::OpenSsl(openssl::Context::build(settings)?),
+            TlsLibrary::Rustls => Inner::Rustls(rustls::Context::build(settings)?),
         }))
     }
 
     /// Builds a context that offers every version from `oldest` to that of the settings, and these groups, the first of
     /// which is sent a key for: what users want, and nobody who measures. OpenSSL only.
-    pub fn negotiating(settings: &Settings, oldest: Version, groups: &[NamedGroup]) -> Result<Self, Error> {
+    pub fn negotiating(settings: &Settings, oldest: TlsVersion, groups: &[Group]) -> Result<Self, Error> {
         Ok(Self(Inner::OpenSsl(openssl::Context::negotiating(settings, oldest, groups)?)))
     }
 
     /// Why no context could offer this, if so: the library has no such suite or group.
     pub fn lacks(settings: &Settings) -> Option<Error> {
         match settings.library {
-            Library::OpenSsl => openssl::lacks(settings),
-            Library::Rustls => rustls::lacks(settings),
+            TlsLibrary::OpenSsl => openssl::lacks(settings),
+            TlsLibrary::Rustls => rustls::lacks(settings),
         }
     }
 

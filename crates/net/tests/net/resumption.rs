@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ciphertoll_net::tls::{Context, Library, Resumption, Sessions, Settings, Strength, Version, Way};
+use ciphertoll_net::tls::{Context, TlsLibrary, Resumption, Sessions, Settings, SecurityLevel, TlsVersion, Way};
 use ciphertoll_net::{Address, ContextSource};
 use openssl::ssl::{SslAcceptor, SslOptions, SslSessionCacheMode, SslVersion};
 
@@ -48,7 +48,7 @@ fn within_one_context() {
     let authority = Authority::new();
     for offer in Offer::ALL {
         for way in [Way::Any, Way::SessionId] {
-            if way == Way::SessionId && offer.version == Version::Tls13 {
+            if way == Way::SessionId && offer.version == TlsVersion::Tls13 {
                 continue;
             }
             let mut acceptor = authority.acceptor_builder(ServerTls::default());
@@ -100,7 +100,7 @@ fn a_server_that_gives_no_sessions_is_seen_to_give_none() {
 #[test]
 fn forbidden_versions_need_the_lowest_strength() {
     let authority = Authority::new();
-    for (version, only) in [(Version::Tls10, SslVersion::TLS1), (Version::Tls11, SslVersion::TLS1_1)] {
+    for (version, only) in [(TlsVersion::Tls10, SslVersion::TLS1), (TlsVersion::Tls11, SslVersion::TLS1_1)] {
         let mut acceptor = authority.acceptor_builder(ServerTls { only: Some(only), ..ServerTls::default() });
         acceptor.clear_options(SslOptions::NO_TLSV1 | SslOptions::NO_TLSV1_1);
         acceptor.set_security_level(0);
@@ -108,13 +108,13 @@ fn forbidden_versions_need_the_lowest_strength() {
         let server = server(acceptor.build());
         let settings = Settings {
             version,
-            strength: Strength::Obsolete,
+            security_level: SecurityLevel::Obsolete,
             resumption: Resumption::WithinContext(Way::Any),
             ..authority.settings(Offer::OPENSSL_1_2)
         };
         let source = ContextSource::Shared(Context::build(&settings).unwrap());
         expect_resumed(&server.address.clone(), &source, server, version.label());
-        let rustls = Settings { library: Library::Rustls, ..settings };
+        let rustls = Settings { library: TlsLibrary::Rustls, ..settings };
         assert!(Context::build(&rustls).is_err());
     }
 }

@@ -171,7 +171,7 @@ pub(crate) fn context(visit: &TlsVisit) -> tls::Context {
         verification: tls::Verification::Full,
         suite: None,
         group: None,
-        strength: tls::Strength::Default,
+        security_level: tls::SecurityLevel::Default,
         resumption: tls::Resumption::Never,
         anchors: tls::TrustAnchors::File(visit.ca_file.clone()),
         peer: visit.peer.into(),

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, SecurityLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::missing;
@@ -120,7 +120,7 @@ impl Site {
             log: self.place.path().join("server.log"),
             preferred_port: None,
             processors: None,
-            strength: Strength::Default,
+            strength: SecurityLevel::Default,
         };
         self.server = Some(self.lab.start(&start).expect("the server starts"));
     }

@@ -94,42 +94,6 @@ pub enum LoginMechanism {
     X509,
 }
 
-/// Which members of a replica set may be read from.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum ReadPreference {
-    /// The one that takes writes.
-    #[default]
-    Primary,
-    /// That one; where there is none, another.
-    PrimaryPreferred,
-    /// Any but that one.
-    Secondary,
-    /// Any but that one; where there is none, that one.
-    SecondaryPreferred,
-    /// Whichever answers first.
-    Nearest,
-}
-
-impl ReadPreference {
-    /// Every preference.
-    pub const ALL: [Self; 5] =
-        [Self::Primary, Self::PrimaryPreferred, Self::Secondary, Self::SecondaryPreferred, Self::Nearest];
-
-    /// As URLs and servers write it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::PrimaryPreferred => "primaryPreferred",
-            Self::Secondary => "secondary",
-            Self::SecondaryPreferred => "secondaryPreferred",
-            Self::Nearest => "nearest",
-        }
-    }
-}
-
 impl fmt::Display for UrlHost {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, port } = self;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Setting, Settings, Strength};
+use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Setting, Settings, SecurityLevel};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_skip::{missing, no_server};
@@ -77,7 +77,7 @@ impl Site {
             log: self.place.path().join("server.log"),
             preferred_port: None,
             processors: None,
-            strength: Strength::Default,
+            strength: SecurityLevel::Default,
         };
         let mut settings = Settings::default();
         for (name, value) in SETTINGS {
@@ -230,14 +230,14 @@ impl Proxy {
         identity: Option<tls::Identity>,
     ) -> Result<Client, ciphertoll_net::Error> {
         let settings = tls::Settings {
-            library: tls::Library::OpenSsl,
-            version: tls::Version::Tls13,
+            library: tls::TlsLibrary::OpenSsl,
+            version: tls::TlsVersion::Tls13,
             verification: tls::Verification::Full,
             anchors: tls::TrustAnchors::File(ca.to_owned()),
             peer: tls::PeerName::from("127.0.0.1"),
             suite: None,
             group: None,
-            strength: tls::Strength::Default,
+            security_level: tls::SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             identity,
         };

@@ -1,7 +1,7 @@
 //! What a URL of documents says, and what is refused.
 
 use super::*;
-use crate::trial::ClientIdentity;
+use crate::trial::Identity;
 
 fn parse(text: &str) -> Result<ServerUrl, UrlError> {
     text.parse()
@@ -47,7 +47,7 @@ fn who_knows_the_user_is_said_or_follows() {
     assert_eq!(of("mongodb://a@h").mechanism, LoginMechanism::Negotiated);
     let by_certificate =
         parse("mongodb://h/?authMechanism=MONGODB-X509&tlsCertificateKeyFile=/me.pem").unwrap();
-    let ClientIdentity { certificate_file, key_file } = by_certificate.tls.identity.unwrap();
+    let Identity { certificate_file, key_file } = by_certificate.tls.identity.unwrap();
     assert_eq!([certificate_file, key_file], ["/me.pem", "/me.pem"].map(std::path::PathBuf::from));
     assert_eq!(parse("mongodb://h/?authMechanism=MONGODB-X509"), Err(UrlError::NoCertificate));
     assert_eq!(parse("mongodb://h/?authMechanism=SCRAM-SHA-1"), Err(UrlError::NoUser("mongodb".to_owned())));
