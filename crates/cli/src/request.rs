@@ -6,7 +6,7 @@ use std::path::Path as FilePath;
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::{
     Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, QueryLanguage, Refusal, Refused,
-    SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, TlsVersion, Tunnel, Workload,
+    SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
 };
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::Template;
@@ -56,7 +56,9 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
         spec.settings.extend(settings.iter());
     }
     spec.settings.extend(arguments.set.iter().cloned());
-    spec.baseline = arguments.baseline.clone().or(spec.baseline);
+    if let Some(baseline) = &arguments.baseline {
+        spec.baseline = Some(baseline.parse().map_err(SpecError::from)?);
+    }
     spec.query = arguments.url.query.clone().or(spec.query);
     spec.max_rate = arguments.url.max_rate.or(spec.max_rate);
     know_memory(&mut spec);

@@ -8,7 +8,7 @@ use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
 use ciphertoll_model::{
-    Arm, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal, ServerLevel,
+    Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal, ServerLevel,
     Spec, Stamped,
 };
 use ciphertoll_record::{Record, RunDirectory};
@@ -140,8 +140,10 @@ fn lab_failure(error: ciphertoll_lab::Error) -> Failure {
 fn rename(spec: &mut Spec, from: &ServerLevel, to: &ServerLevel) {
     let servers = spec.grids.iter_mut().flat_map(|grid| &mut grid.server);
     servers.filter(|server| *server == from).for_each(|server| server.clone_from(to));
-    if spec.baseline.as_ref().is_some_and(|baseline| *baseline == format!("server={from}")) {
-        spec.baseline = Some(format!("server={to}"));
+    if let Some(Baseline::Server(baseline)) = &mut spec.baseline
+        && baseline == from
+    {
+        baseline.clone_from(to);
     }
 }
 

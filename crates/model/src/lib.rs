@@ -35,7 +35,7 @@ pub use factor::{AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertifi
 pub use metric::{Direction, Metric, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use plan::{
-    Baseline, Block, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S,
+    Baseline, BaselineError, Block, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S,
     Stratum, Timing, Unlike, Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};

@@ -2,10 +2,9 @@
 //! Pure data; what the run resolves later (calibration, the decision to stop) are events.
 
 mod also;
+pub(crate) mod baseline;
 mod comparisons;
 mod longer;
-
-use std::fmt;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -16,13 +15,14 @@ use self::also::{also_of, only_at_rest_differs};
 use crate::cell::{Arm, Cell, Skipped, Treatment};
 use crate::duration::Span;
 use crate::factor::{
-    AtRest, Auth, ConnectionUse, Ctx, Driver, Factor, Pace, Path, QueryLanguage, ServerLevel, TlsVersion,
+    AtRest, Auth, ConnectionUse, Factor, Pace, Path, QueryLanguage, ServerLevel, TlsVersion,
 };
 use crate::noise::{LatenessLimit, NoiseLimits, StealLimit};
 use crate::settings::Settings;
 use crate::spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
 use crate::storage::Storage;
 
+pub use baseline::{Baseline, BaselineError};
 pub use comparisons::Unlike;
 use comparisons::grouped;
 pub use longer::{LongerTrials, OPERATIONS_LEAST, OPERATIONS_WANTED};
@@ -124,24 +124,6 @@ pub enum Refused {
     Everything,
     /// Of one at a URL: to speak this TLS version; none: to let in somebody without TLS.
     Way(Option<TlsVersion>),
-}
-
-/// What everything is compared with: the level of one factor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "factor", content = "level", rename_all = "snake_case")]
-pub enum Baseline {
-    /// A path.
-    Path(Path),
-    /// A server.
-    Server(ServerLevel),
-    /// An authentication.
-    Auth(Auth),
-    /// A way to build the TLS context.
-    Ctx(Ctx),
-    /// A driver.
-    Driver(Driver),
-    /// A layer under the files.
-    AtRest(AtRest),
 }
 
 /// Cells that are compared with one another: equal in every factor but the baseline's.
@@ -330,75 +312,6 @@ impl Margins {
     }
 }
 
-impl Baseline {
-    /// The factor whose level everything is compared with.
-    pub fn factor(&self) -> Factor {
-        match self {
-            Self::Path(_) => Factor::Path,
-            Self::Server(_) => Factor::Server,
-            Self::Auth(_) => Factor::Auth,
-            Self::Ctx(_) => Factor::Ctx,
-            Self::Driver(_) => Factor::Driver,
-            Self::AtRest(_) => Factor::AtRest,
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, SpecError> {
-        let unusable = SpecError::BaselineLevel;
-        let (factor, level) = text.split_once('=').ok_or_else(|| SpecError::Baseline(text.to_owned()))?;
-        match factor {
-            "path" => level.parse().map(Self::Path).map_err(unusable),
-            "server" => level.parse().map(Self::Server).map_err(unusable),
-            "auth" => level.parse().map(Self::Auth).map_err(unusable),
-            "ctx" => level.parse().map(Self::Ctx).map_err(unusable),
-            "driver" => level.parse().map(Self::Driver).map_err(unusable),
-            "at-rest" => level.parse().map(Self::AtRest).map_err(unusable),
-            _ => Err(SpecError::Baseline(text.to_owned())),
-        }
-    }
-
-    fn is_level_of(&self, cell: &Cell) -> bool {
-        match self {
-            Self::Path(path) => {
-                let like = Treatment { path: *path, ..cell.treatment.clone() };
-                like.normalised().path == cell.treatment.path
-            }
-            Self::Server(server) => cell.treatment.server == *server,
-            Self::Auth(auth) => cell.treatment.auth == *auth,
-            Self::Ctx(ctx) => cell.treatment.ctx == Some(*ctx),
-            Self::Driver(driver) => cell.treatment.driver == *driver,
-            Self::AtRest(at_rest) => cell.treatment.at_rest == *at_rest,
-        }
-    }
-
-    /// The cell that `cell` is compared with; itself where it is at the baseline's level.
-    fn counterpart(&self, cell: &Cell) -> Cell {
-        let mut counterpart = cell.clone();
-        match self {
-            Self::Path(path) => counterpart.treatment.path = *path,
-            Self::Server(server) => counterpart.treatment.server = server.clone(),
-            Self::Auth(auth) => counterpart.treatment.auth = *auth,
-            Self::Ctx(ctx) => counterpart.treatment.ctx = cell.treatment.ctx.map(|_| *ctx),
-            Self::Driver(driver) => counterpart.treatment.driver = driver.clone(),
-            Self::AtRest(at_rest) => counterpart.treatment.at_rest = *at_rest,
-        }
-        counterpart.normalised()
-    }
-}
-
-impl fmt::Display for Baseline {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Path(path) => write!(formatter, "path={path}"),
-            Self::Server(server) => write!(formatter, "server={server}"),
-            Self::Auth(auth) => write!(formatter, "auth={auth}"),
-            Self::Ctx(ctx) => write!(formatter, "ctx={ctx}"),
-            Self::Driver(driver) => write!(formatter, "driver={driver}"),
-            Self::AtRest(at_rest) => write!(formatter, "at-rest={at_rest}"),
-        }
-    }
-}
-
 fn cells_of(spec: &Spec, refusals: &[Refusal], obstacle: Obstacle<'_>) -> (Vec<Cell>, Vec<Skipped>) {
     let mut cells: Vec<Cell> = Vec::new();
     let mut skipped: Vec<Skipped> = Vec::new();
@@ -510,7 +423,7 @@ fn treatments(grid: &Grid, server: &ServerLevel) -> Vec<Treatment> {
 /// else the first path.
 fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
     let baseline = match &spec.baseline {
-        Some(text) => Baseline::parse(text)?,
+        Some(baseline) => baseline.clone(),
         None if only_at_rest_differs(cells) => Baseline::AtRest(AtRest::None),
         None if cells.iter().any(|cell| cell.treatment.path == Path::Plain) => Baseline::Path(Path::Plain),
         None => Baseline::Path(cells.first().ok_or(SpecError::NoGrid)?.treatment.path),
@@ -518,7 +431,7 @@ fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
     if cells.iter().any(|cell| baseline.is_level_of(cell)) {
         Ok(baseline)
     } else {
-        Err(SpecError::BaselineNotMeasured(baseline.to_string()))
+        Err(SpecError::BaselineNotMeasured(baseline))
     }
 }
 

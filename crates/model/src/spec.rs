@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::Span;
 use crate::factor::{
-    AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Proxy,
+    AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, Link, Pace, Path, Proxy,
     ProxyProgram, QueryLanguage, Scale, ScaleLevel, ServerKey, ServerLevel, TlsVersion, Whole, Workload,
 };
 use crate::noise::{LatenessLimit, StealLimit};
-use crate::plan::Plan;
+use crate::plan::baseline::as_text;
+use crate::plan::{Baseline, BaselineError, Plan};
 use crate::settings::Settings;
 use crate::storage::Storage;
 
@@ -41,8 +42,8 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// `FACTOR=LEVEL` that everything is compared with; the first path, or plain, where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub baseline: Option<String>,
+    #[serde(default, with = "as_text", skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Baseline>,
     /// The share of its CPU time that a trial may lose to the hypervisor; 3 % where absent.
     #[serde(default, skip_serializing_if = "StealLimit::is_default")]
     pub max_steal: StealLimit,
@@ -239,17 +240,12 @@ pub enum SpecError {
         /// Why.
         reason: String,
     },
-    /// The baseline is not `FACTOR=LEVEL`, or its factor cannot be one.
-    #[error(
-        "baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver, at-rest"
-    )]
-    Baseline(String),
-    /// The baseline's factor is known, its level is not.
-    #[error("baseline: {0}")]
-    BaselineLevel(LevelError),
+    /// The text of the baseline is not one.
+    #[error(transparent)]
+    Baseline(#[from] BaselineError),
     /// No cell has the baseline's level.
     #[error("baseline {0} is not among the levels to be measured")]
-    BaselineNotMeasured(String),
+    BaselineNotMeasured(Baseline),
     /// Two servers would have the same name in the ids of their cells.
     #[error(
         "servers \"{first}\" and \"{second}\" would both be called \"{name}\"; give them labels, such as {example}"
