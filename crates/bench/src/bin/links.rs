@@ -58,7 +58,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
         let Stand { link, .. } = &stand;
         let congestion = link.congestion_control();
         say(&format!("links by {}, MTU {} bytes, {congestion}", link.kind(), link.mtu_bytes()))?;
-        if let Some(reason) = link.instead() {
+        if let Some(reason) = link.fallback_reason() {
             say(&format!("no better can be made here: {reason}"))?;
         }
         if wants(Part::Accuracy) {

@@ -74,14 +74,14 @@ impl Row {
         let server = stand.server.address;
         let clients = stand.link.clients().cloned();
         let run = |task| at_end(&stand.program, clients.as_ref(), task);
-        stand.link.carried()?;
+        stand.link.read_counters()?;
         let (connects, trips) = if clients.is_some() {
             (run(Task::Connect(server, count))?, 1.0)
         } else {
-            let relay = stand.link.address_of(server.port())?;
+            let relay = stand.link.find_address(server.port())?;
             (run(Task::Talk(relay, count))?, 2.0)
         };
-        let carried = stand.link.carried()?;
+        let carried = stand.link.read_counters()?;
         let ping = match server.ip() {
             std::net::IpAddr::V4(ip) if clients.is_some() => {
                 Errors::of(run(Task::Ping(ip, count))?, 1.0, target_ns)

@@ -60,10 +60,10 @@ impl Row {
             }
         }
         let growth = LEAST_GROWTH.max(Duration::from_secs_f64(rtt_ms * 1e-3 * GROWTH_ROUND_TRIPS));
-        let address = stand.link.address_of(stand.server.address.port())?;
+        let address = stand.link.find_address(stand.server.address.port())?;
         let clients = stand.link.clients().cloned();
         let task = Task::Send(address, streams, growth + WINDOW + Duration::from_millis(200));
-        stand.link.carried()?;
+        stand.link.read_counters()?;
         let Stand { link, server, program } = stand;
         let (bits_per_s, said) = thread::scope(|scope| {
             let sender = scope.spawn(|| at_end(program, clients.as_ref(), task));
@@ -74,7 +74,7 @@ impl Row {
             let said = sender.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
             Ok::<_, anyhow::Error>((closed.bits_per_s_since(opened), said))
         })?;
-        let carried = link.carried()?;
+        let carried = link.read_counters()?;
         let packets = (carried.packets as f64).max(1.0);
         Ok(Self {
             rtt_ms,
