@@ -12,7 +12,7 @@ use ciphertoll_model::{
     UrlFileContent, UrlPlace,
 };
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::{Address, Family, tls};
+use ciphertoll_net::{Address, tls};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql, postgres};
 
@@ -112,12 +112,9 @@ pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found
             return Err(unreachable_server(name, error));
         }
         let answered = documents::answers_tls(url, way, refused.last().map(|(_, error)| error));
-        match answered.and_then(|()| visitor.connect(way, url.database.as_deref(), Family::Any)) {
+        match answered.and_then(|()| visitor.connect(way, url.database.as_deref(), None)) {
             Ok(mut client) => {
-                let family = match client.peer_family() {
-                    Some(Family::V6) => AddressFamily::V6,
-                    _ => AddressFamily::V4,
-                };
+                let family = client.peer_family().unwrap_or(AddressFamily::V4);
                 let (engine, version, facts) = match url.engine().query_language() {
                     QueryLanguage::Documents => documents::who_answers(name, url, &mut client)?,
                     QueryLanguage::Sql => {
@@ -195,7 +192,7 @@ impl Found {
         let none = Secret::new(Vec::new());
         let password = passwords.get(name).unwrap_or(&none);
         let visitor = Visitor { url: &self.url, password };
-        let connected = visitor.connect(self.way, self.url.database.as_deref(), Family::Any);
+        let connected = visitor.connect(self.way, self.url.database.as_deref(), None);
         let mut client = connected.map_err(|error| unreachable_server(name, &error))?;
         client.execute(statement).map_err(|error| match error {
             ciphertoll_net::Error::Protocol(refusal) => {
@@ -243,7 +240,7 @@ impl Visitor<'_> {
         self,
         way: Way,
         database: Option<&str>,
-        family: Family,
+        family: Option<AddressFamily>,
     ) -> Result<Client, ciphertoll_net::Error> {
         let deadline = Instant::now() + ROOM_PATIENCE;
         loop {
@@ -256,11 +253,11 @@ impl Visitor<'_> {
         }
     }
 
-    fn connect_as(self, way: Way, family: Family, login: Login) -> Result<Client, ciphertoll_net::Error> {
+    fn connect_as(self, way: Way, family: Option<AddressFamily>, login: Login) -> Result<Client, ciphertoll_net::Error> {
         Client::connect(&self.address(family), login, self.context(way)?.as_ref())
     }
 
-    fn address(self, family: Family) -> Address {
+    fn address(self, family: Option<AddressFamily>) -> Address {
         match &self.url.place {
             UrlPlace::Host { host, port } => Address::Host { name: host.clone(), port: *port, family },
             UrlPlace::Socket(path) => Address::Unix(path.clone()),
@@ -385,15 +382,8 @@ impl Remote {
 
     fn connect(&self, database: Option<&str>) -> Result<Client, Error> {
         let visitor = Visitor { url: &self.url, password: &self.password };
-        let connected = visitor.connect(self.way, database, self.net_family());
+        let connected = visitor.connect(self.way, database, Some(self.family));
         connected.map_err(|source| Error::Control { doing: "log in to the server", source })
-    }
-
-    fn net_family(&self) -> Family {
-        match self.family {
-            AddressFamily::V4 => Family::V4,
-            AddressFamily::V6 => Family::V6,
-        }
     }
 
     /// What it is called.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{
-    Connected, Connecting, Dialer, Phase, Progress, Reactor, Readiness, SourceAddresses, Stopwatch,
+    Connected, Connecting, Dialer, Phase, ConnectProgress, Reactor, Readiness, SourceAddresses, Stopwatch,
 };
 use ciphertoll_wire::session::{ResponseKind, ResponseReader};
 use rand_pcg::Pcg64Mcg;
@@ -177,11 +177,11 @@ impl Client for ChurnClient {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => Ok(Turn::Pending),
             State::Connecting(connecting) => match connecting.advance(readiness)? {
-                Progress::Pending(connecting) => {
+                ConnectProgress::Pending(connecting) => {
                     self.state = State::Connecting(connecting);
                     Ok(Turn::Pending)
                 }
-                Progress::Done(connected) => self.connected(connected, churn, recorder),
+                ConnectProgress::Done(connected) => self.connected(connected, churn, recorder),
             },
             State::Standing(connected) => {
                 // An edge of the connect that came late; or the end, of which the query will tell.

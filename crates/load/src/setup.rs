@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::thread;
 
 use ciphertoll_model::{
-    AddressFamily, Auth, ChannelBinding, Compressor, Ctx, Endpoint, Engine, LoginMechanism, TlsSpec, TlsStart,
+    Auth, ChannelBinding, Compressor, Ctx, Endpoint, Engine, LoginMechanism, TlsSpec, TlsStart,
     TlsVersion, TrialSpec,
 };
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::tls::{Context, PeerName, Resumption, Sessions, Settings, TrustAnchors, Way};
-use ciphertoll_net::{Address, ContextSource, Dialer, Family, SourceAddresses, Transport};
+use ciphertoll_net::tls::{Context, PeerName, Resumption, Sessions, Settings, TrustAnchors, ResumptionMethod};
+use ciphertoll_net::{Address, ContextSource, Dialer, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{mongodb, mysql, postgres};
@@ -31,10 +31,7 @@ pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
         Endpoint::Host { host, port, family } => Address::Host {
             name: host.clone(),
             port: *port,
-            family: match family {
-                AddressFamily::V4 => Family::V4,
-                AddressFamily::V6 => Family::V6,
-            },
+            family: Some(*family),
         },
     };
     let tls = spec.tls.as_ref().map(context_source).transpose()?;
@@ -178,14 +175,14 @@ fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
 
 /// Drivers that resume and build a context for each connect carry the session over, as libmysqlclient does.
 fn resumption(tls: &TlsSpec) -> Resumption {
-    let way = match tls.resumption {
+    let method = match tls.resumption {
         ciphertoll_model::Resumption::Never => return Resumption::Never,
-        ciphertoll_model::Resumption::Always => Way::Any,
-        ciphertoll_model::Resumption::BySessionId => Way::SessionId,
+        ciphertoll_model::Resumption::Always => ResumptionMethod::Any,
+        ciphertoll_model::Resumption::BySessionId => ResumptionMethod::SessionId,
     };
     match tls.ctx {
-        Ctx::Shared => Resumption::WithinContext(way),
-        Ctx::PerConnect | Ctx::PerConnectSystemCa => Resumption::AcrossContexts(way, Sessions::new()),
+        Ctx::Shared => Resumption::WithinContext(method),
+        Ctx::PerConnect | Ctx::PerConnectSystemCa => Resumption::AcrossContexts(method, Sessions::new()),
     }
 }
 

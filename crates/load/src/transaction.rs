@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Connected, Connecting, Dialer, Progress, Reactor, Readiness};
+use ciphertoll_net::{Channel, Connected, Connecting, Dialer, ConnectProgress, Reactor, Readiness};
 use ciphertoll_wire::session::{PrepareReader, Prepared, ResponseKind, ResponseReader, ServerInfo, Summary};
 use rand_pcg::Pcg64Mcg;
 
@@ -95,8 +95,8 @@ impl TransactionClient {
     pub(crate) fn set_up(&mut self, readiness: Readiness, pool: &mut Pool<'_>) -> Result<(), Error> {
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Connecting(connecting) => match connecting.advance(readiness)? {
-                Progress::Pending(connecting) => State::Connecting(Box::new(connecting)),
-                Progress::Done(connected) => {
+                ConnectProgress::Pending(connecting) => State::Connecting(Box::new(connecting)),
+                ConnectProgress::Done(connected) => {
                     pool.legs.count(&connected);
                     prepare_next(connected, Vec::new(), &pool.program)?
                 }

@@ -24,7 +24,7 @@ pub mod ycsb;
 
 pub use absence::Absence;
 pub use ciphertoll_vocabulary::{
-    Engine, Group, Identity, Phase, QueryLanguage, ReadPreference, SecurityLevel, ServerKey, Suite, TlsLibrary,
+    AddressFamily, Engine, Group, Identity, Phase, QueryLanguage, ReadPreference, SecurityLevel, ServerKey, Suite, TlsLibrary,
     TlsVersion, Verification,
 };
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
@@ -45,7 +45,7 @@ pub use settings::{Setting, SettingError, Settings};
 pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
 pub use storage::{Storage, StorageError};
 pub use trial::{
-    AddressFamily, Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
+    Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
     LoadMessage, Namespace, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
 };
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ciphertoll_vocabulary::{
-    Engine, Group, Identity, Phase, SecurityLevel, Suite, TlsLibrary, TlsVersion, Verification,
+    AddressFamily, Engine, Group, Identity, Phase, SecurityLevel, Suite, TlsLibrary, TlsVersion, Verification,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,16 +95,6 @@ pub enum Endpoint {
         /// Which of the name's addresses are used.
         family: AddressFamily,
     },
-}
-
-/// Which of a name's addresses are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AddressFamily {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
 }
 
 /// How the client does TLS.

@@ -4,24 +4,22 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_vocabulary::Phase;
 
-/// Time spent in each phase.
+/// The time of each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseTimes([Duration; Phase::ALL.len()]);
 
 impl PhaseTimes {
-    /// Time spent in `phase`.
     pub fn of(&self, phase: Phase) -> Duration {
         self.0[phase as usize]
     }
 
-    /// Time spent in all of them.
     pub fn total(&self) -> Duration {
         self.0.iter().sum()
     }
 }
 
-/// Charges the time since the last lap to the phase that just ended. Every moment belongs to
-/// exactly one phase, so that the phases add up to the whole; or to none, where it is skipped.
+/// Assigns the time since the last lap to the phase that just ended. Every moment belongs to one phase or is skipped,
+/// so the phases add up to the measured whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     lap_began: Instant,
@@ -29,24 +27,22 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Starts now.
     pub fn start() -> Self {
         Self { lap_began: Instant::now(), times: PhaseTimes::default() }
     }
 
-    /// Charges the time since the last lap to `phase`.
+    /// Assigns the time since the last lap to `phase`.
     pub fn lap(&mut self, phase: Phase) {
         let now = Instant::now();
         self.times.0[phase as usize] += now - self.lap_began;
         self.lap_began = now;
     }
 
-    /// Charges the time since the last lap to no phase: it is not part of what is timed.
+    /// Assigns the time since the last lap to no phase: it is not measured.
     pub fn skip(&mut self) {
         self.lap_began = Instant::now();
     }
 
-    /// The laps so far.
     pub fn times(&self) -> &PhaseTimes {
         &self.times
     }
@@ -57,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_skipped_belongs_to_no_phase() {
+    fn skipped_time_belongs_to_no_phase() {
         let before = Instant::now();
         let mut stopwatch = Stopwatch::start();
         stopwatch.lap(Phase::Auth);

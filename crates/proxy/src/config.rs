@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
-use ciphertoll_net::tls::{Identity, Service};
+use ciphertoll_net::tls::{Identity, AcceptorSettings};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::DIRECT_TLS_ALPN;
 use ciphertoll_wire::scram::MAX_ITERATIONS;
@@ -364,7 +364,7 @@ impl Config {
     }
 
     /// What is not loopback is somebody else's network.
-    fn tls(&self, listen: &[Listen], protocol: Protocol) -> Result<Option<Service>, ConfigError> {
+    fn tls(&self, listen: &[Listen], protocol: Protocol) -> Result<Option<AcceptorSettings>, ConfigError> {
         let (certificate, key) = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
             (None, None) if self.tls_client_ca.is_none() => {
@@ -381,7 +381,7 @@ impl Config {
             Protocol::Postgres => DIRECT_TLS_ALPN,
             Protocol::MySql => MYSQL_ALPN,
         };
-        Ok(Some(Service { identity, clients: self.tls_client_ca.clone(), protocol }))
+        Ok(Some(AcceptorSettings { identity, clients: self.tls_client_ca.clone(), protocol }))
     }
 
     /// Settings of SCRAM are PostgreSQL's.

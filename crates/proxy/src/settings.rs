@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ciphertoll_net::tls::Service;
+use ciphertoll_net::tls::AcceptorSettings;
 use ciphertoll_wire::Secret;
 use clap::ValueEnum;
 use schemars::JsonSchema;
@@ -29,7 +29,7 @@ pub struct Settings {
     /// What clients must prove; those who come by TCP always the password.
     pub unix_auth: UnixAuth,
     /// How clients that come by TCP are encrypted; none where they are not.
-    pub tls: Option<Service>,
+    pub tls: Option<AcceptorSettings>,
     /// How often clients must hash a password to prove that they know it.
     pub iterations: Iterations,
     /// How long a client has a server connection.

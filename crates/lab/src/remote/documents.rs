@@ -11,7 +11,6 @@ use ciphertoll_model::{
     DocumentsLogin, Engine, LoginMechanism, ReadPreference, Scale, ServerUrl, SetConnection, TlsDemand,
     UrlHost, ycsb,
 };
-use ciphertoll_net::Family;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::mongodb::{self, Discovery, DiscoveryError, Role};
 use ciphertoll_wire::session::{Login, ServerInfo};
@@ -206,7 +205,7 @@ fn greet(visitor: Visitor<'_>, way: Way) -> Result<(mongodb::ServerInfo, Duratio
     let mut login = mongodb::Login::new("", Secret::new(Vec::new()));
     login.mechanism = mongodb::Mechanism::None;
     login.tls = encryption(way);
-    let mut client = visitor.connect_as(way, Family::Any, Login::MongoDb(login.into()))?;
+    let mut client = visitor.connect_as(way, None, Login::MongoDb(login.into()))?;
     let mut round_trip = Duration::MAX;
     for _ in 0..HELLOS {
         let asked = Instant::now();

@@ -127,8 +127,8 @@ fn settings(path: TlsPath, server: &Server, account: &Account) -> tls::Settings 
         security_level: path.security_level(),
         resumption: match path.resumption {
             Resumption::Never => tls::Resumption::Never,
-            Resumption::Always => tls::Resumption::WithinContext(tls::Way::Any),
-            Resumption::BySessionId => tls::Resumption::WithinContext(tls::Way::SessionId),
+            Resumption::Always => tls::Resumption::WithinContext(tls::ResumptionMethod::Any),
+            Resumption::BySessionId => tls::Resumption::WithinContext(tls::ResumptionMethod::SessionId),
         },
         identity: account.identity.clone(),
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{Context, Negotiated, Settings};
 use ciphertoll_net::{
-    Address, Channel, Connected, ContextSource, Dialer, Error, PhaseTimes, Progress, Reactor, Readiness,
+    Address, Channel, Connected, ContextSource, Dialer, Error, PhaseTimes, ConnectProgress, Reactor, Readiness,
     SourceAddresses, Transport,
 };
 use ciphertoll_wire::Secret;
@@ -147,8 +147,8 @@ impl LoopClient {
         loop {
             for readiness in readiness(&mut reactor, deadline)? {
                 match connecting.advance(readiness)? {
-                    Progress::Pending(pending) => connecting = pending,
-                    Progress::Done(Connected { channel, server, stopwatch }) => {
+                    ConnectProgress::Pending(pending) => connecting = pending,
+                    ConnectProgress::Done(Connected { channel, server, stopwatch }) => {
                         return Ok(Self { reactor, channel, server, phases: *stopwatch.times() });
                     }
                 }

@@ -3,7 +3,7 @@
 //! A server connection is not reset, let alone handed on, while a request to cancel is on its way to it: when the server
 //! has closed the request's connection it has sent its signal, and a signal that finds no command is forgotten.
 
-use ciphertoll_net::{Connected, Error, Progress, Readiness, Received};
+use ciphertoll_net::{Connected, Error, ConnectProgress, Readiness, Received};
 
 use super::{Cancel, ClientStage, Duty, Kind, Proxy, Reuse, Server, ServerStage, key_of};
 use crate::dialect::{Dialect, Dialing};
@@ -109,11 +109,11 @@ impl<D: Dialect> Proxy<D> {
         let Some(cancel) = self.cancels.get_mut(id) else { return };
         if let Some(connecting) = cancel.connecting.take() {
             match connecting.advance(readiness) {
-                Ok(Progress::Pending(pending)) => {
+                Ok(ConnectProgress::Pending(pending)) => {
                     cancel.connecting = Some(pending);
                     return;
                 }
-                Ok(Progress::Done(Connected { mut channel, .. })) => {
+                Ok(ConnectProgress::Done(Connected { mut channel, .. })) => {
                     if let Err(error) = channel.send() {
                         self.cancel_failed(&error);
                         return self.cancel_done(id);

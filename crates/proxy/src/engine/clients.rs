@@ -1,6 +1,6 @@
 //! Clients: their start-up, their place in the queue, and their end.
 
-use ciphertoll_net::{Readiness, Received, Sent, Watch};
+use ciphertoll_net::{Readiness, Received, Sent, WatchedEvents};
 
 use super::cancel::LEFT;
 use super::{Client, ClientStage, Duty, Kind, Proxy, Server, ServerStage, Turn, key_of};
@@ -67,7 +67,7 @@ impl<D: Dialect> Proxy<D> {
             return;
         }
         client.flow.watched = blocked;
-        let watch = if blocked { Watch::Both } else { Watch::Reading };
+        let watch = if blocked { WatchedEvents::Both } else { WatchedEvents::Reading };
         if self.reactor.watch(&mut client.channel, key_of(Kind::Client, id.index), watch).is_err() {
             self.client_gone(id, "cannot be watched");
         }

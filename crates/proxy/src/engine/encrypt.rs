@@ -1,6 +1,6 @@
 //! Clients that come by TLS.
 
-use ciphertoll_net::tls::{self, Acceptor, FilePurpose, Identity, Service};
+use ciphertoll_net::tls::{self, Acceptor, FilePurpose, Identity, AcceptorSettings};
 use ciphertoll_net::{Accepted, Error, Peer};
 
 use super::{ClientStage, Door, Proxy};
@@ -26,7 +26,7 @@ enum Admits {
 }
 
 impl FrontTls {
-    pub(super) fn read(service: &Service) -> Result<Self, Error> {
+    pub(super) fn read(service: &AcceptorSettings) -> Result<Self, Error> {
         check_files(service)?;
         let acceptor = Acceptor::build(service)?;
         let files = std::iter::once(&service.identity.certificate_file).chain(&service.clients);
@@ -37,7 +37,7 @@ impl FrontTls {
 }
 
 /// Fails unless every file for clients' TLS can be used.
-fn check_files(service: &Service) -> Result<(), Error> {
+fn check_files(service: &AcceptorSettings) -> Result<(), Error> {
     let Identity { certificate_file, key_file } = &service.identity;
     let files = [
         ("tls-cert", FilePurpose::Certificate, Some(certificate_file)),

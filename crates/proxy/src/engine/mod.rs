@@ -27,7 +27,7 @@ mod vacate;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Connecting, Listener, Peer, Reactor, Readiness, Received, Spare};
+use ciphertoll_net::{Channel, Connecting, Listener, Peer, Reactor, Readiness, Received, SpareBuffer};
 
 use crate::dialect::{Dialect, Leaving, Pooling, Ticket};
 use crate::log::{Level, Log};
@@ -79,7 +79,7 @@ pub(crate) struct Proxy<D: Dialect> {
     by_process: HashMap<u32, Id>,
     /// Random bytes that nobody has been given.
     random: Vec<u8>,
-    spare: Spare,
+    spare: SpareBuffer,
     /// Those that have more to say than one turn takes.
     again: Vec<Turn>,
     ready: Vec<(usize, Readiness)>,

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ciphertoll_net::{Bell, Channel, Error, Peer, Reactor};
+use ciphertoll_net::{WakeHandle, Channel, Error, Peer, Reactor};
 use ciphertoll_wire::relay::Vacate;
 
 use super::orders::Order;
@@ -44,7 +44,7 @@ pub(super) enum Letter<D: Dialect> {
 /// The letters to one thread.
 pub(super) struct Post<D: Dialect> {
     letters: Mutex<Letters<D>>,
-    bell: Bell,
+    bell: WakeHandle,
 }
 
 enum Letters<D: Dialect> {
@@ -56,7 +56,7 @@ enum Letters<D: Dialect> {
 impl<D: Dialect> Post<D> {
     /// For the thread that waits with this reactor.
     pub(super) fn of(reactor: &Reactor) -> Result<Self, Error> {
-        let bell = reactor.bell(key_of(Kind::Fixed, POST))?;
+        let bell = reactor.wake_handle(key_of(Kind::Fixed, POST))?;
         Ok(Self { letters: Mutex::new(Letters::Open(Vec::new())), bell })
     }
 
@@ -84,7 +84,7 @@ impl<D: Dialect> Post<D> {
     /// Has the thread wake.
     pub(super) fn ring(&self) {
         // The counter of an eventfd that is full has rung.
-        let _ = self.bell.ring();
+        let _ = self.bell.wake();
     }
 
     /// All that has come, for the thread itself.

@@ -1,6 +1,6 @@
 //! Bytes from one side to the other, without more of either than one read in memory.
 
-use ciphertoll_net::{Channel, Error, Received, Spare};
+use ciphertoll_net::{Channel, Error, Received, SpareBuffer};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
@@ -124,7 +124,7 @@ fn is_full<D: Dialect>(backend: &Backend<D>) -> bool {
 fn up<D: Dialect>(
     client: &mut Client<D>,
     backend: &mut Backend<D>,
-    spare: &mut Spare,
+    spare: &mut SpareBuffer,
     bytes: &Counter,
 ) -> Up {
     client.channel.borrow(spare);
@@ -207,7 +207,7 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes:
 fn down<D: Dialect>(
     client: &mut Client<D>,
     backend: &mut Backend<D>,
-    spare: &mut Spare,
+    spare: &mut SpareBuffer,
     bytes: &Counter,
 ) -> Down {
     backend.channel.borrow(spare);

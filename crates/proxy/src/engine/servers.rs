@@ -1,6 +1,6 @@
 //! Server connections: from their opening over sessions and resets to their end.
 
-use ciphertoll_net::{Connected, Connecting, Error, Progress, Readiness, Received, Watch};
+use ciphertoll_net::{Connected, Connecting, Error, ConnectProgress, Readiness, Received, WatchedEvents};
 use ciphertoll_wire::{Response, postgres};
 
 use super::{
@@ -67,7 +67,7 @@ impl<D: Dialect> Proxy<D> {
     pub(super) fn go_on_connecting(
         &mut self,
         id: Id,
-        step: impl FnOnce(Connecting) -> Result<Progress, Error>,
+        step: impl FnOnce(Connecting) -> Result<ConnectProgress, Error>,
     ) {
         let Some(Server { stage: ServerStage::Connecting { connecting, .. }, key, .. }) =
             self.servers.get_mut(id)
@@ -77,7 +77,7 @@ impl<D: Dialect> Proxy<D> {
         let Some(begun) = connecting.take() else { return };
         let key = key.clone();
         match step(*begun) {
-            Ok(Progress::Pending(mut pending)) => {
+            Ok(ConnectProgress::Pending(mut pending)) => {
                 self.derive_keys(id, &mut pending);
                 if let Some(Server { stage: ServerStage::Connecting { connecting, .. }, .. }) =
                     self.servers.get_mut(id)
@@ -85,7 +85,7 @@ impl<D: Dialect> Proxy<D> {
                     *connecting = Some(Box::new(pending));
                 }
             }
-            Ok(Progress::Done(connected)) => self.opened(id, connected),
+            Ok(ConnectProgress::Done(connected)) => self.opened(id, connected),
             Err(error) => self.open_failed(&key, Some(id), &error),
         }
     }
@@ -105,7 +105,7 @@ impl<D: Dialect> Proxy<D> {
         let Some(server) = self.servers.get_mut(id) else { return };
         let key = server.key.clone();
         let Connected { mut channel, server: info, .. } = connected;
-        let watch = self.reactor.watch(&mut channel, key_of(Kind::Server, id.index), Watch::Reading);
+        let watch = self.reactor.watch(&mut channel, key_of(Kind::Server, id.index), WatchedEvents::Reading);
         if let Err(error) = watch {
             return self.open_failed(&key, Some(id), &error);
         }
@@ -214,7 +214,7 @@ impl<D: Dialect> Proxy<D> {
             return;
         }
         backend.flow.watched = blocked;
-        let watch = if blocked { Watch::Both } else { Watch::Reading };
+        let watch = if blocked { WatchedEvents::Both } else { WatchedEvents::Reading };
         let watched = self.reactor.watch(&mut backend.channel, key_of(Kind::Server, id.index), watch);
         if let Err(error) = watched {
             self.server_lost(id, Some(&error));
