@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::Build;
-use ciphertoll_load::driver::Ready;
+use ciphertoll_load::driver::PreparedDriver;
 use ciphertoll_model::Engine;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -27,7 +27,7 @@ pub struct Tools {
     /// `go-ycsb`.
     pub go_ycsb: Option<PathBuf>,
     /// The built-in driver on pymongo, where it was made ready.
-    pub pymongo: Option<Ready>,
+    pub pymongo: Option<PreparedDriver>,
 }
 
 /// What a tool printed, and what its run cost.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::Server;
-use ciphertoll_load::driver::{self, Ready, Task};
+use ciphertoll_load::driver::{self, PreparedDriver, Task};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Workload, ycsb};
 
 use crate::arm::{Place, Tools, go_ycsb, number_after};
@@ -103,7 +103,7 @@ fn insert_many(place: &Place<'_>) -> Result<f64> {
 }
 
 /// The Python that has pymongo: the program that its driver runs on.
-fn interpreter(driver: &Ready, place: &Place<'_>) -> PathBuf {
+fn interpreter(driver: &PreparedDriver, place: &Place<'_>) -> PathBuf {
     let task = Task { workload: Workload::FindOne, scale: place.rows };
     PathBuf::from(driver.command(&place.program, &task).get_program())
 }
@@ -131,7 +131,7 @@ pub fn prepare_go_ycsb(place: &Place<'_>) -> Result<()> {
 }
 
 /// Makes the built-in driver on pymongo ready, for which packages may be installed into `cache`.
-pub fn prepare_pymongo(cache: &Path) -> Result<Ready, driver::Error> {
+pub fn prepare_pymongo(cache: &Path) -> Result<PreparedDriver, driver::Error> {
     driver::find("pymongo")?.prepare(cache)
 }
 

@@ -126,7 +126,7 @@ fn silent_ends_are_told_apart() {
 fn words_that_are_no_message() {
     let (mut process, _directory) = start("echo hello");
     let error = next(&mut process).unwrap_err();
-    assert!(error.to_string().starts_with("the load process wrote what is no message: "), "{error}");
+    assert!(error.to_string().starts_with("cannot parse the load process's message: "), "{error}");
     assert_eq!(error.fault(), Fault::Internal);
 }
 

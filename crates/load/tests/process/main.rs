@@ -225,7 +225,7 @@ fn a_script_that_cannot_be_run() {
         let (Work::Transactions(script) | Work::FirstQuery(script)) = &mut work else { panic!("it has one") };
         script.variables.clear();
         let spec = TrialSpec { work, ..spec(directory.path()) };
-        let beginning = "the trial's script cannot be run: step 0 takes what is no variable";
+        let beginning = "the trial's script cannot be run: step 0 refers to no variable";
         expect_failure(&spec, Fault::Internal, beginning);
     }
 }
@@ -257,6 +257,6 @@ fn a_processor_that_is_not_there() {
     let directory = TempDir::new().unwrap();
     for processors in [vec![], vec![1_023], vec![u16::MAX]] {
         let spec = TrialSpec { processors: Some(processors), ..spec(directory.path()) };
-        expect_failure(&spec, Fault::Host, "cannot keep to the processors asked for: ");
+        expect_failure(&spec, Fault::Host, "cannot pin to the requested processors: ");
     }
 }
