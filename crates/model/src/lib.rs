@@ -1,6 +1,5 @@
-//! The vocabulary every room speaks: factors and levels with their one grammar, what was asked
-//! ([`Spec`]), what will be done ([`Plan`]), what happened ([`Event`]), and what the process may
-//! answer ([`ExitCode`]). Pure data; nothing here does I/O.
+//! Factors and levels, the specification of a run ([`Spec`]), its plan ([`Plan`]), what happened ([`Event`]), the
+//! protocol of trials, metrics and exit codes ([`ExitCode`]). Pure data without I/O.
 
 mod absence;
 pub mod cache;
@@ -49,5 +48,5 @@ pub use trial::{
     LoadMessage, Namespace, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
 };
 
-/// Version of everything ciphertoll writes for later reading: events, plans and JSON reports.
+/// Version of the files that ciphertoll writes: events, plans and JSON reports.
 pub const SCHEMA_VERSION: u32 = 1;

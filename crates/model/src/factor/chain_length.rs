@@ -5,20 +5,17 @@ use std::str::FromStr;
 
 use super::LevelError;
 
-/// Certificates that a server sends in a handshake, its own included: 1–10.
+/// How many certificates a server sends, its own included: 1–10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainLength(u8);
 
 impl ChainLength {
-    /// The longest.
     pub const MAX: u8 = 10;
 
-    /// The count, if it is in range.
     pub fn new(count: u8) -> Option<Self> {
         (1..=Self::MAX).contains(&count).then_some(Self(count))
     }
 
-    /// The count.
     pub fn count(self) -> u8 {
         self.0
     }

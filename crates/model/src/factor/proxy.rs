@@ -1,26 +1,24 @@
-//! Proxies: a process beside the client that keeps encrypted connections to the server, and lends them to whoever comes.
+//! Proxies: processes on the client's host that keep a pool of encrypted connections to the server.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{Engine, Factor, LevelError, Path, QueryLanguage, ServerKey, TlsPath, TlsVersion, match_name};
 
-/// A proxy that pools: in front of it the client speaks in the clear, on its own machine; behind it is TLS.
+/// A connection pooler: clients connect from the same machine without encryption; connections to the server use TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Proxy {
-    /// Whose.
     pub program: ProxyProgram,
-    /// Where clients come to.
+    /// Where clients connect.
     pub front: ProxyFront,
-    /// The TLS version behind.
+    /// The TLS version of connections to the server.
     pub version: TlsVersion,
-    /// The server certificate's key.
+    /// The key type of the server's certificate.
     pub key: ServerKey,
     /// How long a client keeps a server connection.
     pub mode: PoolMode,
 }
 
-/// A program that pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProxyProgram {
     /// `ciphertoll-proxy`.
@@ -29,14 +27,13 @@ pub enum ProxyProgram {
     PgBouncer,
     /// `ProxySQL`.
     ProxySql,
-    /// `MySQL Router`, with its pool of connections.
+    /// `MySQL Router` with connection pooling.
     MySqlRouter,
 }
 
-/// Where clients of a proxy come to.
+/// Where clients connect to a proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProxyFront {
-    /// A unix socket.
     #[default]
     Unix,
     /// TCP on loopback.
@@ -46,15 +43,14 @@ pub enum ProxyFront {
 /// How long a client keeps a server connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolMode {
-    /// Until it leaves; what it has set is undone before the next one comes.
+    /// Until it disconnects; the session is then reset.
     #[default]
     Session,
-    /// Until its transaction is over.
+    /// Until its transaction ends.
     Transaction,
 }
 
 impl ProxyProgram {
-    /// Every program.
     pub const ALL: [Self; 4] = [Self::Sidecar, Self::PgBouncer, Self::ProxySql, Self::MySqlRouter];
 
     /// As in a path: `pgbouncer`.
@@ -67,7 +63,7 @@ impl ProxyProgram {
         }
     }
 
-    /// What it is called in a sentence: `PgBouncer`.
+    /// As in a sentence: `PgBouncer`.
     pub const fn display_name(self) -> &'static str {
         match self {
             Self::Sidecar => "ciphertoll-proxy",
@@ -77,7 +73,7 @@ impl ProxyProgram {
         }
     }
 
-    /// Whether it can be told how long a client keeps a server connection; the others decide it themselves.
+    /// Whether the pool mode can be configured.
     fn has_modes(self) -> bool {
         match self {
             Self::Sidecar | Self::PgBouncer => true,
@@ -85,7 +81,7 @@ impl ProxyProgram {
         }
     }
 
-    /// Why it is nothing for servers of `engine`, if so.
+    /// Why it does not support servers of `engine`, if so.
     fn impossible(self, engine: Engine) -> Option<String> {
         let name = self.display_name();
         if engine.query_language() == QueryLanguage::Documents {
@@ -113,7 +109,6 @@ impl ProxyProgram {
 }
 
 impl ProxyFront {
-    /// Every front.
     pub const ALL: [Self; 2] = [Self::Unix, Self::Tcp];
 
     /// As in a path's modifier: `tcp`.
@@ -126,7 +121,6 @@ impl ProxyFront {
 }
 
 impl PoolMode {
-    /// Every mode.
     pub const ALL: [Self; 2] = [Self::Session, Self::Transaction];
 
     /// As in a path's modifier: `transaction`.
@@ -139,18 +133,18 @@ impl PoolMode {
 }
 
 impl Proxy {
-    /// A proxy without modifiers: a unix socket in front, TLS 1.3 and a key on P-256 behind.
+    /// A proxy without modifiers: clients connect by unix socket; TLS 1.3 with a P-256 key to the server.
     pub const fn of(program: ProxyProgram) -> Self {
         let (version, key) = (TlsVersion::Tls13, ServerKey::P256);
         Self { program, front: ProxyFront::Unix, version, key, mode: PoolMode::Session }
     }
 
-    /// What the proxy is to agree on with the server.
+    /// The TLS parameters of connections to the server.
     pub fn behind(self) -> TlsPath {
         TlsPath { key: Some(self.key), ..TlsPath::as_served(self.version) }
     }
 
-    /// The same with one more modifier; `None` where there is no such modifier.
+    /// Applies a modifier; `None` if it does not exist.
     pub(super) fn modified(self, modifier: &str) -> Option<Result<Self, LevelError>> {
         let same = match modifier.split_once('=')? {
             ("front", front) => {
@@ -165,7 +159,7 @@ impl Proxy {
         Some(same)
     }
 
-    /// Why it is nothing for servers of `engine`, if so.
+    /// Why it does not support servers of `engine`, if so.
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let Self { program, version, .. } = self;
         self.program.impossible(engine).or_else(|| match (program, version) {
@@ -182,11 +176,11 @@ impl Proxy {
     }
 }
 
-/// `1.3-rsa2048`: what stands behind `tls` in a path's name.
+/// Parses what follows `tls` in a path's name: `1.3-rsa2048`.
 fn version_and_key(text: &str) -> Result<(TlsVersion, ServerKey), LevelError> {
     let path = Path::from_str(&format!("tls{text}")).ok().and_then(Path::as_tls);
     let named = path.and_then(|tls| tls.key.map(|key| (tls.version, key)));
-    // With modifiers of its own it would be another path.
+    // Modifiers are not accepted here.
     named.filter(|(version, key)| format!("{version}-{key}") == format!("tls{text}")).ok_or_else(|| {
         LevelError::OutOfRange {
             factor: Factor::Path.label(),
@@ -223,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_has_tls_behind_it_and_none_in_front() {
+    fn only_connections_to_the_server_use_tls() {
         let path: Path = "proxy".parse().unwrap();
         assert_eq!((path.as_tls(), path.as_proxy()), (None, Some(Proxy::of(ProxyProgram::Sidecar))));
         assert_eq!(path.server_tls(), "tls1.3-p256".parse::<Path>().unwrap().as_tls());
@@ -232,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_goes_without_saying() {
+    fn defaults_are_not_printed() {
         assert_eq!(proxy("proxy+mode=session+tls=1.3-p256+front=unix").to_string(), "proxy");
         let all = proxy("proxy+mode=transaction+tls=1.3-rsa2048+front=tcp");
         assert_eq!(all.to_string(), "proxy+front=tcp+tls=1.3-rsa2048+mode=transaction");
     }
 
     #[test]
-    fn each_program_has_its_protocol_and_its_versions() {
+    fn each_program_supports_its_protocol_and_versions() {
         let why = |text: &str, engine| proxy(text).impossible(engine);
         for engine in Engine::SQL {
             assert_eq!(why("proxy", engine), None, "{engine}");

@@ -1,4 +1,4 @@
-//! The server: `[LABEL:]ENGINE[-VERSION][=DIR]`, or `NAME=URL` for one that is there already.
+//! The server: `[LABEL:]ENGINE[-VERSION][=DIR]` to start one, or `NAME=URL` for an existing one.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,19 +11,18 @@ pub(crate) fn parse_engine(text: &str) -> Result<Engine, LevelError> {
     match_name(Factor::Server.label(), text, &Engine::ALL, Engine::label)
 }
 
-/// Which server to start: `mariadb`, `mariadb-10.11`, `stock:mariadb=/opt/mariadb`; or which to go to:
+/// The server to start, such as `mariadb`, `mariadb-10.11`, `stock:mariadb=/opt/mariadb`; or an existing one, such as
 /// `staging=postgres://app@db.example/shop`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerLevel {
-    /// Tells two builds of one engine apart; printed instead of the engine where given.
+    /// Distinguishes two builds of one engine, and is printed instead of the engine.
     pub label: Option<String>,
-    /// The engine.
     pub engine: Engine,
-    /// The version the found build must begin with, dot by dot.
+    /// Prefix of the build's version, in whole components.
     pub version: Option<String>,
-    /// Where to look, instead of PATH and the system's directories.
+    /// Where to search, instead of PATH and the system's directories.
     pub directory: Option<PathBuf>,
-    /// Where it is, if it is not ours to start; then there is a label, and neither version nor directory.
+    /// The address of an existing server, which has a label, but neither version nor directory.
     pub url: Option<Box<ServerUrl>>,
 }
 
@@ -33,13 +32,13 @@ impl ServerLevel {
         Self { label: None, engine, version: None, directory: None, url: None }
     }
 
-    /// The server at `url`, called `name`.
+    /// The server at `url` with the label `name`.
     pub fn at(name: &str, url: ServerUrl) -> Result<Self, LevelError> {
         let (label, engine) = (Some(identifier(name, name)?), url.engine());
         Ok(Self { label, url: Some(Box::new(url)), ..Self::of(engine) })
     }
 
-    /// The name in a cell's id: the label, else engine and version; never a directory.
+    /// The name in a cell's id: the label, else engine and version.
     pub fn short_name(&self) -> String {
         match (&self.label, &self.version) {
             (Some(label), _) => label.clone(),
@@ -48,7 +47,7 @@ impl ServerLevel {
         }
     }
 
-    /// Whether a build of version `found` is what was asked for: `10.11` takes 10.11.19, not 10.1.
+    /// Whether version `found` matches: `10.11` matches 10.11.19, but not 10.1.
     pub fn accepts_version(&self, found: &str) -> bool {
         self.version.as_deref().is_none_or(|wanted| {
             found

@@ -12,35 +12,29 @@ use crate::factor::{AtRest, Auth, Ctx, Driver, Factor, LevelError, Path, ServerL
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "factor", content = "level", rename_all = "snake_case")]
 pub enum Baseline {
-    /// A path.
     Path(Path),
-    /// A server.
     Server(ServerLevel),
-    /// An authentication.
     Auth(Auth),
-    /// A way to build the TLS context.
     Ctx(Ctx),
-    /// A driver.
     Driver(Driver),
-    /// A layer under the files.
     AtRest(AtRest),
 }
 
-/// A text that is no baseline. The user's fault.
+/// The text is not a baseline.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BaselineError {
-    /// It is not `FACTOR=LEVEL`, or its factor cannot be one.
+    /// It is not `FACTOR=LEVEL`, or the factor cannot be a baseline's.
     #[error(
         "baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver, at-rest"
     )]
     Shape(String),
-    /// Its factor is known, its level is not.
+    /// The level does not parse.
     #[error("baseline: {0}")]
     Level(#[from] LevelError),
 }
 
 impl Baseline {
-    /// The factor whose level everything is compared with.
+    /// The compared factor.
     pub fn factor(&self) -> Factor {
         match self {
             Self::Path(_) => Factor::Path,
@@ -66,7 +60,7 @@ impl Baseline {
         }
     }
 
-    /// The cell that `cell` is compared with; itself where it is at the baseline's level.
+    /// The cell that `cell` is compared with; itself if it has the baseline's level.
     pub(crate) fn counterpart(&self, cell: &Cell) -> Cell {
         let mut counterpart = cell.clone();
         match self {
@@ -112,7 +106,7 @@ impl FromStr for Baseline {
     }
 }
 
-/// A specification has its baseline as `FACTOR=LEVEL`; a plan, written by machines, has the two apart.
+/// Specifications have `FACTOR=LEVEL`; plans, written by machines, have two fields.
 pub(crate) mod as_text {
     use serde::{Deserialize, Deserializer, Serializer, de};
 
