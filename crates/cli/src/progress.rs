@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{Arm, Cell, CellId, Event, LookDecision, Plan, Stamped};
+use ciphertoll_model::{Arm, Cell, CellId, Event, LookDecision, Plan, TimestampedEvent};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::arguments::ProgressFormat;
@@ -58,7 +58,7 @@ impl Progress {
         Self { display, pace: Pace::new(plan), labels }
     }
 
-    pub(crate) fn event(&mut self, stamped: &Stamped) {
+    pub(crate) fn event(&mut self, stamped: &TimestampedEvent) {
         self.pace.event(&stamped.event);
         match &self.display {
             Display::Bar(bar) => show_on_bar(bar, &self.pace, &self.labels, &stamped.event),

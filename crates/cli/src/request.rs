@@ -297,7 +297,7 @@ impl FactorArguments {
         // What joins two networks needs two: all paths of the comparison are in them.
         let joined = grid.path.iter().filter_map(|path| path.as_tunnel()).any(Tunnel::joins_networks);
         if joined && link.is_none() && grid.link == [Link::Local] {
-            grid.link = vec![Link::Made(LinkShape::of_rtt_us(0))];
+            grid.link = vec![Link::Emulated(LinkShape::of_rtt_us(0))];
         }
         replace(&mut grid.at_rest, at_rest.as_ref());
         replace(&mut grid.workload, workload.as_ref());

@@ -9,7 +9,7 @@ use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
 use ciphertoll_model::{
     Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal, ServerLevel,
-    Spec, Stamped,
+    Spec, TimestampedEvent,
 };
 use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
@@ -181,7 +181,7 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
 fn carry_out(
     plan: &Plan,
     directory: RunDirectory,
-    events: Vec<Stamped>,
+    events: Vec<TimestampedEvent>,
     passwords: Passwords,
     output: &OutputArguments,
 ) -> Result<ExitCode, Failure> {
@@ -219,7 +219,7 @@ struct Recording {
 }
 
 impl Sink for Recording {
-    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError> {
         let stamped = self.directory.append(event).map_err(unrecorded)?;
         self.progress.event(&stamped);
         Ok(stamped)
@@ -261,7 +261,7 @@ pub(crate) fn watch_signals() -> Result<Interrupt, Failure> {
 }
 
 /// How the run ended last; none where it was killed before it could say.
-fn ending(events: &[Stamped]) -> Option<Ending> {
+fn ending(events: &[TimestampedEvent]) -> Option<Ending> {
     events.iter().rev().find_map(|stamped| match stamped.event {
         Event::Finished { ending } => Some(ending),
         _ => None,
@@ -269,7 +269,7 @@ fn ending(events: &[Stamped]) -> Option<Ending> {
 }
 
 /// What the process answers: how the run ended, and whether every cell was measured.
-fn exit_code(plan: &Plan, events: &[Stamped]) -> ExitCode {
+fn exit_code(plan: &Plan, events: &[TimestampedEvent]) -> ExitCode {
     match ending(events) {
         Some(Ending::Interrupted) => return ExitCode::Interrupted,
         Some(Ending::Terminated) => return ExitCode::Terminated,

@@ -23,14 +23,14 @@ const CLIENT_CPU_SHARE: f64 = 0.45;
 const SERVER_CPU_SHARE: f64 = 0.55;
 
 /// Decides which trials fail, and how.
-pub type Fault<'a> = Box<dyn FnMut(&TrialRequest<'_>) -> Option<VoidReason> + 'a>;
+pub type FailureOrigin<'a> = Box<dyn FnMut(&TrialRequest<'_>) -> Option<VoidReason> + 'a>;
 
 /// What the mock does instead of measuring.
 pub struct MockBench<'a> {
     /// Time of an operation ÷ a plain one's: the truth that a contrast must find.
     pub factor: Box<dyn Fn(&TrialRequest<'_>) -> f64 + 'a>,
     /// Fails a trial.
-    pub fault: Fault<'a>,
+    pub fault: FailureOrigin<'a>,
     /// Called before each trial: counts, interrupts.
     pub before: Box<dyn FnMut(&TrialRequest<'_>) + 'a>,
     /// Standard deviation of a trial's log-noise.

@@ -174,7 +174,7 @@ fn refusal(name: &str, way: Way, error: &ciphertoll_net::Error) -> Refusal {
         None => format!("{name} lets nobody in without TLS: {error}"),
         Some(version) => format!("{name} does not do {version}: {error}"),
     };
-    Refusal { server: name.to_owned(), what: Refused::Way(way), reason }
+    Refusal { server: name.to_owned(), what: Refused::Transport(way), reason }
 }
 
 fn unreachable_server(name: &str, error: &ciphertoll_net::Error) -> Error {

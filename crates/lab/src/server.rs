@@ -514,8 +514,8 @@ impl Server {
         let [long, short] = ciphertoll_link::SERVER;
         let address = match link {
             Link::Local | Link::AsIs => Ipv4Addr::LOCALHOST,
-            Link::Made(shape) if shape == LinkShape::of_rtt_us(0) => short,
-            Link::Made(_) => long,
+            Link::Emulated(shape) if shape == LinkShape::of_rtt_us(0) => short,
+            Link::Emulated(_) => long,
         };
         Endpoint::Tcp(SocketAddr::from((address, port)))
     }

@@ -2,7 +2,7 @@
 
 use ciphertoll_model::ycsb::{COLLECTION, FIELD_BYTES, FIELDS, LONGEST_SCAN};
 use ciphertoll_model::{
-    Branch, Draw, Scale, Script, Statement, StatementProtocol, Step, Work, Workload, YcsbMix,
+    Branch, Draw, Scale, Script, ScriptStatement, StatementProtocol, ScriptStep, TrialOperation, Workload, YcsbMix,
 };
 
 /// Minimum size of a record: the values of its fields, without names, key and BSON overhead.
@@ -12,13 +12,13 @@ const WRITE_CONFLICT: &str = "112";
 
 /// The operation of `workload` if `scale` records are loaded; `query` is the command of [`Workload::Query`]. SQL
 /// workloads have no step.
-pub(crate) fn work(workload: Workload, scale: Scale, query: Option<&str>) -> Work {
+pub(crate) fn work(workload: Workload, scale: Scale, query: Option<&str>) -> TrialOperation {
     let mut builder = DocumentScriptBuilder { script: Script::default(), records: i64::from(scale.rows()) };
     match workload {
-        Workload::Connect => return Work::Connect,
-        Workload::ConnectQuery => return Work::ConnectQuery(builder.find_one()),
-        Workload::FirstQuery => return Work::FirstQuery(builder.find_one()),
-        Workload::FindOne => return Work::Transactions(builder.find_one()),
+        Workload::Connect => return TrialOperation::Connect,
+        Workload::ConnectQuery => return TrialOperation::ConnectQuery(builder.find_one()),
+        Workload::FirstQuery => return TrialOperation::FirstQuery(builder.find_one()),
+        Workload::FindOne => return TrialOperation::Transactions(builder.find_one()),
         Workload::Ycsb(mix) => builder.ycsb(mix),
         Workload::Query => {
             let step = builder.step(query.unwrap_or(r#"{"ping":1}"#), &[]);
@@ -31,7 +31,7 @@ pub(crate) fn work(workload: Workload, scale: Scale, query: Option<&str>) -> Wor
         | Workload::OltpReadWrite
         | Workload::BulkRead { .. } => {}
     }
-    Work::Transactions(builder.script)
+    TrialOperation::Transactions(builder.script)
 }
 
 /// Builds a script step by step.
@@ -101,7 +101,7 @@ impl DocumentScriptBuilder {
     }
 
     /// Reads a whole record.
-    fn read(&mut self, key: usize) -> Step {
+    fn read(&mut self, key: usize) -> ScriptStep {
         let find = r#"{"find":"COLLECTION","filter":{"_id":{"$param":0}},"limit":1,"singleBatch":true}"#;
         self.own_step(find, &[key])
     }
@@ -115,7 +115,7 @@ impl DocumentScriptBuilder {
     }
 
     /// Updates one field of a record, chosen uniformly: a branch for each field. `first` precedes the update.
-    fn updates(&mut self, weight: u32, key: usize, first: Option<&Step>) {
+    fn updates(&mut self, weight: u32, key: usize, first: Option<&ScriptStep>) {
         let value = self.value();
         for field in 0..FIELDS {
             let update = r#"{"update":"COLLECTION","updates":[{"q":{"_id":{"$param":0}},"u":{"$set":{"FIELD":{"$param":1}}}}]}"#;
@@ -151,23 +151,23 @@ impl DocumentScriptBuilder {
         self.script.variables.len() - 1
     }
 
-    fn branch(&mut self, weight: u32, steps: Vec<Step>, min_row_bytes: u64) {
+    fn branch(&mut self, weight: u32, steps: Vec<ScriptStep>, min_row_bytes: u64) {
         self.script.branches.push(Branch { weight, steps, min_row_bytes });
     }
 
     /// A step on YCSB's collection.
-    fn own_step(&mut self, command: &str, parameters: &[usize]) -> Step {
+    fn own_step(&mut self, command: &str, parameters: &[usize]) -> ScriptStep {
         self.step(&command.replace("COLLECTION", COLLECTION), parameters)
     }
 
     /// A step; its statement is added unless an earlier step has it.
-    fn step(&mut self, command: &str, parameters: &[usize]) -> Step {
-        let statement = Statement { sql: command.to_owned(), protocol: StatementProtocol::Text };
+    fn step(&mut self, command: &str, parameters: &[usize]) -> ScriptStep {
+        let statement = ScriptStatement { sql: command.to_owned(), protocol: StatementProtocol::Text };
         let statements = &mut self.script.statements;
         let statement = statements.iter().position(|known| *known == statement).unwrap_or_else(|| {
             statements.push(statement);
             statements.len() - 1
         });
-        Step { statement, parameters: parameters.to_vec() }
+        ScriptStep { statement, parameters: parameters.to_vec() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ciphertoll_model::{ErrorKind, Fault};
+use ciphertoll_model::{ErrorKind, FailureOrigin};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -79,7 +79,7 @@ pub enum Error {
     /// The load process reported a failure.
     #[error("{message}")]
     Reported {
-        fault: Fault,
+        fault: FailureOrigin,
         message: String,
         kind: ErrorKind,
     },
@@ -105,17 +105,17 @@ impl Error {
         self.kind() == ErrorKind::TooManyConnections
     }
 
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> FailureOrigin {
         match self {
             Self::Connection(error) => match error.fault() {
-                ciphertoll_net::Fault::Server => Fault::Server,
-                ciphertoll_net::Fault::Tls => Fault::Tls,
-                ciphertoll_net::Fault::Host => Fault::Host,
-                ciphertoll_net::Fault::Caller => Fault::Internal,
+                ciphertoll_net::Fault::Server => FailureOrigin::Server,
+                ciphertoll_net::Fault::Tls => FailureOrigin::Tls,
+                ciphertoll_net::Fault::Host => FailureOrigin::Host,
+                ciphertoll_net::Fault::Caller => FailureOrigin::Internal,
             },
-            Self::NotReady { .. } | Self::ShortAnswer { .. } | Self::MissingDocument { .. } => Fault::Server,
+            Self::NotReady { .. } | Self::ShortAnswer { .. } | Self::MissingDocument { .. } => FailureOrigin::Server,
             Self::Reported { fault, .. } => *fault,
-            Self::Io { .. } => Fault::Host,
+            Self::Io { .. } => FailureOrigin::Host,
             Self::Spec(_)
             | Self::Script(_)
             | Self::Unfit(_)
@@ -123,7 +123,7 @@ impl Error {
             | Self::Panicked
             | Self::NoResult(_)
             | Self::LineTooLong { .. }
-            | Self::Overdue { .. } => Fault::Internal,
+            | Self::Overdue { .. } => FailureOrigin::Internal,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_model::{LoadMessage, TrialPace, TrialResult, TrialSpec, Work, ycsb};
+use ciphertoll_model::{LoadMessage, TrialPace, TrialResult, TrialSpec, TrialOperation, ycsb};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -102,8 +102,8 @@ fn keep_to(processors: Option<&[u16]>) -> Result<(), Error> {
 }
 
 /// Whether an operation has several statements, so that their number is reported.
-fn has_many_statements(work: &Work) -> bool {
-    let Work::Transactions(script) = work else { return false };
+fn has_many_statements(work: &TrialOperation) -> bool {
+    let TrialOperation::Transactions(script) = work else { return false };
     script.steps.len() > 1 || script.branches.iter().any(|branch| branch.steps.len() > 1)
 }
 

@@ -256,7 +256,7 @@ impl<'a> Compiler<'a> {
         Ok(branches)
     }
 
-    fn steps(&mut self, steps: &[ciphertoll_model::Step], of: &str) -> Result<Vec<CompiledStep>, String> {
+    fn steps(&mut self, steps: &[ciphertoll_model::ScriptStep], of: &str) -> Result<Vec<CompiledStep>, String> {
         if steps.is_empty() {
             return Err(format!("{of}it has no step"));
         }
@@ -264,7 +264,7 @@ impl<'a> Compiler<'a> {
         steps.iter().enumerate().map(compiled).collect()
     }
 
-    fn step(&mut self, step: &ciphertoll_model::Step) -> Result<CompiledStep, String> {
+    fn step(&mut self, step: &ciphertoll_model::ScriptStep) -> Result<CompiledStep, String> {
         let statement = self.script.statements.get(step.statement).ok_or("refers to no statement")?;
         let protocol = self.protocol.unwrap_or(statement.protocol);
         let is_sql = self.engine.query_language() == QueryLanguage::Sql;
@@ -377,7 +377,7 @@ fn placeholders(engine: Engine, sql: &str) -> Vec<Placeholder> {
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_model::{Branch as ModelBranch, Draw, Statement, Step as ModelStep};
+    use ciphertoll_model::{Branch as ModelBranch, Draw, ScriptStatement, ScriptStep as ModelStep};
     use proptest::prelude::*;
     use rand::SeedableRng;
 
@@ -385,7 +385,7 @@ mod tests {
 
     fn script(sql: &str, protocol: StatementProtocol, parameters: &[usize]) -> Script {
         Script {
-            statements: vec![Statement { sql: sql.to_owned(), protocol }],
+            statements: vec![ScriptStatement { sql: sql.to_owned(), protocol }],
             variables: vec![
                 Draw::Uniform { first: 7, last: 7 },
                 Draw::Uniform { first: -5, last: -5 },
@@ -491,7 +491,7 @@ mod tests {
             steps: vec![ModelStep { statement: parameters.len(), parameters: parameters.to_vec() }; 2],
             min_row_bytes,
         };
-        let statement = |sql: &str| Statement { sql: sql.to_owned(), protocol: StatementProtocol::Text };
+        let statement = |sql: &str| ScriptStatement { sql: sql.to_owned(), protocol: StatementProtocol::Text };
         let script = Script {
             statements: vec![statement("SELECT 1"), statement("SELECT ?")],
             variables: vec![Draw::Insert, Draw::Uniform { first: 1, last: 9 }],

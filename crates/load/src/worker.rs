@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{TrialPace, TrialSpec, Work};
+use ciphertoll_model::{TrialPace, TrialSpec, TrialOperation};
 use ciphertoll_net::{Dialer, Reactor, SourceAddresses};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -70,19 +70,19 @@ impl ThreadAssignment<'_> {
             Ok::<_, Error>(Query::new(program, self.random()))
         };
         Ok(match &self.spec.work {
-            Work::Connect => Some(ConnectOperation::Connect),
-            Work::ConnectQuery(script) => Some(ConnectOperation::ConnectQuery(query(script)?)),
-            Work::FirstQuery(script) => Some(ConnectOperation::FirstQuery(query(script)?)),
-            Work::Transactions(_) => None,
+            TrialOperation::Connect => Some(ConnectOperation::Connect),
+            TrialOperation::ConnectQuery(script) => Some(ConnectOperation::ConnectQuery(query(script)?)),
+            TrialOperation::FirstQuery(script) => Some(ConnectOperation::FirstQuery(query(script)?)),
+            TrialOperation::Transactions(_) => None,
         })
     }
 
     fn program(&self) -> Result<CompiledScript, Error> {
         match &self.spec.work {
-            Work::Transactions(script) | Work::ConnectQuery(script) | Work::FirstQuery(script) => {
+            TrialOperation::Transactions(script) | TrialOperation::ConnectQuery(script) | TrialOperation::FirstQuery(script) => {
                 CompiledScript::of(self.spec.engine, script, Arc::clone(&self.inserts))
             }
-            Work::Connect => Err(Error::Script("it has no step".to_owned())),
+            TrialOperation::Connect => Err(Error::Script("it has no step".to_owned())),
         }
     }
 
@@ -299,7 +299,7 @@ mod tests {
         Ok(())
     }
 
-    fn spec(window: Duration, work: Work, pace: TrialPace) -> TrialSpec {
+    fn spec(window: Duration, work: TrialOperation, pace: TrialPace) -> TrialSpec {
         TrialSpec {
             engine: Engine::MariaDb,
             // The dialer is made here: nobody reads these.
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_limit_is_kept_without_spinning() {
         let server = Server::with_room_for(usize::MAX);
-        let spec = spec(LENGTH, Work::Connect, TrialPace::Closed);
+        let spec = spec(LENGTH, TrialOperation::Connect, TrialPace::Closed);
         // All clients, and a quarter of them with a quarter of the limit.
         for (clients, allowed) in [(8, 51), (2, 13)] {
             let attempt = || {
@@ -362,7 +362,7 @@ mod tests {
         for (pace, max_per_s) in [(closed, None), (closed, Some(2_000.0)), (open, None)] {
             let server = Server::with_room_for(30);
             let began = Instant::now();
-            let result = server.run(&spec(LONG, Work::Connect, pace), 8, max_per_s).unwrap();
+            let result = server.run(&spec(LONG, TrialOperation::Connect, pace), 8, max_per_s).unwrap();
             assert!(began.elapsed() < LONG / 2, "{pace:?}: it waited for clients that had stopped");
             let [error] = result.errors.as_slice() else { panic!("{:?}", result.errors) };
             assert_eq!((error.kind, error.count), (ErrorKind::TooManyConnections, 1), "{error:?}");

@@ -1,7 +1,7 @@
 //! The script of each workload, in the engine's SQL.
 
 use ciphertoll_model::{
-    Draw, Engine, QueryLanguage, Scale, Script, Statement, StatementProtocol, Step, Work, Workload,
+    Draw, Engine, QueryLanguage, Scale, Script, ScriptStatement, StatementProtocol, ScriptStep, TrialOperation, Workload,
 };
 
 use crate::documents;
@@ -19,26 +19,26 @@ const PAD_GROUPS: u8 = 5;
 
 /// The operation of `workload` if its tables have `scale`; `query` is the statement of [`Workload::Query`]. A
 /// workload that is impossible on the engine has no step.
-pub fn work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> Work {
+pub fn work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> TrialOperation {
     match engine.query_language() {
         QueryLanguage::Sql => sql_work(engine, workload, scale, query),
         QueryLanguage::Documents => documents::work(workload, scale, query),
     }
 }
 
-fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> Work {
+fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> TrialOperation {
     let mut builder = SqlScriptBuilder::new(engine);
     let rows = i64::from(scale.rows());
     match workload {
-        Workload::Connect => return Work::Connect,
+        Workload::Connect => return TrialOperation::Connect,
         Workload::ConnectQuery => {
             builder.text("SELECT 1", &[]);
-            return Work::ConnectQuery(builder.script);
+            return TrialOperation::ConnectQuery(builder.script);
         }
         Workload::FirstQuery => {
             let id = builder.uniform(1, rows);
             builder.text("SELECT c FROM sbtest1 WHERE id = ?", &[id]);
-            return Work::FirstQuery(builder.script);
+            return TrialOperation::FirstQuery(builder.script);
         }
         Workload::PointSelect => {
             let id = builder.uniform(1, rows);
@@ -67,7 +67,7 @@ fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str
         Workload::Query => builder.verbatim(query.unwrap_or("SELECT 1")),
         Workload::FindOne | Workload::Ycsb(_) => {}
     }
-    Work::Transactions(builder.script)
+    TrialOperation::Transactions(builder.script)
 }
 
 /// Builds a script step by step.
@@ -174,8 +174,8 @@ impl SqlScriptBuilder {
     /// A statement as given; a question mark in it is not a placeholder.
     fn verbatim(&mut self, sql: &str) {
         let (sql, protocol) = (sql.to_owned(), StatementProtocol::Text);
-        self.script.statements.push(Statement { sql, protocol });
-        self.script.steps.push(Step { statement: 0, parameters: Vec::new() });
+        self.script.statements.push(ScriptStatement { sql, protocol });
+        self.script.steps.push(ScriptStep { statement: 0, parameters: Vec::new() });
     }
 
     fn text(&mut self, sql: &str, parameters: &[usize]) {
@@ -192,13 +192,13 @@ impl SqlScriptBuilder {
             Engine::Postgres => with_numbered_parameters(sql),
             _ => sql.to_owned(),
         };
-        let statement = Statement { sql, protocol };
+        let statement = ScriptStatement { sql, protocol };
         let statements = &mut self.script.statements;
         let statement = statements.iter().position(|known| *known == statement).unwrap_or_else(|| {
             statements.push(statement);
             statements.len() - 1
         });
-        self.script.steps.push(Step { statement, parameters: parameters.to_vec() });
+        self.script.steps.push(ScriptStep { statement, parameters: parameters.to_vec() });
     }
 }
 
@@ -222,15 +222,15 @@ mod tests {
     use super::*;
 
     /// A script as lines, for snapshots with readable differences.
-    fn told(work: &Work) -> String {
+    fn told(work: &TrialOperation) -> String {
         let (kind, script) = match work {
-            Work::Connect => return "connect\n".to_owned(),
-            Work::ConnectQuery(script) => ("connect and query", script),
-            Work::FirstQuery(script) => ("first query", script),
-            Work::Transactions(script) => ("transactions", script),
+            TrialOperation::Connect => return "connect\n".to_owned(),
+            TrialOperation::ConnectQuery(script) => ("connect and query", script),
+            TrialOperation::FirstQuery(script) => ("first query", script),
+            TrialOperation::Transactions(script) => ("transactions", script),
         };
         let mut text = format!("{kind}\n");
-        let tell = |text: &mut String, steps: &[Step], indent: &str| {
+        let tell = |text: &mut String, steps: &[ScriptStep], indent: &str| {
             for step in steps {
                 let statement = &script.statements[step.statement];
                 let protocol = match statement.protocol {
@@ -294,7 +294,7 @@ mod tests {
             for workload in Workload::ALL.into_iter().filter(|workload| workload.impossible(engine).is_none())
             {
                 let work = work(engine, workload, Scale::DEFAULT, None);
-                let (Work::ConnectQuery(script) | Work::FirstQuery(script) | Work::Transactions(script)) =
+                let (TrialOperation::ConnectQuery(script) | TrialOperation::FirstQuery(script) | TrialOperation::Transactions(script)) =
                     &work
                 else {
                     continue;
@@ -304,7 +304,7 @@ mod tests {
                 ));
                 crate::script::CompiledScript::of(engine, script, inserts).unwrap();
                 let sent = serde_json::to_string(&work).unwrap();
-                assert_eq!(serde_json::from_str::<Work>(&sent).unwrap(), work);
+                assert_eq!(serde_json::from_str::<TrialOperation>(&sent).unwrap(), work);
             }
         }
     }

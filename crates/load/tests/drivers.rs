@@ -15,7 +15,7 @@ use ciphertoll_lab::{EXEC_COMMAND, Lab, Server, Start, Tables, find as find_serv
 use ciphertoll_load::driver::{DRIVE_COMMAND, Driver, Ready, Task, available, find, run_drive_process};
 use ciphertoll_load::{Error, LoadProcess, work};
 use ciphertoll_model::{
-    Auth, Clients, Ctx, Dataset, Engine, Fault, LoadMessage, QueryLanguage, Scale, ServerKey, ServerLevel,
+    Auth, Clients, Ctx, Dataset, Engine, FailureOrigin, LoadMessage, QueryLanguage, Scale, ServerKey, ServerLevel,
     SecurityLevel, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification,
     Workload,
 };
@@ -177,7 +177,7 @@ fn failures(fixture: &Fixture, ready: &Ready) {
     let wrong = fixture.place.path().join("wrong");
     write(&wrong, "a-wrong-password").expect("a file");
     let (fault, message) = failed(&|spec| spec.password_file.clone_from(&wrong));
-    assert_eq!(fault, Fault::Server, "{message}");
+    assert_eq!(fault, FailureOrigin::Server, "{message}");
     assert!(!message.contains("a-wrong-password"), "{message}");
 
     let other = ciphertoll_lab::Authority::generate().expect("an authority");
@@ -185,10 +185,10 @@ fn failures(fixture: &Fixture, ready: &Ready) {
     write(&ca, other.certificate_pem().expect("PEM")).expect("a file");
     let with_ca = |spec: &mut TrialSpec| spec.tls.iter_mut().for_each(|tls| tls.ca_file = Some(ca.clone()));
     let (fault, message) = failed(&with_ca);
-    assert_eq!(fault, Fault::Tls, "{message}");
+    assert_eq!(fault, FailureOrigin::Tls, "{message}");
 
     let (fault, message) = failed(&|spec| spec.pace = TrialPace::Open { per_s: 10.0 });
-    assert_eq!((fault, message.contains("keeps no schedule")), (Fault::Internal, true), "{message}");
+    assert_eq!((fault, message.contains("keeps no schedule")), (FailureOrigin::Internal, true), "{message}");
     let (_, message) = failed(&|spec| spec.tls.iter_mut().for_each(|tls| tls.ctx = Ctx::Shared));
     assert!(message.contains("builds its TLS context"), "{message}");
 }

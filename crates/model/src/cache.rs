@@ -1,7 +1,7 @@
 //! The size of tables, how much of them a server's buffers hold, and the number of rows for a relative scale.
 
 use crate::cell::Cell;
-use crate::factor::{Dataset, Engine, RelativeScale, Scale, Whole};
+use crate::factor::{Dataset, Engine, RelativeScale, Scale, ScaleBase};
 use crate::settings::Settings;
 
 /// Tables above this share of the buffers are not always found there: servers keep some buffers free for new pages
@@ -102,11 +102,11 @@ impl Cell {
             return Err(format!("what {} takes for a row is not known: {in_rows}", engine.display_name()));
         };
         let whole_bytes = match relative.whole() {
-            Whole::Cache => settings.buffers_bytes(engine).ok_or_else(|| {
+            ScaleBase::Cache => settings.buffers_bytes(engine).ok_or_else(|| {
                 let setting = buffers(engine).map_or("", |buffers| buffers.setting);
                 format!("{engine}.{setting} is no size that can be calculated with: {in_rows}")
             })?,
-            Whole::Memory => memory_bytes.ok_or("how much memory there is, is not known")? as f64,
+            ScaleBase::Memory => memory_bytes.ok_or("how much memory there is, is not known")? as f64,
         };
         let scale = rows(dataset, relative.times() * whole_bytes / row_bytes).ok_or_else(|| {
             format!("{relative} is more than {} rows, which are the most: {in_rows}", Scale::MAX)
@@ -131,8 +131,8 @@ impl RelativeScale {
         let times = self.to_string();
         let label = self.whole().label();
         let what = match self.whole() {
-            Whole::Cache => "the buffers",
-            Whole::Memory => "the memory",
+            ScaleBase::Cache => "the buffers",
+            ScaleBase::Memory => "the memory",
         };
         format!("{} × {what}", times.trim_end_matches(label))
     }

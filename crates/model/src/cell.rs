@@ -110,7 +110,7 @@ impl Cell {
     /// Constraints of a private server.
     fn impossible_here(&self) -> Option<String> {
         let Treatment { server, auth, path, link, driver, at_rest, .. } = &self.treatment;
-        let made = matches!(link, Link::Made(_));
+        let made = matches!(link, Link::Emulated(_));
         let reason = if *auth == Auth::AsAsked {
             "a private server asks for what it is told to: say which"
         } else if made && *path == Path::Unix {

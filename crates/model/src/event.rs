@@ -14,7 +14,7 @@ use crate::primitive::{KeyExchangeTime, SignatureTime};
 use crate::trial::{Leg, LegCount};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stamped {
+pub struct TimestampedEvent {
     /// Milliseconds since 1970-01-01 UTC.
     pub at_unix_ms: u64,
     /// What happened.

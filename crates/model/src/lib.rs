@@ -28,10 +28,10 @@ pub use ciphertoll_vocabulary::{
 };
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
 pub use environment::{CryptoInstruction, Environment};
-pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, Stamped, VoidReason};
+pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, TimestampedEvent, VoidReason};
 pub use exit::ExitCode;
-pub use factor::{AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse, Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations, LevelError, Link, LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram, RelativeScale, Resumption, Scale, ScaleLevel, ServerLevel, ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget, TlsDemand, TlsPath, TlsStart, Tunnel, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Whole, Workload, YcsbMix};
-pub use metric::{Direction, Metric, Unit};
+pub use factor::{AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse, Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations, LevelError, Link, LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram, RelativeScale, Resumption, Scale, ScaleLevel, ServerLevel, ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget, TlsDemand, TlsPath, TlsStart, Tunnel, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, ScaleBase, Workload, YcsbMix};
+pub use metric::{MetricDirection, Metric, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use plan::{
     Baseline, BaselineError, Block, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S,
@@ -39,13 +39,13 @@ pub use plan::{
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use round_trips::RoundTrips;
-pub use script::{Branch, Draw, Script, Statement, StatementProtocol, Step};
+pub use script::{Branch, Draw, Script, ScriptStatement, StatementProtocol, ScriptStep};
 pub use settings::{Setting, SettingError, Settings};
-pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
+pub use spec::{Grid, CpuPinning, Prepare, Size, Spec, SpecError};
 pub use storage::{Storage, StorageError};
 pub use trial::{
-    Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
-    LoadMessage, Namespace, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
+    Endpoint, ErrorCount, ErrorKind, FailureOrigin, LatencySummary, Leg, LegCount,
+    LoadMessage, Namespace, TlsSpec, TrialPace, TrialResult, TrialSpec, TrialOperation,
 };
 
 /// Version of the files that ciphertoll writes: events, plans and JSON reports.

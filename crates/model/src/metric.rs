@@ -21,7 +21,7 @@ pub enum Unit {
 
 /// Which direction is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum MetricDirection {
     /// Rates: a ratio below 1 is worse.
     HigherIsBetter,
     /// Everything else: a ratio above 1 is worse.
@@ -141,10 +141,10 @@ metrics! {
 }
 
 impl Metric {
-    pub fn direction(self) -> Direction {
+    pub fn direction(self) -> MetricDirection {
         match self {
-            Self::RatePerS | Self::StatementsPerS => Direction::HigherIsBetter,
-            _ => Direction::LowerIsBetter,
+            Self::RatePerS | Self::StatementsPerS => MetricDirection::HigherIsBetter,
+            _ => MetricDirection::LowerIsBetter,
         }
     }
 

@@ -7,14 +7,14 @@ use crate::factor::as_text;
 
 /// A share of 1–100 %, with a default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Limit<const DEFAULT_PERCENT: u8>(u8);
+pub struct PercentLimit<const DEFAULT_PERCENT: u8>(u8);
 
 /// The share of its CPU time that a trial may lose to the hypervisor. The default is below the half-width of the
 /// narrowest confidence intervals.
-pub type StealLimit = Limit<3>;
+pub type StealLimit = PercentLimit<3>;
 
 /// The mean lateness of a link's packets, as a share of its round trip.
-pub type LatenessLimit = Limit<1>;
+pub type LatenessLimit = PercentLimit<1>;
 
 /// The limits of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct NoiseLimits {
 #[error("expected 1% to 100%")]
 pub struct LimitError;
 
-impl<const DEFAULT_PERCENT: u8> Limit<DEFAULT_PERCENT> {
+impl<const DEFAULT_PERCENT: u8> PercentLimit<DEFAULT_PERCENT> {
     /// As a fraction: 0.03 for 3 %.
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / 100.0
@@ -41,19 +41,19 @@ impl<const DEFAULT_PERCENT: u8> Limit<DEFAULT_PERCENT> {
     }
 }
 
-impl<const DEFAULT_PERCENT: u8> Default for Limit<DEFAULT_PERCENT> {
+impl<const DEFAULT_PERCENT: u8> Default for PercentLimit<DEFAULT_PERCENT> {
     fn default() -> Self {
         Self(DEFAULT_PERCENT)
     }
 }
 
-impl<const DEFAULT_PERCENT: u8> fmt::Display for Limit<DEFAULT_PERCENT> {
+impl<const DEFAULT_PERCENT: u8> fmt::Display for PercentLimit<DEFAULT_PERCENT> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}%", self.0)
     }
 }
 
-impl<const DEFAULT_PERCENT: u8> FromStr for Limit<DEFAULT_PERCENT> {
+impl<const DEFAULT_PERCENT: u8> FromStr for PercentLimit<DEFAULT_PERCENT> {
     type Err = LimitError;
 
     fn from_str(text: &str) -> Result<Self, LimitError> {

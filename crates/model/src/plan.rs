@@ -19,7 +19,7 @@ use crate::factor::{
 };
 use crate::noise::{LatenessLimit, NoiseLimits, StealLimit};
 use crate::settings::Settings;
-use crate::spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
+use crate::spec::{Grid, CpuPinning, Prepare, Size, Spec, SpecError};
 use crate::storage::Storage;
 
 pub use baseline::{Baseline, BaselineError};
@@ -83,7 +83,7 @@ pub struct Plan {
     pub max_lateness: LatenessLimit,
     /// Whether clients and servers use separate processors.
     #[serde(default)]
-    pub pin: Pin,
+    pub pin: CpuPinning,
     /// Storage of private servers' files.
     #[serde(default, skip_serializing_if = "Storage::is_default")]
     pub storage: Storage,
@@ -111,7 +111,7 @@ pub struct Refusal {
     pub reason: String,
 }
 
-type Obstacle<'a> = &'a dyn Fn(&Cell) -> Option<String>;
+type CellConstraint<'a> = &'a dyn Fn(&Cell) -> Option<String>;
 
 /// What a server does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub enum Refused {
     /// Anything: it is not installed, and the user did not name it.
     Everything,
     /// A server at a URL: this TLS version, or connections without TLS (`None`).
-    Way(Option<TlsVersion>),
+    Transport(Option<TlsVersion>),
 }
 
 /// A comparison: cells that are equal in every factor except the baseline's.
@@ -213,7 +213,7 @@ impl Plan {
         seed: u64,
         refusals: &[Refusal],
         unlike: &[Unlike],
-        obstacle: Obstacle<'_>,
+        obstacle: CellConstraint<'_>,
     ) -> Result<Self, SpecError> {
         spec.validate()?;
         let (cells, skipped) = cells_of(spec, refusals, obstacle);
@@ -307,7 +307,7 @@ impl Margins {
     }
 }
 
-fn cells_of(spec: &Spec, refusals: &[Refusal], obstacle: Obstacle<'_>) -> (Vec<Cell>, Vec<Skipped>) {
+fn cells_of(spec: &Spec, refusals: &[Refusal], obstacle: CellConstraint<'_>) -> (Vec<Cell>, Vec<Skipped>) {
     let mut cells: Vec<Cell> = Vec::new();
     let mut skipped: Vec<Skipped> = Vec::new();
     for grid in &spec.grids {
@@ -358,10 +358,10 @@ fn unprepared(cell: &Cell, prepare: Prepare) -> Option<String> {
 }
 
 fn refused(cell: &Cell, refusals: &[Refusal]) -> Option<String> {
-    let way = Refused::Way(cell.treatment.path.as_tls().map(|tls| tls.version));
+    let transport = Refused::Transport(cell.treatment.path.as_tls().map(|tls| tls.version));
     let name = cell.treatment.server.short_name();
     let concerns = |refusal: &&Refusal| {
-        refusal.server == name && (refusal.what == way || refusal.what == Refused::Everything)
+        refusal.server == name && (refusal.what == transport || refusal.what == Refused::Everything)
     };
     refusals.iter().find(concerns).map(|refusal| refusal.reason.clone())
 }

@@ -13,7 +13,7 @@ use crate::factor::{
 
 /// Properties of a server that affect the number of round trips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer<'a> {
+pub struct ServerProperties<'a> {
     pub engine: Engine,
     /// As it reports it: `15.18 (Debian 15.18-0+deb12u1)`.
     pub version: &'a str,
@@ -40,7 +40,7 @@ impl RoundTrips {
 }
 
 /// The round trips of an operation of `cell`. The close waits for nothing.
-pub fn of_operation(peer: &Peer<'_>, cell: &Cell) -> Option<RoundTrips> {
+pub fn of_operation(peer: &ServerProperties<'_>, cell: &Cell) -> Option<RoundTrips> {
     let connect = |statements| {
         let session = of_session(peer, cell.treatment.path, cell.treatment.auth)?;
         Some(RoundTrips { tcp: of_tcp(cell.treatment.path), session, statements })
@@ -75,7 +75,7 @@ pub fn of_operation_at_most(cell: &Cell) -> u32 {
     /// For a proxy on the client's side of the link: a reset, and settings before a statement.
     const PROXY: u32 = 2;
     let treatment = &cell.treatment;
-    let peer = Peer { engine: treatment.server.engine, version: "", hello_retry: Some(true) };
+    let peer = ServerProperties { engine: treatment.server.engine, version: "", hello_retry: Some(true) };
     let connect = || match treatment.path {
         Path::Proxy(_) => PROXY,
         path => of_session(&peer, path, treatment.auth).map_or(CONNECT, |session| of_tcp(path) + session),
@@ -103,7 +103,7 @@ fn of_answer(bytes: u32) -> u32 {
 }
 
 /// From connected to the completed login; without TCP's handshake.
-pub fn of_session(peer: &Peer<'_>, path: Path, auth: Auth) -> Option<u32> {
+pub fn of_session(peer: &ServerProperties<'_>, path: Path, auth: Auth) -> Option<u32> {
     let login = of_login(peer, auth)?;
     match path {
         // The server's greeting, then the login.
@@ -153,7 +153,7 @@ fn of_greeting(engine: Engine) -> u32 {
 
 /// Until TLS starts. In MySQL's protocol the client waits for the greeting and the request has no reply; in
 /// `PostgreSQL`'s protocol there is no greeting and the request has a reply.
-fn of_start(peer: &Peer<'_>, start: TlsStart) -> Option<u32> {
+fn of_start(peer: &ServerProperties<'_>, start: TlsStart) -> Option<u32> {
     let takes_tls_at_once = || peer.major().is_some_and(|major| major >= 17);
     match peer.engine {
         Engine::MariaDb | Engine::MySql => match start {
@@ -173,7 +173,7 @@ fn of_start(peer: &Peer<'_>, start: TlsStart) -> Option<u32> {
 /// From the ClientHello to the client's last message, which the login follows at once. Keys, suites and certificates
 /// do not matter: even the longest possible chain, ten certificates with RSA-4096 keys, fits into TCP's initial
 /// window (RFC 6928: ten segments), as measured over an emulated link of 40 ms with an MTU of 1500.
-fn of_handshake(peer: &Peer<'_>, tls: TlsPath) -> Option<u32> {
+fn of_handshake(peer: &ServerProperties<'_>, tls: TlsPath) -> Option<u32> {
     // `PostgreSQL` never resumes; document databases were not counted.
     if !peer.engine.is_mysql_family() && tls.resumption != Resumption::Never {
         return None;
@@ -188,7 +188,7 @@ fn of_handshake(peer: &Peer<'_>, tls: TlsPath) -> Option<u32> {
 
 /// Whether the server sends a HelloRetryRequest (RFC 8446, 4.1.4): our key share is X25519, which `PostgreSQL` up to
 /// 17 and MySQL 9.7 reject.
-fn asks_again(peer: &Peer<'_>, tls: TlsPath) -> Option<bool> {
+fn asks_again(peer: &ServerProperties<'_>, tls: TlsPath) -> Option<bool> {
     // With a single group offered, the key share matches or the handshake fails.
     if tls.group.is_some() {
         return Some(false);
@@ -205,7 +205,7 @@ fn asks_again(peer: &Peer<'_>, tls: TlsPath) -> Option<bool> {
 }
 
 /// Round trips of a login; `None` if the engine does not support it or it was not counted.
-fn of_login(peer: &Peer<'_>, auth: Auth) -> Option<u32> {
+fn of_login(peer: &ServerProperties<'_>, auth: Auth) -> Option<u32> {
     match peer.engine {
         Engine::MariaDb => match auth {
             Auth::Trust | Auth::Cert | Auth::Native => Some(1),
@@ -256,7 +256,7 @@ fn of_login(peer: &Peer<'_>, auth: Auth) -> Option<u32> {
     }
 }
 
-impl Peer<'_> {
+impl ServerProperties<'_> {
     /// 15 of `15.18 (Debian 15.18-0+deb12u1)`.
     fn major(&self) -> Option<u32> {
         let digits = self.version.bytes().take_while(u8::is_ascii_digit).count();
@@ -275,7 +275,7 @@ mod tests {
 
     fn sessions(engine: Engine, version: &str, kinds: &[(&str, &str, Option<u32>)]) {
         for (path, auth, count) in kinds {
-            let peer = Peer { engine, version, hello_retry: None };
+            let peer = ServerProperties { engine, version, hello_retry: None };
             let said = of_session(&peer, path.parse().unwrap(), auth.parse().unwrap());
             assert_eq!(said, *count, "{engine} {version} {path} {auth}");
         }
@@ -412,7 +412,7 @@ mod tests {
     fn observations_take_precedence_and_unknown_cases_are_none() {
         let tls13 = "tls1.3-p256".parse().unwrap();
         let of = |version, hello_retry| {
-            let peer = Peer { engine: Engine::MariaDb, version, hello_retry };
+            let peer = ServerProperties { engine: Engine::MariaDb, version, hello_retry };
             of_session(&peer, tls13, Auth::Native)
         };
         assert_eq!(of("10.11.19", Some(true)), Some(4));
@@ -435,7 +435,7 @@ mod tests {
         let text = "[[grid]]\npath = [\"plain\"]\nworkload = [\"connect\", \"connect-query\", \"first-query\", \
                     \"point-select\", \"bulk-read\"]\nclients = [1]\n";
         let plan = crate::Plan::new(&crate::Spec::from_toml(text).unwrap(), 1).unwrap();
-        let peer = Peer { engine: Engine::MariaDb, version: "10.11.19", hello_retry: None };
+        let peer = ServerProperties { engine: Engine::MariaDb, version: "10.11.19", hello_retry: None };
         let totals: Vec<(String, Option<u32>)> = plan
             .cells
             .iter()

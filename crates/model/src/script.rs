@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Script {
     /// The statements, referred to by index. Prepared ones are prepared once on each connection.
-    pub statements: Vec<Statement>,
+    pub statements: Vec<ScriptStatement>,
     /// Drawn for each transaction, in this order.
     pub variables: Vec<Draw>,
     /// Sent in this order, each after the response to the previous one.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptStep>,
     /// Alternative transactions, instead of steps. Only scripts of document databases have branches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub branches: Vec<Branch>,
@@ -30,7 +30,7 @@ pub struct Branch {
     /// Relative frequency. The weights of a script sum to at least 1.
     pub weight: u32,
     /// Only the variables that these steps use, and those they depend on, are drawn.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptStep>,
     /// Replaces [`Script::min_row_bytes`] for this branch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub min_row_bytes: u64,
@@ -44,7 +44,7 @@ fn is_zero(number: &u64) -> bool {
 /// A statement: SQL with the engine's placeholders, `?` or `$1`; or the JSON text of a MongoDB command, whose keys
 /// keep their order, with `{"$param": N}` for the step's parameter N, counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Statement {
+pub struct ScriptStatement {
     pub sql: String,
     pub protocol: StatementProtocol,
 }
@@ -60,7 +60,7 @@ pub enum StatementProtocol {
 
 /// A statement to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct ScriptStep {
     /// Index into [`Script::statements`].
     pub statement: usize,
     /// Indices into [`Script::variables`], one for each placeholder.
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn a_script_without_branches_omits_the_field() {
         let script = Script {
-            statements: vec![Statement { sql: "SELECT ?".to_owned(), protocol: StatementProtocol::Prepared }],
+            statements: vec![ScriptStatement { sql: "SELECT ?".to_owned(), protocol: StatementProtocol::Prepared }],
             variables: vec![Draw::Uniform { first: 1, last: 2 }],
-            steps: vec![Step { statement: 0, parameters: vec![0] }],
+            steps: vec![ScriptStep { statement: 0, parameters: vec![0] }],
             ..Script::default()
         };
         let expected = concat!(
@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn the_format_of_a_mix() {
-        let step = |parameter| Step { statement: 0, parameters: vec![parameter] };
+        let step = |parameter| ScriptStep { statement: 0, parameters: vec![parameter] };
         let script = Script {
-            statements: vec![Statement {
+            statements: vec![ScriptStatement {
                 sql: r#"{"find":"usertable","filter":{"_id":{"$param":0}}}"#.to_owned(),
                 protocol: StatementProtocol::Text,
             }],

@@ -116,12 +116,12 @@ pub struct Setting {
 pub struct Settings(BTreeMap<Engine, BTreeMap<String, String>>);
 
 /// The TOML format.
-type Written = BTreeMap<String, BTreeMap<String, Value>>;
+type Written = BTreeMap<String, BTreeMap<String, SettingValue>>;
 
 /// A TOML value. Servers read all of them as text.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "the value of a setting is text, a number, true or false")]
-enum Value {
+enum SettingValue {
     Switch(bool),
     Whole(i64),
     Number(f64),
@@ -304,7 +304,7 @@ impl From<Settings> for BTreeMap<String, BTreeMap<String, String>> {
     }
 }
 
-impl Value {
+impl SettingValue {
     fn text(&self) -> String {
         match self {
             Self::Switch(on) => if *on { "on" } else { "off" }.to_owned(),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::duration::Span;
 use crate::factor::{
     AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, Link, Pace, Path, Proxy,
-    ProxyProgram, QueryLanguage, Scale, ScaleLevel, ServerKey, ServerLevel, TlsVersion, Whole, Workload,
+    ProxyProgram, QueryLanguage, Scale, ScaleLevel, ServerKey, ServerLevel, TlsVersion, ScaleBase, Workload,
 };
 use crate::noise::{LatenessLimit, StealLimit};
 use crate::plan::baseline::as_text;
@@ -52,7 +52,7 @@ pub struct Spec {
     pub max_lateness: LatenessLimit,
     /// Whether clients and servers use separate processors.
     #[serde(default, skip_serializing_if = "Pin::is_off")]
-    pub pin: Pin,
+    pub pin: CpuPinning,
     /// Storage of private servers' files.
     #[serde(default, skip_serializing_if = "Storage::is_default")]
     pub storage: Storage,
@@ -103,7 +103,7 @@ pub struct Grid {
 /// Whether clients and servers use separate processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pin {
+pub enum CpuPinning {
     /// Both use all processors, as on a developer's machine.
     #[default]
     Off,
@@ -111,7 +111,7 @@ pub enum Pin {
     Auto,
 }
 
-impl Pin {
+impl CpuPinning {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     fn is_off(&self) -> bool {
         *self == Self::Off
@@ -314,7 +314,7 @@ impl Spec {
             baseline: None,
             max_steal: StealLimit::default(),
             max_lateness: LatenessLimit::default(),
-            pin: Pin::Off,
+            pin: CpuPinning::Off,
             storage: Storage::default(),
             settings: Settings::default(),
             config: None,
@@ -406,7 +406,7 @@ impl Spec {
     /// Whether a scale is relative to the memory.
     pub fn asks_for_memory(&self) -> bool {
         let is_of_memory =
-            |level: &ScaleLevel| level.relative().is_some_and(|it| it.whole() == Whole::Memory);
+            |level: &ScaleLevel| level.relative().is_some_and(|it| it.whole() == ScaleBase::Memory);
         self.grids.iter().flat_map(|grid| &grid.scale).any(is_of_memory)
     }
 

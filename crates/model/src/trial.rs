@@ -34,7 +34,7 @@ pub struct TrialSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compressor: Option<Compressor>,
     /// What one operation is.
-    pub work: Work,
+    pub work: TrialOperation,
     /// When operations begin.
     pub pace: TrialPace,
     /// The number of concurrent clients.
@@ -124,7 +124,7 @@ pub struct TlsSpec {
 /// What one operation does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Work {
+pub enum TrialOperation {
     /// Connect and close.
     Connect,
     /// Connect, the script's first step as text, close; everything is timed.
@@ -162,7 +162,7 @@ pub enum LoadMessage {
     Finished(Box<TrialResult>),
     /// The last message of a failed trial.
     Failed {
-        fault: Fault,
+        fault: FailureOrigin,
         /// One line.
         message: String,
         #[serde(default)]
@@ -173,7 +173,7 @@ pub enum LoadMessage {
 /// Where the cause of a failed trial is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fault {
+pub enum FailureOrigin {
     /// The server refused, or broke the protocol.
     Server,
     /// TLS failed: certificate, version or suite.

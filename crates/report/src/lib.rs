@@ -20,7 +20,7 @@ mod svg;
 mod terminal;
 mod view;
 
-use ciphertoll_model::{Ending, Environment, Event, Plan, Skipped, Stamped};
+use ciphertoll_model::{Ending, Environment, Event, Plan, Skipped, TimestampedEvent};
 use ciphertoll_stats::Analysis;
 
 pub use comparison::{ChangeDocument, ComparisonDocument, ComparisonReport, comparison, comparison_json};
@@ -44,7 +44,7 @@ pub struct RunReport<'a> {
     /// What was to be done.
     pub plan: &'a Plan,
     /// What happened.
-    pub events: &'a [Stamped],
+    pub events: &'a [TimestampedEvent],
     /// What the numbers say.
     pub analysis: &'a Analysis,
 }

@@ -1,7 +1,7 @@
 //! The grammar of verdicts: one honest sentence for each kind, in words a DBA uses.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Direction, Metric};
+use ciphertoll_model::{MetricDirection, Metric};
 use ciphertoll_stats::{CellAnalysis, Doubt, Toll, Verdict};
 
 use crate::names;
@@ -45,8 +45,8 @@ pub(crate) fn treatment(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Optio
 /// How a toll is meant.
 pub(crate) fn tone(metric: Metric, toll: &Toll) -> Tone {
     let worse = match metric.direction() {
-        Direction::HigherIsBetter => toll.ratio.value < 1.0,
-        Direction::LowerIsBetter => toll.ratio.value > 1.0,
+        MetricDirection::HigherIsBetter => toll.ratio.value < 1.0,
+        MetricDirection::LowerIsBetter => toll.ratio.value > 1.0,
     };
     match toll.verdict {
         None => Tone::Neutral,
@@ -122,9 +122,9 @@ impl Clause<'_> {
             Some(Verdict::Inconclusive { .. }) => Kind::CannotTell,
             // "Costs N ×" is said of time and CPU only: of a rate it would read upside down.
             Some(Verdict::Differs) => match (self.metric.direction(), tone(self.metric, self.toll)) {
-                (Direction::HigherIsBetter, _) => Kind::Ratio { verb: "gives" },
-                (Direction::LowerIsBetter, Tone::Worse) => Kind::Ratio { verb: "costs" },
-                (Direction::LowerIsBetter, _) => Kind::Ratio { verb: "takes only" },
+                (MetricDirection::HigherIsBetter, _) => Kind::Ratio { verb: "gives" },
+                (MetricDirection::LowerIsBetter, Tone::Worse) => Kind::Ratio { verb: "costs" },
+                (MetricDirection::LowerIsBetter, _) => Kind::Ratio { verb: "takes only" },
             },
         }
     }
@@ -145,8 +145,8 @@ impl Clause<'_> {
 
     fn neutral_verb(&self) -> &'static str {
         match self.metric.direction() {
-            Direction::HigherIsBetter => "gives",
-            Direction::LowerIsBetter => "takes",
+            MetricDirection::HigherIsBetter => "gives",
+            MetricDirection::LowerIsBetter => "takes",
         }
     }
 

@@ -5,7 +5,7 @@ use std::mem::discriminant;
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{
-    Absence, Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, Stamped, VoidReason,
+    Absence, Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, TimestampedEvent, VoidReason,
 };
 
 use crate::analysis::{UnevenCheckpoints, UnevenPairs, VoidedTrial};
@@ -59,12 +59,12 @@ enum Outcome<'a> {
 impl<'a> Trials<'a> {
     /// Reads the events of a run. A block that did not finish is dropped; one that begins again
     /// (after a resume) forgets what it had.
-    pub fn of(plan: &Plan, events: &'a [Stamped]) -> Self {
+    pub fn of(plan: &Plan, events: &'a [TimestampedEvent]) -> Self {
         let index: BTreeMap<CellId, usize> =
             plan.cells.iter().enumerate().map(|(index, cell)| (cell.id(), index)).collect();
         let mut open: BTreeMap<u32, Block<'a>> = BTreeMap::new();
         let mut blocks = BTreeMap::new();
-        for Stamped { event, .. } in events {
+        for TimestampedEvent { event, .. } in events {
             match event {
                 Event::BlockStarted { block } => {
                     open.insert(*block, Block::default());

@@ -2,7 +2,7 @@
 //! first, in paired blocks, so that a machine that was slower on one of the days takes no part in it.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Arm, CellId, Direction, Margins, Metric, Plan, Stamped};
+use ciphertoll_model::{Arm, CellId, MetricDirection, Margins, Metric, Plan, TimestampedEvent};
 
 use crate::analysis::Estimate;
 use crate::assemble::{Trials, Visited};
@@ -16,7 +16,7 @@ pub struct Run<'a> {
     /// What was planned.
     pub plan: &'a Plan,
     /// What happened.
-    pub events: &'a [Stamped],
+    pub events: &'a [TimestampedEvent],
 }
 
 /// What two runs say of each other.
@@ -173,8 +173,8 @@ impl Candidate {
         let limit = self.margin.ln_1p();
         let within = -limit < interval.low && interval.high < limit;
         let worse = match self.metric.direction() {
-            Direction::HigherIsBetter => self.difference.mean() < 0.0,
-            Direction::LowerIsBetter => self.difference.mean() > 0.0,
+            MetricDirection::HigherIsBetter => self.difference.mean() < 0.0,
+            MetricDirection::LowerIsBetter => self.difference.mean() > 0.0,
         };
         match (enough && p_adjusted < SIGNIFICANCE, enough && within) {
             (true, true) => ChangeVerdict::Negligible { margin: self.margin },

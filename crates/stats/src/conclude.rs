@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Arm, Metric, Plan, Stamped, Stratum};
+use ciphertoll_model::{Arm, Metric, Plan, TimestampedEvent, Stratum};
 
 use crate::analysis::{Analysis, CellAnalysis, Estimate, Role, StratumAnalysis, Toll};
 use crate::assemble::{Pairs, Trials, Visited};
@@ -12,7 +12,7 @@ use crate::stopping::is_precise_enough;
 use crate::verdict::headline_metrics;
 
 /// Analyses a run, finished or not: the same plan and events give the same analysis.
-pub fn analyse(plan: &Plan, events: &[Stamped]) -> Analysis {
+pub fn analyse(plan: &Plan, events: &[TimestampedEvent]) -> Analysis {
     let trials = Trials::of(plan, events);
     let judged = judge_strata(plan, &trials);
     let cells = (0..plan.cells.len())
@@ -42,7 +42,7 @@ pub fn analyse(plan: &Plan, events: &[Stamped]) -> Analysis {
 }
 
 /// Whether the run may stop before its last block: every comparison that its report will show is precise.
-pub fn precise_enough(plan: &Plan, events: &[Stamped]) -> bool {
+pub fn precise_enough(plan: &Plan, events: &[TimestampedEvent]) -> bool {
     is_precise_enough(&judge_strata(plan, &Trials::of(plan, events)))
 }
 

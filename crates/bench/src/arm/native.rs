@@ -8,7 +8,7 @@ use ciphertoll_load::LoadProcess;
 use ciphertoll_load::driver::Task;
 use ciphertoll_model::{
     Clients, Ctx, LoadMessage, StatementProtocol, SecurityLevel, TlsLibrary, TlsSpec, TlsStart, TrialPace,
-    TrialResult, TrialSpec, Verification, Work as Operation,
+    TrialResult, TrialSpec, Verification, TrialOperation as Operation,
 };
 
 use super::{Arm, Generator, Place, Route, Sample, WARM_UP_S, Work};

@@ -7,7 +7,7 @@ use ciphertoll_lab::{Apart, Lab, Proof, Server, Start, SyncTimes, Tables, Templa
 use ciphertoll_model::cache::SURELY_CACHED;
 use ciphertoll_model::{
     AtRest, Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, SecurityLevel, TlsPath,
-    Treatment, TrialSpec, Work, ycsb,
+    Treatment, TrialSpec, TrialOperation, ycsb,
 };
 
 use super::failure::{NotStarted, control_failed};
@@ -267,7 +267,7 @@ impl Instance {
 
     /// Chooses where the records of a trial that inserts some begin, so that they are found again.
     pub(super) fn number_inserts(&mut self, spec: &mut TrialSpec) {
-        let Work::Transactions(script) = &spec.work else { return };
+        let TrialOperation::Transactions(script) = &spec.work else { return };
         if script.variables.contains(&Draw::Insert) {
             let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let first = ycsb::first_insert(spec.seed, began.as_nanos() as u64);

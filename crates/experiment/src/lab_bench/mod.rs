@@ -18,7 +18,7 @@ use std::time::Duration;
 use ciphertoll_lab::{Apart, Counters, Lab, Passwords, Server, processors_apart};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
-    Arm, AtRest, Cell, Endpoint, Environment, Event, Link, LinkKind, Path, Pin, Plan, Timing, TrialResult,
+    Arm, AtRest, Cell, Endpoint, Environment, Event, Link, LinkKind, Path, CpuPinning, Plan, Timing, TrialResult,
     TrialSpec, VoidReason,
 };
 use ciphertoll_record::{Effect, ProcessIdentity};
@@ -497,8 +497,8 @@ fn link_is_down() -> TrialError {
 }
 
 /// Who gets which processors.
-fn apart(pin: Pin, emit: &mut Emit<'_>) -> Option<Apart> {
-    if pin == Pin::Off {
+fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<Apart> {
+    if pin == CpuPinning::Off {
         return None;
     }
     let apart = processors_apart();

@@ -23,7 +23,7 @@ use ciphertoll_skip::missing;
 
 use crate::stand::{Stand, Way, connect};
 
-const RTT: Link = Link::Made(LinkShape::of_rtt_us(2_000));
+const RTT: Link = Link::Emulated(LinkShape::of_rtt_us(2_000));
 /// Each of them comes, asks and leaves.
 const VISITS: u64 = 40;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ciphertoll_lab::{Server, Tables};
-use ciphertoll_model::round_trips::{Peer, of_session};
+use ciphertoll_model::round_trips::{ServerProperties, of_session};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, SecurityLevel};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Dialer};
@@ -68,8 +68,8 @@ fn expect(level: &ServerLevel, strength: SecurityLevel, kinds: &[(&str, &str)]) 
         let visitor = Visitor::new(path, auth.parse::<Auth>().unwrap());
         visitor.prepare(&mut server).unwrap_or_else(|error| panic!("{path} {auth}: {error}"));
         let Counted { round_trips, hello_retry } = counted(&server, &visitor, Then::Nothing);
-        let peer = Peer { engine: level.engine, version: &version, hello_retry: None };
-        for peer in [peer, Peer { hello_retry, ..peer }] {
+        let peer = ServerProperties { engine: level.engine, version: &version, hello_retry: None };
+        for peer in [peer, ServerProperties { hello_retry, ..peer }] {
             let said = of_session(&peer, visitor.path, visitor.auth);
             assert_eq!(said, u32::try_from(round_trips).ok(), "{level} {path} {auth}");
         }
@@ -215,7 +215,7 @@ fn by_mariadbs_plugins() {
                 continue;
             }
             let Counted { round_trips, hello_retry } = counted(&server, &visitor, Then::Nothing);
-            let peer = Peer { engine: Engine::MariaDb, version: &stand.build.version, hello_retry };
+            let peer = ServerProperties { engine: Engine::MariaDb, version: &stand.build.version, hello_retry };
             let said = of_session(&peer, visitor.path, visitor.auth);
             assert_eq!(said, u32::try_from(round_trips).ok(), "{} {path} {auth}", stand.build.version);
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use ciphertoll_model::Fault;
+use ciphertoll_model::FailureOrigin;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -62,11 +62,11 @@ impl Error {
         move |source| Self::Io { doing, path, source }
     }
 
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> FailureOrigin {
         match self {
-            Self::Tool { .. } => Fault::Server,
-            Self::Missing { .. } | Self::Io { .. } => Fault::Host,
-            Self::Unknown { .. } | Self::File { .. } | Self::Trial(_) | Self::Output(_) => Fault::Internal,
+            Self::Tool { .. } => FailureOrigin::Server,
+            Self::Missing { .. } | Self::Io { .. } => FailureOrigin::Host,
+            Self::Unknown { .. } | Self::File { .. } | Self::Trial(_) | Self::Output(_) => FailureOrigin::Internal,
         }
     }
 }

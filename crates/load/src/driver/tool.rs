@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ciphertoll_model::{
-    Auth, ChannelBinding, Endpoint, Scale, Script, StatementProtocol, TlsVersion, TrialPace, TrialSpec, Work,
+    Auth, ChannelBinding, Endpoint, Scale, Script, StatementProtocol, TlsVersion, TrialPace, TrialSpec, TrialOperation,
     Workload,
 };
 
@@ -128,16 +128,16 @@ fn path_kind(spec: &TrialSpec) -> PathKind {
     }
 }
 
-fn script(work: &Work) -> Option<&Script> {
+fn script(work: &TrialOperation) -> Option<&Script> {
     match work {
-        Work::Connect => None,
-        Work::ConnectQuery(script) | Work::FirstQuery(script) | Work::Transactions(script) => Some(script),
+        TrialOperation::Connect => None,
+        TrialOperation::ConnectQuery(script) | TrialOperation::FirstQuery(script) | TrialOperation::Transactions(script) => Some(script),
     }
 }
 
 /// A script's frame, such as BEGIN, may be text while its statements are prepared.
 fn protocol(spec: &TrialSpec, script: &Script) -> StatementProtocol {
-    let pooled = matches!(spec.work, Work::Transactions(_));
+    let pooled = matches!(spec.work, TrialOperation::Transactions(_));
     let prepared = script.statements.iter().any(|one| one.protocol == StatementProtocol::Prepared);
     if pooled && prepared { StatementProtocol::Prepared } else { StatementProtocol::Text }
 }

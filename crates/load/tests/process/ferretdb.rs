@@ -16,7 +16,7 @@ use ciphertoll_model::round_trips::{Peer, of_session};
 use ciphertoll_model::ycsb::{COLLECTION, FIELD_BYTES, FIELDS, key};
 use ciphertoll_model::{
     Auth, Clients, Endpoint, Engine, Path as ModelPath, Phase, Scale, ServerLevel, TlsSpec, TlsVersion,
-    TrialPace, TrialResult, TrialSpec, Work, Workload, YcsbMix,
+    TrialPace, TrialResult, TrialSpec, TrialOperation, Workload, YcsbMix,
 };
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -274,7 +274,7 @@ pub(crate) fn a_wrong_password() {
     let error = outcome(&spec).unwrap_err();
     assert!(!error.to_string().contains("wrong"), "{error}");
     println!("  {error}");
-    assert!(matches!(spec.work, Work::Transactions(_)));
+    assert!(matches!(spec.work, TrialOperation::Transactions(_)));
 }
 
 /// Passes bytes between clients and the server, and counts how often each connection waits: how often the server says

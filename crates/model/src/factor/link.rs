@@ -13,7 +13,7 @@ pub enum Link {
     /// The real network to a server at a URL.
     AsIs,
     /// An emulated long link on this machine.
-    Made(LinkShape),
+    Emulated(LinkShape),
 }
 
 /// Parameters of an emulated link; the same in both directions, each with half of the round trip.
@@ -34,7 +34,7 @@ impl Link {
     pub fn shape(self) -> Option<LinkShape> {
         match self {
             Self::Local | Self::AsIs => None,
-            Self::Made(shape) => Some(shape),
+            Self::Emulated(shape) => Some(shape),
         }
     }
 }
@@ -180,7 +180,7 @@ impl fmt::Display for Link {
         match self {
             Self::Local => formatter.write_str("local"),
             Self::AsIs => formatter.write_str("as-is"),
-            Self::Made(shape) => shape.fmt(formatter),
+            Self::Emulated(shape) => shape.fmt(formatter),
         }
     }
 }
@@ -190,7 +190,7 @@ impl FromStr for Link {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         if text.starts_with(|first: char| first.is_ascii_digit()) {
-            return text.parse().map(Self::Made);
+            return text.parse().map(Self::Emulated);
         }
         match_name(Factor::Link.label(), text, &Self::NAMED, |link| link.to_string())
     }

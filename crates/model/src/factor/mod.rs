@@ -30,7 +30,7 @@ pub use pace::{Pace, Percent};
 pub use path::{ClientCertificate, Path, Resumption, TlsPath, TlsStart};
 pub use plain::{Clients, Ctx};
 pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
-pub use scale::{RelativeScale, Scale, ScaleLevel, Whole};
+pub use scale::{RelativeScale, Scale, ScaleLevel, ScaleBase};
 pub(crate) use server::parse_engine;
 pub use server::ServerLevel;
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};

@@ -21,14 +21,14 @@ pub enum ScaleLevel {
 /// The size of the tables relative to a cache: `0.5cache`, `1.2mem`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelativeScale {
-    whole: Whole,
+    whole: ScaleBase,
     /// Exact, unlike a binary fraction, as levels are compared.
     ten_thousandths: u32,
 }
 
 /// What a relative scale refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Whole {
+pub enum ScaleBase {
     /// The server's buffers.
     Cache,
     /// The memory of the machine, or the limit of its control group.
@@ -69,7 +69,7 @@ impl RelativeScale {
     const ONE: u32 = 10_000;
     const MOST: u32 = 1_000 * Self::ONE;
 
-    pub fn whole(self) -> Whole {
+    pub fn whole(self) -> ScaleBase {
         self.whole
     }
 
@@ -81,7 +81,7 @@ impl RelativeScale {
     /// At most four decimals: more would be lost by rounding to whole rows.
     fn parse(text: &str) -> Option<Self> {
         let (times, whole) =
-            Whole::ALL.into_iter().find_map(|whole| Some((text.strip_suffix(whole.label())?, whole)))?;
+            ScaleBase::ALL.into_iter().find_map(|whole| Some((text.strip_suffix(whole.label())?, whole)))?;
         let (units, fraction) = times.split_once('.').unwrap_or((times, "0"));
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         if !is_number(units) || !is_number(fraction) || fraction.len() > 4 {
@@ -93,7 +93,7 @@ impl RelativeScale {
     }
 }
 
-impl Whole {
+impl ScaleBase {
     const ALL: [Self; 2] = [Self::Cache, Self::Memory];
 
     /// The suffix of a level.
@@ -179,7 +179,7 @@ impl FromStr for ScaleLevel {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        if Whole::ALL.into_iter().any(|whole| text.ends_with(whole.label())) {
+        if ScaleBase::ALL.into_iter().any(|whole| text.ends_with(whole.label())) {
             return text.parse().map(Self::Relative);
         }
         text.parse().map(Self::Rows).map_err(|_| LevelError::OutOfRange {
@@ -231,7 +231,7 @@ mod tests {
             assert_eq!(told(text).as_deref(), Some(expected), "{text}");
         }
         let times = "0.0462cache".parse::<RelativeScale>().unwrap();
-        assert!((times.times() - 0.0462).abs() < 1e-12 && times.whole() == Whole::Cache);
+        assert!((times.times() - 0.0462).abs() < 1e-12 && times.whole() == ScaleBase::Cache);
     }
 
     #[test]

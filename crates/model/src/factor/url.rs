@@ -16,7 +16,7 @@ use crate::trial::Identity;
 pub(super) mod documents;
 
 /// Schemes with their engine and its option names.
-const SCHEMES: [(&str, Engine, &Words); 4] = [
+const SCHEMES: [(&str, Engine, &OptionNames); 4] = [
     ("postgres", Engine::Postgres, &POSTGRES),
     ("postgresql", Engine::Postgres, &POSTGRES),
     ("mariadb", Engine::MariaDb, &MYSQL),
@@ -343,11 +343,11 @@ as_text!(ServerUrl);
 struct Options {
     socket: Option<PathBuf>,
     demand: Option<TlsDemand>,
-    files: Files,
+    files: TlsFiles,
 }
 
 /// The option names of an engine's own clients.
-struct Words {
+struct OptionNames {
     /// The default port.
     port: u16,
     /// The option for TLS.
@@ -369,7 +369,7 @@ struct Words {
     socket_file: fn(PathBuf, u16) -> PathBuf,
 }
 
-const POSTGRES: Words = Words {
+const POSTGRES: OptionNames = OptionNames {
     port: 5432,
     mode: "sslmode",
     socket: "host",
@@ -386,7 +386,7 @@ const POSTGRES: Words = Words {
     socket_file: |directory, port| directory.join(format!(".s.PGSQL.{port}")),
 };
 
-const MYSQL: Words = Words {
+const MYSQL: OptionNames = OptionNames {
     port: 3306,
     mode: "ssl-mode",
     socket: "socket",
@@ -402,7 +402,7 @@ const MYSQL: Words = Words {
     socket_file: |socket, _| socket,
 };
 
-impl Words {
+impl OptionNames {
     fn options(&self) -> String {
         let files = self.files.iter().map(|option| option.name);
         [self.mode].into_iter().chain(files).chain([self.socket]).collect::<Vec<_>>().join(", ")
@@ -410,7 +410,7 @@ impl Words {
 }
 
 impl Options {
-    fn take(&mut self, words: &Words, name: &str, value: &str) -> Result<(), UrlError> {
+    fn take(&mut self, words: &OptionNames, name: &str, value: &str) -> Result<(), UrlError> {
         // If an option appeared twice, the last one would win, and might weaken the first.
         let once = |first: bool, option| if first { Ok(()) } else { Err(UrlError::Twice { option }) };
         if let Some(option) = words.files.iter().find(|option| option.name == name) {
@@ -431,9 +431,9 @@ impl Options {
 
 /// The files for TLS that a URL names.
 #[derive(Default)]
-struct Files(Vec<(UrlFileOption, PathBuf)>);
+struct TlsFiles(Vec<(UrlFileOption, PathBuf)>);
 
-impl Files {
+impl TlsFiles {
     fn take(&mut self, option: UrlFileOption, value: &str) -> Result<(), UrlError> {
         if self.names(option.content) {
             return Err(UrlError::Twice { option: option.name });
@@ -479,8 +479,8 @@ impl Files {
 }
 
 /// The clients' *prefer* is not supported, as it would hide what is measured.
-fn demand(words: &Words, option: &str, value: &str) -> Result<TlsDemand, UrlError> {
-    let Words { demands, expected, .. } = words;
+fn demand(words: &OptionNames, option: &str, value: &str) -> Result<TlsDemand, UrlError> {
+    let OptionNames { demands, expected, .. } = words;
     match demands.iter().position(|word| word.eq_ignore_ascii_case(value)) {
         Some(0) => Ok(TlsDemand::Never),
         Some(1) => Ok(TlsDemand::Always(Verification::Off)),

@@ -5,11 +5,11 @@ use std::fmt::Debug;
 
 use ciphertoll_model::{
     Absence, AddressFamily, Arm, Auth, Branch, CellId, Identity, Compressor, Ctx, DocumentsLogin, Draw,
-    Ending, Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime,
+    Ending, Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, FailureOrigin, Flag, Group, KeyExchangeTime,
     LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism, LookDecision, Metric, Namespace, Observation,
-    Phase, ReadPreference, Resumption, Script, SignatureTime, Skipped, Stamped, Statement, StatementProtocol,
-    Step, SecurityLevel, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
-    Verification, VoidReason, Work,
+    Phase, ReadPreference, Resumption, Script, SignatureTime, Skipped, TimestampedEvent, ScriptStatement, StatementProtocol,
+    ScriptStep, SecurityLevel, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
+    Verification, VoidReason, TrialOperation,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -199,12 +199,12 @@ fn draw() -> impl Strategy<Value = Draw> {
 fn script() -> impl Strategy<Value = Script> {
     let protocols = select(vec![StatementProtocol::Text, StatementProtocol::Prepared]);
     let statements = prop::collection::vec(
-        (any::<String>(), protocols).prop_map(|(sql, protocol)| Statement { sql, protocol }),
+        (any::<String>(), protocols).prop_map(|(sql, protocol)| ScriptStatement { sql, protocol }),
         0..3,
     );
     let steps = prop::collection::vec(
         (0..9_usize, prop::collection::vec(0..9_usize, 0..3))
-            .prop_map(|(statement, parameters)| Step { statement, parameters }),
+            .prop_map(|(statement, parameters)| ScriptStep { statement, parameters }),
         0..3,
     );
     let branches = (any::<u32>(), steps.clone(), any::<u64>())
@@ -223,12 +223,12 @@ fn script() -> impl Strategy<Value = Script> {
     )
 }
 
-fn work() -> impl Strategy<Value = Work> {
+fn work() -> impl Strategy<Value = TrialOperation> {
     prop_oneof![
-        Just(Work::Connect),
-        script().prop_map(Work::ConnectQuery),
-        script().prop_map(Work::FirstQuery),
-        script().prop_map(Work::Transactions),
+        Just(TrialOperation::Connect),
+        script().prop_map(TrialOperation::ConnectQuery),
+        script().prop_map(TrialOperation::FirstQuery),
+        script().prop_map(TrialOperation::Transactions),
     ]
 }
 
@@ -347,7 +347,7 @@ fn trial_result() -> impl Strategy<Value = TrialResult> {
 }
 
 fn load_message() -> impl Strategy<Value = LoadMessage> {
-    let faults = [Fault::Server, Fault::Tls, Fault::Host, Fault::Internal];
+    let faults = [FailureOrigin::Server, FailureOrigin::Tls, FailureOrigin::Host, FailureOrigin::Internal];
     prop_oneof![
         Just(LoadMessage::WindowOpened),
         Just(LoadMessage::WindowClosed),
@@ -369,14 +369,14 @@ fn errors_of_no_kind() {
     assert_eq!(count, ErrorCount { message: "why".to_owned(), count: 2, kind: ErrorKind::Other });
     let line = r#"{"message":"failed","body":{"fault":"server","message":"why"}}"#;
     let failed: LoadMessage = serde_json::from_str(line).unwrap();
-    let (fault, message) = (Fault::Server, "why".to_owned());
+    let (fault, message) = (FailureOrigin::Server, "why".to_owned());
     assert_eq!(failed, LoadMessage::Failed { fault, message, kind: ErrorKind::Other });
 }
 
 proptest! {
     #[test]
     fn events(at_unix_ms: u64, event in event()) {
-        round_trip(&Stamped { at_unix_ms, event })?;
+        round_trip(&TimestampedEvent { at_unix_ms, event })?;
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Baseline, Clients, Ctx, Driver, Engine, Grid, LatenessLimit, Link, Pace, Path, Pin, PoolMode,
+    AtRest, Auth, Baseline, Clients, Ctx, Driver, Engine, Grid, LatenessLimit, Link, Pace, Path, CpuPinning, PoolMode,
     Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ScaleLevel, ServerKey, ServerLevel, Setting, Settings,
     Size, Spec, StealLimit, Storage, TlsPath, TlsVersion, Tunnel, Workload,
 };
@@ -188,7 +188,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
                 LatenessLimit::default()
             },
             storage: if seed.is_some() { Storage::Tmpfs } else { Storage::Disk },
-            pin: if seed.is_some() { Pin::Auto } else { Pin::Off },
+            pin: if seed.is_some() { CpuPinning::Auto } else { CpuPinning::Off },
             grids,
         },
     )

@@ -63,7 +63,7 @@ fn where_plaintext_is_refused_the_first_tls_path_is_the_baseline() {
     let other = ServerLevel::at("other", "postgres://app@other.example".parse().unwrap()).unwrap();
     let spec = Spec::quick_at(&[server("mysql://app@db.example"), other]);
     let refusal =
-        Refusal { server: "staging".to_owned(), what: Refused::Way(None), reason: "it wants TLS".to_owned() };
+        Refusal { server: "staging".to_owned(), what: Refused::Transport(None), reason: "it wants TLS".to_owned() };
     let plan = Plan::knowing(&spec, 1, &[refusal]).unwrap();
     assert_eq!(reasons(&plan), ["it wants TLS", "it wants TLS"]);
     let baselines: Vec<String> =
@@ -76,7 +76,7 @@ fn where_plaintext_is_refused_the_first_tls_path_is_the_baseline() {
 fn a_version_that_is_not_spoken_is_left_out() {
     let refusal = Refusal {
         server: "staging".to_owned(),
-        what: Refused::Way(Some(TlsVersion::Tls12)),
+        what: Refused::Transport(Some(TlsVersion::Tls12)),
         reason: "too old".to_owned(),
     };
     let plan = Plan::knowing(&quick("mysql://app@db.example"), 1, &[refusal]).unwrap();

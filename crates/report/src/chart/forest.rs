@@ -1,6 +1,6 @@
 //! What each path costs beside the baseline: ratios with their intervals around 1.
 
-use ciphertoll_model::{Arm, Direction, Metric, Unit};
+use ciphertoll_model::{Arm, MetricDirection, Metric, Unit};
 use ciphertoll_stats::{Toll, margin};
 
 use super::{Figure, repeat_label};
@@ -161,11 +161,11 @@ fn bands(drawing: &mut Drawing, family: &Family<'_>, axis: &Scale, middle: f64) 
 /// Which side of 1 is the dear one.
 fn side(metric: Metric) -> &'static str {
     match (metric.direction(), metric.unit()) {
-        (Direction::HigherIsBetter, _) => "left of 1: slower",
-        (Direction::LowerIsBetter, Unit::CpuMicroseconds | Unit::Bytes | Unit::Count) => {
+        (MetricDirection::HigherIsBetter, _) => "left of 1: slower",
+        (MetricDirection::LowerIsBetter, Unit::CpuMicroseconds | Unit::Bytes | Unit::Count) => {
             "right of 1: costs more"
         }
-        (Direction::LowerIsBetter, _) => "right of 1: slower",
+        (MetricDirection::LowerIsBetter, _) => "right of 1: slower",
     }
 }
 

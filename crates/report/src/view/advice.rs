@@ -1,6 +1,6 @@
 //! What to switch on: the one encrypted path of a run that a reader in a hurry should take.
 
-use ciphertoll_model::{ConnectionUse, Direction, Factor, Path, TlsVersion};
+use ciphertoll_model::{ConnectionUse, MetricDirection, Factor, Path, TlsVersion};
 use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Toll, Verdict};
 
 use super::{StratumView, Tone, capital};
@@ -111,8 +111,8 @@ fn cost(stratum: usize, cell: &CellAnalysis) -> Option<Cost> {
     let metric = *names::headline(&cell.cell).first()?;
     let toll = cell.tolls.get(&metric).filter(|toll| is_certain(&toll.ratio) && is_judged(toll))?;
     let ratio = match metric.direction() {
-        Direction::LowerIsBetter => toll.ratio,
-        Direction::HigherIsBetter => {
+        MetricDirection::LowerIsBetter => toll.ratio,
+        MetricDirection::HigherIsBetter => {
             let Estimate { value, ci_low, ci_high, blocks } = toll.ratio;
             let [ci_low, ci_high] = [ci_high, ci_low].map(|limit| limit.map(f64::recip));
             Estimate { value: value.recip(), ci_low, ci_high, blocks }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::{
-    Cell, Environment, Event, Factor, Flag, LookDecision, Metric, NoiseLimits, Pin, SecurityLevel, TlsPath,
+    Cell, Environment, Event, Factor, Flag, LookDecision, Metric, NoiseLimits, CpuPinning, SecurityLevel, TlsPath,
 };
 use ciphertoll_stats::CellAnalysis;
 
@@ -21,11 +21,11 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
                 "From outside: the server was not ours to start, so that only the clients' CPU is known, and the \
                  network in between and whatever else the server did are part of every time."
             }
-            Pin::Off => {
+            CpuPinning::Off => {
                 "Whole machine: clients and server share the same cores, so a rate or a time here is what \
                  both cost together. CPU per operation carries over best to other machines."
             }
-            Pin::Auto => {
+            CpuPinning::Auto => {
                 "Apart: clients and server have processors of their own, half of the machine each (or all, \
                  where there is only one). A rate here is what the server's half can do."
             }

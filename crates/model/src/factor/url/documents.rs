@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Files, ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, Verification,
+    TlsFiles, ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, Verification,
     decoded,
 };
 use crate::factor::Engine;
@@ -156,7 +156,7 @@ pub(super) fn scheme() -> &'static str {
 }
 
 /// A URL's parts before decoding.
-struct Parts<'a> {
+struct RawUrl<'a> {
     scheme: &'a str,
     user: Option<&'a str>,
     hosts: &'a str,
@@ -164,7 +164,7 @@ struct Parts<'a> {
     options: &'a str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> RawUrl<'a> {
     fn of(text: &'a str) -> Result<Self, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::NoHost)?;
         let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -196,7 +196,7 @@ pub(super) fn split_password(text: &str) -> Option<(String, String)> {
 
 /// Parses a URL whose scheme is a document database's.
 pub(super) fn parse(text: &str) -> Result<ServerUrl, UrlError> {
-    let parts = Parts::of(text)?;
+    let parts = RawUrl::of(text)?;
     if parts.scheme.eq_ignore_ascii_case(LOOKED_UP) {
         return Err(UrlError::LookedUp);
     }
@@ -251,7 +251,7 @@ fn places(text: &str) -> Result<(UrlPlace, Vec<UrlHost>), UrlError> {
 
 /// The URL of one member of its replica set, with a direct connection.
 pub(super) fn for_member(url: &ServerUrl, member: &UrlHost) -> Result<ServerUrl, UrlError> {
-    let Parts { scheme, user, database, options, .. } = Parts::of(&url.text)?;
+    let RawUrl { scheme, user, database, options, .. } = RawUrl::of(&url.text)?;
     let user = user.map_or_else(String::new, |user| format!("{user}@"));
     let is_ours = |option: &&str| {
         let name = option.split('=').next().unwrap_or_default();
@@ -277,7 +277,7 @@ struct Options {
     tls: Option<Tls>,
     invalid_hostnames: bool,
     invalid_certificates: bool,
-    files: Files,
+    files: TlsFiles,
     auth_source: Option<String>,
     auth_mechanism: Option<LoginMechanism>,
     replica_set: Option<String>,
