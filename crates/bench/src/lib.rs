@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::{Lab, Server, Start, Tables};
-use ciphertoll_model::{Engine, ServerKey, ServerLevel, SecurityLevel};
+use ciphertoll_model::{Engine, SecurityLevel, ServerKey, ServerLevel};
 
 /// The `ciphertoll` program beside this one: both are built into one directory.
 pub fn ciphertoll_program() -> Result<PathBuf> {

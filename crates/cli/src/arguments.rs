@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ciphertoll_lab::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, LatenessLimit, Link, Pace, Path, CpuPinning, ScaleLevel, ServerLevel,
+    AtRest, Auth, Clients, CpuPinning, Ctx, Driver, LatenessLimit, Link, Pace, Path, ScaleLevel, ServerLevel,
     Setting, Size, StealLimit, Storage, Workload,
 };
 use ciphertoll_record::DEFAULT_RUNS;

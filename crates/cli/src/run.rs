@@ -8,8 +8,8 @@ use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
 use ciphertoll_model::{
-    Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal, ServerLevel,
-    Spec, TimestampedEvent,
+    Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal,
+    ServerLevel, Spec, TimestampedEvent,
 };
 use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
@@ -58,7 +58,7 @@ fn plan(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Plan, Failure> {
         }
     }
     let obstacle = |cell: &Cell| match &cell.treatment.driver {
-        Driver::Named(name) => drivers.get(name)?.impossible(&driver::Facts::of(cell)),
+        Driver::Named(name) => drivers.get(name)?.impossible(&driver::DriverRequirements::of(cell)),
         Driver::Native => None,
     };
     Ok(Plan::knowing_obstacles(spec, seed, refusals, &driver::unlike(spec), &obstacle)?)

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
-    Arm, Block, Cell, Ending, Event, LookDecision, Metric, Pace, Plan, Skipped, TimestampedEvent, Timing, TrialPace,
-    Visit, VoidReason,
+    Arm, Block, Cell, Ending, Event, LookDecision, Metric, Pace, Plan, Skipped, TimestampedEvent, Timing,
+    TrialPace, Visit, VoidReason,
 };
 
 use crate::bench::{Bench, BenchError, Emit, TrialError, TrialRequest};

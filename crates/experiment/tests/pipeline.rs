@@ -270,7 +270,10 @@ fn a_resumed_run_has_the_budget_that_is_left() {
         });
         let events =
             Run::new(plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
-        let minutes = |stamped: TimestampedEvent| TimestampedEvent { at_unix_ms: stamped.at_unix_ms * 60_000, ..stamped };
+        let minutes = |stamped: TimestampedEvent| TimestampedEvent {
+            at_unix_ms: stamped.at_unix_ms * 60_000,
+            ..stamped
+        };
         events.into_iter().map(minutes).collect::<Vec<_>>()
     };
     let resumed = |budget: &str| {

@@ -181,10 +181,13 @@ impl Config<'_> {
     fn tls_versions(&self) -> [&'static str; 2] {
         match (self.strength, self.build.engine) {
             // Told of versions that it does not have any more, MySQL takes none at all.
-            (SecurityLevel::Default | SecurityLevel::Weak, _) | (_, Engine::MySql) => ["TLSv1.2", "TLSv1.2,TLSv1.3"],
-            (SecurityLevel::Obsolete, Engine::MariaDb | Engine::Postgres | Engine::MongoDb | Engine::FerretDb) => {
-                ["TLSv1", "TLSv1.0,TLSv1.1,TLSv1.2,TLSv1.3"]
+            (SecurityLevel::Default | SecurityLevel::Weak, _) | (_, Engine::MySql) => {
+                ["TLSv1.2", "TLSv1.2,TLSv1.3"]
             }
+            (
+                SecurityLevel::Obsolete,
+                Engine::MariaDb | Engine::Postgres | Engine::MongoDb | Engine::FerretDb,
+            ) => ["TLSv1", "TLSv1.0,TLSv1.1,TLSv1.2,TLSv1.3"],
         }
     }
 

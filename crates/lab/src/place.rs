@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use ciphertoll_model::{AtRest, Identity, Storage, SecurityLevel};
+use ciphertoll_model::{AtRest, Identity, SecurityLevel, Storage};
 use ciphertoll_wire::Secret;
 
 use crate::at_rest::FILES;
@@ -117,7 +117,11 @@ impl Place {
     }
 
     /// Settings for an OpenSSL that takes what is weaker than its default; of one process, never of the system.
-    pub(crate) fn write_openssl(&self, strength: SecurityLevel, run_as: RunAs) -> Result<Option<PathBuf>, Error> {
+    pub(crate) fn write_openssl(
+        &self,
+        strength: SecurityLevel,
+        run_as: RunAs,
+    ) -> Result<Option<PathBuf>, Error> {
         let level = match strength {
             SecurityLevel::Default => return Ok(None),
             SecurityLevel::Weak => 1,

@@ -253,7 +253,12 @@ impl Visitor<'_> {
         }
     }
 
-    fn connect_as(self, way: Way, family: Option<AddressFamily>, login: Login) -> Result<Client, ciphertoll_net::Error> {
+    fn connect_as(
+        self,
+        way: Way,
+        family: Option<AddressFamily>,
+        login: Login,
+    ) -> Result<Client, ciphertoll_net::Error> {
         Client::connect(&self.address(family), login, self.context(way)?.as_ref())
     }
 

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ciphertoll_model::{
-    AtRest, Auth, Identity, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, QueryLanguage,
-    ServerKey, Settings, SecurityLevel, TlsPath, TlsVersion,
+    AtRest, Auth, Endpoint, Engine, Identity, Link, LinkShape, Path as NetworkPath, QueryLanguage,
+    SecurityLevel, ServerKey, Settings, TlsPath, TlsVersion,
 };
 use ciphertoll_record::{Ended, Scratch};
 use ciphertoll_wire::Secret;

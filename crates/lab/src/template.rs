@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ciphertoll_model::{AtRest, Engine, ServerLevel, SecurityLevel, TdeCipher};
+use ciphertoll_model::{AtRest, Engine, SecurityLevel, ServerLevel, TdeCipher};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use nix::fcntl::{Flock, FlockArg};

@@ -1,8 +1,6 @@
 //! What a server and this machine's TLS library can do of what a path says; the rest is left out with the reason.
 
-use ciphertoll_model::{
-    Engine, Group, QueryLanguage, Resumption, Suite, TlsPath, TlsStart, TlsVersion,
-};
+use ciphertoll_model::{Engine, Group, QueryLanguage, Resumption, Suite, TlsPath, TlsStart, TlsVersion};
 use ciphertoll_net::tls;
 
 use crate::error::Error;

@@ -12,7 +12,9 @@ use nix::unistd::geteuid;
 use crate::Error;
 use crate::calibrate::{self, Calibration};
 use crate::line::{DelayLine, TrafficCounters};
-use crate::namespace::{LinkDevices, MTU_BYTES, Network, Networks, SERVER, SegmentOffload, InterfaceCounters, get_rights};
+use crate::namespace::{
+    InterfaceCounters, LinkDevices, MTU_BYTES, Network, Networks, SERVER, SegmentOffload, get_rights,
+};
 use crate::netlink::NetemSettings;
 use crate::process::{Interface, LinkEnd};
 use crate::relay::LinkRelay;
@@ -129,7 +131,9 @@ impl LinkBackend {
     /// Makes an interface of a kind that takes no parameters.
     pub(crate) fn make_interface(&self, end: LinkEnd, name: &str, kind: &str) -> Result<(), Error> {
         let networks = self.networks().ok_or(Error::Down("it has no networks"))?;
-        networks.with_netlink(end, |netlink| netlink.add_plain(name, kind)).map_err(Error::at("make an interface"))
+        networks
+            .with_netlink(end, |netlink| netlink.add_plain(name, kind))
+            .map_err(Error::at("make an interface"))
     }
 
     pub(crate) fn remove_interface(&self, end: LinkEnd, name: &str) -> Result<(), Error> {
@@ -162,7 +166,8 @@ impl LinkBackend {
     /// Sets the link to `shape`, with a known overhead.
     pub(crate) fn set(&self, shape: LinkShape, overhead_ns: u64) -> Result<(), Error> {
         if let Some(networks) = self.networks() {
-            let segments = if shape.needs_single_packets() { SegmentOffload::Off } else { SegmentOffload::On };
+            let segments =
+                if shape.needs_single_packets() { SegmentOffload::Off } else { SegmentOffload::On };
             networks.set_segments(segments)?;
         }
         match self {

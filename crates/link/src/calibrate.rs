@@ -91,7 +91,9 @@ pub(crate) fn time_connects(networks: &Networks) -> Result<u64, Error> {
 
 /// Measures a relay: `lead` returns the address that is relayed to a local port. A connect to the relay itself takes no
 /// time; a connect and the reply to the first byte take two round trips.
-pub(crate) fn time_first_bytes(lead: impl FnOnce(u16) -> io::Result<SocketAddr> + Send) -> Result<u64, Error> {
+pub(crate) fn time_first_bytes(
+    lead: impl FnOnce(u16) -> io::Result<SocketAddr> + Send,
+) -> Result<u64, Error> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::process("listen"));
     let both = measure_between(listen, answer, |address| {
         let times = lead(address.port()).and_then(|relay| time_exchanges(|| talk(relay)));

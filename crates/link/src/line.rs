@@ -14,7 +14,7 @@ use nix::sys::prctl::set_timerslack;
 use nix::sys::time::TimeSpec;
 
 use crate::clock::monotonic_ns;
-use crate::line_end::{LineEnd, FrameSink, FrameSource};
+use crate::line_end::{FrameSink, FrameSource, LineEnd};
 use crate::realtime;
 use crate::schedule::{Fate, PacketSchedule};
 
@@ -75,7 +75,8 @@ impl DelayLine {
         });
         let [one, other] = ends;
         let directions = [(one.try_clone()?, other.try_clone()?), (other, one)];
-        let directions = directions.map(|(from, to)| Ok::<_, io::Error>((FrameSource::open(from)?, FrameSink::of(to))));
+        let directions =
+            directions.map(|(from, to)| Ok::<_, io::Error>((FrameSource::open(from)?, FrameSink::of(to))));
         // Opens both before starting a thread, so that a failure leaves nothing behind.
         let directions = directions.into_iter().collect::<Result<Vec<_>, _>>()?;
         let mut threads = Vec::new();

@@ -12,7 +12,7 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::Error;
 use crate::line_end::LineEnd;
-use crate::netlink::{NetemSettings, ArpMode, Netlink, VethPeer};
+use crate::netlink::{ArpMode, NetemSettings, Netlink, VethPeer};
 use crate::packet::PacketSocket;
 use crate::process::{Interface, LinkEnd};
 use crate::tunnel::TunDevice;
@@ -141,8 +141,12 @@ impl Networks {
         for network in [&self.clients, &self.servers] {
             network.enter()?;
             let table = fs::read_to_string("/proc/thread-self/net/dev");
-            let sent = InterfaceCounters::of(&table.map_err(Error::at("read /proc/net/dev"))?, LONG).unwrap_or_default();
-            all = InterfaceCounters { packets: all.packets + sent.packets, dropped: all.dropped + sent.dropped };
+            let sent = InterfaceCounters::of(&table.map_err(Error::at("read /proc/net/dev"))?, LONG)
+                .unwrap_or_default();
+            all = InterfaceCounters {
+                packets: all.packets + sent.packets,
+                dropped: all.dropped + sent.dropped,
+            };
         }
         self.middle.enter().map(|()| all)
     }
@@ -164,7 +168,8 @@ impl Network {
             .map_err(Error::at("set tcp_no_metrics_save"))?;
         // As on loopback: ports in TIME_WAIT are reused after a second. Otherwise, churn would run out of ports.
         fs::write("/proc/sys/net/ipv4/tcp_tw_reuse", "1").map_err(Error::at("set tcp_tw_reuse"))?;
-        let handle = File::open("/proc/thread-self/ns/net").map_err(Error::at("open the network namespace"))?;
+        let handle =
+            File::open("/proc/thread-self/ns/net").map_err(Error::at("open the network namespace"))?;
         Ok(Self { handle, netlink })
     }
 
@@ -210,7 +215,10 @@ fn join_directly(clients: &Network, servers: &Network) -> Result<(), Error> {
     let namespace = Some(servers.handle.as_fd());
     let peer = VethPeer { name: LONG, namespace, hardware_address: Some(HARDWARE_ADDRESS) };
     clients.netlink.add_veth(LONG, peer).map_err(Error::at("make a veth pair"))?;
-    clients.netlink.set_hardware_address(LONG, HARDWARE_ADDRESS).map_err(Error::at("set a hardware address"))?;
+    clients
+        .netlink
+        .set_hardware_address(LONG, HARDWARE_ADDRESS)
+        .map_err(Error::at("set a hardware address"))?;
     for network in [clients, servers] {
         network.enter()?;
         network.netlink.delay(LONG, NetemSettings::default()).map_err(Error::at("configure netem"))?;

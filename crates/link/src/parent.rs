@@ -12,9 +12,9 @@ use ciphertoll_model::{LinkKind, LinkShape, Namespace};
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 
-use crate::clock::now_ns;
 use crate::backend::missing_feature;
-use crate::process::{LinkReply, CountersReply, LinkEnd, Interface, LinkCommand, ReadyReply, SetReply};
+use crate::clock::now_ns;
+use crate::process::{CountersReply, Interface, LinkCommand, LinkEnd, LinkReply, ReadyReply, SetReply};
 use crate::{BY_ARGUMENT, Error, LINK_COMMAND};
 
 /// For making networks.

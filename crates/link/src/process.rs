@@ -10,8 +10,8 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::process_cpu_ns;
 use crate::backend::{LinkBackend, SelectedBackend};
+use crate::clock::process_cpu_ns;
 use crate::{BY_ARGUMENT, Error, LINK_COMMAND};
 
 /// A command to the process.
@@ -154,7 +154,11 @@ fn serve(allowed: &[LinkKind], stdout: &mut impl Write) -> Result<(), Error> {
 }
 
 /// Each shape is calibrated once.
-fn set(backend: &LinkBackend, shape: LinkShape, known: &mut Vec<(LinkShape, SetReply)>) -> Result<LinkReply, Error> {
+fn set(
+    backend: &LinkBackend,
+    shape: LinkShape,
+    known: &mut Vec<(LinkShape, SetReply)>,
+) -> Result<LinkReply, Error> {
     if let Some((_, found)) = known.iter().find(|(before, _)| *before == shape) {
         backend.set(shape, found.overhead_ns)?;
         return Ok(LinkReply::Set(*found));

@@ -163,7 +163,8 @@ impl<'a> RelayLoop<'a> {
                     connection.to_client.is_written = true;
                 }
             }
-            self.connections.retain(|connection| !(connection.to_server.is_written && connection.to_client.is_written));
+            self.connections
+                .retain(|connection| !(connection.to_server.is_written && connection.to_client.is_written));
             self.wait();
         }
     }
@@ -174,7 +175,11 @@ impl<'a> RelayLoop<'a> {
             while let Ok((client, _)) = socket.accept() {
                 let ready = client.set_nonblocking(true).and_then(|()| client.set_nodelay(true));
                 if ready.is_ok() {
-                    self.connections.push(RelayedConnection::new(client, *server, monotonic_ns() + 3 * one_way_ns));
+                    self.connections.push(RelayedConnection::new(
+                        client,
+                        *server,
+                        monotonic_ns() + 3 * one_way_ns,
+                    ));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{
-    Connected, Connecting, Dialer, Phase, ConnectProgress, Reactor, Readiness, SourceAddresses, Stopwatch,
+    ConnectProgress, Connected, Connecting, Dialer, Phase, Reactor, Readiness, SourceAddresses, Stopwatch,
 };
 use ciphertoll_wire::session::{ResponseKind, ResponseReader};
 use rand_pcg::Pcg64Mcg;
@@ -14,7 +14,7 @@ use crate::drive::{LoadClient, Turn};
 use crate::injection::spin;
 use crate::legs::Legs;
 use crate::recorder::{Operation, Recorder};
-use crate::script::{StepIndex, CompiledScript};
+use crate::script::{CompiledScript, StepIndex};
 use crate::usage::thread_cpu;
 
 /// A client that opens a connection for each operation.

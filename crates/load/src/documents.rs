@@ -2,7 +2,8 @@
 
 use ciphertoll_model::ycsb::{COLLECTION, FIELD_BYTES, FIELDS, LONGEST_SCAN};
 use ciphertoll_model::{
-    Branch, Draw, Scale, Script, ScriptStatement, StatementProtocol, ScriptStep, TrialOperation, Workload, YcsbMix,
+    Branch, Draw, Scale, Script, ScriptStatement, ScriptStep, StatementProtocol, TrialOperation, Workload,
+    YcsbMix,
 };
 
 /// Minimum size of a record: the values of its fields, without names, key and BSON overhead.

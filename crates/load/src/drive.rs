@@ -62,7 +62,11 @@ pub(crate) struct EventLoop<'a, 's, C: LoadClient> {
 impl<C: LoadClient> EventLoop<'_, '_, C> {
     /// Runs the closed loop until the window has closed. A client that fails stops; the loop ends once all have. If
     /// the server has reached its connection limit, no client begins again.
-    pub(crate) fn closed(&mut self, window: MeasurementWindow, limit: Option<RateLimit>) -> Result<(), Error> {
+    pub(crate) fn closed(
+        &mut self,
+        window: MeasurementWindow,
+        limit: Option<RateLimit>,
+    ) -> Result<(), Error> {
         match limit {
             None => self.unlimited(window),
             Some(limit) => self.limited(window, limit),

@@ -68,21 +68,13 @@ pub enum Error {
     NoResult(String),
     /// A line from the load process is longer than any message.
     #[error("the load process wrote a line of more than {limit_bytes} bytes")]
-    LineTooLong {
-        limit_bytes: usize,
-    },
+    LineTooLong { limit_bytes: usize },
     /// The load process exceeded its deadline and was killed.
     #[error("the load process was still running {seconds} s after its window should have closed")]
-    Overdue {
-        seconds: u64,
-    },
+    Overdue { seconds: u64 },
     /// The load process reported a failure.
     #[error("{message}")]
-    Reported {
-        fault: FailureOrigin,
-        message: String,
-        kind: ErrorKind,
-    },
+    Reported { fault: FailureOrigin, message: String, kind: ErrorKind },
 }
 
 impl Error {
@@ -113,7 +105,9 @@ impl Error {
                 ciphertoll_net::Fault::Host => FailureOrigin::Host,
                 ciphertoll_net::Fault::Caller => FailureOrigin::Internal,
             },
-            Self::NotReady { .. } | Self::ShortAnswer { .. } | Self::MissingDocument { .. } => FailureOrigin::Server,
+            Self::NotReady { .. } | Self::ShortAnswer { .. } | Self::MissingDocument { .. } => {
+                FailureOrigin::Server
+            }
             Self::Reported { fault, .. } => *fault,
             Self::Io { .. } => FailureOrigin::Host,
             Self::Spec(_)

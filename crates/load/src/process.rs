@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_model::{LoadMessage, TrialPace, TrialResult, TrialSpec, TrialOperation, ycsb};
+use ciphertoll_model::{LoadMessage, TrialOperation, TrialPace, TrialResult, TrialSpec, ycsb};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use crate::recorder::Recorder;
 use crate::usage::{process_cpu, rss_peak_bytes};
 use crate::window::MeasurementWindow;
-use crate::worker::{ThreadAssignment, StartBarrier, run};
+use crate::worker::{StartBarrier, ThreadAssignment, run};
 use crate::ycsb::Inserts;
 use crate::{Error, setup};
 
@@ -67,7 +67,8 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
             let line = StartBarrier { ready: ready.clone(), window };
             let clients = share(usize::from(spec.clients.count()), threads, lane);
             let inserts = Arc::clone(&inserts);
-            let assignment = ThreadAssignment { spec: &spec, dialer: &dialer, lane: lane as u16, clients, inserts };
+            let assignment =
+                ThreadAssignment { spec: &spec, dialer: &dialer, lane: lane as u16, clients, inserts };
             workers.push(scope.spawn(move || run(&assignment, &line)));
             starts.push(start);
         }

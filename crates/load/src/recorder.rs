@@ -10,7 +10,7 @@ use crate::Error;
 use crate::legs::Legs;
 use crate::schedule::DueOperation;
 use crate::times::Times;
-use crate::window::{WindowPart, MeasurementWindow};
+use crate::window::{MeasurementWindow, WindowPart};
 
 /// Distinct error messages kept; a storm of errors adds nothing after its beginning.
 const MAX_MESSAGES: usize = 16;

@@ -86,7 +86,8 @@ impl Schedule {
         }
         let (client, free_since) = self.free.pop_front()?;
         self.advance();
-        let due = DueOperation { client, intended, lag: now.saturating_duration_since(intended.max(free_since)) };
+        let due =
+            DueOperation { client, intended, lag: now.saturating_duration_since(intended.max(free_since)) };
         self.running[client] = Some(due);
         Some(due)
     }
@@ -159,7 +160,12 @@ mod tests {
     }
 
     /// Runs as if operations took `service` and the process were never late.
-    fn run(window: MeasurementWindow, rate_per_s: f64, seed: u64, service: Duration) -> (Vec<DueOperation>, u64) {
+    fn run(
+        window: MeasurementWindow,
+        rate_per_s: f64,
+        seed: u64,
+        service: Duration,
+    ) -> (Vec<DueOperation>, u64) {
         let mut schedule = Schedule::new(window, rate_per_s, 1, seed);
         let (mut now, mut begun) = (window.starts, Vec::new());
         schedule.free(0, now);

@@ -163,9 +163,11 @@ impl CompiledScript {
         (out, sql): (&mut Vec<u8>, &mut String),
     ) -> Result<(), ciphertoll_net::Error> {
         match self.step(place) {
-            CompiledStep::Prepared { place, variables } => self.with_values(variables, values, |parameters| {
-                Ok(server.encode_execute(out, &prepared[*place], parameters)?)
-            }),
+            CompiledStep::Prepared { place, variables } => {
+                self.with_values(variables, values, |parameters| {
+                    Ok(server.encode_execute(out, &prepared[*place], parameters)?)
+                })
+            }
             CompiledStep::Text(pieces) => encode_text(pieces, values, server, (out, sql)),
             CompiledStep::Document { template, variables } => match server {
                 ServerInfo::MongoDb(server) => self.with_values(variables, values, |parameters| {
@@ -256,7 +258,11 @@ impl<'a> Compiler<'a> {
         Ok(branches)
     }
 
-    fn steps(&mut self, steps: &[ciphertoll_model::ScriptStep], of: &str) -> Result<Vec<CompiledStep>, String> {
+    fn steps(
+        &mut self,
+        steps: &[ciphertoll_model::ScriptStep],
+        of: &str,
+    ) -> Result<Vec<CompiledStep>, String> {
         if steps.is_empty() {
             return Err(format!("{of}it has no step"));
         }
@@ -285,7 +291,9 @@ impl<'a> Compiler<'a> {
         let expected = placeholders.iter().map(|(_, parameter)| parameter + 1).max().unwrap_or(0);
         same_count(expected, variables.len())?;
         Ok(match protocol {
-            StatementProtocol::Text => CompiledStep::Text(pieces(&statement.sql, placeholders, &step.parameters)),
+            StatementProtocol::Text => {
+                CompiledStep::Text(pieces(&statement.sql, placeholders, &step.parameters))
+            }
             StatementProtocol::Prepared => {
                 let known = self.to_prepare.iter().position(|sql| *sql == statement.sql);
                 let place = known.unwrap_or_else(|| {
@@ -336,7 +344,8 @@ fn write_text(pieces: &[TextPiece], values: &Values, sql: &mut String) {
 fn pieces(sql: &str, placeholders: Vec<Placeholder>, variables: &[usize]) -> Vec<TextPiece> {
     let mut pieces = Vec::new();
     let mut rest = 0;
-    let literal = |range: Range<usize>| (!range.is_empty()).then(|| TextPiece::Literal(sql[range].to_owned()));
+    let literal =
+        |range: Range<usize>| (!range.is_empty()).then(|| TextPiece::Literal(sql[range].to_owned()));
     for (range, parameter) in placeholders {
         pieces.extend(literal(rest..range.start));
         pieces.push(TextPiece::Number(variables[parameter]));
@@ -448,8 +457,14 @@ mod tests {
             said("step 0 has 0 parameters where its statement takes 1")
         );
         assert_eq!(refused(&text("SELECT ?", &[9])), said("step 0 refers to no variable"));
-        assert_eq!(refused(&text("SELECT ?", &[2])), said("step 0 writes a variable into its text that is not a number"));
-        assert_eq!(refused(&Script { statements: vec![], ..text("", &[]) }), said("step 0 refers to no statement"));
+        assert_eq!(
+            refused(&text("SELECT ?", &[2])),
+            said("step 0 writes a variable into its text that is not a number")
+        );
+        assert_eq!(
+            refused(&Script { statements: vec![], ..text("", &[]) }),
+            said("step 0 refers to no statement")
+        );
         assert_eq!(refused(&Script { steps: vec![], ..text("", &[]) }), said("it has no step"));
         let step = ModelStep { statement: 0, parameters: vec![0] };
         let branches = |weight, steps| vec![ModelBranch { weight, steps, min_row_bytes: 0 }];
@@ -491,7 +506,8 @@ mod tests {
             steps: vec![ModelStep { statement: parameters.len(), parameters: parameters.to_vec() }; 2],
             min_row_bytes,
         };
-        let statement = |sql: &str| ScriptStatement { sql: sql.to_owned(), protocol: StatementProtocol::Text };
+        let statement =
+            |sql: &str| ScriptStatement { sql: sql.to_owned(), protocol: StatementProtocol::Text };
         let script = Script {
             statements: vec![statement("SELECT 1"), statement("SELECT ?")],
             variables: vec![Draw::Insert, Draw::Uniform { first: 1, last: 9 }],

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::thread;
 
 use ciphertoll_model::{
-    Auth, ChannelBinding, Compressor, Ctx, Endpoint, Engine, LoginMechanism, TlsSpec, TlsStart,
-    TlsVersion, TrialSpec,
+    Auth, ChannelBinding, Compressor, Ctx, Endpoint, Engine, LoginMechanism, TlsSpec, TlsStart, TlsVersion,
+    TrialSpec,
 };
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::tls::{Context, PeerName, Resumption, Sessions, Settings, TrustAnchors, ResumptionMethod};
+use ciphertoll_net::tls::{
+    Context, PeerName, Resumption, ResumptionMethod, Sessions, Settings, TrustAnchors,
+};
 use ciphertoll_net::{Address, ContextSource, Dialer, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
@@ -28,11 +30,9 @@ pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
     let address = match &spec.endpoint {
         Endpoint::Tcp(address) => Address::Tcp(*address),
         Endpoint::Unix(path) => Address::Unix(path.clone()),
-        Endpoint::Host { host, port, family } => Address::Host {
-            name: host.clone(),
-            port: *port,
-            family: Some(*family),
-        },
+        Endpoint::Host { host, port, family } => {
+            Address::Host { name: host.clone(), port: *port, family: Some(*family) }
+        }
     };
     let tls = spec.tls.as_ref().map(context_source).transpose()?;
     Ok(Dialer { address, login, tls, transport: Transport::NonBlocking })

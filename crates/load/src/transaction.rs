@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Connected, Connecting, Dialer, ConnectProgress, Reactor, Readiness};
+use ciphertoll_net::{Channel, ConnectProgress, Connected, Connecting, Dialer, Reactor, Readiness};
 use ciphertoll_wire::session::{PrepareReader, Prepared, ResponseKind, ResponseReader, ServerInfo, Summary};
 use rand_pcg::Pcg64Mcg;
 
@@ -91,7 +91,11 @@ impl TransactionClient {
     }
 
     /// Continues connecting and preparing.
-    pub(crate) fn set_up(&mut self, readiness: Readiness, pool: &mut TransactionShared<'_>) -> Result<(), Error> {
+    pub(crate) fn set_up(
+        &mut self,
+        readiness: Readiness,
+        pool: &mut TransactionShared<'_>,
+    ) -> Result<(), Error> {
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Connecting(connecting) => match connecting.advance(readiness)? {
                 ConnectProgress::Pending(connecting) => State::Connecting(Box::new(connecting)),
@@ -131,7 +135,12 @@ impl LoadClient for TransactionClient {
     }
 
     #[inline]
-    fn ready(&mut self, readiness: Readiness, pool: &mut TransactionShared<'_>, _: &mut Recorder) -> Result<Turn, Error> {
+    fn ready(
+        &mut self,
+        readiness: Readiness,
+        pool: &mut TransactionShared<'_>,
+        _: &mut Recorder,
+    ) -> Result<Turn, Error> {
         match &mut self.state {
             State::Working(working) => working.ready(readiness, pool),
             State::Idle | State::Connecting(_) | State::Preparing(_) => Ok(Turn::Pending),
@@ -211,7 +220,9 @@ impl Working {
 
     fn ready(&mut self, readiness: Readiness, pool: &mut TransactionShared<'_>) -> Result<Turn, Error> {
         let reader = match self.awaits {
-            ExpectedResponse::Step(place) if matches!(pool.program.step(place), CompiledStep::Prepared { .. }) => {
+            ExpectedResponse::Step(place)
+                if matches!(pool.program.step(place), CompiledStep::Prepared { .. }) =>
+            {
                 &mut self.binary
             }
             ExpectedResponse::Step(_) | ExpectedResponse::Rollback => &mut self.text,
@@ -257,9 +268,15 @@ impl Working {
     }
 
     /// Rolls the transaction back if the script says that this error warrants a retry.
-    fn refused(&mut self, error: ciphertoll_net::Error, pool: &mut TransactionShared<'_>) -> Result<Turn, Error> {
+    fn refused(
+        &mut self,
+        error: ciphertoll_net::Error,
+        pool: &mut TransactionShared<'_>,
+    ) -> Result<Turn, Error> {
         let is_conflict = match (&error, self.awaits) {
-            (ciphertoll_net::Error::Protocol(refusal), ExpectedResponse::Step(_)) => pool.program.is_conflict(refusal),
+            (ciphertoll_net::Error::Protocol(refusal), ExpectedResponse::Step(_)) => {
+                pool.program.is_conflict(refusal)
+            }
             _ => false,
         };
         if !is_conflict || self.retries == MAX_RETRIES {

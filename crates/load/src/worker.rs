@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{TrialPace, TrialSpec, TrialOperation};
+use ciphertoll_model::{TrialOperation, TrialPace, TrialSpec};
 use ciphertoll_net::{Dialer, Reactor, SourceAddresses};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use crate::Error;
-use crate::churn::{ChurnShared, ChurnClient, ConnectOperation, Query};
+use crate::churn::{ChurnClient, ChurnShared, ConnectOperation, Query};
 use crate::drive::{EventLoop, LoadClient};
 use crate::legs::Legs;
 use crate::limit::RateLimit;
 use crate::recorder::Recorder;
 use crate::schedule::Schedule;
 use crate::script::CompiledScript;
-use crate::transaction::{TransactionShared, TransactionClient};
+use crate::transaction::{TransactionClient, TransactionShared};
 use crate::window::MeasurementWindow;
 use crate::ycsb::Inserts;
 
@@ -79,7 +79,9 @@ impl ThreadAssignment<'_> {
 
     fn program(&self) -> Result<CompiledScript, Error> {
         match &self.spec.work {
-            TrialOperation::Transactions(script) | TrialOperation::ConnectQuery(script) | TrialOperation::FirstQuery(script) => {
+            TrialOperation::Transactions(script)
+            | TrialOperation::ConnectQuery(script)
+            | TrialOperation::FirstQuery(script) => {
                 CompiledScript::of(self.spec.engine, script, Arc::clone(&self.inserts))
             }
             TrialOperation::Connect => Err(Error::Script("it has no step".to_owned())),
@@ -108,7 +110,11 @@ impl ThreadAssignment<'_> {
         Some(RateLimit::new(window.starts, self.share(self.spec.max_per_s?), self.clients))
     }
 
-    fn drive<C: LoadClient>(&self, window: MeasurementWindow, mut drive: EventLoop<'_, '_, C>) -> Result<Vec<C>, Error> {
+    fn drive<C: LoadClient>(
+        &self,
+        window: MeasurementWindow,
+        mut drive: EventLoop<'_, '_, C>,
+    ) -> Result<Vec<C>, Error> {
         match self.spec.pace {
             TrialPace::Closed => drive.closed(window, self.limit(window))?,
             TrialPace::Open { per_s } => drive.open(window, self.schedule(window, per_s))?,
@@ -117,7 +123,11 @@ impl ThreadAssignment<'_> {
     }
 }
 
-fn run_churn(assignment: &ThreadAssignment<'_>, purpose: ConnectOperation, start: &StartBarrier) -> Result<Option<Recorder>, Error> {
+fn run_churn(
+    assignment: &ThreadAssignment<'_>,
+    purpose: ConnectOperation,
+    start: &StartBarrier,
+) -> Result<Option<Recorder>, Error> {
     let mut reactor = Reactor::new()?;
     let mut churn = ChurnShared {
         dialer: assignment.dialer,
@@ -150,7 +160,8 @@ fn run_pool(assignment: &ThreadAssignment<'_>, start: &StartBarrier) -> Result<O
     let Some(window) = start.line_up() else { return Ok(None) };
     let mut recorder = Recorder::new(window, assignment.spec.pace);
     let (reactor, shared) = (&mut reactor, &mut pool);
-    let clients = assignment.drive(window, EventLoop { clients, shared, reactor, recorder: &mut recorder })?;
+    let clients =
+        assignment.drive(window, EventLoop { clients, shared, reactor, recorder: &mut recorder })?;
     clients.into_iter().for_each(TransactionClient::close);
     recorder.legs(pool.legs);
     Ok(Some(recorder))

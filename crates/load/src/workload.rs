@@ -1,7 +1,8 @@
 //! The script of each workload, in the engine's SQL.
 
 use ciphertoll_model::{
-    Draw, Engine, QueryLanguage, Scale, Script, ScriptStatement, StatementProtocol, ScriptStep, TrialOperation, Workload,
+    Draw, Engine, QueryLanguage, Scale, Script, ScriptStatement, ScriptStep, StatementProtocol,
+    TrialOperation, Workload,
 };
 
 use crate::documents;
@@ -294,8 +295,9 @@ mod tests {
             for workload in Workload::ALL.into_iter().filter(|workload| workload.impossible(engine).is_none())
             {
                 let work = work(engine, workload, Scale::DEFAULT, None);
-                let (TrialOperation::ConnectQuery(script) | TrialOperation::FirstQuery(script) | TrialOperation::Transactions(script)) =
-                    &work
+                let (TrialOperation::ConnectQuery(script)
+                | TrialOperation::FirstQuery(script)
+                | TrialOperation::Transactions(script)) = &work
                 else {
                     continue;
                 };

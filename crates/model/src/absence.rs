@@ -70,7 +70,7 @@ impl fmt::Display for Absence {
             }
             Self::ServerElsewhere => formatter.write_str("the server does not run on this machine")?,
             Self::InTheKernel => {
-                formatter.write_str("the kernel encrypts and does not tell its share of the CPU time")?;
+                formatter.write_str("the kernel encrypts and does not report the CPU time of that")?;
             }
         }
         match self.enough_s() {

@@ -89,27 +89,24 @@ impl Cell {
         let server = &self.treatment.server;
         let in_rows = "give its scale in rows";
         if server.url.is_some() {
-            return Err(format!("{} has memory and buffers of its own: {in_rows}", server.short_name()));
+            return Err(format!("the memory and buffers of {} are unknown: {in_rows}", server.short_name()));
         }
         let engine = server.engine;
         let Some(dataset) = self.workload.dataset(engine) else {
-            return Err(format!(
-                "{} reads no tables, of which {relative} could be so many rows",
-                self.workload
-            ));
+            return Err(format!("{} reads no tables, so {relative} is no number of rows", self.workload));
         };
         let Some(row_bytes) = bytes_per_row(engine, dataset) else {
-            return Err(format!("what {} takes for a row is not known: {in_rows}", engine.display_name()));
+            return Err(format!("the size of a row in {} is unknown: {in_rows}", engine.display_name()));
         };
         let whole_bytes = match relative.whole() {
             ScaleBase::Cache => settings.buffers_bytes(engine).ok_or_else(|| {
                 let setting = buffers(engine).map_or("", |buffers| buffers.setting);
-                format!("{engine}.{setting} is no size that can be calculated with: {in_rows}")
+                format!("cannot parse the size in {engine}.{setting}: {in_rows}")
             })?,
-            ScaleBase::Memory => memory_bytes.ok_or("how much memory there is, is not known")? as f64,
+            ScaleBase::Memory => memory_bytes.ok_or("the size of the memory is unknown")? as f64,
         };
         let scale = rows(dataset, relative.times() * whole_bytes / row_bytes).ok_or_else(|| {
-            format!("{relative} is more than {} rows, which are the most: {in_rows}", Scale::MAX)
+            format!("{relative} is more than the maximum of {} rows: {in_rows}", Scale::MAX)
         })?;
         Ok(Self { scale, ..self })
     }

@@ -112,15 +112,15 @@ impl Cell {
         let Treatment { server, auth, path, link, driver, at_rest, .. } = &self.treatment;
         let made = matches!(link, Link::Emulated(_));
         let reason = if *auth == Auth::AsAsked {
-            "a private server asks for what it is told to: say which"
+            "as-asked is for servers at a URL: name an authentication"
         } else if made && *path == Path::Unix {
-            "a unix socket has no link in between"
+            "a unix socket has no network: no --link"
         } else if path.as_tunnel().is_some_and(Tunnel::joins_networks) && !made {
-            "a VPN joins two networks, and loopback is one: --link 0ms or longer"
+            "a VPN joins two networks, and loopback is only one: use --link 0ms or longer"
         } else if made && path.as_proxy().is_some_and(|proxy| proxy.front == ProxyFront::Tcp) {
-            "in front, a proxy listens on the loopback that the lab can reach: with --link, by its unix socket only"
+            "with --link, clients reach a proxy only by its unix socket"
         } else if made && *driver != Driver::Native {
-            "other people's clients are not led over a made link yet"
+            "external drivers do not support emulated links yet"
         } else {
             return at_rest.impossible(server.engine);
         };
@@ -133,39 +133,36 @@ impl Cell {
         let name = server.short_name();
         let tls = path.as_tls();
         let reason = if path.as_tunnel().is_some() {
-            format!("a tunnel ends beside its server, and {name} is elsewhere: only servers started here")
+            format!("a tunnel needs a server that is started here, and {name} is at a URL")
         } else if path.as_proxy().is_some() {
-            format!("proxies are started for servers of the lab only, and {name} is none")
+            format!("a proxy needs a server that is started here, and {name} is at a URL")
         } else if tls.is_some_and(|tls| tls.key.is_some()) {
             format!(
-                "{name} has a certificate of its own: write {}",
+                "the certificate of {name} cannot be chosen: write {}",
                 tls.map_or("", |tls| tls.version.label())
             )
         } else if tls.is_some_and(|tls| tls.chain.is_some()) {
-            format!("{name} sends the certificates that it has: leave out +chain")
+            format!("the certificates of {name} cannot be chosen: leave out +chain")
         } else if tls.is_some_and(|tls| tls.client_certificate != ClientCertificate::None) {
             format!(
-                "what clients of {name} show is in its URL (sslcert, ssl-cert or tlsCertificateKeyFile): leave out +mtls"
+                "the client certificate for {name} is named in its URL (sslcert, ssl-cert or tlsCertificateKeyFile): leave out +mtls"
             )
         } else if tls.is_some() && url.tls.demand == TlsDemand::Never {
-            format!("the URL of {name} asks for no TLS")
+            format!("the URL of {name} disables TLS")
         } else if tls.is_none() && matches!(url.tls.demand, TlsDemand::Always(_)) {
-            format!(
-                "the URL of {name} asks for TLS; with {} plaintext is measured, too",
-                url.compare_option()
-            )
+            format!("the URL of {name} requires TLS; {} measures plaintext, too", url.compare_option())
         } else if matches!(path, Path::Unix) != matches!(url.place, UrlPlace::Socket(_)) {
-            format!("the URL of {name} says where it listens: one URL for TCP, another for its unix socket")
+            format!("the URL of {name} is for either TCP or a unix socket: use one URL for each")
         } else if tls.is_some_and(|tls| tls.library == TlsLibrary::Rustls)
             && url.tls.verification() != Verification::Full
         {
-            "rustls verifies authority and name, and the URL asks for less".to_owned()
+            "rustls always verifies CA and name, and the URL asks for less".to_owned()
         } else if *auth != Auth::AsAsked {
-            format!("{name} asks for what it asks for: it is recorded, not chosen")
+            format!("the authentication of {name} is recorded, not chosen")
         } else if *driver != Driver::Native {
-            "other people's clients are not led to a URL yet".to_owned()
+            "external drivers do not support servers at a URL yet".to_owned()
         } else if *link != Link::AsIs || *at_rest != AtRest::AsIs {
-            format!("{name} is measured as it is: its network and its disks are not ours to change")
+            format!("the network and the storage of {name} cannot be changed")
         } else {
             return None;
         };
@@ -187,7 +184,7 @@ impl Cell {
     /// Constraints of message compression.
     fn impossible_compressed(&self, compressor: Compressor) -> Option<String> {
         let Treatment { server, driver, .. } = &self.treatment;
-        let told = || "other people's clients are not told to compress messages yet".to_owned();
+        let told = || "external drivers do not support compressed messages yet".to_owned();
         compressor.impossible(server.engine).or_else(|| (*driver != Driver::Native).then(told))
     }
 
@@ -197,10 +194,10 @@ impl Cell {
         let asks_in_front = (proxy.program, proxy.front) == (ProxyProgram::Sidecar, ProxyFront::Tcp);
         if asks_in_front && *auth == Auth::Trust {
             let name = proxy.program.display_name();
-            return Some(format!("by TCP, {name} lets in who knows its password, and auth=trust has none"));
+            return Some(format!("over TCP, {name} requires a password, and auth=trust has none"));
         }
         if *auth == Auth::Cert {
-            return Some("a proxy has no client certificate to show here yet".to_owned());
+            return Some("a proxy cannot present a client certificate yet".to_owned());
         }
         proxy.impossible(server.engine)
     }
@@ -211,9 +208,9 @@ impl Cell {
         let shows_one = tls.client_certificate == ClientCertificate::Demanded;
         let resumes = tls.resumption != Resumption::Never;
         let reason = if shows_one && *auth == Auth::Cert {
-            "with auth=cert the client shows a certificate in any case: leave out +mtls"
+            "auth=cert presents a client certificate already: leave out +mtls"
         } else if resumes && tls.library == TlsLibrary::Rustls && *ctx != Some(Ctx::Shared) {
-            "rustls resumes within one context only: ctx=shared"
+            "rustls resumes sessions within one context only: use ctx=shared"
         } else {
             return None;
         };
@@ -224,12 +221,11 @@ impl Cell {
     pub fn redundancy(&self, first_ctx: Ctx) -> Option<&'static str> {
         let ctx = self.treatment.ctx?;
         if self.treatment.path.as_tls().is_none() {
-            return (ctx != first_ctx)
-                .then_some("no TLS on this path, so no context to build: measured once");
+            return (ctx != first_ctx).then_some("this path builds no TLS context: measured once");
         }
         let pooled = self.workload.connection_use() == ConnectionUse::Pooled;
         (pooled && ctx != first_ctx).then_some(
-            "its connections are opened before the window, so the context costs nothing in it: measured once",
+            "its connections are opened before the window, where the context costs nothing: measured once",
         )
     }
 
@@ -266,11 +262,11 @@ fn impossible_start(engine: Engine, start: TlsStart) -> Option<String> {
         | (Engine::Postgres, TlsStart::Direct | TlsStart::Eager)
         | (Engine::MariaDb | Engine::MySql, TlsStart::Eager) => None,
         (Engine::MariaDb | Engine::MySql, TlsStart::Direct) => {
-            Some(format!("{name} begins every connection in plaintext: no +direct"))
+            Some(format!("{name} starts every connection in plaintext: leave out +direct"))
         }
-        (Engine::MongoDb | Engine::FerretDb, TlsStart::Direct | TlsStart::Eager) => Some(format!(
-            "with {name}, TLS begins with the first byte as it is: leave out +direct and +eager"
-        )),
+        (Engine::MongoDb | Engine::FerretDb, TlsStart::Direct | TlsStart::Eager) => {
+            Some(format!("with {name}, TLS always starts with the first byte: leave out +direct and +eager"))
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::factor::as_text;
 pub struct Span(Duration);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is no duration; write 500ms, 1s, 2m or a number of seconds, from 1 ms to 24 hours")]
+#[error("\"{text}\" is not a duration; write 500ms, 1s, 2m or a number of seconds, from 1 ms to 24 hours")]
 pub struct SpanError {
     text: String,
 }

@@ -219,14 +219,14 @@ pub enum Flag {
 #[serde(rename_all = "snake_case", tag = "gate")]
 pub enum VoidReason {
     /// Another TLS version, key or resumption than the level's.
-    #[error("negotiated {observed} where the level says {planned}")]
+    #[error("negotiated {observed} instead of {planned}")]
     Negotiated {
         /// According to the level.
         planned: String,
         observed: String,
     },
     /// Another authentication than the level's.
-    #[error("authenticated by {observed} where the level says {planned}")]
+    #[error("authenticated by {observed} instead of {planned}")]
     Authenticated {
         /// According to the level.
         planned: String,
@@ -245,14 +245,10 @@ pub enum VoidReason {
         message: String,
     },
     #[error("the server went away: {message}")]
-    ServerDied {
-        message: String,
-    },
+    ServerDied { message: String },
     /// Pages were read from disk that should have been cached.
-    #[error("{count} pages were read from disk, where the rows should have been cached")]
-    BufferMisses {
-        count: u64,
-    },
+    #[error("{count} pages were read from disk, although the rows should be cached")]
+    BufferMisses { count: u64 },
     /// The hypervisor took CPU time.
     #[error("the hypervisor took {percent:.1} % of the trial's CPU time")]
     Steal {
@@ -261,24 +257,16 @@ pub enum VoidReason {
     },
     /// The link did not behave as configured.
     #[error("the link: {message}")]
-    Link {
-        message: String,
-    },
+    Link { message: String },
     /// The tunnel did not behave as configured.
     #[error("the tunnel: {message}")]
-    Tunnel {
-        message: String,
-    },
+    Tunnel { message: String },
     /// The proxy did not behave as configured.
     #[error("the proxy: {message}")]
-    Proxy {
-        message: String,
-    },
+    Proxy { message: String },
     /// Files were not encrypted according to the level.
     #[error("at rest: {message}")]
-    AtRest {
-        message: String,
-    },
+    AtRest { message: String },
     /// Local ports ran short.
     #[error("{percent:.0} % of the local ports were in TIME_WAIT")]
     PortsExhausted {
@@ -286,13 +274,11 @@ pub enum VoidReason {
         percent: f64,
     },
     /// The schedule asked for more than the path's capacity.
-    #[error("{unfinished} operations that were due in the window were not done when it had long closed")]
-    Overload {
-        unfinished: u64,
-    },
+    #[error("{unfinished} operations due in the window did not complete in time")]
+    Overload { unfinished: u64 },
     /// The load process began operations late although a client was free.
     #[error(
-        "the schedule was not kept: the load process was {:.2} ms late (p99), and a median operation takes \
+        "the load process did not keep its schedule: it was {:.2} ms late (p99), while a median operation takes \
          {:.2} ms", ms(*.lag_ns_p99), ms(*.service_ns_p50)
     )]
     ScheduleLag {
@@ -311,7 +297,7 @@ pub enum VoidReason {
         /// Server CPU ÷ capacity of its processors, percent.
         server_percent: f64,
     },
-    #[error("no operation completed in the window; give it more time by --trial-time")]
+    #[error("no operation completed in the window: increase --trial-time")]
     NoOperations,
 }
 

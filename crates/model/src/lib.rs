@@ -22,30 +22,37 @@ pub mod trial;
 pub mod ycsb;
 
 pub use absence::Absence;
-pub use ciphertoll_vocabulary::{
-    AddressFamily, Engine, Group, Identity, Phase, QueryLanguage, ReadPreference, SecurityLevel, ServerKey, Suite, TlsLibrary,
-    TlsVersion, Verification,
-};
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
+pub use ciphertoll_vocabulary::{
+    AddressFamily, Engine, Group, Identity, Phase, QueryLanguage, ReadPreference, SecurityLevel, ServerKey,
+    Suite, TlsLibrary, TlsVersion, Verification,
+};
 pub use environment::{CryptoInstruction, Environment};
 pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, TimestampedEvent, VoidReason};
 pub use exit::ExitCode;
-pub use factor::{AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse, Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations, LevelError, Link, LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram, RelativeScale, Resumption, Scale, ScaleLevel, ServerLevel, ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget, TlsDemand, TlsPath, TlsStart, Tunnel, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, ScaleBase, Workload, YcsbMix};
-pub use metric::{MetricDirection, Metric, Unit};
+pub use factor::{
+    AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
+    Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations, LevelError, Link,
+    LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram,
+    RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel, ServerLevel, ServerUrl, SetConnection,
+    SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget, TlsDemand, TlsPath, TlsStart, Tunnel,
+    UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Workload, YcsbMix,
+};
+pub use metric::{Metric, MetricDirection, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use plan::{
-    Baseline, BaselineError, Block, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S,
-    Stratum, Timing, Unlike, Verdicts, Visit,
+    Baseline, BaselineError, Block, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS,
+    SAFE_CONNECTS_PER_S, Stratum, Timing, Unlike, Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use round_trips::RoundTrips;
-pub use script::{Branch, Draw, Script, ScriptStatement, StatementProtocol, ScriptStep};
+pub use script::{Branch, Draw, Script, ScriptStatement, ScriptStep, StatementProtocol};
 pub use settings::{Setting, SettingError, Settings};
-pub use spec::{Grid, CpuPinning, Prepare, Size, Spec, SpecError};
+pub use spec::{CpuPinning, Grid, Prepare, Size, Spec, SpecError};
 pub use storage::{Storage, StorageError};
 pub use trial::{
-    Endpoint, ErrorCount, ErrorKind, FailureOrigin, LatencySummary, Leg, LegCount,
-    LoadMessage, Namespace, TlsSpec, TrialPace, TrialResult, TrialSpec, TrialOperation,
+    Endpoint, ErrorCount, ErrorKind, FailureOrigin, LatencySummary, Leg, LegCount, LoadMessage, Namespace,
+    TlsSpec, TrialOperation, TrialPace, TrialResult, TrialSpec,
 };
 
 /// Version of the files that ciphertoll writes: events, plans and JSON reports.

@@ -1,8 +1,7 @@
 //! Metrics: a closed set, each with its unit and its direction.
 
+use ciphertoll_vocabulary::Phase;
 use serde::{Deserialize, Serialize};
-
-use crate::trial::Phase;
 
 /// The unit that a metric's name contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use crate::factor::{
 };
 use crate::noise::{LatenessLimit, NoiseLimits, StealLimit};
 use crate::settings::Settings;
-use crate::spec::{Grid, CpuPinning, Prepare, Size, Spec, SpecError};
+use crate::spec::{CpuPinning, Grid, Prepare, Size, Spec, SpecError};
 use crate::storage::Storage;
 
 pub use baseline::{Baseline, BaselineError};
@@ -347,10 +347,10 @@ fn unprepared(cell: &Cell, prepare: Prepare) -> Option<String> {
         let name = server.short_name();
         match server.engine.query_language() {
             QueryLanguage::Sql => format!(
-                "it reads tables that {name} does not have: --prepare makes them, in a database called ciphertoll"
+                "it reads tables that {name} lacks: --prepare creates them in a database called ciphertoll"
             ),
             QueryLanguage::Documents => format!(
-                "it reads documents that {name} does not have: --prepare loads them, into a database called \
+                "it reads documents that {name} lacks: --prepare loads them into a database called \
                  ciphertoll"
             ),
         }

@@ -95,9 +95,7 @@ pub enum Draw {
         by: i64,
     },
     /// Groups of eleven random digits joined by `-`, as in sysbench's text columns.
-    DigitGroups {
-        groups: u8,
-    },
+    DigitGroups { groups: u8 },
     /// YCSB's `ScrambledZipfianGenerator`: a few hot records, spread over all.
     ScrambledZipfian {
         /// Minimum.
@@ -135,7 +133,10 @@ mod tests {
     #[test]
     fn a_script_without_branches_omits_the_field() {
         let script = Script {
-            statements: vec![ScriptStatement { sql: "SELECT ?".to_owned(), protocol: StatementProtocol::Prepared }],
+            statements: vec![ScriptStatement {
+                sql: "SELECT ?".to_owned(),
+                protocol: StatementProtocol::Prepared,
+            }],
             variables: vec![Draw::Uniform { first: 1, last: 2 }],
             steps: vec![ScriptStep { statement: 0, parameters: vec![0] }],
             ..Script::default()

@@ -132,7 +132,7 @@ enum SettingValue {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// It is not `ENGINE.NAME=VALUE`.
-    #[error("it is written ENGINE.NAME=VALUE, such as postgres.shared_buffers=1GB")]
+    #[error("write ENGINE.NAME=VALUE, such as postgres.shared_buffers=1GB")]
     Shape,
     #[error("{0}")]
     Engine(#[from] LevelError),
@@ -143,18 +143,16 @@ pub enum SettingError {
     )]
     Name(String, Engine, &'static str),
     /// A value that is too long.
-    #[error("the value of {0} is {1} bytes long; {max} are the most", max = LONGEST_VALUE_BYTES)]
+    #[error("the value of {0} is {1} bytes long; the maximum is {max}", max = LONGEST_VALUE_BYTES)]
     Long(String, usize),
     /// The value could break out of its line in the server's configuration.
-    #[error("the value of {0} has {1:?} in it, which cannot be written into the server's configuration")]
+    #[error("the value of {0} contains {1:?}, which the server's configuration cannot express")]
     Character(String, char),
     /// The engine accepts no settings.
-    #[error("{} takes no settings here yet: it is started as ciphertoll needs it", .0.display_name())]
+    #[error("settings of {} are not supported yet", .0.display_name())]
     NoSettings(Engine),
     /// The setting is reserved for the lab.
-    #[error(
-        "{0} is for ciphertoll itself to set: a private server's place, log, accounts and TLS depend on it"
-    )]
+    #[error("{0} is reserved: a private server's address, log, accounts and TLS depend on it")]
     Reserved(String),
 }
 

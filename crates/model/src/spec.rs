@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::Span;
 use crate::factor::{
-    AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, Link, Pace, Path, Proxy,
-    ProxyProgram, QueryLanguage, Scale, ScaleLevel, ServerKey, ServerLevel, TlsVersion, ScaleBase, Workload,
+    AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, Link, Pace, Path, Proxy, ProxyProgram,
+    QueryLanguage, Scale, ScaleBase, ScaleLevel, ServerKey, ServerLevel, TlsVersion, Workload,
 };
 use crate::noise::{LatenessLimit, StealLimit};
 use crate::plan::baseline::as_text;
@@ -51,7 +51,7 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "LatenessLimit::is_default")]
     pub max_lateness: LatenessLimit,
     /// Whether clients and servers use separate processors.
-    #[serde(default, skip_serializing_if = "Pin::is_off")]
+    #[serde(default, skip_serializing_if = "CpuPinning::is_off")]
     pub pin: CpuPinning,
     /// Storage of private servers' files.
     #[serde(default, skip_serializing_if = "Storage::is_default")]
@@ -253,26 +253,20 @@ pub enum SpecError {
         example: String,
     },
     /// A setting of an engine that no grid measures.
-    #[error("{setting} is for no server: none of {engine} is measured")]
-    SettingOfNobody {
-        setting: String,
-        engine: Engine,
-    },
+    #[error("{setting} applies to no server: no {engine} is measured")]
+    SettingOfNobody { setting: String, engine: Engine },
     /// The workload `query` needs a statement.
-    #[error("the workload query runs the statement of --query, and none is given")]
+    #[error("the workload query needs a statement: add --query")]
     NoQuery,
     /// A statement is given, but no workload runs it.
-    #[error("a statement is given, and no workload runs it: add query to the workloads")]
+    #[error("--query gives a statement, but no workload runs it: add query to the workloads")]
     UnusedQuery,
     /// The rate limit is zero.
     #[error("max-rate must be 1 or more")]
     NoRate,
     /// More blocks than supported.
     #[error("blocks must be 1 to {max}, not {asked}")]
-    Blocks {
-        asked: u32,
-        max: u32,
-    },
+    Blocks { asked: u32, max: u32 },
 }
 
 impl Spec {

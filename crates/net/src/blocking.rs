@@ -8,7 +8,7 @@ use ciphertoll_wire::postgres;
 use ciphertoll_wire::session::{Login, Response, Row, ServerInfo};
 
 use crate::channel::Channel;
-use crate::connecting::{Connected, Connecting, ContextSource, Dialer, ConnectProgress};
+use crate::connecting::{ConnectProgress, Connected, Connecting, ContextSource, Dialer};
 use crate::resolve::resolve;
 use crate::socket::{Address, BLOCKING_LIMIT, Transport};
 use crate::{Error, Readiness, tls};

@@ -214,7 +214,9 @@ impl Connecting {
         loop {
             let advance = match self.stage {
                 ConnectStage::TlsHandshake => self.step_handshake()?,
-                ConnectStage::TcpConnect | ConnectStage::Opening | ConnectStage::Protocol => self.step_protocol()?,
+                ConnectStage::TcpConnect | ConnectStage::Opening | ConnectStage::Protocol => {
+                    self.step_protocol()?
+                }
             };
             match advance {
                 Advance::Continue => {}

@@ -25,9 +25,7 @@ pub enum Error {
     Closed,
     /// The peer did not answer in time.
     #[error("the server did not answer within {seconds} s")]
-    TimedOut {
-        seconds: u64,
-    },
+    TimedOut { seconds: u64 },
     /// The TLS handshake or a record failed.
     #[error("TLS: {0}")]
     Tls(String),

@@ -19,11 +19,11 @@ mod socket;
 pub mod tls;
 
 pub use accepting::Accepted;
-pub use ciphertoll_vocabulary::{AddressFamily, Phase};
 pub use channel::{Channel, Received, Sent, SpareBuffer};
-pub use connecting::{Connected, Connecting, ContextSource, Dialer, ConnectProgress};
+pub use ciphertoll_vocabulary::{AddressFamily, Phase};
+pub use connecting::{ConnectProgress, Connected, Connecting, ContextSource, Dialer};
 pub use error::{Error, Fault};
 pub use listener::{Listener, Peer};
 pub use phase::{PhaseTimes, Stopwatch};
-pub use reactor::{WakeHandle, Reactor, Readiness, Ready, WatchedEvents};
+pub use reactor::{Reactor, Readiness, Ready, WakeHandle, WatchedEvents};
 pub use socket::{Address, Socket, SourceAddresses, Transport};

@@ -138,8 +138,10 @@ fn peer_process(socket: &Socket) -> Result<Peer, Error> {
         Socket::Unix(stream) => nix::sys::socket::getsockopt(stream, PeerCredentials),
         Socket::Tcp(stream) => nix::sys::socket::getsockopt(stream, PeerCredentials),
     };
-    let credentials = credentials
-        .map_err(|errno| Error::Socket { doing: "cannot read the peer's credentials", source: errno.into() })?;
+    let credentials = credentials.map_err(|errno| Error::Socket {
+        doing: "cannot read the peer's credentials",
+        source: errno.into(),
+    })?;
     Ok(Peer::Process { uid: credentials.uid(), pid: credentials.pid() })
 }
 
@@ -154,7 +156,7 @@ fn remove_dead(path: &Path) -> Result<(), Error> {
         return Err(taken("a file of that name exists and is not a socket"));
     }
     match StdUnixStream::connect(path) {
-        Ok(_) => Err(taken("another process listens there"));
+        Ok(_) => Err(taken("another process listens there")),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(Error::socket("cannot remove the socket of a dead listener"))
         }

@@ -106,7 +106,9 @@ impl Reactor {
 
     /// A handle by which another thread ends a wait; the wait reports this key as readable. A reactor can have one.
     pub fn wake_handle(&self, key: usize) -> Result<WakeHandle, Error> {
-        Waker::new(self.poll.registry(), Token(key)).map(WakeHandle).map_err(Error::socket("cannot make a waker"))
+        Waker::new(self.poll.registry(), Token(key))
+            .map(WakeHandle)
+            .map_err(Error::socket("cannot make a waker"))
     }
 
     /// Watches a listener that other reactors watch, too; each connection wakes one of them.

@@ -31,7 +31,8 @@ pub(crate) fn resolve(name: &str, port: u16, family: Option<AddressFamily>) -> R
         let all = (name, port).to_socket_addrs().map_err(|error| unresolved(error.to_string()))?;
         (all.collect(), Lookup::Done)
     };
-    let mut fitting = all.into_iter().filter(|address| family.is_none_or(|family| AddressFamily::from(*address) == family));
+    let mut fitting =
+        all.into_iter().filter(|address| family.is_none_or(|family| AddressFamily::from(*address) == family));
     let first = fitting.next().ok_or_else(|| {
         let kind = match family {
             None => "address",

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
-use ciphertoll_net::tls::{Identity, AcceptorSettings};
+use ciphertoll_net::tls::{AcceptorSettings, Identity};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::DIRECT_TLS_ALPN;
 use ciphertoll_wire::scram::MAX_ITERATIONS;

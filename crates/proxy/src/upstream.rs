@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::tls::{
-    self, Context, Group, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion, TrustAnchors,
-    Verification,
+    self, Context, Group, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion,
+    TrustAnchors, Verification,
 };
 use ciphertoll_net::{Address, Connecting, ContextSource, Dialer, Error, Transport};
 use openssl::asn1::Asn1Time;

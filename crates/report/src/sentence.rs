@@ -1,7 +1,7 @@
 //! The grammar of verdicts: one honest sentence for each kind, in words a DBA uses.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{MetricDirection, Metric};
+use ciphertoll_model::{Metric, MetricDirection};
 use ciphertoll_stats::{CellAnalysis, Doubt, Toll, Verdict};
 
 use crate::names;

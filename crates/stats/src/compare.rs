@@ -2,7 +2,7 @@
 //! first, in paired blocks, so that a machine that was slower on one of the days takes no part in it.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Arm, CellId, MetricDirection, Margins, Metric, Plan, TimestampedEvent};
+use ciphertoll_model::{Arm, CellId, Margins, Metric, MetricDirection, Plan, TimestampedEvent};
 
 use crate::analysis::Estimate;
 use crate::assemble::{Trials, Visited};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Arm, Metric, Plan, TimestampedEvent, Stratum};
+use ciphertoll_model::{Arm, Metric, Plan, Stratum, TimestampedEvent};
 
 use crate::analysis::{Analysis, CellAnalysis, Estimate, Role, StratumAnalysis, Toll};
 use crate::assemble::{Pairs, Trials, Visited};

@@ -65,6 +65,7 @@ impl Engine {
         (self.is_mysql_family(), self.query_language()) == (other.is_mysql_family(), other.query_language())
     }
 
+    /// What its queries are written in.
     pub fn query_language(self) -> QueryLanguage {
         match self {
             Self::MariaDb | Self::MySql | Self::Postgres => QueryLanguage::Sql,

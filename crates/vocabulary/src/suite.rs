@@ -87,8 +87,8 @@ impl Suite {
         }
         let is_rsa = key?.rsa_bits().is_some();
         match signer {
-            Signer::Rsa if !is_rsa => Some(format!("{name} goes with RSA certificates")),
-            Signer::Ec if is_rsa => Some(format!("{name} goes with ECDSA certificates")),
+            Signer::Rsa if !is_rsa => Some(format!("{name} needs an RSA certificate")),
+            Signer::Ec if is_rsa => Some(format!("{name} needs an ECDSA certificate")),
             Signer::Any | Signer::Rsa | Signer::Ec => None,
         }
     }

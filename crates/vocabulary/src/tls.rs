@@ -193,3 +193,25 @@ impl TlsLibrary {
 }
 
 labelled!(TlsVersion: "TLS version", ServerKey: "key type", Group: "group", TlsLibrary: "TLS library");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_unique_and_lead_back() {
+        for version in TlsVersion::ALL {
+            assert_eq!(TlsVersion::from_label(version.label()), Some(version));
+        }
+        for key in ServerKey::ALL {
+            assert_eq!(ServerKey::from_label(key.label()), Some(key));
+        }
+        for group in Group::ALL {
+            assert_eq!(Group::from_label(group.label()), Some(group));
+        }
+        for library in TlsLibrary::ALL {
+            assert_eq!(TlsLibrary::from_label(library.label()), Some(library));
+        }
+        assert_eq!(TlsVersion::from_label("tls1.4"), None);
+    }
+}

@@ -7,8 +7,8 @@ use ciphertoll_lab::Server;
 use ciphertoll_load::LoadProcess;
 use ciphertoll_load::driver::Task;
 use ciphertoll_model::{
-    Clients, Ctx, LoadMessage, StatementProtocol, SecurityLevel, TlsLibrary, TlsSpec, TlsStart, TrialPace,
-    TrialResult, TrialSpec, Verification, TrialOperation as Operation,
+    Clients, Ctx, LoadMessage, SecurityLevel, StatementProtocol, TlsLibrary, TlsSpec, TlsStart,
+    TrialOperation as Operation, TrialPace, TrialResult, TrialSpec, Verification,
 };
 
 use super::{Arm, Generator, Place, Route, Sample, WARM_UP_S, Work};

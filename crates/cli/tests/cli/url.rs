@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ciphertoll_lab::{Lab, Server, Start, Tables, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, SecurityLevel};
+use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::{no_server, not_for_all};

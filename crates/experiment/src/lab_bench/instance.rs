@@ -6,8 +6,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ciphertoll_lab::{Apart, Lab, Proof, Server, Start, SyncTimes, Tables, Template, Tenant};
 use ciphertoll_model::cache::SURELY_CACHED;
 use ciphertoll_model::{
-    AtRest, Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, SecurityLevel, TlsPath,
-    Treatment, TrialSpec, TrialOperation, ycsb,
+    AtRest, Cell, Draw, Event, ExitCode, Plan, SecurityLevel, ServerKey, ServerLevel, Settings, Skipped,
+    TlsPath, Treatment, TrialOperation, TrialSpec, ycsb,
 };
 
 use super::failure::{NotStarted, control_failed};

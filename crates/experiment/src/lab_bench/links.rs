@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ciphertoll_lab::Lab;
-use ciphertoll_link::{Error, LinkProcess, LinkCalibration};
+use ciphertoll_link::{Error, LinkCalibration, LinkProcess};
 use ciphertoll_model::{Cell, Endpoint, Event, Link, LinkKind, LinkShape, Namespace, Plan, VoidReason};
 use ciphertoll_record::{Effect, ProcessIdentity};
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 use ciphertoll_lab::{Apart, Counters, Lab, Passwords, Server, processors_apart};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
-    Arm, AtRest, Cell, Endpoint, Environment, Event, Link, LinkKind, Path, CpuPinning, Plan, Timing, TrialResult,
-    TrialSpec, VoidReason,
+    Arm, AtRest, Cell, CpuPinning, Endpoint, Environment, Event, Link, LinkKind, Path, Plan, Timing,
+    TrialResult, TrialSpec, VoidReason,
 };
 use ciphertoll_record::{Effect, ProcessIdentity};
 

@@ -341,7 +341,7 @@ impl Remote {
         let tls = visitor.context(self.way);
         let tls = tls.map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;
         let login = login(&self.url, &self.password, self.way, Some(super::DATABASE));
-        Ok(Control::to(visitor.address(self.net_family()), login).by(tls))
+        Ok(Control::to(visitor.address(Some(self.family)), login).by(tls))
     }
 }
 

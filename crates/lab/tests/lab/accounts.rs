@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use ciphertoll_lab::{Account, Authority, Error, Server, Tables};
-use ciphertoll_model::{Auth, Identity, Endpoint, Engine, ExitCode};
+use ciphertoll_model::{Auth, Endpoint, Engine, ExitCode, Identity};
 
 use ciphertoll_skip::{missing, not_for_all};
 

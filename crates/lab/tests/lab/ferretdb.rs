@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use ciphertoll_lab::{Account, Error, Loaded, Server, Tables};
-use ciphertoll_model::{Auth, Endpoint, Engine, Path, ServerKey, ServerLevel, SecurityLevel, ycsb};
+use ciphertoll_model::{Auth, Endpoint, Engine, Path, SecurityLevel, ServerKey, ServerLevel, ycsb};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{Ended, ProcessIdentity};
 

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, Template, find};
-use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, SecurityLevel};
+use ciphertoll_model::{
+    AtRest, Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
+};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
@@ -104,7 +106,7 @@ fn connect_tls(server: &Server, version: tls::TlsVersion) -> tls::Negotiated {
         verification: tls::Verification::Full,
         suite: None,
         group: None,
-        security_level: tls::SecurityLevel::Default,
+        security_level: SecurityLevel::Default,
         resumption: tls::Resumption::Never,
         anchors: tls::TrustAnchors::File(server.ca_file()),
         peer: server.server_name().into(),

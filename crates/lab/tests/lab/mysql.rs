@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
 use ciphertoll_lab::{Account, Error, Server, Tables};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, SecurityLevel};
+use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerKey};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{Ended, ProcessIdentity};
@@ -121,7 +121,7 @@ fn whom_the_server_has_forgotten_it_is_shown_again() {
 }
 
 /// The key of the certificate that a client sees.
-fn key_seen(server: &Server, version: tls::TlsVersion, security_level: tls::SecurityLevel) -> String {
+fn key_seen(server: &Server, version: tls::TlsVersion, security_level: SecurityLevel) -> String {
     let settings = tls::Settings {
         resumption: tls::Resumption::Never,
         library: tls::TlsLibrary::OpenSsl,
@@ -129,7 +129,7 @@ fn key_seen(server: &Server, version: tls::TlsVersion, security_level: tls::Secu
         verification: tls::Verification::Full,
         suite: None,
         group: None,
-        strength,
+        security_level,
         anchors: tls::TrustAnchors::File(server.ca_file()),
         peer: server.server_name().into(),
         identity: None,
@@ -155,7 +155,7 @@ fn every_key_can_be_swapped_in_and_weak_ones_take_no_more() {
             for key in ServerKey::ALL {
                 server.install_certificate(key).unwrap();
                 server.install_certificate(key).unwrap();
-                let strength = if key.is_weak() { tls::SecurityLevel::Weak } else { tls::SecurityLevel::Default };
+                let strength = if key.is_weak() { SecurityLevel::Weak } else { SecurityLevel::Default };
                 for version in [tls::TlsVersion::Tls12, tls::TlsVersion::Tls13] {
                     assert_eq!(key_seen(&server, version, strength), key.label());
                 }

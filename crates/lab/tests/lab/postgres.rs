@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, find};
 use ciphertoll_model::{
-    Auth, ChannelBinding, Endpoint, Engine, Path, Scale, ServerKey, ServerLevel, Settings, SecurityLevel,
+    Auth, ChannelBinding, Endpoint, Engine, Path, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
@@ -129,7 +129,7 @@ fn connect(
             verification: tls::Verification::Full,
             suite: None,
             group: None,
-            security_level: tls::SecurityLevel::Default,
+            security_level: SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             anchors: tls::TrustAnchors::File(server.ca_file()),
             peer: server.server_name().into(),

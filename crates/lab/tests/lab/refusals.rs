@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use ciphertoll_lab::{Authority, Server, Start, Tables};
-use ciphertoll_model::{Auth, ServerKey, ServerLevel, SecurityLevel};
+use ciphertoll_model::{Auth, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::tls::{PeerName, Settings, TrustAnchors};
 
 use crate::stand::Stand;

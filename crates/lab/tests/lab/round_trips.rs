@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ciphertoll_lab::{Server, Tables};
 use ciphertoll_model::round_trips::{ServerProperties, of_session};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, SecurityLevel};
+use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerLevel};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Dialer};
 use ciphertoll_wire::mysql;
@@ -215,7 +215,8 @@ fn by_mariadbs_plugins() {
                 continue;
             }
             let Counted { round_trips, hello_retry } = counted(&server, &visitor, Then::Nothing);
-            let peer = ServerProperties { engine: Engine::MariaDb, version: &stand.build.version, hello_retry };
+            let peer =
+                ServerProperties { engine: Engine::MariaDb, version: &stand.build.version, hello_retry };
             let said = of_session(&peer, visitor.path, visitor.auth);
             assert_eq!(said, u32::try_from(round_trips).ok(), "{} {path} {auth}", stand.build.version);
         }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ciphertoll_lab::{Account, Build, Error, Lab, Server, Start, Tables, Template, find};
-use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, SecurityLevel};
+use ciphertoll_model::{
+    AtRest, Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
+};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_skip::{missing, no_server, not_for_all};
@@ -145,7 +147,7 @@ pub(crate) fn connect_as(
             verification: tls::Verification::Full,
             suite: None,
             group: None,
-            security_level: tls::SecurityLevel::Default,
+            security_level: SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             anchors: tls::TrustAnchors::File(server.ca_file()),
             peer: server.server_name().into(),

@@ -4,9 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use ciphertoll_lab::{Account, Credentials, Error, Server};
-use ciphertoll_model::{
-    Auth, ClientCertificate, Endpoint, Engine, Path, Resumption, TlsPath, TlsStart,
-};
+use ciphertoll_model::{Auth, ClientCertificate, Endpoint, Engine, Path, Resumption, TlsPath, TlsStart};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, ContextSource, Dialer, Transport, tls};
 use ciphertoll_wire::session::Login;

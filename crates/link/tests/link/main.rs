@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ciphertoll_link::{Error, LinkProcess, LinkCalibration, SERVER};
+use ciphertoll_link::{Error, LinkCalibration, LinkProcess, SERVER};
 use ciphertoll_model::{LinkKind, LinkShape, Namespace};
 use ciphertoll_skip::{missing, not_for_all};
 use nix::sys::signal::{Signal, kill};
@@ -158,7 +158,12 @@ fn a_first_word_takes_two_round_trips_by_a_relay() {
 #[test]
 fn start_chooses_the_best_possible_kind() {
     let link = LinkProcess::start(&helper()).expect("a relay at least");
-    assert_eq!(link.fallback_reason().is_none(), link.kind() == LinkKind::Ring, "{:?}", link.fallback_reason());
+    assert_eq!(
+        link.fallback_reason().is_none(),
+        link.kind() == LinkKind::Ring,
+        "{:?}",
+        link.fallback_reason()
+    );
     assert!(link.mtu_bytes() >= 1_500);
 }
 

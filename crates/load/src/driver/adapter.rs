@@ -24,7 +24,7 @@ use nix::unistd::Pid;
 use super::error::Error;
 use super::file::{DriverFile, ToolFile};
 use super::find::find;
-use super::output::{ToolResult, ResultRule};
+use super::output::{ResultRule, ToolResult};
 use super::placeholder::{Placeholder, Values};
 use super::tool::{Invocation, Task, values};
 

@@ -14,7 +14,7 @@ use sha1::{Digest, Sha1};
 use super::adapter::DRIVE_COMMAND;
 use super::builtin;
 use super::error::Error;
-use super::file::{DriverFile, BuildMethod, BuildRecipe};
+use super::file::{BuildMethod, BuildRecipe, DriverFile};
 use super::find::{Driver, Origin, read};
 use super::placeholder::{Placeholder, TextTemplate};
 use super::python::{EnvironmentError, Python, add_sources, packages};
@@ -170,7 +170,12 @@ impl Driver {
     }
 
     /// Builds in `place`, which no other process knows; returns the result's directory.
-    fn make(&self, maker: &Builder<'_>, sources: &[(String, String)], place: &Path) -> Result<PathBuf, Error> {
+    fn make(
+        &self,
+        maker: &Builder<'_>,
+        sources: &[(String, String)],
+        place: &Path,
+    ) -> Result<PathBuf, Error> {
         let _ = fs::remove_dir_all(place);
         DirBuilder::new().mode(PRIVATE_DIRECTORY).create(place).map_err(Error::io("make", place))?;
         add_sources(place, sources)?;

@@ -66,7 +66,9 @@ impl Error {
         match self {
             Self::Tool { .. } => FailureOrigin::Server,
             Self::Missing { .. } | Self::Io { .. } => FailureOrigin::Host,
-            Self::Unknown { .. } | Self::File { .. } | Self::Trial(_) | Self::Output(_) => FailureOrigin::Internal,
+            Self::Unknown { .. } | Self::File { .. } | Self::Trial(_) | Self::Output(_) => {
+                FailureOrigin::Internal
+            }
         }
     }
 }

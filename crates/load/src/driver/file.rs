@@ -338,7 +338,9 @@ impl ToolFile {
 }
 
 impl ToolSetting {
-    pub(super) fn parts(&self) -> (&Vec<TextTemplate>, &BTreeMap<String, TextTemplate>, &BTreeMap<String, TextTemplate>) {
+    pub(super) fn parts(
+        &self,
+    ) -> (&Vec<TextTemplate>, &BTreeMap<String, TextTemplate>, &BTreeMap<String, TextTemplate>) {
         (&self.arguments, &self.environment, &self.files)
     }
 }

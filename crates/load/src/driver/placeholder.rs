@@ -157,7 +157,9 @@ mod tests {
 
     #[test]
     fn misspelt_names_and_lone_braces_are_errors() {
-        assert!(TextTemplate::parse("{prot}").unwrap_err().contains("unknown placeholder {prot}; it is one of"));
+        assert!(
+            TextTemplate::parse("{prot}").unwrap_err().contains("unknown placeholder {prot}; it is one of")
+        );
         assert!(TextTemplate::parse("{port").unwrap_err().contains("without its }"));
         assert!(TextTemplate::parse("port}").unwrap_err().contains("without its {"));
     }

@@ -55,7 +55,8 @@ struct UnsupportedLevel {
 }
 
 fn first_unsupported(file: &DriverFile, facts: &DriverRequirements) -> Option<UnsupportedLevel> {
-    let obstacle = |factor: Factor, key, level: String| Some(UnsupportedLevel { key, factor: factor.label(), level });
+    let obstacle =
+        |factor: Factor, key, level: String| Some(UnsupportedLevel { key, factor: factor.label(), level });
     if let Some((factor, Ability::No)) =
         abilities(file, facts).into_iter().find(|(_, can)| *can == Ability::No)
     {

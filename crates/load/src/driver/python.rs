@@ -56,7 +56,11 @@ impl Python {
         pip.args(["-I", "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]);
         pip.args(["--require-hashes", "--only-binary", ":all:", "--retries", "1", "--timeout", "15"]);
         let installed = run(pip.arg("--requirement").arg(requirements))?;
-        if installed.status.success() { Ok(()) } else { Err(EnvironmentError::Missing(complaint(&installed))) }
+        if installed.status.success() {
+            Ok(())
+        } else {
+            Err(EnvironmentError::Missing(complaint(&installed)))
+        }
     }
 }
 

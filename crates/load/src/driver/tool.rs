@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ciphertoll_model::{
-    Auth, ChannelBinding, Endpoint, Scale, Script, StatementProtocol, TlsVersion, TrialPace, TrialSpec, TrialOperation,
-    Workload,
+    Auth, ChannelBinding, Endpoint, Scale, Script, StatementProtocol, TlsVersion, TrialOperation, TrialPace,
+    TrialSpec, Workload,
 };
 
 use super::error::Error;
@@ -131,7 +131,9 @@ fn path_kind(spec: &TrialSpec) -> PathKind {
 fn script(work: &TrialOperation) -> Option<&Script> {
     match work {
         TrialOperation::Connect => None,
-        TrialOperation::ConnectQuery(script) | TrialOperation::FirstQuery(script) | TrialOperation::Transactions(script) => Some(script),
+        TrialOperation::ConnectQuery(script)
+        | TrialOperation::FirstQuery(script)
+        | TrialOperation::Transactions(script) => Some(script),
     }
 }
 

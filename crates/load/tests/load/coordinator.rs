@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_load::{Error, LoadProcess, decode_histogram};
 use ciphertoll_model::{
-    Auth, Clients, Endpoint, Engine, FailureOrigin, LoadMessage, TrialPace, TrialResult, TrialSpec, TrialOperation,
+    Auth, Clients, Endpoint, Engine, FailureOrigin, LoadMessage, TrialOperation, TrialPace, TrialResult,
+    TrialSpec,
 };
 use tempfile::TempDir;
 
@@ -93,9 +94,12 @@ fn the_trial_arrives_whole_and_the_command_is_load() {
 
 #[test]
 fn a_reported_failure_keeps_its_fault() {
-    for (name, fault) in
-        [("server", FailureOrigin::Server), ("tls", FailureOrigin::Tls), ("host", FailureOrigin::Host), ("internal", FailureOrigin::Internal)]
-    {
+    for (name, fault) in [
+        ("server", FailureOrigin::Server),
+        ("tls", FailureOrigin::Tls),
+        ("host", FailureOrigin::Host),
+        ("internal", FailureOrigin::Internal),
+    ] {
         let line =
             format!("{{\"message\":\"failed\",\"body\":{{\"fault\":\"{name}\",\"message\":\"why\"}}}}");
         ends_with(&format!("echo '{line}'"), "why", fault);

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_load::{Error, LoadProcess, decode_histogram, run_load_process, work};
 use ciphertoll_model::{
-    Auth, Clients, Ctx, Endpoint, Engine, FailureOrigin, LoadMessage, Scale, SecurityLevel, TlsLibrary, TlsSpec, TlsStart,
-    TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, TrialOperation, Workload,
+    Auth, Clients, Ctx, Endpoint, Engine, FailureOrigin, LoadMessage, Scale, SecurityLevel, TlsLibrary,
+    TlsSpec, TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec, Verification, Workload,
 };
 use tempfile::TempDir;
 
@@ -222,7 +222,9 @@ fn a_script_that_cannot_be_run() {
     let directory = TempDir::new().unwrap();
     for workload in [Workload::PointSelect, Workload::FirstQuery] {
         let mut work = work_of(workload);
-        let (TrialOperation::Transactions(script) | TrialOperation::FirstQuery(script)) = &mut work else { panic!("it has one") };
+        let (TrialOperation::Transactions(script) | TrialOperation::FirstQuery(script)) = &mut work else {
+            panic!("it has one")
+        };
         script.variables.clear();
         let spec = TrialSpec { work, ..spec(directory.path()) };
         let beginning = "the trial's script cannot be run: step 0 refers to no variable";

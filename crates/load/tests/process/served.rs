@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
-    Clients, Draw, Engine, LoadMessage, Phase, Script, ScriptStatement, StatementProtocol, ScriptStep, TrialPace,
-    TrialResult, TrialSpec, TrialOperation, Workload,
+    Clients, Draw, Engine, LoadMessage, Phase, Script, ScriptStatement, ScriptStep, StatementProtocol,
+    TrialOperation, TrialPace, TrialResult, TrialSpec, Workload,
 };
 use ciphertoll_skip::missing;
 use nix::sys::signal::Signal;
@@ -43,7 +43,9 @@ pub(crate) fn every_workload_runs() {
             let result = outcome(&spec).unwrap_or_else(|error| panic!("{workload}: {error}"));
             let operations = transactions(&result);
             let steps = match &spec.work {
-                TrialOperation::Transactions(script) if script.steps.len() > 1 => Some(script.steps.len() as u64),
+                TrialOperation::Transactions(script) if script.steps.len() > 1 => {
+                    Some(script.steps.len() as u64)
+                }
                 _ => None,
             };
             if result.retries == 0 {

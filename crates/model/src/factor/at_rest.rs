@@ -78,7 +78,7 @@ impl AtRest {
         let name = engine.display_name();
         match (self, engine) {
             (Self::Native, Engine::Postgres) => Some(format!(
-                "{name} as it comes encrypts none of its files itself; what does it for {name}: at-rest={}; under any \
+                "{name} does not encrypt its files itself; for {name}: at-rest={}; under any \
                  server: at-rest={}",
                 Self::Tde(Tde::default()),
                 Self::Gocryptfs
@@ -88,19 +88,17 @@ impl AtRest {
                 Self::Gocryptfs
             )),
             (Self::Native, Engine::FerretDb) => {
-                Some(format!("{name} encrypts none of its files itself: at-rest={}", Self::Gocryptfs))
+                Some(format!("{name} does not encrypt its files itself: at-rest={}", Self::Gocryptfs))
             }
             (Self::Tde(_), Engine::MariaDb | Engine::MySql) => {
                 Some(format!("{name} encrypts its files itself: at-rest={}", Self::Native))
             }
             (Self::Tde(_), Engine::MongoDb | Engine::FerretDb) => Some(format!(
-                "it knows the files of {} only, not those of {name}: at-rest={}",
+                "it supports {} only, not {name}: at-rest={}",
                 Engine::Postgres.display_name(),
                 Self::Gocryptfs
             )),
-            (Self::AsIs, _) => {
-                Some("a private server's files are as they are told to be: say how".to_owned())
-            }
+            (Self::AsIs, _) => Some("as-is is for servers at a URL: name a level of at-rest".to_owned()),
             (Self::None | Self::Gocryptfs | Self::Fscrypt, _)
             | (Self::Native, Engine::MariaDb | Engine::MySql)
             | (Self::Tde(_), Engine::Postgres) => None,

@@ -123,7 +123,7 @@ impl Auth {
             (
                 Self::Scram { binding: ChannelBinding::ServerEndPoint, .. },
                 Engine::MongoDb | Engine::FerretDb,
-            ) => Some(format!("{engine_name} binds no proof to a TLS channel: that is PostgreSQL's")),
+            ) => Some(format!("{engine_name} has no channel binding: it is PostgreSQL's")),
             (Self::Scram { iterations, .. }, Engine::FerretDb)
                 if iterations != Iterations::MONGODB_DEFAULT =>
             {
@@ -139,11 +139,11 @@ impl Auth {
                     Iterations::MONGODB_LEAST.number()
                 ))
             }
-            (Self::Cert, Engine::FerretDb) => Some(format!(
-                "{engine_name} lets nobody in by a certificate (MONGODB-X509): that is MongoDB's"
-            )),
+            (Self::Cert, Engine::FerretDb) => {
+                Some(format!("{engine_name} has no login by certificate (MONGODB-X509): it is MongoDB's"))
+            }
             (Self::Cert, _) if path.as_tls().is_none() => {
-                Some("a client certificate is shown in a TLS handshake, and this path has none".to_owned())
+                Some("a client certificate needs TLS, and this path has none".to_owned())
             }
             (Self::Scram { binding: ChannelBinding::ServerEndPoint, .. }, _) if path.as_tls().is_none() => {
                 Some("channel binding needs a TLS channel, and this path has none".to_owned())

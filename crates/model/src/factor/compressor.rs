@@ -27,12 +27,10 @@ impl Compressor {
         let name = engine.display_name();
         match engine {
             Engine::MongoDb => None,
-            Engine::FerretDb => {
-                Some(format!("{name} compresses no messages: it agrees on none in its hello"))
+            Engine::FerretDb => Some(format!("{name} compresses no messages: it negotiates no compressor")),
+            Engine::MariaDb | Engine::MySql | Engine::Postgres => {
+                Some(format!("{name} has no compressed messages here: +compress is for MongoDB's protocol"))
             }
-            Engine::MariaDb | Engine::MySql | Engine::Postgres => Some(format!(
-                "with {name}, messages are not compressed here: +compress is for MongoDB's protocol"
-            )),
         }
     }
 }

@@ -170,7 +170,9 @@ impl FromStr for LinkShape {
         let rtt_us = if is_nothing { Some(0) } else { micros(name) };
         let shape = Self::of_rtt_us(rtt_us.ok_or_else(out_of_range)?);
         modifiers.try_fold(shape, |shape, modifier| {
-            shape.modified(modifier).unwrap_or_else(|| Err(unknown_modifier(Factor::Link.label(), name, modifier)))
+            shape
+                .modified(modifier)
+                .unwrap_or_else(|| Err(unknown_modifier(Factor::Link.label(), name, modifier)))
         })
     }
 }

@@ -30,9 +30,9 @@ pub use pace::{Pace, Percent};
 pub use path::{ClientCertificate, Path, Resumption, TlsPath, TlsStart};
 pub use plain::{Clients, Ctx};
 pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
-pub use scale::{RelativeScale, Scale, ScaleLevel, ScaleBase};
-pub(crate) use server::parse_engine;
+pub use scale::{RelativeScale, Scale, ScaleBase, ScaleLevel};
 pub use server::ServerLevel;
+pub(crate) use server::parse_engine;
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
 pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, SetConnection};
 pub use url::{ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls};
@@ -186,11 +186,7 @@ pub(crate) fn split_modifiers(text: &str) -> (&str, std::str::Split<'_, char>) {
 }
 
 pub(crate) fn unknown_modifier(what: &'static str, name: &str, modifier: &str) -> LevelError {
-    LevelError::UnknownModifier {
-        factor: what,
-        name: name.to_owned(),
-        modifier: modifier.to_owned(),
-    }
+    LevelError::UnknownModifier { factor: what, name: name.to_owned(), modifier: modifier.to_owned() }
 }
 
 /// The one of `names` that `text` most likely stands for, if any is close: a name that begins with `text`, else the

@@ -229,7 +229,7 @@ impl TlsPath {
         } else if self.version.is_forbidden() {
             format!("rustls has no {}", self.version)
         } else if self.key.is_some_and(ServerKey::is_weak) {
-            "rustls takes no RSA key of less than 2048 bits".to_owned()
+            "rustls accepts no RSA key of less than 2048 bits".to_owned()
         } else {
             return None;
         };
@@ -238,11 +238,11 @@ impl TlsPath {
 
     fn impossible_for_version(self) -> Option<String> {
         let reason = if self.group == Some(Group::X25519MlKem768) && self.version != TlsVersion::Tls13 {
-            "X25519MLKEM768 came with TLS 1.3"
+            "X25519MLKEM768 needs TLS 1.3"
         } else if self.resumption == Resumption::BySessionId && self.version == TlsVersion::Tls13 {
-            "TLS 1.3 has no session ids: it resumes by tickets, +resume"
+            "TLS 1.3 has no session IDs: it resumes by tickets, +resume"
         } else if self.key == Some(ServerKey::Ed25519) && self.version.is_forbidden() {
-            "Ed25519 certificates came with TLS 1.2"
+            "Ed25519 certificates need TLS 1.2"
         } else {
             return None;
         };
@@ -343,9 +343,11 @@ impl FromStr for Path {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let (name, mut modifiers) = split_modifiers(text);
-        let path = match_name(Factor::Path.label(), name, &Self::ALL, |path| path.to_string()).map_err(in_short)?;
+        let path =
+            match_name(Factor::Path.label(), name, &Self::ALL, |path| path.to_string()).map_err(in_short)?;
         modifiers.try_fold(path, |path, modifier| {
-            path.modified(modifier).unwrap_or_else(|| Err(unknown_modifier(Factor::Path.label(), name, modifier)))
+            path.modified(modifier)
+                .unwrap_or_else(|| Err(unknown_modifier(Factor::Path.label(), name, modifier)))
         })
     }
 }

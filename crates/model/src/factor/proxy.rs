@@ -92,14 +92,14 @@ impl ProxyProgram {
                 None
             }
             (Self::PgBouncer, true) => Some(format!(
-                "{name} speaks PostgreSQL's protocol only: {} is for {}, {} or {}",
+                "{name} supports PostgreSQL's protocol only: for {} use {}, {} or {}",
                 engine.display_name(),
                 Self::Sidecar.label(),
                 Self::ProxySql.label(),
                 Self::MySqlRouter.label()
             )),
             (Self::ProxySql | Self::MySqlRouter, false) => Some(format!(
-                "{name} is run for MySQL's protocol only: {} is for {} or {}",
+                "{name} supports MySQL's protocol only: for {} use {} or {}",
                 engine.display_name(),
                 Self::Sidecar.label(),
                 Self::PgBouncer.label()
@@ -147,9 +147,8 @@ impl Proxy {
     /// Applies a modifier; `None` if it does not exist.
     pub(super) fn modified(self, modifier: &str) -> Option<Result<Self, LevelError>> {
         let same = match modifier.split_once('=')? {
-            ("front", front) => {
-                match_name("front", front, &ProxyFront::ALL, ProxyFront::label).map(|front| Self { front, ..self })
-            }
+            ("front", front) => match_name("front", front, &ProxyFront::ALL, ProxyFront::label)
+                .map(|front| Self { front, ..self }),
             ("tls", tls) => version_and_key(tls).map(|(version, key)| Self { version, key, ..self }),
             ("mode", mode) if self.program.has_modes() => {
                 match_name("mode", mode, &PoolMode::ALL, PoolMode::label).map(|mode| Self { mode, ..self })
@@ -165,10 +164,10 @@ impl Proxy {
         self.program.impossible(engine).or_else(|| match (program, version) {
             (_, TlsVersion::Tls13) | (ProxyProgram::PgBouncer, TlsVersion::Tls12) => None,
             (_, version) if version.is_forbidden() => {
-                Some(format!("a proxy of today speaks no {version}: RFC 8996 forbids it"))
+                Some(format!("no proxy here supports {version}: RFC 8996 forbids it"))
             }
             _ => Some(format!(
-                "{} takes the newest version that its server has, and the servers here have {}",
+                "{} negotiates the server's newest version, and the servers here have {}",
                 program.display_name(),
                 TlsVersion::Tls13
             )),
@@ -250,7 +249,7 @@ mod tests {
         assert!(reason.contains("MariaDB is for proxy, proxysql or mysqlrouter"), "{reason}");
         assert_eq!(why("pgbouncer+tls=1.2-p256", Engine::Postgres), None);
         let newest = why("proxy+tls=1.2-p256", Engine::Postgres).unwrap();
-        assert!(newest.contains("takes the newest version"), "{newest}");
+        assert!(newest.contains("negotiates the server's newest version"), "{newest}");
         assert!(why("pgbouncer+tls=1.0-rsa2048", Engine::Postgres).unwrap().contains("RFC 8996"));
     }
 }

@@ -5,13 +5,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use ciphertoll_vocabulary::{Identity, Verification};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use self::documents::DocumentsUrl;
 pub use self::documents::UrlHost;
 use super::{Engine, as_text};
-use crate::trial::Identity;
 
 pub(super) mod documents;
 
@@ -104,17 +104,15 @@ impl UrlFileOption {
 pub enum UrlError {
     /// It does not parse.
     #[error(
-        "it is no URL ({0}); it is written postgres://USER@HOST:PORT/DATABASE or mysql://USER@HOST:PORT/DATABASE"
+        "it is not a URL ({0}); write postgres://USER@HOST:PORT/DATABASE or mysql://USER@HOST:PORT/DATABASE"
     )]
     Shape(String),
     /// The scheme is not supported.
-    #[error("{scheme}:// is no server that this version speaks to; the schemes are {}", schemes())]
-    Scheme {
-        scheme: String,
-    },
+    #[error("{scheme}:// is not supported; the schemes are {}", schemes())]
+    Scheme { scheme: String },
     /// The hosts would have to be looked up in DNS.
     #[error(
-        "mongodb+srv:// wants SRV and TXT records looked up, which is not built in: write the hosts out, as in \
+        "mongodb+srv:// needs SRV and TXT records, which are not supported: list the hosts, as in \
          mongodb://USER@HOST1:27017,HOST2:27017/?tls=true&replicaSet=NAME"
     )]
     LookedUp,
@@ -122,7 +120,7 @@ pub enum UrlError {
     #[error("an @, a : or a / in a user or a password is written %40, %3A or %2F")]
     Reserved,
     /// It contains a password.
-    #[error("it has a password in it: take it out, and give it by CIPHERTOLL_PASSWORD or a password file")]
+    #[error("it contains a password: remove it, and set CIPHERTOLL_PASSWORD or use a password file")]
     Password,
     /// It names no user.
     #[error("it names no user: {0}://USER@HOST")]
@@ -131,27 +129,23 @@ pub enum UrlError {
     NoHost,
     /// An invalid host. Not printed, as it may be part of a password.
     #[error(
-        "a host is a name, an address or, in brackets, an IPv6 address, with or without :PORT; several go without /"
+        "a host is a name, an address or, in brackets, an IPv6 address, with or without :PORT; several hosts need no /"
     )]
     Host,
     /// More hosts than a replica set can have.
     #[error("it names more than {limit} hosts")]
-    TooManyHosts {
-        limit: usize,
-    },
+    TooManyHosts { limit: usize },
     /// A direct connection to several hosts.
-    #[error("directConnection=true is for one host, and it names several")]
+    #[error("directConnection=true is for one host, and the URL names several")]
     DirectToMany,
     /// An invalid database name.
-    #[error("its database has a character that no database's name has")]
+    #[error("its database has a character that is not allowed in database names")]
     Database,
     /// An option appears twice.
-    #[error("it says {option} twice")]
-    Twice {
-        option: &'static str,
-    },
+    #[error("{option} appears twice")]
+    Twice { option: &'static str },
     /// A file for TLS is named, but TLS is disabled.
-    #[error("{option} names a file for TLS, and {disabled} asks for no TLS: leave one of them out")]
+    #[error("{option} names a file for TLS, and {disabled} disables TLS: leave one of them out")]
     FileWithoutTls {
         /// The option that names the file.
         option: &'static str,
@@ -159,7 +153,7 @@ pub enum UrlError {
         disabled: &'static str,
     },
     /// A CA file is named, but verification is disabled.
-    #[error("{option} names an authority, and {insecure} verifies nothing: leave one of them out")]
+    #[error("{option} names a CA, and {insecure} disables verification: leave one of them out")]
     AuthorityUnused {
         /// The option that names the CA file.
         option: &'static str,
@@ -167,19 +161,19 @@ pub enum UrlError {
         insecure: &'static str,
     },
     /// TLS is requested over a unix socket.
-    #[error("a unix socket has no TLS, and the URL asks for it: leave out what it says of TLS")]
+    #[error("a unix socket has no TLS: leave out the TLS options")]
     TlsOverSocket,
     /// Login by certificate without a certificate.
-    #[error("MONGODB-X509 logs in by tlsCertificateKeyFile=FILE, and by TLS")]
+    #[error("MONGODB-X509 needs tlsCertificateKeyFile=FILE and TLS")]
     NoCertificate,
     /// TLS is disabled, but certificate options are given.
-    #[error("with tls=false there is no certificate to be lenient with")]
+    #[error("options about certificates contradict tls=false")]
     NothingToVerify,
     /// A part is not valid UTF-8 after decoding.
-    #[error("its {0} is no text")]
+    #[error("its {0} is not valid UTF-8")]
     NoText(&'static str),
     /// An unknown option.
-    #[error("it has the option \"{option}\", and {known} are known")]
+    #[error("the option \"{option}\" is unknown; supported are {known}")]
     Option {
         option: String,
         /// The supported options.

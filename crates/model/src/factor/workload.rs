@@ -27,9 +27,7 @@ pub enum Workload {
     /// sysbench's `oltp_read_write` transaction.
     OltpReadWrite,
     /// One statement that returns one value of a given size.
-    BulkRead {
-        bytes: Bytes,
-    },
+    BulkRead { bytes: Bytes },
     /// Reads a YCSB document by its key; all are equally likely.
     FindOne,
     /// One operation of a YCSB core workload.
@@ -196,7 +194,7 @@ impl Workload {
         let name = engine.display_name();
         match (self, engine.query_language()) {
             (Self::FindOne | Self::Ycsb(_), QueryLanguage::Sql) => {
-                Some(format!("{self} reads documents, and {name} is asked in SQL"))
+                Some(format!("{self} needs a document database, and {name} is not one"))
             }
             (
                 Self::PointSelect
@@ -206,7 +204,7 @@ impl Workload {
                 | Self::OltpReadWrite
                 | Self::BulkRead { .. },
                 QueryLanguage::Documents,
-            ) => Some(format!("{self} is asked in SQL, which {name} does not have")),
+            ) => Some(format!("{self} needs SQL, which {name} does not support")),
             _ => None,
         }
     }
@@ -252,7 +250,8 @@ impl FromStr for Workload {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let (name, mut modifiers) = split_modifiers(text);
-        let workload = match_name(Factor::Workload.label(), name, &Self::ALL, |workload| workload.name().to_owned())?;
+        let workload =
+            match_name(Factor::Workload.label(), name, &Self::ALL, |workload| workload.name().to_owned())?;
         modifiers.try_fold(workload, |workload, modifier| match (workload, modifier.strip_prefix("bytes=")) {
             (Self::BulkRead { .. }, Some(size)) => match Bytes::parse(size) {
                 Some(bytes) => Ok(Self::BulkRead { bytes }),

@@ -65,7 +65,7 @@ fn what_cannot_be_is_skipped_with_its_reason() {
         ));
         all.skipped.into_iter().map(|skipped| skipped.reason).collect()
     };
-    let as_is = "a private server's files are as they are told to be: say how";
+    let as_is = "as-is is for servers at a URL: name a level of at-rest";
     let cases = [
         ("mariadb", None),
         ("mysql", None),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ciphertoll_model::{
-    Absence, AddressFamily, Arm, Auth, Branch, CellId, Identity, Compressor, Ctx, DocumentsLogin, Draw,
-    Ending, Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, FailureOrigin, Flag, Group, KeyExchangeTime,
-    LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism, LookDecision, Metric, Namespace, Observation,
-    Phase, ReadPreference, Resumption, Script, SignatureTime, Skipped, TimestampedEvent, ScriptStatement, StatementProtocol,
-    ScriptStep, SecurityLevel, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
-    Verification, VoidReason, TrialOperation,
+    Absence, AddressFamily, Arm, Auth, Branch, CellId, Compressor, Ctx, DocumentsLogin, Draw, Ending,
+    Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, FailureOrigin, Flag, Group, Identity,
+    KeyExchangeTime, LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism, LookDecision, Metric,
+    Namespace, Observation, Phase, ReadPreference, Resumption, Script, ScriptStatement, ScriptStep,
+    SecurityLevel, SignatureTime, Skipped, StatementProtocol, Suite, TimestampedEvent, TlsLibrary, TlsSpec,
+    TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec, Verification, VoidReason,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -245,13 +245,12 @@ fn tls() -> impl Strategy<Value = TlsSpec> {
         server_name: text.clone(),
         ctx,
         start: if direct { TlsStart::Direct } else { TlsStart::Requested },
-        suite: direct.then(|| "AES256-SHA".parse().unwrap()),
+        suite: direct.then(|| Suite::from_label("AES256-SHA").unwrap()),
         group: new.then_some(Group::X25519MlKem768),
         resumption: if direct { Resumption::BySessionId } else { Resumption::Always },
         security_level: if shown { SecurityLevel::Weak } else { SecurityLevel::Obsolete },
         library: if rustls { TlsLibrary::Rustls } else { TlsLibrary::OpenSsl },
-        identity: shown
-            .then(|| Identity { certificate_file: text.clone().into(), key_file: text.into() }),
+        identity: shown.then(|| Identity { certificate_file: text.clone().into(), key_file: text.into() }),
     })
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     Arm, AtRest, CellId, CryptoInstruction, Ending, Environment, Event, Flag, KeyExchangeTime, Leg, LegCount,
-    LinkKind, LookDecision, Metric, Observation, SCHEMA_VERSION, SignatureTime, Skipped, TimestampedEvent, VoidReason,
+    LinkKind, LookDecision, Metric, Observation, SCHEMA_VERSION, SignatureTime, Skipped, TimestampedEvent,
+    VoidReason,
 };
 
 const GOLDEN: &str = include_str!("../golden/events-v1.jsonl");
@@ -291,7 +292,8 @@ fn kind(event: &Event) -> usize {
 
 #[test]
 fn lines_of_version_1_are_read() {
-    let read: Vec<TimestampedEvent> = GOLDEN.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let read: Vec<TimestampedEvent> =
+        GOLDEN.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(read, written());
     let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
     kinds.sort_unstable();

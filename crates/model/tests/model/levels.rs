@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Baseline, Clients, Ctx, Driver, Engine, Grid, LatenessLimit, Link, Pace, Path, CpuPinning, PoolMode,
-    Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ScaleLevel, ServerKey, ServerLevel, Setting, Settings,
-    Size, Spec, StealLimit, Storage, TlsPath, TlsVersion, Tunnel, Workload,
+    AtRest, Auth, Baseline, Clients, CpuPinning, Ctx, Driver, Engine, Grid, LatenessLimit, Link, Pace, Path,
+    PoolMode, Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ScaleLevel, ServerKey, ServerLevel, Setting,
+    Settings, Size, Spec, StealLimit, Storage, TlsPath, TlsVersion, Tunnel, Workload,
 };
 use proptest::option;
 use proptest::prelude::*;

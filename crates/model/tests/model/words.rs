@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ciphertoll_model::{MetricDirection, ExitCode, Metric, Phase, Unit};
+use ciphertoll_model::{ExitCode, Metric, MetricDirection, Phase, Unit};
 
 #[test]
 fn metrics_carry_their_unit_and_are_unique() {

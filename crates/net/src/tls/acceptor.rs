@@ -8,8 +8,8 @@ use openssl::ssl::{
 };
 use openssl::x509::X509;
 
-use super::openssl::{first_line, load_ca, load_identity, settings_error};
 use super::openssl::OpenSslSession;
+use super::openssl::{first_line, load_ca, load_identity, settings_error};
 use super::{Identity, TlsSession};
 use crate::Error;
 

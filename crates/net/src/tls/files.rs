@@ -24,18 +24,10 @@ pub enum FilePurpose {
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("cannot read the {} {}: {source}", .purpose.noun(), path.display())]
-    Unreadable {
-        purpose: FilePurpose,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Unreadable { purpose: FilePurpose, path: PathBuf, source: io::Error },
     /// It does not contain what its purpose needs.
     #[error("cannot use the {} {}: {reason}", .purpose.noun(), path.display())]
-    Unusable {
-        purpose: FilePurpose,
-        path: PathBuf,
-        reason: &'static str,
-    },
+    Unusable { purpose: FilePurpose, path: PathBuf, reason: &'static str },
 }
 
 impl FilePurpose {

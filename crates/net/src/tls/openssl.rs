@@ -19,8 +19,8 @@ use openssl::x509::{X509Ref, X509VerifyResult};
 use super::memory::MemoryBuffers;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Group, Identity, Negotiated, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion,
-    TrustAnchors, Verification, ResumptionMethod, alpn_length, certificate,
+    Group, Identity, Negotiated, PeerName, Resumption, ResumptionMethod, SecurityLevel, Settings, TlsLibrary,
+    TlsVersion, TrustAnchors, Verification, alpn_length, certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -129,7 +129,13 @@ impl OpenSslContext {
         }
         let stream = SslStream::new(ssl, MemoryBuffers::default()).map_err(settings_error)?;
         let (verification, version) = (self.verification, self.version);
-        Ok(OpenSslSession { stream, observer: FlightObserver::new(), verification, version, role: HandshakeSide::Client })
+        Ok(OpenSslSession {
+            stream,
+            observer: FlightObserver::new(),
+            verification,
+            version,
+            role: HandshakeSide::Client,
+        })
     }
 }
 
@@ -138,7 +144,13 @@ impl OpenSslSession {
     pub(super) fn accepting(ssl: Ssl) -> Result<Self, Error> {
         let stream = SslStream::new(ssl, MemoryBuffers::default()).map_err(settings_error)?;
         let (verification, version) = (Verification::Authority, TlsVersion::Tls13);
-        Ok(Self { stream, observer: FlightObserver::new(), verification, version, role: HandshakeSide::Server })
+        Ok(Self {
+            stream,
+            observer: FlightObserver::new(),
+            verification,
+            version,
+            role: HandshakeSide::Server,
+        })
     }
 
     pub(super) fn peer_common_name(&self) -> Option<String> {
@@ -314,7 +326,9 @@ fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Err
     }
     if let Some(suite) = settings.suite {
         let set = match settings.version {
-            TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => builder.set_cipher_list(suite.label()),
+            TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => {
+                builder.set_cipher_list(suite.label())
+            }
             TlsVersion::Tls13 => builder.set_ciphersuites(suite.label()),
         };
         set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no {suite}")))?;

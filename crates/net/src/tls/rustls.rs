@@ -20,8 +20,8 @@ use rustls::{
 use super::memory::MemoryBuffers;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Negotiated, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion, TrustAnchors,
-    Verification, alpn_length, certificate, rustls_sessions,
+    Identity, Negotiated, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion,
+    TrustAnchors, Verification, alpn_length, certificate, rustls_sessions,
 };
 use crate::Error;
 use crate::buffer::Buffer;

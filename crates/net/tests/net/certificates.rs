@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use ciphertoll_net::tls::{
-    Identity, TlsLibrary, PeerName, Resumption, Settings, SecurityLevel, TrustAnchors, Verification, TlsVersion,
+    Identity, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion, TrustAnchors,
+    Verification,
 };
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{Context, Negotiated, Settings};
 use ciphertoll_net::{
-    Address, Channel, Connected, ContextSource, Dialer, Error, PhaseTimes, ConnectProgress, Reactor, Readiness,
-    SourceAddresses, Transport,
+    Address, Channel, ConnectProgress, Connected, ContextSource, Dialer, Error, PhaseTimes, Reactor,
+    Readiness, SourceAddresses, Transport,
 };
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{self, Encryption, Row};

@@ -2,7 +2,8 @@
 
 use ciphertoll_net::ContextSource;
 use ciphertoll_net::tls::{
-    Context, Group, Negotiated, PeerName, SecurityLevel, Settings, Suite, TlsLibrary, TlsVersion, TrustAnchors,
+    Context, Group, Negotiated, PeerName, SecurityLevel, Settings, Suite, TlsLibrary, TlsVersion,
+    TrustAnchors,
 };
 use openssl::ssl::{NameType, SslVersion};
 
@@ -68,10 +69,15 @@ fn only_what_is_named_is_offered() {
             let acceptor = authority.acceptor(tls);
             let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
             let group = Some(Group::P384);
-            let settings = Settings { suite: Some(suite), group, ..authority.settings(Offer { library, version }) };
+            let settings =
+                Settings { suite: Some(suite), group, ..authority.settings(Offer { library, version }) };
             let connection = driver.connect_tls(&server.address, &settings).unwrap();
             let negotiated = connection.negotiated().unwrap();
-            assert_eq!((negotiated.suite, negotiated.group.as_deref()), (suite.iana(), Some("p384")), "{library:?}");
+            assert_eq!(
+                (negotiated.suite, negotiated.group.as_deref()),
+                (suite.iana(), Some("p384")),
+                "{library:?}"
+            );
             connection.close().unwrap();
             server.join();
         }
@@ -90,7 +96,10 @@ fn what_a_library_lacks_it_says_beforehand() {
     assert_eq!(lacks(TlsLibrary::OpenSsl, cbc), None);
     assert!(lacks(TlsLibrary::Rustls, cbc).unwrap().contains("TLS_RSA_WITH_AES_256_CBC_SHA"));
     let hybrid: fn(&mut Settings) = |settings| settings.group = Some(Group::X25519MlKem768);
-    assert_eq!(lacks(TlsLibrary::OpenSsl, hybrid).is_some(), openssl::version::number() < OPENSSL_WITH_ML_KEM);
+    assert_eq!(
+        lacks(TlsLibrary::OpenSsl, hybrid).is_some(),
+        openssl::version::number() < OPENSSL_WITH_ML_KEM
+    );
     assert!(lacks(TlsLibrary::Rustls, hybrid).unwrap().contains("x25519mlkem768"));
     let weak: fn(&mut Settings) = |settings| settings.security_level = SecurityLevel::Weak;
     assert_eq!(lacks(TlsLibrary::OpenSsl, weak), None);
@@ -114,7 +123,9 @@ fn a_server_with_p256_only_costs_tls_1_3_a_retry() {
 fn a_server_with_one_version_is_taken_where_it_is_the_one_offered() {
     let authority = Authority::new();
     for (driver, library) in drivers_and_libraries() {
-        for (version, only) in [(TlsVersion::Tls12, SslVersion::TLS1_2), (TlsVersion::Tls13, SslVersion::TLS1_3)] {
+        for (version, only) in
+            [(TlsVersion::Tls12, SslVersion::TLS1_2), (TlsVersion::Tls13, SslVersion::TLS1_3)]
+        {
             let tls = ServerTls { only: Some(only), ..ServerTls::default() };
             let negotiated = negotiate(driver, &authority, tls, Offer { library, version });
             assert_eq!(negotiated.version, version.label());

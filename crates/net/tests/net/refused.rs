@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ciphertoll_net::tls::{Context, Identity, TlsLibrary, PeerName, Settings, TrustAnchors, TlsVersion};
+use ciphertoll_net::tls::{Context, Identity, PeerName, Settings, TlsLibrary, TlsVersion, TrustAnchors};
 use ciphertoll_net::{Error, Fault};
 use ciphertoll_wire::mysql::{self, Capabilities};
 use ciphertoll_wire::session;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ciphertoll_net::tls::{Context, TlsLibrary, Resumption, Sessions, Settings, SecurityLevel, TlsVersion, ResumptionMethod};
+use ciphertoll_net::tls::{
+    Context, Resumption, ResumptionMethod, SecurityLevel, Sessions, Settings, TlsLibrary, TlsVersion,
+};
 use ciphertoll_net::{Address, ContextSource};
 use openssl::ssl::{SslAcceptor, SslOptions, SslSessionCacheMode, SslVersion};
 

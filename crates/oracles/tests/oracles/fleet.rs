@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_lab::{Build, Lab, Start, Tables, find};
-use ciphertoll_model::{Engine, QueryLanguage, Scale, ServerKey, ServerLevel, SecurityLevel};
+use ciphertoll_model::{Engine, QueryLanguage, Scale, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_skip::no_server;
 use tempfile::TempDir;
 

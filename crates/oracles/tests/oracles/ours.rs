@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ciphertoll_model::{Auth, ChannelBinding, Engine};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{
-    Address, Channel, Connected, ContextSource, Dialer, Error, ConnectProgress, Readiness, Transport, tls,
+    Address, Channel, ConnectProgress, Connected, ContextSource, Dialer, Error, Readiness, Transport, tls,
 };
 use ciphertoll_wire::session::{self, Login, Prepared, Response, ResponseKind, ServerInfo, Summary, Value};
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};

@@ -3,7 +3,7 @@
 //! A server connection is not reset, let alone handed on, while a request to cancel is on its way to it: when the server
 //! has closed the request's connection it has sent its signal, and a signal that finds no command is forgotten.
 
-use ciphertoll_net::{Connected, Error, ConnectProgress, Readiness, Received};
+use ciphertoll_net::{ConnectProgress, Connected, Error, Readiness, Received};
 
 use super::{Cancel, ClientStage, Duty, Kind, Proxy, Reuse, Server, ServerStage, key_of};
 use crate::dialect::{Dialect, Dialing};

@@ -1,6 +1,6 @@
 //! Clients that come by TLS.
 
-use ciphertoll_net::tls::{self, Acceptor, FilePurpose, Identity, AcceptorSettings};
+use ciphertoll_net::tls::{self, Acceptor, AcceptorSettings, FilePurpose, Identity};
 use ciphertoll_net::{Accepted, Error, Peer};
 
 use super::{ClientStage, Door, Proxy};

@@ -1,6 +1,6 @@
 //! Server connections: from their opening over sessions and resets to their end.
 
-use ciphertoll_net::{Connected, Connecting, Error, ConnectProgress, Readiness, Received, WatchedEvents};
+use ciphertoll_net::{ConnectProgress, Connected, Connecting, Error, Readiness, Received, WatchedEvents};
 use ciphertoll_wire::{Response, postgres};
 
 use super::{

@@ -1,7 +1,7 @@
 //! The toll of encrypted files against the pages that cross between the server's buffers and the system, both axes
 //! logarithmic: a point for each cell.
 
-use ciphertoll_model::{MetricDirection, Metric};
+use ciphertoll_model::{Metric, MetricDirection};
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
 use super::{Figure, level, whiskers};

@@ -1,6 +1,6 @@
 //! What each path costs beside the baseline: ratios with their intervals around 1.
 
-use ciphertoll_model::{Arm, MetricDirection, Metric, Unit};
+use ciphertoll_model::{Arm, Metric, MetricDirection, Unit};
 use ciphertoll_stats::{Toll, margin};
 
 use super::{Figure, repeat_label};

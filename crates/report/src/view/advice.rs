@@ -1,6 +1,6 @@
 //! What to switch on: the one encrypted path of a run that a reader in a hurry should take.
 
-use ciphertoll_model::{ConnectionUse, MetricDirection, Factor, Path, TlsVersion};
+use ciphertoll_model::{ConnectionUse, Factor, MetricDirection, Path, TlsVersion};
 use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Toll, Verdict};
 
 use super::{StratumView, Tone, capital};

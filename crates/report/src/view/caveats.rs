@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::{
-    Cell, Environment, Event, Factor, Flag, LookDecision, Metric, NoiseLimits, CpuPinning, SecurityLevel, TlsPath,
+    Cell, CpuPinning, Environment, Event, Factor, Flag, LookDecision, Metric, NoiseLimits, SecurityLevel,
+    TlsPath,
 };
 use ciphertoll_stats::CellAnalysis;
 
@@ -114,13 +115,15 @@ fn uncached(report: &RunReport<'_>) -> Vec<Statement> {
 fn lowered(report: &RunReport<'_>) -> Option<Statement> {
     let weak = |cell: &&Cell| {
         let tls = cell.treatment.path.as_tls();
-        cell.treatment.server.url.is_none() && tls.is_some_and(|tls| tls.security_level() != SecurityLevel::Default)
+        cell.treatment.server.url.is_none()
+            && tls.is_some_and(|tls| tls.security_level() != SecurityLevel::Default)
     };
     let cells: Vec<&Cell> = report.plan.cells.iter().filter(weak).collect();
     let paths: BTreeSet<String> = cells.iter().map(|cell| cell.treatment.path.to_string()).collect();
     let servers: BTreeSet<String> = cells.iter().map(|cell| cell.treatment.server.short_name()).collect();
     let obsolete = cells.iter().filter_map(|cell| cell.treatment.path.as_tls());
-    let level = i32::from(!obsolete.map(TlsPath::security_level).any(|strength| strength == SecurityLevel::Obsolete));
+    let level =
+        i32::from(!obsolete.map(TlsPath::security_level).any(|strength| strength == SecurityLevel::Obsolete));
     let join = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
     (!cells.is_empty()).then(|| {
         Statement::new(

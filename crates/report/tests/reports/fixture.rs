@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     CellId, CryptoInstruction, Ending, Engine, Environment, Event, Flag, KeyExchangeTime, Leg, LegCount,
-    Metric, Path, Plan, ServerKey, ServerLevel, SignatureTime, Size, Skipped, Spec, TimestampedEvent, TlsVersion,
-    VoidReason, Workload,
+    Metric, Path, Plan, ServerKey, ServerLevel, SignatureTime, Size, Skipped, Spec, TimestampedEvent,
+    TlsVersion, VoidReason, Workload,
 };
 use ciphertoll_report::RunReport;
 use ciphertoll_stats::{

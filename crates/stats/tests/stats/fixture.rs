@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, Auth, CellId, Clients, Event, Grid, Metric, Observation, Path, Plan, ServerKey, Size, Spec, TimestampedEvent,
-    TlsVersion, VoidReason, Workload,
+    Arm, Auth, CellId, Clients, Event, Grid, Metric, Observation, Path, Plan, ServerKey, Size, Spec,
+    TimestampedEvent, TlsVersion, VoidReason, Workload,
 };
 use ciphertoll_stats::{Analysis, CellAnalysis};
 
@@ -115,7 +115,11 @@ pub(crate) fn voided(plan: &Plan, trial: Trial, attempt: u32) -> TimestampedEven
 }
 
 /// Replaces each trial that `lost` names by its two voided attempts.
-pub(crate) fn void_trials(plan: &Plan, events: Vec<TimestampedEvent>, lost: impl Fn(Trial) -> bool) -> Vec<TimestampedEvent> {
+pub(crate) fn void_trials(
+    plan: &Plan,
+    events: Vec<TimestampedEvent>,
+    lost: impl Fn(Trial) -> bool,
+) -> Vec<TimestampedEvent> {
     let replaced = events.into_iter().flat_map(|event| match trial_of(plan, &event) {
         Some(trial) if lost(trial) => vec![voided(plan, trial, 1), voided(plan, trial, 2)],
         _ => vec![event],

@@ -28,11 +28,11 @@ mod hello;
 mod json;
 mod reply;
 
+pub use ciphertoll_vocabulary::ReadPreference;
 pub use compression::{Compressor, Inflater};
 pub use connect::{Connect, Encryption, Login, MIN_ITERATIONS, Mechanism};
 pub use error::Error;
 pub use message::COMMAND_REQUEST_ID;
-pub use ciphertoll_vocabulary::ReadPreference;
 pub use response::{ResponseReader, Summary};
 pub use rows::{Cursor, Documents, DocumentsReader, version_of};
 pub use server_info::{AuthKind, Role, ServerInfo};

@@ -173,9 +173,7 @@ fn flight(version: SslVersion, server_groups: &str, client_groups: &str) -> Flig
 
 #[test]
 fn tls_1_3() {
-    for (groups, group) in
-        [("P-256", Group::P256), ("X25519", Group::X25519), ("P-521", Group::P521)]
-    {
+    for (groups, group) in [("P-256", Group::P256), ("X25519", Group::X25519), ("P-521", Group::P521)] {
         let expected = Flight {
             hello_retry: false,
             group: Some(group.into()),

@@ -4,11 +4,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ciphertoll_vocabulary::{ReadPreference, Verification};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    TlsFiles, ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, Verification,
-    decoded,
+    ServerUrl, TlsDemand, TlsFiles, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, decoded,
 };
 use crate::factor::Engine;
 
@@ -298,7 +298,7 @@ const KNOWN: [&str; 10] = [
     DIRECT,
 ];
 /// There are too many for one line.
-const KNOWN_IN: &str = "those that docs/url.md lists";
+const KNOWN_IN: &str = "the options in docs/url.md";
 const TLS: &str = "write true, false, or compare to measure with TLS and without";
 const PREFERENCES: &str = "write primary, primaryPreferred, secondary, secondaryPreferred or nearest";
 const MECHANISMS: &str =
@@ -387,7 +387,7 @@ impl Options {
             (Some(Tls::Compare), Verification::Full) => TlsDemand::Both,
             (Some(Tls::Compare), _) => {
                 let (option, value) = ("tls".to_owned(), "compare".to_owned());
-                let expected = "with it, certificates are verified in full";
+                let expected = "it requires full verification";
                 return Err(UrlError::Value { option, value, expected });
             }
             (None, Verification::Full) => TlsDemand::Unsaid,

@@ -2,7 +2,9 @@
 
 use bson::Document;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::{Channel, Connected, ContextSource, Dialer, Error, ConnectProgress, Readiness, Transport};
+use ciphertoll_net::{
+    Channel, ConnectProgress, Connected, ContextSource, Dialer, Error, Readiness, Transport,
+};
 use ciphertoll_wire::mongodb::bson::{Document as OurDocument, to_json};
 use ciphertoll_wire::mongodb::command::encode_get_more;
 use ciphertoll_wire::mongodb::message::write_command;

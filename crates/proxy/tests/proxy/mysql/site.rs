@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Setting, Settings, SecurityLevel};
+use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerKey, ServerLevel, Setting, Settings};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_skip::{missing, no_server};
@@ -237,7 +237,7 @@ impl Proxy {
             peer: tls::PeerName::from("127.0.0.1"),
             suite: None,
             group: None,
-            security_level: tls::SecurityLevel::Default,
+            security_level: SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             identity,
         };

@@ -144,7 +144,10 @@ fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Option<RoundTrips> {
     }
     let server = &cell.cell.treatment.server;
     let version = report.server_version(&server.short_name()).unwrap_or_default();
-    round_trips::of_operation(&round_trips::ServerProperties { engine: server.engine, version, hello_retry }, &cell.cell)
+    round_trips::of_operation(
+        &round_trips::ServerProperties { engine: server.engine, version, hello_retry },
+        &cell.cell,
+    )
 }
 
 impl Series<'_> {

@@ -1,7 +1,7 @@
 //! Parsing of document database URLs.
 
 use super::*;
-use crate::trial::Identity;
+use ciphertoll_vocabulary::Identity;
 
 fn parse(text: &str) -> Result<ServerUrl, UrlError> {
     text.parse()
