@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn document_databases_have_no_settings() {
         for (text, name) in [("ferretdb.log-level=debug", "FerretDB"), ("mongodb.port=1", "MongoDB")] {
-            let expected = format!("{name} takes no settings here yet: it is started as ciphertoll needs it");
+            let expected = format!("settings of {name} are not supported yet");
             assert_eq!(parse(text).unwrap_err().to_string(), expected);
         }
     }

@@ -246,7 +246,7 @@ mod tests {
             assert!(reason.ends_with(" does not speak MongoDB's protocol"), "{reason}");
         }
         let reason = why("pgbouncer", Engine::MariaDb).unwrap();
-        assert!(reason.contains("MariaDB is for proxy, proxysql or mysqlrouter"), "{reason}");
+        assert!(reason.contains("for MariaDB use proxy, proxysql or mysqlrouter"), "{reason}");
         assert_eq!(why("pgbouncer+tls=1.2-p256", Engine::Postgres), None);
         let newest = why("proxy+tls=1.2-p256", Engine::Postgres).unwrap();
         assert!(newest.contains("negotiates the server's newest version"), "{newest}");
