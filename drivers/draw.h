@@ -1,4 +1,4 @@
-/* The variables of a script. Their values are drawn for each operation. */
+/* The variables of a script, whose values are drawn afresh for each operation. */
 #ifndef CIPHERTOLL_DRAW_H
 #define CIPHERTOLL_DRAW_H
 
@@ -10,12 +10,12 @@ enum draw { UNIFORM, SPECIAL, OFFSET, DIGIT_GROUPS };
 
 struct variable {
     enum draw draw;
-    int64_t first, last; /* of an offset: its variable, the difference */
+    int64_t first, last; /* of an offset: whose, how many more */
 };
 
 /* SplitMix64: small, and good enough to choose rows. */
 uint64_t next_random(uint64_t *state);
-/* Draws `count` values in order: an offset comes after its variable. */
+/* Draws `count` values in their order: an offset stands after the variable it is of. */
 void draw_variables(const struct variable *variables, unsigned count, uint64_t *state, struct value *values);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * The driver `libpq`: connects and queries as an application in C or with a C binding does. Each connection
+ * The driver `libpq`: as an application in C, or one on a binding to C, connects and queries. Each connection
  * parses its CA file and builds its TLS context, as libpq always does.
  */
 #define _GNU_SOURCE
@@ -33,7 +33,7 @@ static bool has_option(const char *keyword) {
 static bool knows_direct_tls, knows_required_auth;
 
 int driver_prepare_process(const struct trial *trial, struct failure *failure) {
-    /* The user's own settings, certificates and revocation lists must not affect a trial. */
+    /* Nothing of the user's own settings, certificates or revocation lists may get into a trial. */
     for (char **entry = environ; *entry;) {
         if (strncmp(*entry, "PG", 2) != 0) {
             entry++;
@@ -58,7 +58,7 @@ int driver_prepare_process(const struct trial *trial, struct failure *failure) {
     return 0;
 }
 
-/* libpq's name for the expected authentication; NULL: it has none. */
+/* What libpq must have been asked for; NULL: no word for it. */
 static const char *required_auth(const char *auth) {
     if (strcmp(auth, "trust") == 0 || strcmp(auth, "cert") == 0) return "none";
     if (strcmp(auth, "md5") == 0) return "md5";
@@ -94,7 +94,7 @@ static void add_tls(struct options *options, const struct trial *trial) {
     if (knows_direct_tls) add(options, "sslnegotiation", tls->direct ? "direct" : "postgres");
 }
 
-/* libpq reports the kind of a failure only in its text. */
+/* A failure's kind is known by its text only. */
 static enum fault fault_of(const char *message) {
     if (strstr(message, "SSL") || strstr(message, "certificate")) return FAULT_TLS;
     if (strstr(message, "Too many open files") || strstr(message, "Cannot assign requested address") ||

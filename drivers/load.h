@@ -1,7 +1,7 @@
 /*
- * The interface of a driver's library to the files that all drivers share: spec.c reads the trial, draw.c draws
- * variables, load.c runs one thread per client and keeps the window, message.c writes messages. The file named after a
- * driver implements the interface for one library.
+ * What a driver's library must do, and what the files that all drivers share do with it: spec.c reads the trial,
+ * draw.c draws variables, load.c runs a thread for each client and keeps the window, message.c writes messages. The
+ * file named after a driver knows one library.
  */
 #ifndef CIPHERTOLL_LOAD_H
 #define CIPHERTOLL_LOAD_H
@@ -12,7 +12,7 @@
 
 enum { MAX_STATEMENTS = 64, MAX_PARAMETERS = 8, MAX_VARIABLES = 64, VALUE_CHARS = 256, MESSAGE_CHARS = 256 };
 
-/* The cause of a failure; the protocol's names are in message.c. */
+/* Whose fault a failure is; the protocol's words are in message.c. */
 enum fault { FAULT_SERVER, FAULT_TLS, FAULT_HOST, FAULT_INTERNAL };
 
 /* Why something failed. */
@@ -28,11 +28,11 @@ struct tls {
     const char *ca_file;
     const char *server_name;
     bool direct;
-    const char *certificate_file; /* NULL: none is presented */
+    const char *certificate_file; /* NULL: none is shown */
     const char *key_file;
 };
 
-/* The part of the trial that a library needs. */
+/* The trial as far as a library needs to know it. */
 struct trial {
     const char *engine;
     const char *auth;
@@ -45,7 +45,7 @@ struct trial {
     struct tls tls;
 };
 
-/* What a connection negotiated. Empty: the library does not report it. */
+/* What a connection agreed on. Empty: the library does not tell. */
 struct agreed {
     char tls_version[16];
     char suite[64];
@@ -55,7 +55,7 @@ struct agreed {
 struct value {
     bool is_number;
     int64_t number;
-    char text[VALUE_CHARS]; /* also of a number */
+    char text[VALUE_CHARS]; /* of a number, too */
     size_t text_bytes;
 };
 
@@ -66,27 +66,27 @@ struct statement {
 
 struct connection;
 
-/* Fills in a failure; a line end becomes a space. */
+/* Fills in a failure; a line's end becomes a space. */
 void fail(struct failure *failure, enum fault fault, const char *code, const char *message);
 
-/* ---- implemented by the library's file; every int is 0, or -1 with the failure filled in ---- */
+/* ---- what a library's file provides; every int is 0, or -1 with the failure filled in ---- */
 
 /* Up to NULL. */
 extern const char *const DRIVER_ENGINES[];
 extern const char *const DRIVER_NAME;
 
-/* Checks once, before any thread starts, what this build of the library supports. */
+/* Checks once, before any thread, what this build of the library can do. */
 int driver_prepare_process(const struct trial *trial, struct failure *failure);
-/* Connects from the address `source`, if it is not NULL and the library supports that. */
+/* From the address `source`, if that is not NULL and the library can. */
 struct connection *driver_connect(const struct trial *trial, const char *source, struct failure *failure);
 void driver_close(struct connection *connection);
 void driver_agreed(struct connection *connection, struct agreed *agreed);
-/* Sends text and reads the whole answer; adds the bytes of its values to `answer_bytes` unless that is NULL. */
+/* Sends text, reads the whole answer; adds up the bytes of its values where `answer_bytes` is not NULL. */
 int driver_text(struct connection *connection, const char *sql, uint64_t *answer_bytes, struct failure *failure);
 /* Prepares a statement as number `number`, less than MAX_STATEMENTS. */
 int driver_prepare(struct connection *connection, unsigned number, const struct statement *statement,
                    struct failure *failure);
-/* Executes it; otherwise as above. */
+/* Executes it, the same. */
 int driver_execute(struct connection *connection, unsigned number, const struct value *const *values,
                    unsigned count, uint64_t *answer_bytes, struct failure *failure);
 

@@ -1,4 +1,4 @@
-/* Writes messages to stdout, and ends the process on a failure. */
+/* What every part of a driver says on stdout, and how it gives up. */
 #ifndef CIPHERTOLL_MESSAGE_H
 #define CIPHERTOLL_MESSAGE_H
 
@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-/* Writes one line; takes ownership of the message. */
+/* One line; takes the message over. */
 void send_json(json_t *message);
-/* A library's text that is not UTF-8 must not prevent the message. */
+/* Text of a library that is no UTF-8 must not cost the message. */
 json_t *json_text(const char *text);
 /* Ends the process with the message `failed`. */
 __attribute__((noreturn)) void send_failed(const struct failure *failure);

@@ -1,11 +1,11 @@
-"""A driver on pymongo, MongoDB's client library for Python: one process per client, because threads would share one
-interpreter. docs/drivers.md describes the protocol on stdin and stdout.
+"""A driver on pymongo, MongoDB's client library for Python: a process for each client, since threads would share one
+interpreter. The protocol, on stdin and stdout, is described in docs/drivers.md.
 
-One operation is:
-    connect        build the client, which reads the CA file but opens no connection, and close it
-    connect_query  build the client, find its first document, for which it connects, and close it
-    first_query    the same, but only the find is timed
-    transactions   find documents with a connected client
+What one operation is:
+    connect        the client is built, which reads the CA's file but connects to nobody, and closed
+    connect_query  the client is built, finds its first document, for which it connects, and is closed
+    first_query    the same, and only finding is timed
+    transactions   documents are found by a client that has connected
 """
 
 import array
@@ -24,14 +24,14 @@ import time
 NS_PER_S = 1_000_000_000
 MAX_SPEC_BYTES = 1 << 20
 MAX_PASSWORD_BYTES = 4 << 10
-# Each is a process of about 40 MB.
+# Each is a process of some 40 MB.
 MAX_CLIENTS = 64
 MAX_MESSAGES = 16
 MESSAGE_CHARS = 256
 MAX_SAMPLES = 20_000_000
 SAMPLES_PER_MESSAGE = 100_000
 SET_UP_S = 20
-# Shorter than pymongo's default of 30 s, for a server that does not answer.
+# A server that is not there is not waited for as long as pymongo would, which is 30 s.
 SELECTION_S = 10
 START_DELAY_NS = 1_000_000
 PR_SET_PDEATHSIG = 1
@@ -41,7 +41,7 @@ MASK = (1 << 64) - 1
 
 
 class Failed(Exception):
-    """Why the trial cannot be run, and the cause."""
+    """Why the trial cannot be done, and whose fault that is."""
 
     def __init__(self, fault, message):
         super().__init__(message)
@@ -55,11 +55,11 @@ def send(message, body=None):
     sys.stdout.flush()
 
 
-# ---- drawing ----
+# ---- what is drawn ----
 
 
 def key_hash(number):
-    """FNV-1a of the number's eight bytes, little-endian; the absolute value of the signed result, as in YCSB."""
+    """FNV-1a of the number's eight bytes, the lowest first, taken as signed and without its sign, as YCSB has it."""
     mixed = 0xCBF29CE484222325
     for byte in (number & MASK).to_bytes(8, "little"):
         mixed = ((mixed ^ byte) * 1_099_511_628_211) & MASK
@@ -67,7 +67,7 @@ def key_hash(number):
 
 
 def compiled_draw(draw, number):
-    """A function of the generator and the variables that are already drawn."""
+    """A function of the generator and the variables that were drawn before."""
     kind = draw.get("draw")
     if kind == "uniform":
         first, last = draw["first"], draw["last"]
@@ -84,7 +84,7 @@ def compiled_draw(draw, number):
 
 
 def compiled_filter(node, parameters):
-    """A function of the variables: the filter with their values in place of its parameters."""
+    """A function of the variables: the filter with their values where its parameters stood."""
     if isinstance(node, dict) and list(node) == ["$param"]:
         index = node["$param"]
         if not (isinstance(index, int) and 0 <= index < len(parameters)):
@@ -135,7 +135,7 @@ class Script:
 
 
 class Spec:
-    """The part of the trial that this driver needs."""
+    """The trial, as far as this driver needs to know it."""
 
     def __init__(self, text):
         try:
@@ -168,7 +168,7 @@ class Spec:
 
 
 def check_tls(tls):
-    """Refuses TLS settings that pymongo does not support, instead of ignoring them."""
+    """What cannot be asked of pymongo is refused, and not left out."""
     asked = {
         "ctx": ("per-connect", "pymongo builds its TLS context with each client"),
         "verification": ("full", "this driver verifies the server's name, too"),
@@ -187,7 +187,7 @@ def check_tls(tls):
 
 
 def endpoint(told, tls):
-    """Address and port. pymongo verifies the name that it connects to, so both must be equal."""
+    """Address and port. pymongo verifies the name that it connects to, so that both must be the same."""
     kind, value = next(iter(told.items()))
     if kind != "tcp":
         raise Failed("internal", f"this driver connects by TCP to an address, not to a {kind} endpoint")
@@ -218,7 +218,7 @@ def read_password(path):
 
 
 def identity_file(identity):
-    """pymongo needs certificate and key in one file. This one is in memory only and disappears with this process."""
+    """pymongo wants certificate and key in one file: one that is in memory only, and gone with this process."""
     place = os.memfd_create("identity")
     try:
         for name in ("certificate_file", "key_file"):
@@ -233,13 +233,13 @@ def identity_file(identity):
 
 
 class Library:
-    """pymongo, and the options of the trial's clients."""
+    """pymongo, and how the trial's clients are built with it."""
 
-    # The class of its TLS contexts, if the trial uses TLS.
+    # The class of its TLS contexts, where there are any.
     context = None
 
     def __init__(self, spec):
-        # This file has the same name: Python is started with -I so that it does not search this directory.
+        # This file has the same name: Python is started so that it does not look beside it.
         try:
             self.pymongo = importlib.import_module("pymongo")
             self.errors = importlib.import_module("pymongo.errors")
@@ -248,7 +248,7 @@ class Library:
         self.database, self.script = spec.database, spec.script
         host = f"[{spec.address}]" if ":" in spec.address else spec.address
         self.hosts = f"{host}:{spec.port}"
-        # No background connection before the first query, so that building and connecting are separate.
+        # Nothing in the background before the first question: building and connecting can be told apart.
         self.options = {
             "connect": False,
             "directConnection": True,
@@ -289,11 +289,11 @@ class Library:
         return [(client[self.database][step.collection].find_one, step) for step in self.script.steps]
 
     def fault(self, error):
-        """The cause of an error from pymongo."""
+        """Whose fault an error of pymongo's is."""
         words = str(error)
         if "SSL" in words or "CERTIFICATE" in words.upper():
             return "tls"
-        # pymongo reports connection failures with its own error classes.
+        # What happens to a connection pymongo words as an error of its own.
         if isinstance(error, OSError):
             return "host"
         is_ours = isinstance(error, (self.errors.ConfigurationError, self.errors.InvalidOperation))
@@ -301,7 +301,7 @@ class Library:
 
 
 def offer_one_version(version):
-    """pymongo has no setting for one version of TLS. From here on every context that it builds is of this class."""
+    """pymongo has no setting for it. Every context that it builds is one of this class from here on."""
     contexts, ssl = importlib.import_module("pymongo.ssl_context"), importlib.import_module("ssl")
     only = {"tls1.2": ssl.TLSVersion.TLSv1_2, "tls1.3": ssl.TLSVersion.TLSv1_3}[version]
     if importlib.import_module("pymongo.ssl_support").HAVE_PYSSL:
@@ -323,7 +323,7 @@ def offer_one_version(version):
 
 
 class Client:
-    """One client of the trial, in its own process."""
+    """One client of the trial, in a process of its own."""
 
     def __init__(self, spec, library, number):
         self.spec, self.library = spec, library
@@ -333,7 +333,7 @@ class Client:
         self.client = self.finders = None
 
     def prove(self):
-        """Connects once before anything is timed, to check that the client can, and with the requested TLS."""
+        """Connects once, before anything is timed: that the client can, and with the TLS that was asked for."""
         client = self.library.client()
         client.admin.command("ping")
         if self.library.script is not None:
@@ -348,7 +348,7 @@ class Client:
             client.close()
 
     def work(self, opens, closes):
-        """Runs operations until the window closes; returns the message of a failed one, if any."""
+        """Operations until the window closes; the message of the one that failed, if one did."""
         middle = (opens + closes) // 2
         operation = {
             "connect": self.connect,
@@ -408,7 +408,7 @@ class Client:
         return began, ended
 
     def ended(self):
-        """Spins for the injected delay of an operation, then returns the time."""
+        """Now; spins the delay away that was asked for in each operation."""
         now = time.monotonic_ns()
         until = now + self.spec.delay_ns
         while now < until:
@@ -417,7 +417,7 @@ class Client:
 
 
 def check(document, script):
-    """A missing or truncated answer is an error."""
+    """An answer that is none, or is cut short, is an error."""
     if document is None:
         raise Failed("server", "no document has the key that was asked for")
     length = sum(len(value) for value in document.values() if isinstance(value, (str, bytes)))
@@ -426,9 +426,9 @@ def check(document, script):
 
 
 def one_line(error, password):
-    """The message of an error, without repetitions for each server and without secrets."""
+    """What an error says, without what it repeats for each server and without secrets."""
     words = " ".join(str(error).split()) or type(error).__name__
-    # After the reason pymongo lists its settings and its description of the servers.
+    # Behind the reason pymongo lists its settings and all that it knows of the servers.
     for end in (" (configured timeouts:", ", Timeout: ", ", full error: "):
         words = words.split(end, 1)[0]
     if words.startswith("No servers found yet"):
@@ -439,7 +439,7 @@ def one_line(error, password):
 
 
 def run_client(spec, library, number, told, tell):
-    """Runs a client's process: reports that it is ready, gets the window, reports its results."""
+    """The life of a client's process: ready, told when the window is, what it saw."""
     end_with_parent()
     client = Client(spec, library, number)
     try:
@@ -466,12 +466,12 @@ def write_line(file, value):
 
 
 def end_with_parent():
-    """A client ends with its coordinator."""
+    """Without its coordinator a client has nobody to measure for."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def rss_peak_bytes():
-    """Peak resident memory. Not getrusage: its maximum includes the process that forked this one."""
+    """Peak resident memory. Not getrusage: its maximum still knows the process that forked this one."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         lines = [line.split() for line in status if line.startswith("VmHWM:")]
     return int(lines[0][1]) << 10 if lines else 0
@@ -494,19 +494,19 @@ class Process:
                 with os.fdopen(told, "rb") as told, os.fdopen(say, "wb") as say:
                     run_client(spec, library, number, told, say)
             finally:
-                # Do not wait for pymongo's threads, and do not flush the parent's buffers.
+                # Threads of pymongo's are not waited for, nor what the parent has yet to print.
                 os._exit(0 if os.getppid() == parent else 1)
         os.close(told)
         os.close(say)
         self.tell, self.heard = os.fdopen(tell, "wb"), os.fdopen(heard, "rb")
 
     def line(self):
-        """Its next message; None if it has ended."""
+        """What it says next; nothing where it has ended."""
         line = self.heard.readline()
         return json.loads(line) if line.endswith(b"\n") else None
 
     def cpu_ns(self):
-        """The CPU time of the process, from its CPU-time clock."""
+        """The CPU time of the process, by the clock that the kernel keeps of it."""
         try:
             return time.clock_gettime_ns((~self.pid << 3) | 2)
         except OSError:
@@ -514,7 +514,7 @@ class Process:
 
 
 def wait_all(processes, until_ns):
-    """Waits until the given time, or for a message of every client."""
+    """Waits for the moment, or for all clients to say something."""
     waited = {process.heard.fileno(): process for process in processes}
     while waited and (left := until_ns - time.monotonic_ns()) > 0:
         for ready in select.select(list(waited), [], [], left / NS_PER_S)[0]:
@@ -523,7 +523,7 @@ def wait_all(processes, until_ns):
 
 
 def line_up(processes, spec):
-    """Waits until all clients are ready, then sends them the window."""
+    """All are ready, or the trial cannot be done; then they are told when the window is."""
     if not wait_all(processes, time.monotonic_ns() + SET_UP_S * NS_PER_S):
         raise Failed("server", f"not all of {spec.clients} clients were connected after {SET_UP_S} s")
     for process in processes:
@@ -540,7 +540,7 @@ def line_up(processes, spec):
 
 
 def measure(processes, opens, closes):
-    """CPU time of all processes in the window. The edges are read when this process wakes, slightly late on a busy machine."""
+    """CPU of all processes in the window; the edges are read when this process wakes, a little late on a busy machine."""
 
     def cpu_ns():
         return time.process_time_ns() + sum(process.cpu_ns() for process in processes)
@@ -556,7 +556,7 @@ def measure(processes, opens, closes):
 
 
 def finish(processes, spec, cpu_ns):
-    """Collects the results of the clients, and reports them."""
+    """Collects what the clients saw, and says it."""
     messages, by_half, memory = collections.Counter(), [0, 0], rss_peak_bytes()
     for process in processes:
         seen = process.line()
@@ -602,7 +602,7 @@ def drive():
 
 
 def test_self(numbers):
-    """Does not need pymongo. Prints the keys of the records with these numbers."""
+    """Needs no pymongo. Prints the keys of the records with these numbers."""
     generator = random.Random(1)
     script = Script(
         {
@@ -647,7 +647,7 @@ def main():
         what = f"the trial's specification is not as expected: {type(error).__name__} {error}"
         send("failed", {"fault": "internal", "message": one_line(what, "")})
         status = 1
-    # Clients that have no window yet end with this process.
+    # Clients that were not told of a window end with this process.
     os._exit(status)
 
 

@@ -1,4 +1,4 @@
-/* Reads the trial, a TrialSpec in JSON, from stdin, and refuses what the driver does not support. */
+/* Reads the trial, a TrialSpec in JSON, from stdin, and refuses what the driver cannot do. */
 #define _GNU_SOURCE
 #include "spec.h"
 
@@ -32,7 +32,7 @@ static int64_t number_of(json_t *object, const char *key) {
     return json_integer_value(number);
 }
 
-/* The length of a list, which must not exceed the limit; an absent list is empty. */
+/* The elements of a list that fits; an absent one is empty. */
 static unsigned length_of(json_t *list, const char *what, unsigned limit) {
     size_t length = json_array_size(list);
     if (length > limit) die(FAULT_INTERNAL, "the trial's specification has more than %u %s", limit, what);
@@ -46,7 +46,7 @@ static unsigned index_of(json_t *number, unsigned limit, const char *what) {
     return (unsigned)index;
 }
 
-/* The tag of an enum: the text itself, or the only key, whose value is returned. */
+/* The tag of an enum: itself where it is text, else the only key, whose value is handed back. */
 static const char *tag_of(json_t *tagged, json_t **body) {
     *body = NULL;
     if (json_is_string(tagged)) return json_string_value(tagged);
@@ -161,7 +161,7 @@ static void read_work(json_t *work) {
     if (spec.work != CONNECT) read_script(script);
     if (spec.work == CONNECT_QUERY || spec.work == FIRST_QUERY) {
         spec.step_count = 1;
-        /* On a new connection, as text. */
+        /* On a fresh connection, as text. */
         spec.statements[spec.steps[0].statement].prepared = false;
         for (unsigned i = 0; i < spec.steps[0].count; i++)
             if (spec.variables[spec.steps[0].parameters[i]].draw == DIGIT_GROUPS)
@@ -229,7 +229,7 @@ static void keep_to_processors(json_t *processors) {
         die(FAULT_HOST, "cannot keep to the processors of the specification: %s", strerror(errno));
 }
 
-/* Extracts the seed from the text: it uses all 64 bits, and jansson's integers are signed. */
+/* Takes the seed out of the text: it uses all 64 bits, and jansson's integers have a sign. */
 static uint64_t take_seed(char *text) {
     static const char KEY[] = "\"seed\":";
     char *at = strstr(text, KEY), *end;
@@ -271,6 +271,6 @@ const struct spec *read_spec(void) {
     spec.warm_up_ns = number_of(from, "warm_up_ns");
     spec.window_ns = number_of(from, "window_ns");
     spec.delay_ns = number_of(from, "injected_delay_ns");
-    /* The texts above point into `from`, which is never freed. */
+    /* The texts above live in `from` until the end. */
     return &spec;
 }
