@@ -94,7 +94,9 @@ fn disks_at_a_url_are_not_ours_to_encrypt() {
     let plan = plan(there);
     assert_eq!(plan.cells.len(), 1);
     assert_eq!(plan.skipped.len(), 2, "{:?}", plan.skipped);
-    assert!(plan.skipped.iter().all(|skipped| skipped.reason.contains("the storage of there cannot be changed")));
+    assert!(
+        plan.skipped.iter().all(|skipped| skipped.reason.contains("the storage of there cannot be changed"))
+    );
 }
 
 #[test]
