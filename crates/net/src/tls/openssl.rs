@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::Path;
 
-use ciphertoll_resumption::Keep;
+use ciphertoll_resumption::SessionPolicy;
 use ciphertoll_wire::tls::{FlightObserver, NamedGroup};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
@@ -88,9 +88,11 @@ impl OpenSslContext {
 
     fn of(mut builder: SslContextBuilder, settings: &Settings) -> Self {
         let (keep, method) = match &settings.resumption {
-            Resumption::Never => (Keep::Nothing, ResumptionMethod::Any),
-            Resumption::WithinContext(method) => (Keep::Here, *method),
-            Resumption::AcrossContexts(method, sessions) => (Keep::Anywhere(sessions.clone()), *method),
+            Resumption::Never => (SessionPolicy::Nothing, ResumptionMethod::Any),
+            Resumption::WithinContext(method) => (SessionPolicy::PerContext, *method),
+            Resumption::AcrossContexts(method, sessions) => {
+                (SessionPolicy::Shared(sessions.clone()), *method)
+            }
         };
         if method == ResumptionMethod::SessionId {
             builder.set_options(SslOptions::NO_TICKET);
