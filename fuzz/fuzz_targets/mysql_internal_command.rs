@@ -38,9 +38,9 @@ fn run(choices: u8, bytes: &[u8], size: usize) -> Run {
     for _ in 0..2 {
         let mut out = Vec::new();
         let Some(beginning) = &run.beginning else { break };
-        let mut errand =
+        let mut command =
             InternalCommand::reset(capabilities, beginning, remains, &mut out).expect("it can be written");
-        let end = wire.feed(|input| errand.step(input, &mut run.beginning));
+        let end = wire.feed(|input| command.step(input, &mut run.beginning));
         run.resets.push((out, end));
     }
     run

@@ -18,19 +18,19 @@ type End = Option<Result<TransactionStatus, Error>>;
 
 fn run(asked: u8, bytes: &[u8], size: usize) -> (End, Parameters) {
     let (mut out, mut parameters) = (Vec::new(), Parameters::default());
-    let errand = match asked % 5 {
+    let command = match asked % 5 {
         0 => Ok(InternalCommand::nothing()),
         1 => InternalCommand::reset(TransactionStatus::Idle, &mut out),
         2 => InternalCommand::reset(TransactionStatus::InTransaction, &mut out),
         3 => InternalCommand::settings([("application_name", "x"), ("TimeZone", "UTC")], &mut out),
         _ => InternalCommand::take_over([("application_name", "x")], &mut out),
     };
-    let mut errand = errand.expect("it can be written");
+    let mut command = command.expect("it can be written");
     let mut received = Vec::new();
     for portion in bytes.chunks(size) {
         received.extend_from_slice(portion);
         let mut input = received.as_slice();
-        let response = errand.step(&mut input, &mut parameters);
+        let response = command.step(&mut input, &mut parameters);
         let unread = input.len();
         received.drain(..received.len() - unread);
         match response {
