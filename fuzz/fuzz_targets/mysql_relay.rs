@@ -88,9 +88,9 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(whole.ended, portions.ended);
         if whole.ended.is_none() {
             assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
-            assert_eq!(whole.relay.rest(), portions.relay.rest());
+            assert_eq!(whole.relay.connection_state(), portions.relay.connection_state());
             assert_eq!(whole.relay.next_sequence(), portions.relay.next_sequence());
-            if let ConnectionState::Clean(_) = whole.relay.rest() {
+            if let ConnectionState::Clean(_) = whole.relay.connection_state() {
                 assert!(whole.relay.between_answers());
             }
         }

@@ -3,7 +3,7 @@
 //! - [`codec`]: messages, BSON, compression, and the encoders of commands ([`CommandTemplate`]).
 //! - [`client`]: the login ([`MongoDbConnect`]), the readers of replies ([`MongoDbResponseReader`],
 //!   [`DocumentsReader`]), and
-//! [`Discovery`], which selects the member of a replica set that matches a [`ReadPreference`].
+//!   [`Discovery`], which selects the member of a replica set that matches a [`ReadPreference`].
 //!
 //! Titles in comments refer to the MongoDB manual, "Wire Protocol", and to the specifications for MongoDB
 //! drivers.

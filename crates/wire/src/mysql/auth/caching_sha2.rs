@@ -3,7 +3,7 @@
 //!
 //! The client answers the nonce with a proof. A server that has cached the account answers [`FAST_OK`].
 //! Otherwise it answers [`FULL`] and needs the password: in cleartext if the path is private (TLS, a unix
-//! socket), else XORed with the nonce and encrypted with the server's RSA key, which the client requests with
+//! socket), else `XORed` with the nonce and encrypted with the server's RSA key, which the client requests with
 //! [`KEY_WANTED`]. The key is not authenticated: it protects against passive observers only.
 
 use openssl::sha::{Sha256, sha256};

@@ -4,11 +4,11 @@
 //! 1. The server requests the plugin and sends its nonce, 32 bytes.
 //! 2. The client requests the salt with an empty packet.
 //! 3. The server sends the "ext-salt": `P`, the exponent of the iterations, the salt. Its first byte differs
-//! from
-//! that of every other login message, so MariaDB sends it without the `0x01` of `AuthMoreData`.
+//!    from
+//!    that of every other login message, so MariaDB sends it without the `0x01` of `AuthMoreData`.
 //! 4. The client sends its own nonce, 32 bytes, and the Ed25519 signature (RFC 8032) of both nonces. The
-//! key's seed
-//! is PBKDF2-HMAC-SHA-512 of password and salt, `1024 << exponent` iterations, 32 bytes.
+//!    key's seed
+//!    is PBKDF2-HMAC-SHA-512 of password and salt, `1024 << exponent` iterations, 32 bytes.
 //! 5. The server answers OK or ERR.
 //!
 //! Sources: MariaDB Knowledge Base, "Authentication Plugin - PARSEC"; for lengths and the largest exponent,

@@ -49,7 +49,7 @@ impl RsaKey {
     }
 }
 
-/// The password with its NUL, XORed with the nonce and encrypted with the key in `pem`.
+/// The password with its NUL, `XORed` with the nonce and encrypted with the key in `pem`.
 pub(crate) fn seal(pem: &[u8], nonce: &[u8; NONCE_BYTES], password: &[u8]) -> Result<Vec<u8>, Error> {
     let key = parse_pem(pem).ok_or(Error::Protocol { message: MESSAGE, reason: "it is not an RSA key" })?;
     if !(MIN_KEY_BITS..=MAX_KEY_BITS).contains(&key.n().num_bits()) {

@@ -281,7 +281,7 @@ impl SessionFollower {
     fn end_message(&mut self, statements: &ClientStatements) {
         match (std::mem::take(&mut self.payload_reader), self.pending.back_mut()) {
             (PayloadReader::Query(reader), Some(PendingCommand::Query(effects))) => {
-                *effects = Some(reader.end())
+                *effects = Some(reader.end());
             }
             (
                 PayloadReader::Statement { reader, text: read },

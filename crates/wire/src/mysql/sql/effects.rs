@@ -341,7 +341,7 @@ impl EffectsScanner {
         match (&mut item.state, token) {
             (SetItemState::Name, Token::Word(word)) => return self.set_word(item, word),
             (SetItemState::Name, Token::Name(name)) => {
-                item.state = SetItemState::Named(name.to_ascii_lowercase())
+                item.state = SetItemState::Named(name.to_ascii_lowercase());
             }
             (SetItemState::Name, Token::SystemVariable) => item.prefix = Prefix::System,
             (SetItemState::Name, Token::UserVariable) => item.state = SetItemState::UserVariable,

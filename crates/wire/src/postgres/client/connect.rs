@@ -211,7 +211,7 @@ impl PostgresConnect {
         let database = self.login.database.as_ref().map(|database| ("database", database.as_str()));
         match (&self.purpose, database) {
             (ConnectPurpose::Use, Some(database)) => {
-                encode_startup(out, &[user, database, client[0], client[1]])?
+                encode_startup(out, &[user, database, client[0], client[1]])?;
             }
             (ConnectPurpose::Use, None) => encode_startup(out, &[user, client[0], client[1]])?,
             (ConnectPurpose::Pool, Some(database)) => encode_startup(out, &[user, database])?,

@@ -239,7 +239,7 @@ impl SessionFollower {
                 self.apply(&effects, self.requested_ready, statements, prepared);
             }
             PayloadReader::Parse { message, string_syntax } => {
-                self.end_parse(message, string_syntax, statements, prepared)
+                self.end_parse(message, string_syntax, statements, prepared);
             }
         }
     }

@@ -340,7 +340,7 @@ impl Lexer {
             LexerState::Dollar if byte == b'$' => self.begin_dollar_quote(b"$$".to_vec()),
             LexerState::Dollar if begins_word(byte) => self.state = LexerState::Tag(vec![b'$', byte]),
             LexerState::Dollar | LexerState::Parameter if byte.is_ascii_digit() => {
-                self.state = LexerState::Parameter
+                self.state = LexerState::Parameter;
             }
             LexerState::Parameter => self.plain(byte, emit),
             LexerState::Tag(mut tag) if byte == b'$' => {

@@ -58,7 +58,7 @@ impl<'o> BsonWriter<'o> {
         match write {
             BsonValue::Double(number) => self.0.extend_from_slice(&number.to_le_bytes()),
             BsonValue::String(text) | BsonValue::Code(text) | BsonValue::Symbol(text) => {
-                put_string(self.0, text)
+                put_string(self.0, text);
             }
             BsonValue::Document(document) | BsonValue::Array(document) => {
                 self.0.extend_from_slice(document.as_bytes());
@@ -83,7 +83,7 @@ impl<'o> BsonWriter<'o> {
             BsonValue::Int32(number) => self.0.extend_from_slice(&number.to_le_bytes()),
             BsonValue::Timestamp(number) => self.0.extend_from_slice(&number.to_le_bytes()),
             BsonValue::DateTime(number) | BsonValue::Int64(number) => {
-                self.0.extend_from_slice(&number.to_le_bytes())
+                self.0.extend_from_slice(&number.to_le_bytes());
             }
             BsonValue::Decimal128(bytes) => self.0.extend_from_slice(&bytes),
         }
