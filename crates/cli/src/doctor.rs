@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use ciphertoll_lab::doctor::{self, Finding, Need, Probe, Purpose, Verdict};
+use ciphertoll_lab::doctor::{self, Finding, Need, Probe, CheckPurpose, CheckOutcome};
 use ciphertoll_load::driver::{self, Error as DriverError};
 use ciphertoll_model::ExitCode;
 use console::Color;
@@ -48,7 +48,7 @@ pub(crate) fn probe(name: Option<OsString>, place: Option<OsString>) -> process:
 }
 
 fn driver_probes() -> Vec<Probe> {
-    let probe = |name| Probe { name, purpose: Purpose::Drivers, need: Need::Sometimes };
+    let probe = |name| Probe { name, purpose: CheckPurpose::Drivers, need: Need::Sometimes };
     driver::available().into_iter().map(|listed| probe(format!("{DRIVER}{}", listed.name))).collect()
 }
 
@@ -60,14 +60,14 @@ fn look_at_driver(name: &str, place: &Path) -> Finding {
     if let Some(packages) = found.as_ref().ok().and_then(|driver| driver.installs(place)) {
         let packages = packages.split(" into ").next().unwrap_or_default();
         let seen = format!("ready to be installed when it is asked for: {packages}");
-        return Finding::ok(Purpose::Drivers, name, seen);
+        return Finding::ok(CheckPurpose::Drivers, name, seen);
     }
     match found.and_then(|driver| driver.prepare(place)) {
-        Ok(_) => Finding::ok(Purpose::Drivers, name, format!("ready: {about}")),
+        Ok(_) => Finding::ok(CheckPurpose::Drivers, name, format!("ready: {about}")),
         Err(DriverError::Missing { needs, reason, .. }) => {
-            Finding::no(Purpose::Drivers, name, reason, format!("install {needs}"))
+            Finding::no(CheckPurpose::Drivers, name, reason, format!("install {needs}"))
         }
-        Err(error) => Finding::no(Purpose::Drivers, name, error, "see docs/drivers.md"),
+        Err(error) => Finding::no(CheckPurpose::Drivers, name, error, "see docs/drivers.md"),
     }
 }
 
@@ -77,21 +77,21 @@ fn document(findings: &[Finding]) -> Result<String, Failure> {
         .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))
 }
 
-fn heading(purpose: Purpose) -> &'static str {
+fn heading(purpose: CheckPurpose) -> &'static str {
     match purpose {
-        Purpose::Measure => "to measure at all, and well",
-        Purpose::LongLinks => "for long links",
-        Purpose::Tunnels => "for tunnels and proxies",
-        Purpose::AtRest => "for encryption at rest",
-        Purpose::Drivers => "for drivers",
+        CheckPurpose::Measure => "to measure at all, and well",
+        CheckPurpose::LongLinks => "for long links",
+        CheckPurpose::Tunnels => "for tunnels and proxies",
+        CheckPurpose::AtRest => "for encryption at rest",
+        CheckPurpose::Drivers => "for drivers",
     }
 }
 
-fn state(verdict: &Verdict) -> (&'static str, Color) {
+fn state(verdict: &CheckOutcome) -> (&'static str, Color) {
     match verdict {
-        Verdict::Ok => ("ok", Color::Green),
-        Verdict::Limited { .. } => ("limited", Color::Yellow),
-        Verdict::No { .. } => ("no", Color::Red),
+        CheckOutcome::Ok => ("ok", Color::Green),
+        CheckOutcome::Limited { .. } => ("limited", Color::Yellow),
+        CheckOutcome::No { .. } => ("no", Color::Red),
     }
 }
 
@@ -116,7 +116,7 @@ fn listing(findings: &[Finding], able: bool) -> String {
 
 fn conclusion(findings: &[Finding], able: bool) -> String {
     let here = |need: Need, wanted: bool| {
-        let is_no = |finding: &&Finding| matches!(finding.verdict, Verdict::No { .. }) != wanted;
+        let is_no = |finding: &&Finding| matches!(finding.verdict, CheckOutcome::No { .. }) != wanted;
         let of_need = findings.iter().filter(move |finding| finding.need == need).filter(is_no);
         of_need.map(|finding| finding.name.as_str()).collect::<Vec<_>>()
     };
@@ -151,7 +151,7 @@ impl Layout {
             text = text + &first + &line + "\n";
             first.clone_from(&below);
         }
-        if let Verdict::Limited { cure } | Verdict::No { cure } = verdict {
+        if let CheckOutcome::Limited { cure } | CheckOutcome::No { cure } = verdict {
             let mut arrow = "→ ";
             for line in wrap(cure, width.saturating_sub(INDENT)) {
                 text = text + &below + arrow + &line + "\n";
@@ -187,23 +187,23 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_goes_below_itself() {
-        let finding = Finding::no(Purpose::AtRest, "fuse", "it cannot be opened", "modprobe fuse and again");
+        let finding = Finding::no(CheckPurpose::AtRest, "fuse", "it cannot be opened", "modprobe fuse and again");
         let expected = "  no       fuse      it cannot be opened\n                     → modprobe fuse and\n                       again\n";
         assert_eq!(NARROW.lines(&finding), expected);
-        let finding = Finding::ok(Purpose::AtRest, "disk", "");
+        let finding = Finding::ok(CheckPurpose::AtRest, "disk", "");
         assert_eq!(NARROW.lines(&finding), "  ok       disk      \n");
     }
 
     #[test]
     fn groups_have_headings_and_the_last_line_concludes() {
-        let server = |name| Finding::no(Purpose::Measure, name, "none", "install it").needed(Need::OneServer);
-        let scratch = Finding::no(Purpose::Measure, "scratch", "full", "space").needed(Need::Always);
-        let ssh = Finding::ok(Purpose::Tunnels, "ssh", "9.2");
+        let server = |name| Finding::no(CheckPurpose::Measure, name, "none", "install it").needed(Need::OneServer);
+        let scratch = Finding::no(CheckPurpose::Measure, "scratch", "full", "space").needed(Need::Always);
+        let ssh = Finding::ok(CheckPurpose::Tunnels, "ssh", "9.2");
         let text = listing(&[server("mariadb"), scratch.clone(), ssh], false);
         assert!(text.starts_with("to measure at all"), "{text}");
         assert_eq!(text.matches("\n\n").count(), 2, "{text}");
         assert!(text.ends_with("without: a server, scratch.\n"), "{text}");
-        let here = Finding { verdict: Verdict::Ok, ..server("mariadb") };
+        let here = Finding { verdict: CheckOutcome::Ok, ..server("mariadb") };
         let line = conclusion(&[here, server("postgres"), scratch], true);
         assert_eq!(line, "This machine can measure: mariadb.\n");
     }
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_driver_that_is_not_there_is_a_no_with_a_way_on() {
         let finding = look_at_driver("no-such-driver", Path::new("/nonexistent"));
-        assert!(matches!(finding.verdict, Verdict::No { .. }), "{finding:?}");
+        assert!(matches!(finding.verdict, CheckOutcome::No { .. }), "{finding:?}");
         assert!(finding.seen.contains("no-such-driver"));
     }
 }

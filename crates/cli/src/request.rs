@@ -73,7 +73,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
 /// From here on the specification says what its scales are relative to, so that it always asks for the same.
 pub(crate) fn know_memory(spec: &mut Spec) {
     if spec.asks_for_memory() {
-        spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_lab::environment::memory_for_us_bytes);
+        spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_lab::environment::usable_memory_bytes);
     }
 }
 
@@ -161,7 +161,7 @@ fn quick(servers: &[ServerLevel]) -> Spec {
     if !has_one {
         return with_sidecar;
     }
-    match ciphertoll_lab::proxy::sidecar() {
+    match ciphertoll_lab::proxy::sidecar_program() {
         Ok(_) => with_sidecar,
         Err(missing) => {
             tell(&format!("measured without the path proxy: {missing}"));

@@ -11,7 +11,7 @@ use ciphertoll_bench::pools::run::{ROWS, Run, run};
 use ciphertoll_bench::pools::work::Work;
 use ciphertoll_bench::pools::{Place, Pool, Way, crowd};
 use ciphertoll_bench::{ciphertoll_program, peers_directory, say, start_server};
-use ciphertoll_lab::proxy::Admission;
+use ciphertoll_lab::proxy::SocketAuth;
 use ciphertoll_lab::{Lab, Tables};
 use ciphertoll_model::{Auth, Engine};
 use clap::Parser;
@@ -73,7 +73,7 @@ fn on_server(engine: Engine, works: &[Work], crowd: bool, arguments: &Arguments)
         private: lab.scratch().make_directory("bench", 0o700)?,
     };
     say(&format!("\n{} {}", engine.display_name(), server.version()))?;
-    for admission in [Admission::Free, Admission::Password] {
+    for admission in [SocketAuth::Trusted, SocketAuth::Password] {
         let works: Vec<Work> = works.iter().copied().filter(|work| work.admission == admission).collect();
         if works.is_empty() {
             continue;
@@ -148,7 +148,7 @@ fn level(label: &str, rounds: &Rounds<Run>, index: usize) -> String {
 /// What one more client costs.
 fn many(place: &Place<'_>, arguments: &Arguments) -> Result<()> {
     const MB: f64 = 1e6;
-    let pool = Pool::start(Way::Proxy("proxy+mode=transaction"), Admission::Free, place)?;
+    let pool = Pool::start(Way::Proxy("proxy+mode=transaction"), SocketAuth::Trusted, place)?;
     say(&format!("\n{CROWD}"))?;
     let memory = crowd::memory(&pool, place)?;
     let [before, after] = [memory.before_bytes, memory.with_clients_bytes].map(|bytes| bytes as f64 / MB);

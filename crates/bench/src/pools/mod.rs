@@ -11,7 +11,7 @@ pub mod work;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
+use ciphertoll_lab::proxy::{SocketAuth, ProxyStart, RunningProxy};
 use ciphertoll_lab::{Lab, Server};
 use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Path as PathLevel};
 
@@ -53,16 +53,16 @@ pub struct Pool {
 
 impl Way {
     /// Those that are compared, in the order in which they are printed: ours before its peer of the same mode.
-    pub fn of(engine: Engine, admission: Admission) -> &'static [Self] {
+    pub fn of(engine: Engine, admission: SocketAuth) -> &'static [Self] {
         match (engine, admission) {
-            (Engine::Postgres, Admission::Free) => &[
+            (Engine::Postgres, SocketAuth::Trusted) => &[
                 Self::Unix,
                 Self::Proxy("proxy"),
                 Self::Proxy("pgbouncer"),
                 Self::Proxy("proxy+mode=transaction"),
                 Self::Proxy("pgbouncer+mode=transaction"),
             ],
-            (Engine::Postgres, Admission::Password) => &[
+            (Engine::Postgres, SocketAuth::Password) => &[
                 Self::Proxy("proxy"),
                 Self::Proxy("pgbouncer"),
                 Self::Proxy("proxy+mode=transaction"),
@@ -102,7 +102,7 @@ impl Way {
 
 impl Pool {
     /// Starts what there is to start; it has a connection to the server when this returns.
-    pub fn start(way: Way, admission: Admission, place: &Place<'_>) -> Result<Self> {
+    pub fn start(way: Way, admission: SocketAuth, place: &Place<'_>) -> Result<Self> {
         let proxy = match way {
             Way::Unix | Way::Tls => None,
             Way::Proxy(label) => Some(start(label, admission, place)?),
@@ -121,7 +121,7 @@ impl Pool {
     }
 }
 
-fn start(label: &str, admission: Admission, place: &Place<'_>) -> Result<RunningProxy> {
+fn start(label: &str, admission: SocketAuth, place: &Place<'_>) -> Result<RunningProxy> {
     let level: PathLevel = label.parse().with_context(|| format!("{label} is no level of path"))?;
     let PathLevel::Proxy(proxy) = level else { bail!("{label} is no proxy") };
     let Endpoint::Tcp(behind) = place.server.tcp_endpoint() else {
@@ -141,5 +141,5 @@ fn start(label: &str, admission: Admission, place: &Place<'_>) -> Result<Running
         processors: None,
         logs: place.lab.scratch().path(),
     };
-    Ok(RunningProxy::start(place.lab, &start)?)
+    Ok(place.lab.start_proxy(&start)?)
 }

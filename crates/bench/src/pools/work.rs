@@ -1,6 +1,6 @@
 //! What is done through each pool, and what is wanted of ours.
 
-use ciphertoll_lab::proxy::Admission;
+use ciphertoll_lab::proxy::SocketAuth;
 use ciphertoll_model::Engine;
 
 /// Clients where there is more than one.
@@ -27,7 +27,7 @@ pub struct Work {
     /// What.
     pub act: Act,
     /// How clients come in.
-    pub admission: Admission,
+    pub admission: SocketAuth,
     /// How many come at once.
     pub clients: u16,
     /// Ours against the peer of the same mode, where there is one: what is wanted.
@@ -43,13 +43,13 @@ pub struct Wanted {
     pub cpu: f64,
 }
 
-const fn postgres(act: Act, admission: Admission, clients: u16, rate: f64, cpu: f64) -> Work {
+const fn postgres(act: Act, admission: SocketAuth, clients: u16, rate: f64, cpu: f64) -> Work {
     Work { engine: Engine::Postgres, act, admission, clients, wanted: Wanted { rate, cpu } }
 }
 
 const fn mariadb(act: Act, clients: u16, rate: f64, cpu: f64) -> Work {
     let wanted = Wanted { rate, cpu };
-    Work { engine: Engine::MariaDb, act, admission: Admission::Free, clients, wanted }
+    Work { engine: Engine::MariaDb, act, admission: SocketAuth::Trusted, clients, wanted }
 }
 
 impl Work {
@@ -58,11 +58,11 @@ impl Work {
     /// What is wanted is a rate and a cost that were set for another machine, over what `PgBouncer` 1.25 and `ProxySQL` 2.7
     /// did on that one: a ratio, so that it can be asked for on every machine.
     pub const ALL: [Self; 10] = [
-        postgres(Act::ConnectQuery, Admission::Free, 1, 1.30, 0.58),
-        postgres(Act::ConnectQuery, Admission::Free, MANY, 1.16, 0.83),
-        postgres(Act::Text, Admission::Free, MANY, 1.0, 0.69),
-        postgres(Act::Prepared, Admission::Free, MANY, 1.0, 0.56),
-        postgres(Act::ConnectQuery, Admission::Password, 1, 37.0, 0.58),
+        postgres(Act::ConnectQuery, SocketAuth::Trusted, 1, 1.30, 0.58),
+        postgres(Act::ConnectQuery, SocketAuth::Trusted, MANY, 1.16, 0.83),
+        postgres(Act::Text, SocketAuth::Trusted, MANY, 1.0, 0.69),
+        postgres(Act::Prepared, SocketAuth::Trusted, MANY, 1.0, 0.56),
+        postgres(Act::ConnectQuery, SocketAuth::Password, 1, 37.0, 0.58),
         mariadb(Act::Connect, 1, 1.59, 0.52),
         mariadb(Act::ConnectQuery, 1, 1.61, 0.47),
         mariadb(Act::ConnectQuery, MANY, 1.0, 0.47),
@@ -79,8 +79,8 @@ impl Work {
             Act::Prepared => "query on a standing connection, prepared",
         };
         let admission = match self.admission {
-            Admission::Free => "",
-            Admission::Password => ", with a password on the unix socket",
+            SocketAuth::Trusted => "",
+            SocketAuth::Password => ", with a password on the unix socket",
         };
         let clients =
             if self.clients == 1 { "1 client".to_owned() } else { format!("{} clients", self.clients) };

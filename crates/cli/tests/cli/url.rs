@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use ciphertoll_lab::{Lab, Server, Start, Tables, find};
+use ciphertoll_lab::{Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Strength};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -35,7 +35,7 @@ impl Elsewhere {
         let (name, log) = ("u1", place.path().join("server.log"));
         let (key, preferred_port, processors) = (ServerKey::P256, None, None);
         let strength = Strength::Default;
-        let start = Start {
+        let start = ServerStart {
             build: &build,
             template: &template,
             name,

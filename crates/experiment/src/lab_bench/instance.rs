@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_lab::{Apart, Lab, Proof, Server, Start, SyncTimes, Tables, Template, Tenant};
+use ciphertoll_lab::{ProcessorSplit, Lab, Proof, Server, ServerStart, SyncTimes, Tables, DataTemplate, PlannedServer};
 use ciphertoll_model::cache::SURELY_CACHED;
 use ciphertoll_model::{
     AtRest, Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,
@@ -22,7 +22,7 @@ pub(super) struct Instance {
     log: PathBuf,
     processors: Option<Vec<u16>>,
     build: ciphertoll_lab::Build,
-    template: Template,
+    template: DataTemplate,
     settings: Settings,
     /// The numbers of the first records that trials have inserted, and that are there still.
     inserted: Vec<u64>,
@@ -47,7 +47,7 @@ enum Wear {
 pub(super) struct Ground<'a> {
     pub(super) lab: &'a Lab,
     pub(super) logs: &'a Path,
-    pub(super) apart: Option<&'a Apart>,
+    pub(super) apart: Option<&'a ProcessorSplit>,
     pub(super) settings: &'a Settings,
     pub(super) interrupt: &'a Interrupt,
 }
@@ -115,9 +115,9 @@ impl Wanted {
     }
 
     /// The room that it takes; none where it is not here, which is told later.
-    pub(super) fn tenant(&self) -> Option<Tenant> {
+    pub(super) fn tenant(&self) -> Option<PlannedServer> {
         let build = ciphertoll_lab::find(&self.level).ok()?;
-        Some(Tenant { build, tables: self.tables, at_rest: self.at_rest })
+        Some(PlannedServer { build, tables: self.tables, at_rest: self.at_rest })
     }
 
     /// Says of each of its cells that it is not measured, and why.
@@ -172,7 +172,7 @@ impl Instance {
         let name = format!("s{number}");
         let log = ground.logs.join(format!("{}-{name}.log", level.short_name()));
         let processors = ground.apart.map(|apart| apart.server.clone());
-        let start = Start {
+        let start = ServerStart {
             build: &build,
             template: &template,
             name: &name,
@@ -196,7 +196,7 @@ impl Instance {
         let Self { wanted, name, log, processors, build, template, settings, syncs, server, .. } = self;
         drop(server);
         let began = Instant::now();
-        let start = Start {
+        let start = ServerStart {
             build: &build,
             template: &template,
             name: &name,
@@ -315,8 +315,8 @@ fn strength_for(so_far: Strength, cell: &Cell) -> Strength {
 }
 
 /// A server with what was asked for, and with its tables read.
-fn started(lab: &Lab, start: &Start<'_>, settings: &Settings) -> Result<Server, NotStarted> {
-    let server = Server::start_with(lab, start, settings)?;
+fn started(lab: &Lab, start: &ServerStart<'_>, settings: &Settings) -> Result<Server, NotStarted> {
+    let server = lab.start_with(start, settings)?;
     if !server.unmet_settings().is_empty() {
         return Err(NotStarted::Settings(server.unmet_settings().join("; ")));
     }

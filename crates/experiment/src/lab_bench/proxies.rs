@@ -5,8 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
-use ciphertoll_lab::{Apart, Arrivals, Counters, CpuMeter, Lab, Server, Watcher};
+use ciphertoll_lab::proxy::{SocketAuth, ProxyStart, RunningProxy};
+use ciphertoll_lab::{ProcessorSplit, ConnectionCounts, Counters, CpuMeter, Lab, Server, ConnectionMonitor};
 use ciphertoll_model::{
     Auth, Cell, Endpoint, Event, Leg, LegCount, Plan, ProxyFront, ServerLevel, VoidReason,
 };
@@ -28,12 +28,12 @@ pub(super) struct Proxies {
 struct Up {
     proxy: RunningProxy,
     /// Where the server tells what others' connections have agreed on. His own stands through the trial and is idle.
-    watcher: Option<Watcher>,
+    watcher: Option<ConnectionMonitor>,
     /// What stood when the window opened.
     seen: Vec<LegCount>,
     pool_size: u64,
     /// What the server had counted when there was no proxy yet.
-    before: Arrivals,
+    before: ConnectionCounts,
     counters_before: Counters,
 }
 
@@ -41,7 +41,7 @@ struct Up {
 pub(super) struct Ground<'a> {
     pub(super) lab: &'a Lab,
     pub(super) logs: &'a Path,
-    pub(super) apart: Option<&'a Apart>,
+    pub(super) apart: Option<&'a ProcessorSplit>,
 }
 
 /// What a trial has had of its proxy.
@@ -107,9 +107,9 @@ impl Proxies {
         if let Some(up) = &self.up {
             emit(Event::ProxyTried {
                 path: cell.treatment.path,
-                version: RunningProxy::version(ground.lab, proxy.program),
+                version: ground.lab.proxy_version(proxy.program),
                 leg: up.proxy.leg().clone(),
-                elapsed_ms: up.proxy.set_up().as_millis() as u64,
+                elapsed_ms: up.proxy.setup_time().as_millis() as u64,
             });
         }
         Ok(())
@@ -127,7 +127,7 @@ impl Proxies {
         let Some(proxy) = cell.treatment.path.as_proxy() else { return Ok(()) };
         let link = cell.treatment.link;
         let Endpoint::Tcp(behind) = links.lead(endpoint(cell, server), link)? else { return Ok(()) };
-        let counted = server.arrivals().and_then(|arrivals| Ok((arrivals, server.counters()?)));
+        let counted = server.connection_counts().and_then(|arrivals| Ok((arrivals, server.counters()?)));
         let (before, counters_before) = counted.map_err(|error| control_failed(server, error))?;
         self.count += 1;
         let Ground { lab, logs, apart } = *ground;
@@ -142,7 +142,7 @@ impl Proxies {
             server,
             behind,
             account: &account,
-            admission: Admission::Free,
+            admission: SocketAuth::Trusted,
             clients: cell.clients,
             name: &format!("p{}", self.count),
             namespace: namespace.as_ref(),
@@ -150,8 +150,8 @@ impl Proxies {
             logs,
         };
         let pool_size = u64::from(start.pool_size());
-        let proxy = RunningProxy::start(lab, &start).map_err(|error| broken(&error))?;
-        let watcher = server.watcher(&account.user).map_err(|error| control_failed(server, error))?;
+        let proxy = lab.start_proxy(&start).map_err(|error| broken(&error))?;
+        let watcher = server.connection_monitor(&account.user).map_err(|error| control_failed(server, error))?;
         self.up = Some(Up { proxy, watcher, seen: Vec::new(), pool_size, before, counters_before });
         Ok(())
     }
@@ -161,7 +161,7 @@ impl Proxies {
     pub(super) fn look(&mut self) {
         let Some(Up { watcher: Some(watcher), seen, .. }) = &mut self.up else { return };
         // A server that cannot tell will not be able to in the end either, and then it is asked why.
-        *seen = watcher.look().unwrap_or_default();
+        *seen = watcher.list().unwrap_or_default();
     }
 
     /// Ends what runs.
@@ -189,13 +189,13 @@ impl Proxies {
     pub(super) fn used(&mut self, server: &mut Server) -> Result<Option<Used>, TrialError> {
         let Some(mut up) = self.up.take() else { return Ok(None) };
         up.proxy.check().map_err(|error| broken(&error))?;
-        let last = up.proxy.go_through(server).map_err(|error| broken(&error))?;
-        let standing = up.watcher.as_mut().map(Watcher::look).transpose();
+        let last = up.proxy.connect_through(server).map_err(|error| broken(&error))?;
+        let standing = up.watcher.as_mut().map(ConnectionMonitor::list).transpose();
         let standing = standing.map_err(|error| control_failed(server, error))?;
         up.watcher = None;
-        let set_up_ns = up.proxy.set_up().as_nanos() as u64;
+        let set_up_ns = up.proxy.setup_time().as_nanos() as u64;
         drop(up.proxy);
-        let counted = server.arrivals().and_then(|arrivals| Ok((arrivals, server.counters()?)));
+        let counted = server.connection_counts().and_then(|arrivals| Ok((arrivals, server.counters()?)));
         let (arrivals, counters) = counted.map_err(|error| control_failed(server, error))?;
         let came = arrivals.since(up.before);
         // Where the server does not tell of others' connections, all are as encrypted as the one that was asked.
@@ -206,7 +206,7 @@ impl Proxies {
             legs: legs.unwrap_or_else(of_last),
             set_up_ns,
             connections: came.connections,
-            in_the_clear: came.in_the_clear(),
+            in_the_clear: came.unencrypted(),
             requests: came.requests,
             pool_size: up.pool_size,
         };

@@ -1,35 +1,34 @@
-//! The rows of sysbench's OLTP tables, so that sysbench and mysqlslap can run on ours.
+//! The table of sysbench's OLTP workloads, so that sysbench and mysqlslap can run on it.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::loading::Filling;
+use crate::datasets::rows::TableRows;
 
-/// The schema, or database, that sysbench looks for.
+/// The database that sysbench uses.
 pub(crate) const SCHEMA: &str = "sbtest";
 pub(crate) const TABLE: &str = "sbtest1";
-/// As `oltp_common.lua` of sysbench 1.0 makes it.
+/// As in `oltp_common.lua` of sysbench 1.0.
 pub(crate) const CREATE_MYSQL_FAMILY_TABLE: &str = "CREATE TABLE sbtest1 (id INTEGER NOT NULL AUTO_INCREMENT, \
      k INTEGER DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, pad CHAR(60) DEFAULT '' NOT NULL, \
      PRIMARY KEY (id)) ENGINE = innodb";
-/// The same for `PostgreSQL`.
 pub(crate) const CREATE_POSTGRES_TABLE: &str = "CREATE TABLE sbtest1 (id SERIAL, \
      k INTEGER DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, pad CHAR(60) DEFAULT '' NOT NULL, \
      PRIMARY KEY (id))";
-/// Made after the rows: one sorted pass instead of a random write for each.
+/// Created after the rows: one sorted pass instead of a random write per row.
 pub(crate) const CREATE_INDEX: &str = "CREATE INDEX k_1 ON sbtest1 (k)";
 
-/// The same rows in every template.
+/// Fixed, so that every template has the same rows.
 const SEED: u64 = 0x7011;
-/// Groups of eleven digits in each of the two text columns, as in sysbench.
+/// Number of groups of digits in the column `c`, as in sysbench.
 const C_GROUPS: usize = 10;
 const PAD_GROUPS: usize = 5;
 const GROUP_DIGITS: usize = 11;
 
-/// `rows` rows; their ids are the server's to give.
-pub(crate) fn filling(rows: u32) -> Filling {
+/// Generates `rows` rows; the server assigns their ids.
+pub(crate) fn table_rows(rows: u32) -> TableRows {
     let mut random = StdRng::seed_from_u64(SEED);
-    Filling {
+    TableRows {
         table: TABLE,
         columns: "k, c, pad",
         rows,
@@ -41,7 +40,7 @@ pub(crate) fn filling(rows: u32) -> Filling {
     }
 }
 
-/// `68487932199-96439406143-…`
+/// Writes `68487932199-96439406143-…`.
 fn write_groups(text: &mut String, random: &mut StdRng, count: usize) {
     for group in 0..count {
         if group > 0 {
@@ -54,11 +53,11 @@ fn write_groups(text: &mut String, random: &mut StdRng, count: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loading::Format;
+    use crate::datasets::rows::RowFormat;
 
     #[test]
     fn rows_fit_their_columns() {
-        let statements: Vec<(String, u32)> = filling(3).batches(Format::Insert).collect();
+        let statements: Vec<(String, u32)> = table_rows(3).batches(RowFormat::Insert).collect();
         let [(statement, 3)] = &statements[..] else { panic!("one statement: {statements:?}") };
         assert!(statement.starts_with("INSERT INTO sbtest1 (k, c, pad) VALUES ("), "{statement}");
         let columns: Vec<&str> = statement.split('\'').collect();
@@ -67,7 +66,7 @@ mod tests {
 
     #[test]
     fn rows_are_the_same_every_time() {
-        let rows = || filling(10).batches(Format::Copy);
+        let rows = || table_rows(10).batches(RowFormat::Copy);
         assert!(rows().eq(rows()));
         assert_eq!(rows().map(|(text, _)| text.lines().count()).sum::<usize>(), 10);
     }

@@ -1,25 +1,25 @@
-//! Which tables a template and the servers on it have.
+//! The tables of a template and of the servers that start from it.
 
 use std::fmt;
 
 use ciphertoll_model::cache::tables_bytes;
 use ciphertoll_model::{Dataset, Engine, Scale};
 
-use crate::{pgbench, rows};
+use crate::datasets::{pgbench, sysbench};
 
-/// The tables of a template, and of every server on a copy of it; of each dataset at most one scale.
+/// The tables of a template; at most one scale of each dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tables {
     /// Rows of sysbench's table.
     pub sysbench: Option<Scale>,
-    /// Accounts of pgbench's; what counts are the branches that they fill.
+    /// Accounts of pgbench; scales with the same number of branches are equivalent.
     pub pgbench: Option<Scale>,
     /// Documents of YCSB's collection.
     pub ycsb: Option<Scale>,
 }
 
 impl Tables {
-    /// Whether a workload with this dataset and scale finds its tables here.
+    /// Whether a workload with this dataset and scale can use these tables.
     pub fn satisfies(&self, dataset: Option<Dataset>, scale: Scale) -> bool {
         match dataset {
             None => true,
@@ -29,7 +29,7 @@ impl Tables {
         }
     }
 
-    /// These and those that `dataset` needs; none where that dataset is here already with another scale.
+    /// Adds the tables of `dataset`; `None` if that dataset is present with another scale.
     pub fn merged_with(self, dataset: Option<Dataset>, scale: Scale) -> Option<Self> {
         let merged = match dataset {
             None => self,
@@ -42,7 +42,7 @@ impl Tables {
         merged.satisfies(dataset, scale).then_some(merged)
     }
 
-    /// About how large they are on `engine`, as far as that is known.
+    /// Estimated size on `engine`; datasets of unknown size count as 0.
     pub fn bytes(&self, engine: Engine) -> u64 {
         let datasets = [
             (Dataset::Sysbench, self.sysbench),
@@ -53,12 +53,12 @@ impl Tables {
         datasets.into_iter().filter_map(bytes).sum::<f64>() as u64
     }
 
-    /// pgbench's branches.
+    /// Number of pgbench's branches.
     pub(crate) fn branches(&self) -> Option<u32> {
         self.pgbench.map(Scale::branches)
     }
 
-    /// What tells templates apart: `10000rows-200000accounts`.
+    /// The part of a template's name that identifies the tables: `10000rows-200000accounts`.
     pub(crate) fn key(&self) -> String {
         let sysbench = self.sysbench.map(|scale| format!("{scale}rows"));
         let pgbench = self.pgbench.map(|scale| format!("{}accounts", scale.in_whole_branches()));
@@ -67,20 +67,19 @@ impl Tables {
         if parts.is_empty() { "empty".to_owned() } else { parts.join("-") }
     }
 
-    /// Tables whose rows stay as many as they were made with, and how many that is.
+    /// Names and row counts of the tables whose row count does not change in workloads.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let accounts = self.pgbench.map(|scale| (pgbench::ACCOUNTS, scale.in_whole_branches().rows()));
-        self.sysbench.map(|scale| (rows::TABLE, scale.rows())).into_iter().chain(accounts)
+        self.sysbench.map(|scale| (sysbench::TABLE, scale.rows())).into_iter().chain(accounts)
     }
 
-    /// The one that every transaction makes longer, and that nobody reads.
+    /// The table that every transaction of pgbench appends to and that nothing reads.
     pub(crate) fn history(&self) -> Option<&'static str> {
         self.pgbench.map(|_| pgbench::HISTORY)
     }
 
-    /// The tables' names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
-        let sysbench = self.sysbench.map(|_| rows::TABLE);
+        let sysbench = self.sysbench.map(|_| sysbench::TABLE);
         sysbench.into_iter().chain(self.pgbench.iter().flat_map(|_| pgbench::TABLES))
     }
 }
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn one_instance_serves_both_datasets_but_each_in_one_scale() {
+    fn tables_of_several_datasets_merge_but_each_has_one_scale() {
         let none = Tables::default();
         assert_eq!(none.merged_with(None, scale(5)), Some(none));
         let sysbench = none.merged_with(Some(Dataset::Sysbench), scale(5)).unwrap();
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_finds_its_own_tables_only() {
+    fn only_tables_of_the_same_dataset_and_scale_satisfy_a_workload() {
         let tables = Tables { sysbench: Some(scale(5)), ..Tables::default() };
         assert!(tables.satisfies(None, scale(9)) && Tables::default().satisfies(None, scale(9)));
         assert!(tables.satisfies(Some(Dataset::Sysbench), scale(5)));
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_scales_apart() {
+    fn the_key_identifies_datasets_and_scales() {
         let tables = |sysbench: Option<u32>, pgbench: Option<u32>| Tables {
             sysbench: sysbench.map(scale),
             pgbench: pgbench.map(scale),

@@ -1,41 +1,40 @@
-//! Whether CPU time can be counted: of a process, and of a group of them.
+//! Checks whether CPU time can be read: of a process, and of a control group.
 
 use std::process::{Child, Command, Stdio};
 
-use super::{Finding, IDLE, PROBE_COMMAND, Purpose};
-use crate::accounting::CpuClock;
-use crate::cgroup::{Cgroup, read_cpu_ns};
+use super::finding::{CheckPurpose, Finding, IDLE, PROBE_COMMAND};
+use crate::host::accounting::CpuClock;
+use crate::host::cgroup::{Cgroup, read_cpu_ns};
 
-/// A process's own clock, and a control group with a process in it.
 pub(super) fn cpu_accounting() -> Finding {
-    let (purpose, name) = (Purpose::Measure, "CPU accounting");
+    let (purpose, name) = (CheckPurpose::Measure, "CPU accounting");
     if let Err(error) = CpuClock::of(std::process::id().cast_signed()).and_then(|clock| clock.read_ns()) {
-        return Finding::no(purpose, name, error, "a kernel whose process CPU-time clocks can be read");
+        return Finding::no(purpose, name, error, "use a kernel that permits reading process CPU-time clocks");
     }
-    match group() {
-        Ok(()) => Finding::ok(purpose, name, "processes by their clocks, PostgreSQL by a cgroup"),
+    match check_cgroup() {
+        Ok(()) => Finding::ok(purpose, name, "CPU-time clocks for processes, a cgroup for PostgreSQL"),
         Err(reason) => Finding::limited(
             purpose,
             name,
             format!(
-                "processes by their clocks; no cgroup of one's own ({reason}): PostgreSQL's CPU time is added up"
+                "CPU-time clocks for processes; no private cgroup ({reason}): PostgreSQL's CPU time is the sum of its processes"
             ),
             "run within `systemd-run --user --scope -p Delegate=yes`, or as root",
         ),
     }
 }
 
-/// Makes a group around a process that does nothing, reads its time, and removes it.
-fn group() -> Result<(), &'static str> {
-    let idle = Idle::start().ok_or("no process to put into it")?;
-    let cgroup = Cgroup::for_a_moment(idle.0.id().cast_signed()).ok_or("none can be made")?;
-    read_cpu_ns(cgroup.path()).map(drop).map_err(|_| "its time cannot be read")
+/// Creates a group around an idle process, reads its CPU time, and removes it.
+fn check_cgroup() -> Result<(), &'static str> {
+    let idle = IdleProcess::start().ok_or("the idle process does not start")?;
+    let cgroup = Cgroup::temporary(idle.0.id().cast_signed()).ok_or("it cannot be created")?;
+    read_cpu_ns(cgroup.path()).map(drop).map_err(|_| "its CPU time cannot be read")
 }
 
-/// A process that waits; ended when dropped, which is after its group was.
-struct Idle(Child);
+/// A waiting process; ended on drop, after its group is removed.
+struct IdleProcess(Child);
 
-impl Idle {
+impl IdleProcess {
     fn start() -> Option<Self> {
         let mut command = Command::new(std::env::current_exe().ok()?);
         command.args([PROBE_COMMAND, IDLE]).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -43,9 +42,8 @@ impl Idle {
     }
 }
 
-impl Drop for Idle {
+impl Drop for IdleProcess {
     fn drop(&mut self) {
-        // Its end is all that is wanted of it.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! The directories that a run writes to: whether it can, on which file system, how much is free.
+//! Checks of the scratch directory and the cache: write access, file system, free space.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -7,17 +7,16 @@ use std::path::{Path, PathBuf};
 use ciphertoll_record::{Scratch, check_ours, scratch_root};
 use nix::sys::statvfs::statvfs;
 
-use super::{Finding, Need, Purpose};
-use crate::files::PRIVATE_DIRECTORY;
-use crate::template::cache_directory;
+use super::finding::{CheckPurpose, Finding, Need};
+use crate::host::cache::cache_directory;
+use crate::host::files::PRIVATE_DIRECTORY;
 
 const MIB: u64 = 1 << 20;
-/// A template, a copy of it for each server, and logs.
+/// Space for a template, a copy per server, and logs.
 const ENOUGH_BYTES: u64 = 4 << 30;
-/// Below this not even one server has its place.
+/// Minimum space for a single server.
 const LEAST_BYTES: u64 = 512 << 20;
 
-/// The scratch directory and the cache.
 pub(super) fn all() -> Vec<Finding> {
     let (scratch, cache) = (scratch_root(), cache_directory());
     vec![
@@ -25,7 +24,7 @@ pub(super) fn all() -> Vec<Finding> {
             "scratch",
             &scratch,
             try_scratch(&scratch),
-            "its place is fixed: let /var/tmp be writable, with 4 GiB free",
+            "its path is fixed: make /var/tmp writable, with 4 GiB free",
         ),
         judge(
             "cache",
@@ -36,10 +35,10 @@ pub(super) fn all() -> Vec<Finding> {
     ]
 }
 
-/// As a run does it, where there is one's own root already; else whether one could be made.
+/// Creates a scratch directory if its parent exists; else checks whether the parent can be created.
 fn try_scratch(root: &Path) -> Result<(), String> {
     if fs::symlink_metadata(root).is_err() {
-        return try_to_make(root);
+        return try_to_create(root);
     }
     Scratch::create(root).and_then(Scratch::close).map_err(|error| error.to_string())
 }
@@ -48,11 +47,11 @@ fn try_cache(cache: &Path) -> Result<(), String> {
     if cache.is_dir() {
         check_ours(cache).map_err(|error| error.to_string())?;
     }
-    try_to_make(cache)
+    try_to_create(cache)
 }
 
-/// Makes a directory beside where `path` would be, or in it where it is there, and removes it.
-fn try_to_make(path: &Path) -> Result<(), String> {
+/// Creates and removes a directory in `path`, or in its nearest existing ancestor.
+fn try_to_create(path: &Path) -> Result<(), String> {
     let parent = nearest(path);
     let trial = parent.join(format!(".ciphertoll-doctor-{:08x}", rand::random::<u32>()));
     let made = DirBuilder::new().mode(PRIVATE_DIRECTORY).create(&trial);
@@ -63,13 +62,13 @@ fn try_to_make(path: &Path) -> Result<(), String> {
     written.and(removed).map_err(|error| format!("cannot write to {}: {error}", parent.display()))
 }
 
-/// The deepest directory on the way to `path` that is there.
+/// The nearest existing ancestor of `path`.
 pub(super) fn nearest(path: &Path) -> PathBuf {
     path.ancestors().find(|ancestor| ancestor.is_dir()).unwrap_or(Path::new("/")).to_owned()
 }
 
 fn judge(name: &str, path: &Path, tried: Result<(), String>, cure: &str) -> Finding {
-    let purpose = Purpose::Measure;
+    let purpose = CheckPurpose::Measure;
     let finding = match tried.and_then(|()| free_bytes(path)) {
         Err(reason) => Finding::no(purpose, name, reason, cure),
         Ok(free) => {
@@ -92,7 +91,7 @@ fn free_bytes(path: &Path) -> Result<u64, String> {
     Ok(status.blocks_available() * status.fragment_size())
 }
 
-/// `12.3 GiB`.
+/// Formats a size as `12.3 GiB`.
 pub(super) fn size(bytes: u64) -> String {
     let mebibytes = bytes / MIB;
     if mebibytes < 1024 {
@@ -102,8 +101,8 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// The kind of the file system that `path` is on, of `/proc/self/mountinfo`. Of mounts one over another the
-/// last counts.
+/// The type of the file system of `path`; `mounts` is `/proc/self/mountinfo`. Of several mounts at one point, the last
+/// counts.
 pub(super) fn file_system(mounts: &str, path: &Path) -> Option<String> {
     let mut found: Option<(usize, &str)> = None;
     for line in mounts.lines() {
@@ -119,11 +118,11 @@ pub(super) fn file_system(mounts: &str, path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::finding::CheckOutcome;
     use super::*;
 
     #[test]
-    fn a_file_system_is_that_of_the_deepest_mount() {
+    fn the_file_system_is_that_of_the_deepest_mount() {
         let mounts = "23 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
              30 23 0:26 / /var rw - xfs /dev/vdb rw\n\
              31 30 0:27 / /var/tmp rw,nosuid shared:9 master:2 - tmpfs tmpfs rw\n";
@@ -135,18 +134,18 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_written_to_is_left_as_it_was() {
+    fn checks_leave_no_files() {
         let place = tempfile::tempdir().unwrap();
         let cache = place.path().join("not/yet/there");
         assert_eq!(try_cache(&cache), Ok(()));
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
         let finding = judge("cache", &cache, Err("no".to_owned()), "cure");
-        assert_eq!(finding.verdict, Verdict::No { cure: "cure".to_owned() });
+        assert_eq!(finding.verdict, CheckOutcome::No { cure: "cure".to_owned() });
         assert_eq!(finding.need, Need::Always);
     }
 
     #[test]
-    fn sizes_are_read_by_people() {
+    fn sizes_have_units() {
         assert_eq!(size(700 * MIB), "700 MiB");
         assert_eq!(size(1536 * MIB), "1.5 GiB");
     }

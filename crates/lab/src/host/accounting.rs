@@ -1,8 +1,8 @@
-//! CPU time and memory, by role.
+//! CPU time and memory of servers, tunnels and proxies.
 //!
-//! A server's CPU time is read from its process CPU-time clock: exact to the nanosecond, and threads
-//! that have ended stay counted. The sum of per-task `schedstat` loses every thread that ends between
-//! two readings, and connection churn ends many; `/proc/PID/stat` counts in ticks of 10 ms.
+//! A server's CPU time is read from its process CPU-time clock, which is exact to the nanosecond and includes ended
+//! threads. The sum of per-task `schedstat` loses every thread that ends between two readings, and connection churn ends
+//! many; `/proc/PID/stat` counts in ticks of 10 ms.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-use crate::cgroup::{self, Cgroup};
+use crate::host::cgroup::{self, Cgroup};
 use crate::error::{Context, Error};
 
-/// Where the roles' CPU times come from, for [`ciphertoll_model::Environment::cpu_accounting`].
+/// The source of CPU times, for [`ciphertoll_model::Environment::cpu_accounting`].
 pub const CPU_ACCOUNTING: &str = "process CPU-time clocks";
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -26,77 +26,60 @@ pub struct CpuClock {
     pid: i32,
 }
 
-/// What a server's CPU time is read from.
+/// The source of a server's CPU time.
 #[derive(Clone, Debug)]
 pub enum CpuMeter {
-    /// The CPU-time clock of its one process.
-    Process {
-        /// Which.
-        pid: i32,
-    },
-    /// The control group that all its processes are in.
-    Cgroup {
-        /// The group's directory.
-        path: PathBuf,
-    },
-    /// Its first process and the children of that: clocks of those that live, and ticks of 10 ms of those
-    /// that have ended.
-    Tree {
-        /// The first process.
-        pid: i32,
-    },
+    /// The CPU-time clock of a server that is one process.
+    Process { pid: i32 },
+    /// The control group that contains all processes of the server.
+    Cgroup { path: PathBuf },
+    /// The first process and its children: CPU-time clocks of live processes, plus ticks of 10 ms of ended children.
+    Tree { pid: i32 },
 }
 
-/// Readings taken together at one moment.
+/// Clocks read together at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// When.
     pub at: Instant,
-    /// CPU time of the server so far; 0 where it is elsewhere.
+    /// CPU time of the server; 0 if it is on another machine.
     pub server_cpu_ns: u64,
-    /// CPU time so far of those between client and server; 0 where there are none.
+    /// CPU time of tunnel and proxy processes; 0 if there are none.
     pub middle_cpu_ns: u64,
-    /// Time that all processors together were busy; exact to a tick.
+    /// Busy time of all processors together, exact to a tick.
     pub machine_busy_ns: u64,
-    /// Time that the hypervisor took from all processors together; exact to a tick.
+    /// Time that the hypervisor took from all processors together, exact to a tick.
     pub machine_steal_ns: u64,
 }
 
-/// What lies between two samples.
+/// The difference of two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleDifference {
-    /// Time that passed.
     pub elapsed: Duration,
-    /// CPU time of the server.
     pub server_cpu_ns: u64,
-    /// CPU time of those between client and server.
     pub middle_cpu_ns: u64,
-    /// Time that all processors together were busy.
     pub machine_busy_ns: u64,
-    /// Time that the hypervisor took from all processors together.
     pub machine_steal_ns: u64,
 }
 
-/// Where a peak of resident memory is counted from.
+/// The start of the interval that a peak of resident memory covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryPeak {
-    /// From the moment [`MemoryPeak::begin`] was called.
+    /// The call of [`MemoryPeak::begin`].
     SinceBegin,
-    /// From the process's start: the kernel did not let us reset it.
+    /// The start of the process: the kernel did not let us reset the peak.
     SinceStart,
 }
 
-/// Ports for connects to one destination from one address, and how many of them wait out their time.
+/// Ephemeral ports, and how many sockets are in `TIME_WAIT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ports {
-    /// Ports that outgoing connects take theirs from.
+pub struct PortUsage {
+    /// Size of the range of ephemeral ports.
     pub usable: u32,
     /// Sockets of this network namespace in `TIME_WAIT`.
     pub in_time_wait: u32,
 }
 
 impl CpuClock {
-    /// The clock of the process that has `pid` now.
     pub fn of(pid: i32) -> Result<Self, Error> {
         let clock = clock_getcpuclockid(Pid::from_raw(pid))
             .map_err(Into::into)
@@ -104,7 +87,6 @@ impl CpuClock {
         Ok(Self { clock, pid })
     }
 
-    /// CPU time so far.
     pub fn read_ns(&self) -> Result<u64, Error> {
         let time = clock_gettime(self.clock)
             .map_err(Into::into)
@@ -114,7 +96,6 @@ impl CpuClock {
 }
 
 impl CpuMeter {
-    /// Of a server that is one process.
     pub fn of_process(pid: i32) -> Self {
         Self::Process { pid }
     }
@@ -127,7 +108,7 @@ impl CpuMeter {
         Self::Tree { pid }
     }
 
-    /// Where the times come from, in words.
+    /// Name of the source, for the record.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Process { .. } => CPU_ACCOUNTING,
@@ -136,7 +117,6 @@ impl CpuMeter {
         }
     }
 
-    /// CPU time so far.
     pub fn read_ns(&self) -> Result<u64, Error> {
         match self {
             Self::Process { pid } => CpuClock::of(*pid)?.read_ns(),
@@ -146,8 +126,7 @@ impl CpuMeter {
     }
 }
 
-/// A child that ends between the two readings counts twice for a moment; one that ends before is in the
-/// parent's count already.
+/// A child that ends between the two readings is counted twice in this reading only.
 fn tree_ns(pid: i32) -> Result<u64, Error> {
     let path = proc(pid, &format!("task/{pid}/children"));
     let children = fs::read_to_string(&path).context("read", &path)?;
@@ -160,8 +139,7 @@ fn tree_ns(pid: i32) -> Result<u64, Error> {
     Ok(CpuClock::of(pid)?.read_ns()? + living_ns + ended_ns)
 }
 
-/// Fields 16 and 17 of `/proc/PID/stat`; counted from the last `)`, since a program's name may hold
-/// anything.
+/// Fields 16 and 17 of `/proc/PID/stat`, counted from the last `)`, because a program's name may contain any character.
 fn ended_children_ticks(stat: &str) -> Option<u64> {
     const FIELDS_BEFORE: usize = 13;
     let (_, after_name) = stat.rsplit_once(')')?;
@@ -171,7 +149,7 @@ fn ended_children_ticks(stat: &str) -> Option<u64> {
 }
 
 impl Sample {
-    /// Reads the machine's clocks, those of the server if it is here, and of those between client and server.
+    /// Reads the clocks of the machine, of the server if it is local, and of tunnel and proxy processes.
     pub fn take(server: Option<&CpuMeter>, middle: &[CpuMeter]) -> Result<Self, Error> {
         let server_cpu_ns = server.map_or(Ok(0), CpuMeter::read_ns)?;
         let middle_cpu_ns = middle.iter().map(CpuMeter::read_ns).sum::<Result<u64, Error>>()?;
@@ -185,7 +163,6 @@ impl Sample {
         })
     }
 
-    /// What happened from `earlier` to this.
     pub fn since(&self, earlier: &Self) -> SampleDifference {
         SampleDifference {
             elapsed: self.at.saturating_duration_since(earlier.at),
@@ -198,7 +175,7 @@ impl Sample {
 }
 
 impl MemoryPeak {
-    /// Begins a new peak for the process with `pid`, where the kernel lets us.
+    /// Resets the peak of the process, if the kernel permits.
     pub fn begin(pid: i32) -> Self {
         const RESET_PEAK: &str = "5";
         match fs::write(proc(pid, "clear_refs"), RESET_PEAK) {
@@ -207,7 +184,6 @@ impl MemoryPeak {
         }
     }
 
-    /// Peak of the resident memory of the process with `pid`.
     pub fn read_bytes(pid: i32) -> Result<u64, Error> {
         const BYTES_PER_KB: u64 = 1024;
         let path = proc(pid, "status");
@@ -217,8 +193,8 @@ impl MemoryPeak {
     }
 }
 
-impl Ports {
-    /// As they are now, in the network of the process with `pid`.
+impl PortUsage {
+    /// Reads the ports of the network namespace of the process.
     pub fn read_of(pid: i32) -> Result<Self, Error> {
         let path = Path::new("/proc/sys/net/ipv4/ip_local_port_range");
         let text = fs::read_to_string(path).context("read", path)?;
@@ -243,7 +219,7 @@ impl MachineTimes {
         Self::parse(&text, ticks_per_s()).ok_or_else(|| unexpected(path))
     }
 
-    /// The first line: user, nice, system, idle, iowait, irq, softirq, steal. Guests are in user already.
+    /// The first line: user, nice, system, idle, iowait, irq, softirq, steal. User time includes guest time.
     fn parse(text: &str, ticks_per_s: u64) -> Option<Self> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -285,7 +261,7 @@ mod tests {
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
     }
 
-    /// CPU time, of which a busy machine gives less than passes.
+    /// Uses CPU time, not wall-clock time, so that the test holds on a busy machine.
     fn burn(duration: Duration) {
         let end = own_cpu() + duration;
         while own_cpu() < end {
@@ -302,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_counts_children_that_ended() {
+    fn a_process_tree_includes_ended_children() {
         let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 30 12 20 0";
         assert_eq!(ended_children_ticks(stat), Some(42));
         assert_eq!(ended_children_ticks("7 (a) S 1"), None);
@@ -311,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_moves_on() {
+    fn samples_increase() {
         let before = Sample::take(Some(&CpuMeter::of_process(own_pid())), &[]).unwrap();
         burn(Duration::from_millis(50));
         let difference = Sample::take(Some(&CpuMeter::of_process(own_pid())), &[]).unwrap().since(&before);
@@ -320,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_times_leave_out_waiting_and_count_guests_once() {
+    fn machine_times_exclude_idle_time_and_count_guests_once() {
         let times = MachineTimes::parse("cpu  1 2 4 1000 1000 8 16 32 64 128\ncpu0 9\n", 100).unwrap();
         assert_eq!((times.busy_ns, times.steal_ns), (310_000_000, 320_000_000));
         assert!(MachineTimes::parse("cpu 1 2\n", 100).is_none());
@@ -330,12 +306,12 @@ mod tests {
     fn memory_and_ports_are_readable() {
         MemoryPeak::begin(own_pid());
         assert!(MemoryPeak::read_bytes(own_pid()).unwrap() > 1 << 20);
-        let ports = Ports::read_of(std::process::id().cast_signed()).unwrap();
+        let ports = PortUsage::read_of(std::process::id().cast_signed()).unwrap();
         assert!(ports.usable > 1_000);
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_an_error() {
+    fn a_missing_process_is_an_error() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let pid = child.id().cast_signed();

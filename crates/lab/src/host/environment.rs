@@ -1,4 +1,4 @@
-//! What this machine is, as far as it bears on what encryption costs.
+//! Properties of this machine that influence the cost of encryption.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use ciphertoll_model::{CryptoInstruction, Environment};
 use nix::sys::utsname::uname;
 
-use crate::accounting::CPU_ACCOUNTING;
-use crate::cgroup;
+use crate::host::accounting::CPU_ACCOUNTING;
+use crate::host::cgroup;
 
-/// Looks at this machine. What it does not tell is "unknown", never an error.
+/// Describes this machine. A property that cannot be read is "unknown", never an error.
 pub fn environment() -> Environment {
     let cpuinfo = read("/proc/cpuinfo");
     Environment {
@@ -24,14 +24,13 @@ pub fn environment() -> Environment {
     }
 }
 
-/// The memory that there is for us: the machine's, or what the control groups around us leave of it. None where the system
-/// does not tell.
-pub fn memory_for_us_bytes() -> Option<u64> {
+/// The memory of the machine, or the limit of our control group if it is lower; `None` if neither can be read.
+pub fn usable_memory_bytes() -> Option<u64> {
     let machine = Some(memory_bytes(&read("/proc/meminfo"))).filter(|bytes| *bytes > 0)?;
     Some(cgroup::memory_limit_bytes().map_or(machine, |limit| limit.min(machine)))
 }
 
-/// The kernel names x86 processors; of Arm's it gives numbers only.
+/// The kernel gives names of x86 processors, and numbers of Arm processors.
 fn cpu_model(cpuinfo: &str) -> String {
     if let Some(name) = field(cpuinfo, "model name") {
         return name.to_owned();
@@ -84,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x86_and_arm_are_understood() {
+    fn cpuinfo_of_x86_and_arm_is_parsed() {
         let x86 = "processor\t: 0\nmodel name\t: Xeon\nflags\t\t: fpu aes vaes sha_ni\n";
         assert_eq!(cpu_model(x86), "Xeon");
         let expected = [CryptoInstruction::Aes, CryptoInstruction::Vaes, CryptoInstruction::ShaNi];
@@ -100,11 +99,11 @@ mod tests {
         assert!(environment.cpus >= 1 && environment.memory_bytes > 1 << 26);
         assert!(environment.tls_library.starts_with("OpenSSL"), "{}", environment.tls_library);
         assert_ne!(environment.kernel, "unknown");
-        assert!(memory_for_us_bytes().is_some_and(|bytes| bytes <= environment.memory_bytes));
+        assert!(usable_memory_bytes().is_some_and(|bytes| bytes <= environment.memory_bytes));
     }
 
     #[test]
-    fn names_lose_their_quotes() {
+    fn quotes_around_the_os_name_are_removed() {
         assert_eq!(os_name("ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"), "Debian GNU/Linux 12");
         assert_eq!(os_name(""), "unknown");
     }

@@ -1,5 +1,5 @@
-//! The child's side of every start: a fresh process of our own binary, with one thread, that arranges itself and becomes
-//! the program that it was asked for.
+//! The child's side of every start: a fresh single-threaded process of our own binary, which sets up its environment and
+//! then executes the requested program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -25,94 +25,85 @@ use rustix::thread::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::user::ServerUser;
+use crate::host::user::ServerUser;
 
-/// The hidden command that must lead to [`run_exec_helper`].
+/// The hidden command that must call [`run_exec_helper`].
 pub const EXEC_COMMAND: &str = "__exec";
 
-/// What a child may read and write beyond its owner: nothing.
+/// Files that a child creates are private to its user.
 const CHILD_UMASK: u32 = 0o077;
 
-/// What the helper is told, as JSON in its one argument. Everybody can read it: no secrets.
+/// The helper's one argument, as JSON. Every user can read it, so it must not contain secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecRequest {
-    /// The program.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<String>,
-    /// Its whole environment.
+    /// The complete environment; nothing is inherited.
     pub environment: BTreeMap<String, String>,
-    /// Where it runs.
     pub directory: PathBuf,
-    /// As whom it runs, where not as the caller.
+    /// The user to switch to, if not the caller.
     pub user: Option<ServerUser>,
-    /// The processors that it keeps to; all, where absent.
+    /// CPU affinity; all processors if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Vec<u16>>,
-    /// The network that it joins; its caller's, where absent.
+    /// The network namespace to join; the caller's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// What it gets beside.
     #[serde(default)]
     pub provisions: Provisions,
-    /// Who must still be the parent once the parent-death signal is armed.
+    /// The process that must still be the parent once the parent-death signal is armed.
     pub expected_parent: i32,
 }
 
-/// What a process gets beside what every one does.
+/// Optional settings of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provisions {
-    /// What it reads.
     pub stdin: Stdin,
-    /// What it may do although it is not root.
     pub rights: Rights,
-    /// A `/run` of its own, empty but for these directories; the machine's, where absent.
+    /// Mounts a private `/run` that contains only these directories; the machine's `/run` if absent.
     pub run: Option<Vec<String>>,
-    /// In whose shared memory it makes its segments.
     pub shared_memory: SharedMemory,
-    /// Variables whose values are what these files hold: secrets, which are not among arguments. Read before root is
-    /// given up.
+    /// Environment variables whose values are read from files, because secrets must not be among the arguments. The files
+    /// are read before root is given up.
     pub secrets: BTreeMap<String, PathBuf>,
 }
 
-/// What a process reads.
+/// Standard input of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
-    /// Nothing.
     #[default]
     Empty,
-    /// What ends when its parent does or stops it, and not before.
+    /// A pipe that stays open until the parent ends or stops the process.
     Held,
-    /// The one connection that is made to this address, which it writes to, too.
+    /// The first connection to this address, as standard input and output.
     Connection(SocketAddr),
 }
 
-/// In whose shared memory, System V's and POSIX's, a process makes its segments.
+/// Where a process creates shared memory of System V and POSIX.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SharedMemory {
-    /// The machine's: of a process that was killed they stay.
+    /// In the machine's namespace: segments of a killed process remain.
     #[default]
     Machines,
-    /// Its own, and its children's: they go with the last of them, however it ends. The machine's all the same where we
-    /// may not have any other.
+    /// In a private namespace, which is removed with the last process in it. Without the right to create one, in the
+    /// machine's.
     Own,
 }
 
-/// What a process may do although it is not root.
+/// Privileges of a process that is not root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rights {
-    /// Nothing.
     #[default]
     None,
-    /// What has to do with the network that it is in (`CAP_NET_ADMIN`).
+    /// Configure its network namespace (`CAP_NET_ADMIN`).
     Network,
 }
 
-/// The child's side: becomes the program that `argument`, an [`ExecRequest`], asks for. Returns only
-/// where that fails; the caller prints the error, which goes to the child's log, and exits.
+/// Executes the program that `argument`, an [`ExecRequest`] in JSON, requests. Returns only on failure; the caller prints
+/// the error, which goes to the child's log, and exits.
 pub fn run_exec_helper(argument: &str) -> Error {
     let request: ExecRequest = match serde_json::from_str(argument) {
         Ok(request) => request,
@@ -124,27 +115,27 @@ pub fn run_exec_helper(argument: &str) -> Error {
         program: request.program.clone(),
         reason: format!("{step}: {error}"),
     };
-    // First, as who has given up root may not.
+    // First: joining a namespace needs the privileges that are given up later.
     if let Some(namespace) = &request.namespace
         && let Err(error) = ciphertoll_link::join(namespace)
     {
         return failed("join the link's network", error);
     }
     if let Some(directories) = &request.provisions.run
-        && let Err(error) = have_own_run(directories)
+        && let Err(error) = mount_private_run(directories)
     {
-        return failed("have a /run of its own", error);
+        return failed("mount a private /run", error);
     }
     if request.provisions.shared_memory == SharedMemory::Own
-        && let Err(error) = have_own_shared_memory()
+        && let Err(error) = unshare_shared_memory()
         && error.kind() != io::ErrorKind::PermissionDenied
     {
-        return failed("have shared memory of its own", error);
+        return failed("create a namespace for shared memory", error);
     }
     if let Some(processors) = &request.processors
-        && let Err(errno) = keep_to(processors)
+        && let Err(errno) = set_affinity(processors)
     {
-        return failed(&format!("keep to the processors {processors:?}"), errno.into());
+        return failed(&format!("set the CPU affinity to {processors:?}"), errno.into());
     }
     let secrets = match read_secrets(&request.provisions.secrets) {
         Ok(secrets) => secrets,
@@ -158,16 +149,16 @@ pub fn run_exec_helper(argument: &str) -> Error {
     if request.provisions.rights == Rights::Network
         && let Err(error) = keep_rights(CapabilitySet::NET_ADMIN)
     {
-        return failed("keep its rights", error);
+        return failed("keep its capabilities", error);
     }
     umask(Mode::from_bits_truncate(CHILD_UMASK));
-    // Armed after the change of user, which clears it.
+    // After the change of user, which clears the signal.
     if let Err(errno) = prctl::set_pdeathsig(Signal::SIGKILL) {
         return failed("arm the parent-death signal", errno.into());
     }
-    // Compared after arming: a parent that died before sends no signal any more.
+    // After arming: a parent that died earlier sends no signal.
     if getppid() != Pid::from_raw(request.expected_parent) {
-        return failed("look at the parent", io::Error::other("it is gone"));
+        return failed("check the parent process", io::Error::other("it has ended"));
     }
     let mut command = Command::new(&request.program);
     command.args(&request.arguments).env_clear().envs(&request.environment).envs(secrets);
@@ -175,7 +166,7 @@ pub fn run_exec_helper(argument: &str) -> Error {
     if let Stdin::Connection(address) = request.provisions.stdin {
         match connection(address) {
             Ok([reads, writes]) => command.stdin(reads).stdout(writes),
-            Err(error) => return failed(&format!("be connected to on {address}"), error),
+            Err(error) => return failed(&format!("accept a connection on {address}"), error),
         };
     }
     failed("exec", command.exec())
@@ -185,8 +176,8 @@ fn read_secrets(files: &BTreeMap<String, PathBuf>) -> io::Result<Vec<(&String, O
     files.iter().map(|(name, file)| Ok((name, OsString::from_vec(fs::read(file)?)))).collect()
 }
 
-/// What is inherited by every thread and child that comes after.
-fn keep_to(processors: &[u16]) -> nix::Result<()> {
+/// Every later thread and child inherits the affinity.
+fn set_affinity(processors: &[u16]) -> nix::Result<()> {
     const OURSELVES: Pid = Pid::from_raw(0);
     let mut set = CpuSet::new();
     processors.iter().try_for_each(|&processor| set.set(usize::from(processor)))?;
@@ -199,39 +190,39 @@ fn become_user(user: ServerUser) -> nix::Result<()> {
     setuid(user.user_id())
 }
 
-/// Mounts of its own, and in them an empty `/run`: what programs put there by custom is seen by nobody else, and is gone
-/// with them.
-fn have_own_run(directories: &[String]) -> io::Result<()> {
+/// Mounts an empty `/run` in a private mount namespace: what programs put there is invisible to others and is removed
+/// with the namespace.
+fn mount_private_run(directories: &[String]) -> io::Result<()> {
     const RUN: &str = "/run";
     unshare(CloneFlags::CLONE_NEWNS)?;
-    have_own_mount(RUN, "mode=0755")?;
+    mount_private_tmpfs(RUN, "mode=0755")?;
     directories.iter().try_for_each(|name| fs::create_dir(Path::new(RUN).join(name)))
 }
 
-/// Segments of System V's kind are in a namespace, those of POSIX's are files.
-fn have_own_shared_memory() -> io::Result<()> {
+/// System V shared memory belongs to an IPC namespace; POSIX shared memory consists of files.
+fn unshare_shared_memory() -> io::Result<()> {
     const POSIX: &str = "/dev/shm";
     unshare(CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWNS)?;
-    if Path::new(POSIX).is_dir() { have_own_mount(POSIX, "mode=1777") } else { Ok(()) }
+    if Path::new(POSIX).is_dir() { mount_private_tmpfs(POSIX, "mode=1777") } else { Ok(()) }
 }
 
-/// An empty file system in memory that nobody sees who is not in our mounts. What others unmount, such as another run its
-/// servers' file systems, goes from here, too.
-fn have_own_mount(directory: &str, mode: &str) -> io::Result<()> {
+/// Mounts an empty tmpfs that is visible in our mount namespace only. `MS_SLAVE` makes unmounts of others, such as of
+/// another run's file systems, take effect here too.
+fn mount_private_tmpfs(directory: &str, mode: &str) -> io::Result<()> {
     const NONE: Option<&str> = None;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_SLAVE, NONE)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     Ok(mount(Some("tmpfs"), directory, Some("tmpfs"), flags, Some(mode))?)
 }
 
-/// What it may do now, whom it turns into may do, too.
+/// Passes capabilities on to the executed program.
 fn keep_rights(rights: CapabilitySet) -> io::Result<()> {
     let CapabilitySets { effective, permitted, inheritable } = capabilities(None)?;
     set_capabilities(None, CapabilitySets { effective, permitted, inheritable: inheritable | rights })?;
     Ok(configure_capability_in_ambient_set(rights, true)?)
 }
 
-/// Nobody else is listened to once somebody has connected.
+/// Accepts one connection and closes the listener.
 fn connection(address: SocketAddr) -> io::Result<[OwnedFd; 2]> {
     let (stream, _) = TcpListener::bind(address)?.accept()?;
     Ok([stream.try_clone()?.into(), stream.into()])

@@ -1,4 +1,4 @@
-//! Files that belong to the user a server runs as, and copies of whole directories.
+//! Files owned by the user that a server runs as, and copies of directories.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -8,16 +8,14 @@ use std::path::Path;
 use nix::unistd::{getegid, geteuid};
 
 use crate::error::{Context, Error};
-use crate::user::{RunAs, ServerUser};
+use crate::host::user::{RunAs, ServerUser};
 
-/// For their owner only.
 pub(crate) const PRIVATE_FILE: u32 = 0o600;
-/// For their owner only.
 pub(crate) const PRIVATE_DIRECTORY: u32 = 0o700;
-/// For all to read: certificates.
+/// Readable for all users, for example a certificate.
 pub(crate) const PUBLIC_FILE: u32 = 0o644;
 
-/// Makes a file with exactly this mode and owner; it has both before the first byte.
+/// Creates a file with exactly this mode and owner, both set before the first byte is written.
 pub(crate) fn write(path: &Path, contents: &[u8], mode: u32, owner: RunAs) -> Result<(), Error> {
     let mut options = OpenOptions::new();
     let mut file =
@@ -29,15 +27,14 @@ pub(crate) fn write(path: &Path, contents: &[u8], mode: u32, owner: RunAs) -> Re
     file.write_all(contents).context("write", path)
 }
 
-/// Makes a directory with exactly this mode and owner.
 pub(crate) fn make_directory(path: &Path, mode: u32, owner: RunAs) -> Result<(), Error> {
     DirBuilder::new().mode(PRIVATE_DIRECTORY).create(path).context("make", path)?;
     fs::set_permissions(path, Permissions::from_mode(mode)).context("make", path)?;
-    give(path, owner)
+    set_owner(path, owner)
 }
 
-/// Copies a directory; the copy and all in it belong to `owner`. Links are not followed but refused:
-/// a data directory of ours has none.
+/// Copies a directory; the copy and its contents belong to `owner`. Symbolic links are refused, because our data
+/// directories have none.
 pub(crate) fn copy_directory(from: &Path, to: &Path, owner: RunAs) -> Result<(), Error> {
     make_directory(to, PRIVATE_DIRECTORY, RunAs::Ourselves)?;
     for entry in fs::read_dir(from).context("list", from)? {
@@ -49,10 +46,10 @@ pub(crate) fn copy_directory(from: &Path, to: &Path, owner: RunAs) -> Result<(),
             copy_file(&source, &target, owner)?;
         }
     }
-    give(to, owner)
+    set_owner(to, owner)
 }
 
-/// Gives a directory and all in it to ourselves.
+/// Makes us the owner of a directory and its contents.
 pub(crate) fn take_directory(path: &Path) -> Result<(), Error> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     for entry in fs::read_dir(path).context("list", path)? {
@@ -66,7 +63,7 @@ pub(crate) fn take_directory(path: &Path) -> Result<(), Error> {
     lchown(path, Some(uid), Some(gid)).context("take over", path)
 }
 
-/// Has `to` be a copy of `from` that is ours, whatever was there before.
+/// Replaces `to` with a copy of `from` that we own.
 pub(crate) fn replace_directory(from: &Path, to: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(to) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -77,8 +74,8 @@ pub(crate) fn replace_directory(from: &Path, to: &Path) -> Result<(), Error> {
     copy_directory(from, to, RunAs::Ourselves)
 }
 
-/// Reads every file of a directory once, so that the system has it in memory. What is no file is passed by: another user
-/// may write there.
+/// Reads every file of a directory once, so that the page cache has it. Skips everything that is not a regular file,
+/// because another user may write to the directory.
 pub(crate) fn read_directory(path: &Path) -> Result<(), Error> {
     let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
     for entry in fs::read_dir(path).context("list", path)? {
@@ -102,18 +99,18 @@ fn copy_file(from: &Path, to: &Path, owner: RunAs) -> Result<(), Error> {
     let mut options = OpenOptions::new();
     let mut target = options.write(true).create_new(true).mode(PRIVATE_FILE).open(to).context("make", to)?;
     std::io::copy(&mut source, &mut target).context("write", to)?;
-    give_file(&target, to, owner)
+    set_file_owner(&target, to, owner)
 }
 
-/// Gives a file or a directory, not what is in it, to `owner`.
-pub(crate) fn give(path: &Path, owner: RunAs) -> Result<(), Error> {
+/// Changes the owner of a file or a directory, not of its contents.
+pub(crate) fn set_owner(path: &Path, owner: RunAs) -> Result<(), Error> {
     match owner.other() {
         Some(ServerUser { uid, gid }) => lchown(path, Some(uid), Some(gid)).context("hand over", path),
         None => Ok(()),
     }
 }
 
-fn give_file(file: &File, path: &Path, owner: RunAs) -> Result<(), Error> {
+fn set_file_owner(file: &File, path: &Path, owner: RunAs) -> Result<(), Error> {
     match owner.other() {
         Some(ServerUser { uid, gid }) => fchown(file, Some(uid), Some(gid)).context("hand over", path),
         None => Ok(()),

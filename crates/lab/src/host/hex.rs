@@ -1,8 +1,8 @@
-//! Bytes as hexadecimal digits.
+//! Hexadecimal digits.
 
 use std::fmt::Write;
 
-/// Two lower-case digits a byte.
+/// Two lower-case digits per byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         // Writing to a string cannot fail.

@@ -1,20 +1,20 @@
-//! Free ports to listen on, below the range that outgoing connects take theirs from.
+//! Free ports to listen on, below the range of ephemeral ports.
 
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Lowest port tried: below lie the well-known ones and those that people configure.
+/// Below are well-known ports and ports that people configure.
 const LOWEST: u16 = 20_000;
-/// One above the highest: Linux takes ports of outgoing connects from 32768 upwards.
+/// Linux uses ports from 32768 upwards for outgoing connections.
 const END: u16 = 32_768;
 const DRAWS: usize = 1_000;
 
-/// A port of 127.0.0.1 that is free now. It may be taken by the time a server binds it, so whoever
-/// starts one must be ready to try another.
-pub(crate) fn free_port(not: &[u16]) -> Option<u16> {
+/// A port of 127.0.0.1 that is free now. Another process may take it before the server binds it: the caller must be
+/// ready to try another.
+pub(crate) fn free_port(tried: &[u16]) -> Option<u16> {
     let draws = std::iter::repeat_with(|| rand::random_range(LOWEST..END)).take(DRAWS);
     draws
         .into_iter()
-        .find(|port| !not.contains(port) && TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .find(|port| !tried.contains(port) && TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which processors this process may use, and a way to keep a client and a server apart on them.
+//! The processors that this process may use, and a split of them between client and server.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,18 +6,18 @@ use std::fs;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-/// Processors for a client and processors for a server, none in both.
+/// Disjoint sets of processors for client and server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Apart {
-    /// The client's, ascending.
+pub struct ProcessorSplit {
+    /// Ascending.
     pub client: Vec<u16>,
-    /// The server's, ascending; where the halves are not equal, the larger.
+    /// Ascending; the larger half if the halves are not equal.
     pub server: Vec<u16>,
 }
 
-/// Halves of the processors that this process may use; none where there is only one. The threads of one
-/// core stay together, as one slows the other down, unless there is only one core.
-pub fn processors_apart() -> Option<Apart> {
+/// Splits the processors that this process may use into halves; `None` if there is only one. Hardware threads of a core
+/// stay in the same half, because they slow each other down, unless there is only one core.
+pub fn split_processors() -> Option<ProcessorSplit> {
     const OURSELVES: Pid = Pid::from_raw(0);
     let allowed = sched_getaffinity(OURSELVES).ok()?;
     let usable: BTreeSet<u16> = (0..CpuSet::count())
@@ -27,13 +27,13 @@ pub fn processors_apart() -> Option<Apart> {
     halves(&cores(&usable, siblings))
 }
 
-/// The hardware threads of the core that `processor` is one of, itself among them where the kernel tells.
+/// The hardware threads of the core of `processor`, including itself; empty if the kernel does not report them.
 pub(crate) fn siblings(processor: u16) -> BTreeSet<u16> {
     let path = format!("/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list");
     parse_list(&fs::read_to_string(path).unwrap_or_default())
 }
 
-/// `0-2,8`; what is not a number counts for nothing.
+/// Parses `0-2,8`; ignores what is not a number.
 fn parse_list(text: &str) -> BTreeSet<u16> {
     let mut processors = BTreeSet::new();
     for part in text.trim().split(',') {
@@ -45,7 +45,7 @@ fn parse_list(text: &str) -> BTreeSet<u16> {
     processors
 }
 
-/// The usable processors by core, in the order of each core's first.
+/// The usable processors grouped by core, ordered by each core's first processor.
 fn cores(usable: &BTreeSet<u16>, siblings: impl Fn(u16) -> BTreeSet<u16>) -> Vec<Vec<u16>> {
     let mut left = usable.clone();
     let mut cores = Vec::new();
@@ -57,21 +57,21 @@ fn cores(usable: &BTreeSet<u16>, siblings: impl Fn(u16) -> BTreeSet<u16>) -> Vec
     cores
 }
 
-fn halves(cores: &[Vec<u16>]) -> Option<Apart> {
+fn halves(cores: &[Vec<u16>]) -> Option<ProcessorSplit> {
     if let [core] = cores {
         let (client, server) = core.split_at(core.len() / 2);
-        return (!client.is_empty()).then(|| Apart { client: client.to_vec(), server: server.to_vec() });
+        return (!client.is_empty()).then(|| ProcessorSplit { client: client.to_vec(), server: server.to_vec() });
     }
     let total: usize = cores.iter().map(Vec::len).sum();
     let client_processors =
         |cores_of_client: usize| -> usize { cores[..cores_of_client].iter().map(Vec::len).sum() };
-    // The first of equals: the server gets the larger half.
+    // `min_by_key` takes the first of equal cuts, so the server gets the larger half.
     let cut = (1..cores.len()).min_by_key(|&cut| (2 * client_processors(cut)).abs_diff(total))?;
     let sorted = |cores: &[Vec<u16>]| {
         let processors: BTreeSet<u16> = cores.iter().flatten().copied().collect();
         processors.into_iter().collect()
     };
-    Some(Apart { client: sorted(&cores[..cut]), server: sorted(&cores[cut..]) })
+    Some(ProcessorSplit { client: sorted(&cores[..cut]), server: sorted(&cores[cut..]) })
 }
 
 #[cfg(test)]
@@ -81,16 +81,16 @@ mod tests {
     fn apart(
         usable: impl IntoIterator<Item = u16>,
         siblings: impl Fn(u16) -> BTreeSet<u16>,
-    ) -> Option<Apart> {
+    ) -> Option<ProcessorSplit> {
         halves(&cores(&usable.into_iter().collect(), siblings))
     }
 
-    fn halved(client: &[u16], server: &[u16]) -> Apart {
-        Apart { client: client.to_vec(), server: server.to_vec() }
+    fn halved(client: &[u16], server: &[u16]) -> ProcessorSplit {
+        ProcessorSplit { client: client.to_vec(), server: server.to_vec() }
     }
 
     #[test]
-    fn lists_are_read_as_the_kernel_writes_them() {
+    fn processor_lists_of_the_kernel_are_parsed() {
         assert_eq!(parse_list("0-2,8\n"), [0, 1, 2, 8].into());
         assert_eq!(parse_list("7"), [7].into());
         assert_eq!(parse_list(""), [].into());
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_stay_together_unless_they_are_all_there_is() {
+    fn siblings_stay_together_unless_there_is_one_core() {
         // Thread n + 4 is the sibling of thread n.
         let siblings = |processor: u16| [processor % 4, processor % 4 + 4].into();
         assert_eq!(apart(0..8, siblings), Some(halved(&[0, 1, 4, 5], &[2, 3, 6, 7])));
@@ -117,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn this_machines_halves_are_apart() {
-        let Some(Apart { client, server }) = processors_apart() else {
+    fn the_halves_of_this_machine_are_disjoint() {
+        let Some(ProcessorSplit { client, server }) = split_processors() else {
             assert_eq!(std::thread::available_parallelism().map_or(1, usize::from), 1);
             return;
         };

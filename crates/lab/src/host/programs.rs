@@ -1,4 +1,4 @@
-//! Programs of others: where they are, and which package brings them.
+//! External programs: where they are installed, and which package provides them.
 
 use std::env;
 use std::fs;
@@ -8,19 +8,19 @@ use std::process::{Command, Stdio};
 
 use crate::error::Error;
 
-/// Servers' programs are not on an ordinary user's PATH.
+/// Directories of server programs, which are not on an ordinary user's PATH.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// How a package is installed, where there is Debian's tool for it; else at least what to look for.
-pub(crate) fn install(package: &str) -> String {
+/// Advice for installing a package: a command if `apt-get` is installed, else the package's name.
+pub(crate) fn how_to_install(package: &str) -> String {
     match search("apt-get") {
         Some(_) => format!("apt-get install {package}"),
-        None => format!("install the package that Debian calls {package}"),
+        None => format!("install the Debian package {package}, or its equivalent"),
     }
 }
 
-/// Where a program is: on PATH, or where servers' programs are. A relative entry of PATH would run whatever
-/// lies in the present directory.
+/// Searches PATH and [`SYSTEM_DIRECTORIES`]. Relative entries of PATH are ignored: they would run a program of the
+/// current directory.
 pub(crate) fn search(program: &str) -> Option<PathBuf> {
     const ANY_EXECUTE: u32 = 0o111;
     let path = env::var_os("PATH").unwrap_or_default();
@@ -33,12 +33,17 @@ pub(crate) fn search(program: &str) -> Option<PathBuf> {
     })
 }
 
-/// What the sidecar is called.
+pub(crate) const HOW_TO_GET_MYSQL_ROUTER: &str = "install mysql-router from MySQL's own APT repository or, on Ubuntu, \
+     from Ubuntu's (Debian has no such package)";
+pub(crate) const HOW_TO_GET_PROXYSQL: &str =
+    "install proxysql from ProxySQL's own APT repository (neither Debian nor Ubuntu has such a package)";
+
+/// The sidecar's program name.
 pub(crate) const SIDECAR: &str = "ciphertoll-proxy";
 
-/// Where the sidecar is: beside `program`, as both are built and installed together; else on PATH.
+/// Searches the sidecar in the directory of `program`, as both are built and installed together, then on PATH.
 pub(crate) fn find_sidecar(program: &Path) -> Result<PathBuf, Error> {
-    /// Where Cargo puts what is not to be installed: tests, and the programs that help them.
+    /// Cargo puts tests and examples into these subdirectories.
     const BELOW: [&str; 2] = ["deps", "examples"];
     let directory = program.parent().unwrap_or(Path::new("/"));
     let is_below = directory.file_name().is_some_and(|name| BELOW.iter().any(|below| name == *below));
@@ -49,32 +54,32 @@ pub(crate) fn find_sidecar(program: &Path) -> Result<PathBuf, Error> {
     search(SIDECAR).ok_or_else(|| Error::ProgramMissing {
         program: SIDECAR,
         how_to_get: format!(
-            "it comes with ciphertoll and belongs beside it: `cargo build -p {SIDECAR}`, with --release where ciphertoll \
-             was built so"
+            "it is part of ciphertoll and belongs in the same directory: run `cargo build -p {SIDECAR}`, with --release \
+             if ciphertoll was built with it"
         ),
     })
 }
 
-/// Where one of these programs is; else what to install.
+/// The first of `programs` that is installed; the error names the package.
 pub(crate) fn find(programs: &[&'static str], package: &str) -> Result<PathBuf, Error> {
     programs.iter().find_map(|program| search(program)).ok_or_else(|| Error::ProgramMissing {
         program: programs.first().copied().unwrap_or_default(),
-        how_to_get: install(package),
+        how_to_get: how_to_install(package),
     })
 }
 
-/// What a program says of itself when asked by `arguments`; what it writes at that goes to `place`.
-pub(crate) fn version_of(program: &Path, arguments: &[&str], place: &Path) -> Result<String, String> {
+/// Runs a program with `arguments` and extracts its version. Files that it writes go to `directory`.
+pub(crate) fn version_of(program: &Path, arguments: &[&str], directory: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
-    // Some count their starts, in files that are not ours to make.
-    command.env("XDG_CONFIG_HOME", place).env("TMPDIR", place).args(arguments).stdin(Stdio::null());
+    // Some programs write usage statistics, which must not go to the user's directories.
+    command.env("XDG_CONFIG_HOME", directory).env("TMPDIR", directory).args(arguments).stdin(Stdio::null());
     let output = command.output();
     let output = output.map_err(|error| error.to_string())?;
     let texts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     texts.iter().find_map(|text| version_in(text)).ok_or_else(|| output.status.to_string())
 }
 
-/// The first line with a number in it that has a dot, without what stands in parentheses.
+/// The first line that contains a number with a dot, without parts in parentheses.
 fn version_in(text: &str) -> Option<String> {
     const LONGEST: usize = 48;
     let has_version = |line: &str| {
@@ -91,17 +96,17 @@ fn version_in(text: &str) -> Option<String> {
     Some(short.trim().to_owned())
 }
 
-/// Some colour what no terminal reads, even when told not to.
+/// Some programs print colours even without a terminal.
 fn without_colours(line: &str) -> String {
     let mut parts = line.split('\x1b');
     let first = parts.next().unwrap_or_default().to_owned();
-    // A sequence ends with its first letter.
+    // An escape sequence ends with its first letter.
     let rest =
         |part: &str| part.split_once(|end: char| end.is_ascii_alphabetic()).map(|(_, rest)| rest.to_owned());
     first + &parts.filter_map(rest).collect::<String>()
 }
 
-/// Who built it, and of what, is more than a table has room for.
+/// Removes build details, which are too long for a table.
 fn without_parentheses(line: &str) -> String {
     let mut depth = 0_u32;
     let mut kept = String::new();
@@ -121,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sidecar_is_looked_for_beside_the_program() {
+    fn the_sidecar_is_found_in_the_directory_of_the_program() {
         let place = tempfile::tempdir().unwrap();
         let sidecar = place.path().join(SIDECAR);
         fs::write(&sidecar, "").unwrap();
@@ -136,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_found_in_what_programs_say() {
+    fn versions_are_extracted_from_output_of_programs() {
         for (said, version) in [
             ("OpenSSL 3.0.17 1 Jul 2025 (Library: OpenSSL 3.0.17 1 Jul 2025)\n", "OpenSSL 3.0.17 1 Jul 2025"),
             ("OpenSSH_9.2p1 Debian-2+deb12u7, OpenSSL 3.0.17 1 Jul 2025\n", "OpenSSH_9.2p1 Debian-2+deb12u7"),

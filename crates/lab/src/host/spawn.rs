@@ -1,9 +1,9 @@
-//! How every process is started and ended.
+//! Starting and ending of every child process.
 //!
-//! No code runs between fork and exec. Our own binary is started with its hidden command `__exec`: a
-//! fresh, single-threaded process that gives up root, arms the parent-death signal, and turns itself
-//! into the program. The signal comes when the *thread* that started the child ends, not only when
-//! the process does: spawn from the coordinator's main thread and from nowhere else.
+//! No code runs between fork and exec. A child starts as our own binary with the hidden command `__exec`: a fresh,
+//! single-threaded process that gives up root, arms the parent-death signal, and then executes the program. The signal is
+//! sent when the *thread* that started the child ends, not only when the process ends: spawn from the coordinator's main
+//! thread only.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,31 +18,27 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use crate::error::{Context, Error};
-use crate::exec::{EXEC_COMMAND, ExecRequest, Provisions, Stdin};
-use crate::user::RunAs;
+use crate::host::exec::{EXEC_COMMAND, ExecRequest, Provisions, Stdin};
+use crate::host::user::RunAs;
 
-/// A process to be started.
+/// A process to start.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// What it is for, in errors and in the ledger.
+    /// Name of the process in errors and in the ledger.
     pub what: String,
-    /// The program.
     pub program: PathBuf,
-    /// Its arguments. Everybody can read them: no secrets.
+    /// Every user can read the arguments: no secrets.
     pub arguments: Vec<String>,
-    /// Its whole environment, beside `PATH` and a fixed locale. No secrets.
+    /// The environment, except `PATH` and a fixed locale. No secrets.
     pub environment: BTreeMap<String, String>,
-    /// Where it runs.
     pub directory: PathBuf,
-    /// As whom it runs.
     pub run_as: RunAs,
-    /// The processors that it and all its children keep to; all, where absent.
+    /// CPU affinity of the process and its children; all processors if absent.
     pub processors: Option<Vec<u16>>,
-    /// The network that it is in; ours, where absent.
+    /// Network namespace; ours if absent.
     pub namespace: Option<Namespace>,
-    /// What it gets beside.
     pub provisions: Provisions,
-    /// Where its output goes, appended.
+    /// The file that output is appended to.
     pub log: PathBuf,
 }
 
@@ -53,23 +49,23 @@ pub struct Child {
     identity: ProcessIdentity,
     what: String,
     log: PathBuf,
-    /// Length of the log before its first line.
+    /// Length of the log before the start.
     log_start: u64,
-    /// How it ended, once it was reaped.
+    /// Set once the child is reaped.
     status: Option<ExitStatus>,
-    /// Closed when it is to end, or when we do.
+    /// Open for as long as the child should run; closed when we end.
     _stdin: Option<ChildStdin>,
 }
 
 impl Child {
-    /// Starts a process; in the ledger before it runs. To be called on the coordinator's main thread.
+    /// Starts a process; the ledger is written first. Call on the coordinator's main thread.
     pub fn spawn(scratch: &Scratch, helper: &Path, launch: &Launch) -> Result<Self, Error> {
         let Launch { what, program, .. } = launch;
         let (what, program) = (what.clone(), program.clone());
         let argument = serde_json::to_string(&launch.request())
             .map_err(|error| Error::Exec { program: program.clone(), reason: error.to_string() })?;
         let log = open_log(&launch.log)?;
-        let log_start = log.metadata().context("look at", &launch.log)?.len();
+        let log_start = log.metadata().context("inspect", &launch.log)?.len();
         scratch.ledger().note(&Effect::ProcessIntended { what: what.clone(), program: program.clone() })?;
         let mut command = Command::new(helper);
         command.arg(EXEC_COMMAND).arg(argument).process_group(0);
@@ -86,33 +82,31 @@ impl Child {
                 Ok(Self { process, identity, what, log, log_start, status: None, _stdin: stdin })
             }
             Err(error) => {
-                // What is not in the ledger must not live.
+                // A process without a ledger entry must not live.
                 let _ = process.kill().and_then(|()| process.wait());
                 Err(error)
             }
         }
     }
 
-    /// The process id.
     pub fn pid(&self) -> i32 {
         self.identity.pid
     }
 
-    /// The process id and start time.
     pub fn identity(&self) -> ProcessIdentity {
         self.identity
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the child has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() && !self.identity.is_alive() {
-            // A failure to reap is told by whoever stops the child.
+            // The call that stops the child reports a failure to reap.
             let _ = self.reap();
         }
         self.status
     }
 
-    /// Fails if it ended, or does nothing any more, since somebody has stopped it.
+    /// Fails if the child has ended or is stopped (SIGSTOP).
     pub fn check(&mut self) -> Result<(), Error> {
         if let Some(status) = self.ended() {
             return Err(self.died(status));
@@ -123,18 +117,17 @@ impl Child {
         Ok(())
     }
 
-    /// What it is for.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// What it has written to its log.
-    pub fn said(&self) -> String {
+    /// The output of the child so far.
+    pub fn output(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(text.get(self.log_start as usize..).unwrap_or_default()).into_owned()
     }
 
-    /// Waits for its end, at most `limit`.
+    /// Waits at most `limit` for the end.
     pub fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, Error> {
         if self.identity.wait(limit).context("wait for", &self.proc_path())? {
             return self.reap().map(Some);
@@ -142,16 +135,16 @@ impl Child {
         Ok(None)
     }
 
-    /// Ends it: SIGTERM, `grace`, SIGKILL. Members of its process group that are left get SIGKILL.
+    /// Ends the child: SIGTERM, and SIGKILL after `grace`. Remaining members of its process group get SIGKILL.
     pub fn stop(&mut self, grace: Duration) -> Result<Ended, Error> {
         let ended = self.identity.end(grace).context("end", &self.proc_path())?;
         self.reap()?;
         Ok(ended)
     }
 
-    /// Ends it as [`Self::stop`] does, but asks with another signal first.
+    /// Like [`Self::stop`], but sends `signal` instead of SIGTERM.
     pub fn stop_by(&mut self, signal: Signal, grace: Duration) -> Result<Ended, Error> {
-        // Until it is reaped its id cannot mean anybody else.
+        // Until the child is reaped, its id is not reused.
         if self.ended().is_none()
             && kill(Pid::from_raw(self.identity.pid), signal).is_ok()
             && self.wait(grace)?.is_some()
@@ -161,41 +154,40 @@ impl Child {
         self.stop(Duration::ZERO)
     }
 
-    /// That it ended although it should not have, with what its log says.
+    /// The error for an unexpected end, with the end of the log.
     pub fn died(&self, status: ExitStatus) -> Error {
         Error::Died { what: self.what.clone(), status: status.to_string(), log_end: self.log_end() }
     }
 
-    /// That it did not do its work within `limit`.
+    /// The error for an exceeded limit, with the end of the log.
     pub fn too_slow(&self, limit: Duration, last: String) -> Error {
         Error::TooSlow { what: self.what.clone(), limit, last, log_end: self.log_end() }
     }
 
-    /// Where its output goes.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// The last lines it logged that tell of errors; where none do, simply the last.
+    /// The last lines of the log that report errors; the last lines if none do.
     fn log_end(&self) -> String {
         const LINES: usize = 3;
-        let text = self.said();
+        let text = self.output();
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let mut telling: Vec<&str> = lines.iter().filter(|line| tells_of_error(line)).copied().collect();
-        if telling.is_empty() {
-            telling = lines;
+        let mut errors: Vec<&str> = lines.iter().filter(|line| reports_error(line)).copied().collect();
+        if errors.is_empty() {
+            errors = lines;
         }
-        let last = &telling[telling.len().saturating_sub(LINES)..];
+        let last = &errors[errors.len().saturating_sub(LINES)..];
         if last.is_empty() { "(empty)".to_owned() } else { last.join(" | ") }
     }
 
-    /// Reaps a child that has ended or was sent SIGKILL.
+    /// Reaps a child that has ended or that gets SIGKILL with its group.
     fn reap(&mut self) -> Result<ExitStatus, Error> {
         if let Some(status) = self.status {
             return Ok(status);
         }
-        // Before reaping: until then the id, and with it the group's, cannot mean anybody else. That
-        // nobody is left in the group is not an error.
+        // Before reaping: until then the id of the child, and so of its group, is not reused. An empty group is not an
+        // error.
         let _ = killpg(Pid::from_raw(self.identity.pid), Signal::SIGKILL);
         let status = self.process.wait().context("wait for", &self.proc_path())?;
         self.status = Some(status);
@@ -209,7 +201,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Kills the child too: it leads its group. A child that was reaped is left alone by `reap`.
+        // Also kills the child, which leads its group. `reap` does nothing for a reaped child.
         let _ = self.reap();
     }
 }
@@ -233,13 +225,13 @@ impl Launch {
     }
 }
 
-/// Programs that servers call themselves are system programs; the caller's PATH is no business of theirs.
+/// Servers call system programs only; they do not get the caller's PATH.
 fn search_path() -> String {
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()
 }
 
 fn note(scratch: &Scratch, pid: i32, what: &str, program: PathBuf) -> Result<ProcessIdentity, Error> {
-    let identity = ProcessIdentity::of(pid).context("look at", &PathBuf::from(format!("/proc/{pid}")))?;
+    let identity = ProcessIdentity::of(pid).context("inspect", &PathBuf::from(format!("/proc/{pid}")))?;
     scratch.ledger().note(&Effect::Process { identity, what: what.to_owned(), program })?;
     Ok(identity)
 }
@@ -248,7 +240,7 @@ fn open_log(path: &Path) -> Result<File, Error> {
     OpenOptions::new().append(true).create(true).open(path).context("open", path)
 }
 
-fn tells_of_error(line: &str) -> bool {
-    // PostgreSQL says what is wrong with a setting at the level LOG.
+fn reports_error(line: &str) -> bool {
+    // PostgreSQL reports errors in settings at the level LOG.
     ["[ERROR]", "rror:", "cannot", "FATAL", "PANIC", "parameter \""].iter().any(|word| line.contains(word))
 }

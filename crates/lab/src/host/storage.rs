@@ -1,5 +1,5 @@
-//! What private servers' files lie on: the disk of the scratch directory, or memory, by which the disk can be told from the
-//! cipher.
+//! Storage of private servers: the disk of the scratch directory, or tmpfs, which separates the cost of the cipher from
+//! the cost of the disk.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ use nix::unistd::geteuid;
 
 use crate::error::{Context, Error};
 
-/// Logs and temporary tables, beside what is copied from a template.
+/// Space for logs and temporary tables, in addition to the copy of a template.
 const HEADROOM_BYTES: u64 = 2 << 30;
 const MEMORY: &str = "/proc/meminfo";
 
-/// How much room a server gets whose data are copied from `template`: as much again, and room for its logs.
-pub(crate) fn room_for(template: &Path) -> Result<u64, Error> {
+/// The space for a server whose data are copied from `template`: twice the size of the template, plus headroom.
+pub(crate) fn space_for(template: &Path) -> Result<u64, Error> {
     Ok(size_of(template)?.saturating_mul(2).saturating_add(HEADROOM_BYTES))
 }
 
@@ -24,20 +24,20 @@ fn size_of(directory: &Path) -> Result<u64, Error> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory).context("list", directory)? {
         let entry = entry.context("list", directory)?;
-        let metadata = entry.metadata().context("look at", &entry.path())?;
+        let metadata = entry.metadata().context("inspect", &entry.path())?;
         bytes += if metadata.is_dir() { size_of(&entry.path())? } else { metadata.len() };
     }
     Ok(bytes)
 }
 
-/// Fails where the disk below `directory` has no room for `bytes`.
-pub(crate) fn check_room(directory: &Path, bytes: u64) -> Result<(), Error> {
+/// Fails if less than `bytes` are free in the file system of `directory`.
+pub(crate) fn check_free_space(directory: &Path, bytes: u64) -> Result<(), Error> {
     let free = free_bytes(directory)?;
     if free >= bytes {
         return Ok(());
     }
     Err(Error::AtRestUnavailable(format!(
-        "the server's files need {} MB, and {} has {} MB free",
+        "the server's files need {} MB, but {} has {} MB free",
         bytes >> 20,
         directory.display(),
         free >> 20
@@ -45,13 +45,13 @@ pub(crate) fn check_room(directory: &Path, bytes: u64) -> Result<(), Error> {
 }
 
 fn free_bytes(directory: &Path) -> Result<u64, Error> {
-    let found = statvfs(directory).map_err(std::io::Error::from).context("look at", directory)?;
+    let found = statvfs(directory).map_err(std::io::Error::from).context("inspect", directory)?;
     Ok(found.blocks_available().saturating_mul(found.fragment_size()))
 }
 
-/// Mounts memory of at most `bytes` at `path`, which is one of `scratch`'s directories; in the ledger before. Fails where
-/// the machine has not that much to give, beside what it has promised to others there.
-pub(crate) fn mount_memory(
+/// Mounts a tmpfs of at most `bytes` at `path`, a directory in `scratch`; the ledger is written first. Fails if the machine
+/// has less available memory, not counting what other tmpfs mounts in `scratch` may still use.
+pub(crate) fn mount_tmpfs(
     ledger: &Ledger,
     scratch: &Path,
     path: &Path,
@@ -59,17 +59,17 @@ pub(crate) fn mount_memory(
     bytes: u64,
 ) -> Result<(), Error> {
     if !geteuid().is_root() {
-        let reason = "storage tmpfs: only root mounts file systems: run it as root, or without --storage";
+        let reason = "storage tmpfs: only root may mount file systems; run ciphertoll as root, or omit --storage";
         return Err(Error::StorageUnavailable(reason.to_owned()));
     }
-    let (available, promised) = (available_memory()?, promised_bytes(scratch)?);
-    if available < promised.saturating_add(bytes) {
+    let (available, reserved) = (available_memory()?, reserved_bytes(scratch)?);
+    if available < reserved.saturating_add(bytes) {
         return Err(Error::StorageUnavailable(format!(
-            "storage tmpfs: the server may need {} MB, and of {} MB of available memory {} MB are promised to others: a \
-             smaller scale, or fewer servers",
+            "storage tmpfs: the server may need {} MB, but {} MB are available, of which other servers reserve {} MB; \
+             choose a smaller --scale or fewer servers",
             bytes >> 20,
             available >> 20,
-            promised >> 20
+            reserved >> 20
         )));
     }
     ledger.note(&Effect::Mount { path: path.to_owned() })?;
@@ -77,16 +77,16 @@ pub(crate) fn mount_memory(
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options.as_str()))
         .map_err(std::io::Error::from)
-        .context("mount memory at", path)
+        .context("mount a tmpfs at", path)
 }
 
-/// Unmounts what is mounted at `path`, if anything is.
-pub(crate) fn release(path: &Path) -> Result<(), Error> {
+/// Unmounts the file system at `path`, if one is mounted.
+pub(crate) fn unmount_at(path: &Path) -> Result<(), Error> {
     Ok(unmount(path)?)
 }
 
-/// What the file systems in memory below `scratch` may still take.
-fn promised_bytes(scratch: &Path) -> Result<u64, Error> {
+/// The free space of the tmpfs mounts in `scratch`.
+fn reserved_bytes(scratch: &Path) -> Result<u64, Error> {
     let mut bytes: u64 = 0;
     for entry in fs::read_dir(scratch).context("list", scratch)? {
         let path = entry.context("list", scratch)?.path();
@@ -100,7 +100,7 @@ fn promised_bytes(scratch: &Path) -> Result<u64, Error> {
 fn available_memory() -> Result<u64, Error> {
     let path = Path::new(MEMORY);
     let text = fs::read_to_string(path).context("read", path)?;
-    // Where the kernel does not tell, the mount is the proof.
+    // If the kernel does not report it, the mount itself is the check.
     Ok(available_in(&text).unwrap_or(u64::MAX))
 }
 
@@ -115,21 +115,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn available_memory_is_what_the_kernel_says() {
+    fn available_memory_is_parsed() {
         let text = "MemTotal:       24684092 kB\nMemAvailable:   23000000 kB\n";
         assert_eq!(available_in(text), Some(23_000_000 << 10));
         assert_eq!(available_in("MemTotal: 1 kB\n"), None);
     }
 
     #[test]
-    fn a_server_gets_room_for_twice_its_data_and_its_logs() {
+    fn a_server_gets_space_for_twice_its_data_and_its_logs() {
         let place = tempfile::tempdir().unwrap();
         fs::create_dir(place.path().join("base")).unwrap();
         fs::write(place.path().join("base/1"), [0; 1000]).unwrap();
         fs::write(place.path().join("2"), [0; 500]).unwrap();
-        assert_eq!(room_for(place.path()).unwrap(), 3000 + HEADROOM_BYTES);
-        check_room(place.path(), 1).unwrap();
-        let error = check_room(place.path(), u64::MAX).unwrap_err().to_string();
+        assert_eq!(space_for(place.path()).unwrap(), 3000 + HEADROOM_BYTES);
+        check_free_space(place.path(), 1).unwrap();
+        let error = check_free_space(place.path(), u64::MAX).unwrap_err().to_string();
         assert!(error.contains("MB free"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Which user servers run as: never root, and never more than the user who asked.
+//! The user that servers run as: never root, and never with more rights than the caller.
 
 use nix::unistd::{Gid, Uid, User, geteuid};
 use serde::{Deserialize, Serialize};
@@ -8,23 +8,20 @@ use crate::error::Error;
 /// The user that servers run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAs {
-    /// Ourselves.
     Ourselves,
-    /// Another, as we are root.
+    /// Another user, because we are root.
     Other(ServerUser),
 }
 
 /// A user and its primary group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerUser {
-    /// User id.
     pub uid: u32,
-    /// Group id.
     pub gid: u32,
 }
 
 impl RunAs {
-    /// Ourselves; where we are root, whoever called `sudo`, else `nobody`.
+    /// Ourselves; if we are root, the caller of `sudo`, else `nobody`.
     pub fn choose() -> Result<Self, Error> {
         if !geteuid().is_root() {
             return Ok(Self::Ourselves);
@@ -43,7 +40,6 @@ impl RunAs {
         }
     }
 
-    /// The other user, where there is one.
     pub fn other(self) -> Option<ServerUser> {
         match self {
             Self::Ourselves => None,
@@ -53,12 +49,10 @@ impl RunAs {
 }
 
 impl ServerUser {
-    /// The user id.
     pub fn user_id(self) -> Uid {
         Uid::from_raw(self.uid)
     }
 
-    /// The group id.
     pub fn group_id(self) -> Gid {
         Gid::from_raw(self.gid)
     }

@@ -1,50 +1,30 @@
-//! A server of documents at a URL: the member of its replica set that is gone to, who it is that answers there, and the
-//! records that are loaded where that was asked for.
+//! The choice of a replica set member.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{
-    DocumentsLogin, Engine, LoginMechanism, ReadPreference, Scale, ServerUrl, SetConnection, TlsDemand,
-    UrlHost, ycsb,
-};
-use ciphertoll_net::Family;
-use ciphertoll_net::blocking::Client;
+use ciphertoll_model::{ReadPreference, ServerUrl, SetConnection, UrlHost};
+use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::{self, Discovery, DiscoveryError, Role};
-use ciphertoll_wire::session::{Login, ServerInfo};
-use ciphertoll_wire::{Secret, session};
-use serde_json::{Map, Value, json};
 
-use super::{Remote, Visitor, Way, is_unverified, unverified, ways};
-use crate::control::{self, Control};
-use crate::documents::{self, command};
+use super::connection::{UrlLogin, check_tls_answer, is_unverified, tls_versions, to_wire, unverified};
 use crate::error::Error;
-use crate::loading::Watcher;
 
-/// How long hosts that are asked at the same time may take, as drivers wait for a connection.
+/// Time limit for hosts that are asked concurrently; the connect timeout of common drivers.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the whole search may take, as drivers search.
+/// Time limit of the whole search; the server selection timeout of common drivers.
 const SEARCH_LIMIT: Duration = Duration::from_secs(30);
-/// How long an answer to TLS may take where it is not known whether TLS is spoken: a server that waits for a message of its
-/// protocol says nothing at all.
-const TLS_PATIENCE: Duration = Duration::from_secs(3);
-/// Of so many `hello`s the quickest is the round trip.
-const HELLOS: usize = 3;
-const HELLO: &str = r#"{"hello": 1}"#;
 
-/// The member of a replica set that a run goes to, and how it was chosen.
+/// The member that a run uses, and how it was chosen.
 #[derive(Clone, Debug)]
-pub struct Member {
-    /// Where it is.
+pub struct ChosenMember {
     pub host: UrlHost,
-    /// How many members there were to choose from.
+    /// Number of members that it was chosen from.
     pub members: usize,
-    /// How long one round trip to it is.
     pub round_trip: Duration,
-    /// How long it took to find it.
+    /// Duration of the search.
     pub elapsed: Duration,
     role: Role,
     set_name: Option<String>,
@@ -52,7 +32,7 @@ pub struct Member {
     pub(super) url: ServerUrl,
 }
 
-impl fmt::Display for Member {
+impl fmt::Display for ChosenMember {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, members, round_trip, elapsed, role, set_name, preference, .. } = self;
         let ms = |time: &Duration| time.as_secs_f64() * 1e3;
@@ -76,36 +56,36 @@ impl fmt::Display for Member {
     }
 }
 
-/// Why a host says nothing.
-enum Silence {
+/// Why a host did not answer.
+enum HostFailure {
     /// Its certificate does not verify.
     Unverified(String),
-    /// Everything else.
     Other(String),
 }
 
-type Answer = Result<(mongodb::ServerInfo, Duration), Silence>;
+type HelloResult = Result<(mongodb::ServerInfo, Duration), HostFailure>;
 
-/// The member that `url` wants, where it leaves that open. Nobody logs in for it: `hello` is answered before.
-pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<Member>, Error> {
-    let Some(told) = url.documents.as_deref().filter(|told| told.connection == SetConnection::Discovered)
+/// Chooses the member that `url` prefers; `None` if it names a single host. Needs no login, because servers answer `hello`
+/// before it.
+pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<ChosenMember>, Error> {
+    let Some(options) = url.documents.as_deref().filter(|options| options.connection == SetConnection::Discovered)
     else {
         return Ok(None);
     };
     let began = Instant::now();
-    let (seeds, preference) = (told.hosts.iter().map(ToString::to_string), told.login.read_preference);
-    let mut discovery = Discovery::new(seeds, told.replica_set.clone(), in_wire(preference));
+    let (seeds, preference) = (options.hosts.iter().map(ToString::to_string), options.login.read_preference);
+    let mut discovery = Discovery::new(seeds, options.replica_set.clone(), to_wire(preference));
     let mut unverified_reason = None;
     while let Some(left) = SEARCH_LIMIT.checked_sub(began.elapsed()) {
-        let asked = discovery.to_ask();
-        if asked.is_empty() {
+        let hosts = discovery.to_ask();
+        if hosts.is_empty() {
             break;
         }
-        for (address, answer) in ask_all(url, asked, left.min(PATIENCE)) {
+        for (address, answer) in ask_all(url, hosts, left.min(PATIENCE)) {
             match answer {
                 Ok((server, round_trip)) => discovery.answered(&address, &server, round_trip),
-                Err(Silence::Other(reason)) => discovery.silent(&address, &reason),
-                Err(Silence::Unverified(reason)) => {
+                Err(HostFailure::Other(reason)) => discovery.silent(&address, &reason),
+                Err(HostFailure::Unverified(reason)) => {
                     discovery.silent(&address, &reason);
                     unverified_reason.get_or_insert(reason);
                 }
@@ -118,17 +98,17 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<Member>, Er
         (Err(error), None) => return Err(not_found(name, &error)),
     };
     let unusable = |reason: String| Error::Unreachable { name: name.to_owned(), reason };
-    let host: UrlHost = chosen.address.parse().map_err(|_| unusable(no_host(&chosen.address)))?;
+    let host: UrlHost = chosen.address.parse().map_err(|_| unusable(invalid_host(&chosen.address)))?;
     let url = url.for_member(&host).map_err(|error| unusable(error.to_string()))?;
     let mongodb::Choice { role, set_name, members, round_trip, .. } = chosen;
-    Ok(Some(Member { host, members, round_trip, elapsed: began.elapsed(), role, set_name, preference, url }))
+    Ok(Some(ChosenMember { host, members, round_trip, elapsed: began.elapsed(), role, set_name, preference, url }))
 }
 
 fn not_found(name: &str, error: &DiscoveryError) -> Error {
     let reason = match error {
         DiscoveryError::Nobody { .. } => {
             format!(
-                "{error}; directConnection=true, without replicaSet, goes to the one host of a URL, whoever it is"
+                "{error}; use directConnection=true without replicaSet to connect to the single host of a URL, whatever its role"
             )
         }
         DiscoveryError::TwoPrimaries { .. } | DiscoveryError::NoMember { .. } => error.to_string(),
@@ -136,19 +116,19 @@ fn not_found(name: &str, error: &DiscoveryError) -> Error {
     Error::Unreachable { name: name.to_owned(), reason }
 }
 
-fn no_host(address: &str) -> String {
-    format!("its replica set has a member called \"{address}\", which is no host")
+fn invalid_host(address: &str) -> String {
+    format!("its replica set has a member called \"{address}\", which is not a host name")
 }
 
-/// Asks all of them at the same time. Who has not answered by then is left out, with the thread that waits for it.
-fn ask_all(url: &ServerUrl, addresses: Vec<String>, patience: Duration) -> Vec<(String, Answer)> {
+/// Asks all hosts concurrently. Hosts that do not answer in time are left out; their threads end later.
+fn ask_all(url: &ServerUrl, addresses: Vec<String>, patience: Duration) -> Vec<(String, HelloResult)> {
     let (sender, receiver) = mpsc::channel();
     let (asked, deadline) = (addresses.len(), Instant::now() + patience);
     for address in addresses {
         let (sender, url) = (sender.clone(), url.clone());
         thread::spawn(move || {
             let answer = ask(&url, &address);
-            // Nobody listens any more where it took too long.
+            // The receiver is gone after the time limit.
             let _ = sender.send((address, answer));
         });
     }
@@ -157,233 +137,33 @@ fn ask_all(url: &ServerUrl, addresses: Vec<String>, patience: Duration) -> Vec<(
     (0..asked).map_while(next).collect()
 }
 
-/// What one host says of itself, in the first way that it lets us in.
-fn ask(url: &ServerUrl, address: &str) -> Answer {
-    let other = |reason: String| Silence::Other(reason);
-    let host: UrlHost = address.parse().map_err(|_| other(no_host(address)))?;
+/// Asks one host, with the first TLS version that it accepts.
+fn ask(url: &ServerUrl, address: &str) -> HelloResult {
+    let other = |reason: String| HostFailure::Other(reason);
+    let host: UrlHost = address.parse().map_err(|_| other(invalid_host(address)))?;
     let url = url.for_member(&host).map_err(|error| other(error.to_string()))?;
-    let nobody = Secret::new(Vec::new());
-    let visitor = Visitor { url: &url, password: &nobody };
+    let no_password = Secret::new(Vec::new());
+    let login = UrlLogin { url: &url, password: &no_password };
     let mut first = None;
-    for way in ways(&url) {
-        let answered = answers_tls(&url, way, first.as_ref()).and_then(|()| greet(visitor, way));
+    for version in tls_versions(&url) {
+        let answered = check_tls_answer(&url, version, first.as_ref()).and_then(|()| login.greet(version));
         match answered {
             Ok(answer) => return Ok(answer),
-            Err(error) if is_unverified(&error) => return Err(Silence::Unverified(error.to_string())),
+            Err(error) if is_unverified(&error) => return Err(HostFailure::Unverified(error.to_string())),
             Err(error) => first = first.or(Some(error)),
         }
     }
-    Err(other(first.map_or_else(|| "no way in".to_owned(), |error| error.to_string())))
-}
-
-/// Fails where nobody answers to TLS that may not be spoken there, with what was waited for. What was waited for in vain
-/// once, by whatever version, is not waited for again.
-pub(super) fn answers_tls(
-    url: &ServerUrl,
-    way: Way,
-    before: Option<&ciphertoll_net::Error>,
-) -> Result<(), ciphertoll_net::Error> {
-    let mute = || ciphertoll_net::Error::TimedOut { seconds: TLS_PATIENCE.as_secs() };
-    let may_lack_tls = matches!(url.tls.demand, TlsDemand::Unsaid | TlsDemand::Both);
-    if way.is_none() || url.documents.is_none() || !may_lack_tls {
-        return Ok(());
-    }
-    if matches!(before, Some(ciphertoll_net::Error::TimedOut { .. })) {
-        return Err(mute());
-    }
-    let (sender, receiver) = mpsc::channel();
-    let url = url.clone();
-    thread::spawn(move || {
-        let nobody = Secret::new(Vec::new());
-        let greeted = greet(Visitor { url: &url, password: &nobody }, way);
-        // Nobody listens any more where it took too long. Why it has failed, the login says.
-        let _ = sender.send(greeted.is_ok());
-    });
-    receiver.recv_timeout(TLS_PATIENCE).map_or_else(|_| Err(mute()), |_| Ok(()))
-}
-
-fn greet(visitor: Visitor<'_>, way: Way) -> Result<(mongodb::ServerInfo, Duration), ciphertoll_net::Error> {
-    let mut login = mongodb::Login::new("", Secret::new(Vec::new()));
-    login.mechanism = mongodb::Mechanism::None;
-    login.tls = encryption(way);
-    let mut client = visitor.connect_as(way, Family::Any, Login::MongoDb(login.into()))?;
-    let mut round_trip = Duration::MAX;
-    for _ in 0..HELLOS {
-        let asked = Instant::now();
-        client.execute(HELLO)?;
-        round_trip = round_trip.min(asked.elapsed());
-    }
-    let server = match client.server() {
-        ServerInfo::MongoDb(server) => server.clone(),
-        ServerInfo::MySql(_) | ServerInfo::Postgres(_) => return Err(not_documents()),
-    };
-    client.close()?;
-    Ok((server, round_trip))
-}
-
-/// What no login of documents leads to.
-fn not_documents() -> ciphertoll_net::Error {
-    let error = mongodb::Error::Protocol { message: "answer to hello", reason: "it is of another protocol" };
-    session::Error::from(error).into()
-}
-
-/// The login of `url` by `way`.
-pub(super) fn login(url: &ServerUrl, password: &Secret, way: Way, database: Option<&str>) -> Login {
-    let usual = mongodb::Login::new(&url.user, password.clone());
-    let told = url.documents.as_deref().map(|told| &told.login);
-    let mechanism = told.map_or(LoginMechanism::Negotiated, |login| login.mechanism);
-    Login::MongoDb(std::sync::Arc::new(mongodb::Login {
-        database: database.map_or_else(|| usual.database.clone(), ToOwned::to_owned),
-        auth_source: told.map_or_else(|| usual.auth_source.clone(), |login| login.auth_source.clone()),
-        mechanism: match mechanism {
-            LoginMechanism::None => mongodb::Mechanism::None,
-            LoginMechanism::Negotiated => mongodb::Mechanism::Negotiated,
-            LoginMechanism::ScramSha256 => mongodb::Mechanism::ScramSha256,
-            LoginMechanism::ScramSha1 => mongodb::Mechanism::ScramSha1,
-            LoginMechanism::X509 => mongodb::Mechanism::X509,
-        },
-        read_preference: in_wire(told.map_or_else(ReadPreference::default, |login| login.read_preference)),
-        tls: encryption(way),
-        ..usual
-    }))
-}
-
-fn encryption(way: Way) -> mongodb::Encryption {
-    if way.is_some() { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain }
-}
-
-fn in_wire(preference: ReadPreference) -> mongodb::ReadPreference {
-    match preference {
-        ReadPreference::Primary => mongodb::ReadPreference::Primary,
-        ReadPreference::PrimaryPreferred => mongodb::ReadPreference::PrimaryPreferred,
-        ReadPreference::Secondary => mongodb::ReadPreference::Secondary,
-        ReadPreference::SecondaryPreferred => mongodb::ReadPreference::SecondaryPreferred,
-        ReadPreference::Nearest => mongodb::ReadPreference::Nearest,
-    }
-}
-
-/// Who answers: its engine, its version, and what else is worth recording. Fails where it is in another replica set than
-/// the URL says.
-pub(super) fn who_answers(
-    name: &str,
-    url: &ServerUrl,
-    client: &mut Client,
-) -> Result<(Engine, String, BTreeMap<String, String>), Error> {
-    let mut facts = BTreeMap::new();
-    if let (ServerInfo::MongoDb(server), Some(told)) = (client.server(), url.documents.as_deref()) {
-        if told.replica_set.is_some() && told.replica_set != server.set_name {
-            let wanted = told.replica_set.as_deref().unwrap_or_default();
-            let reason = match &server.set_name {
-                Some(own) => format!("it is in the replica set {own}, not in {wanted}"),
-                None => format!("it is in no replica set, and its URL says {wanted}"),
-            };
-            return Err(Error::Unreachable { name: name.to_owned(), reason });
-        }
-        facts.extend(place_in_set(server, &told.login));
-    }
-    // Those who may not ask still know what the protocol's version is.
-    let build_info = command("buildInfo", &json!(1), &[]);
-    let said = documents::ask(client, "ask the server about itself", &build_info).unwrap_or_default();
-    let (engine, version) = of_build_info(&said, client.server().version());
-    if engine == Engine::FerretDb
-        && let Some(claimed) = text(&said, "version")
-    {
-        facts.insert("mongodb-version".to_owned(), claimed.to_owned());
-    }
-    Ok((engine, version, facts))
-}
-
-/// What is recorded of a member of a replica set.
-fn place_in_set(server: &mongodb::ServerInfo, login: &DocumentsLogin) -> Vec<(String, String)> {
-    let set = server.set_name.iter().flat_map(|set| {
-        let members = server.hosts.len().to_string();
-        let role = server.role.described().trim_start_matches("the ").trim_start_matches("a ").to_owned();
-        let preference = login.read_preference.label().to_owned();
-        let facts = [
-            ("replica-set", set.clone()),
-            ("members", members),
-            ("member", role),
-            ("read-preference", preference),
-        ];
-        facts.map(|(name, value)| (name.to_owned(), value))
-    });
-    set.collect()
-}
-
-/// `FerretDB` says so: 1 by a version beside `MongoDB`'s, 2 by a document.
-fn of_build_info(said: &Map<String, Value>, otherwise: &str) -> (Engine, String) {
-    let nested = said.get("ferretdb").and_then(Value::as_object).and_then(|own| text(own, "version"));
-    if let Some(own) = nested.or_else(|| text(said, "ferretdbVersion")) {
-        return (Engine::FerretDb, own.trim_start_matches('v').to_owned());
-    }
-    let engine = if said.contains_key("ferretdb") { Engine::FerretDb } else { Engine::MongoDb };
-    (engine, text(said, "version").unwrap_or(otherwise).to_owned())
-}
-
-fn text<'a>(document: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
-    document.get(name).and_then(Value::as_str)
-}
-
-impl Remote {
-    /// Loads as many records into [`super::DATABASE`], unless they are there. A member that takes no writes must have
-    /// them from the one that does.
-    pub(super) fn prepare_documents(&self, records: Scale, watcher: &mut Watcher<'_>) -> Result<(), Error> {
-        let control = self.control()?;
-        let mut client = control.connect()?;
-        let count = command("count", &ycsb::COLLECTION.into(), &[]);
-        let counted = documents::ask(&mut client, "count the documents", &count)?;
-        if counted.get("n").and_then(documents::number) == Some(records.rows().into()) {
-            return control::close(client);
-        }
-        if let ServerInfo::MongoDb(server) = client.server()
-            && !server.is_writable_primary
-        {
-            return Err(Error::TakesNoDocuments { name: self.name.clone(), is: server.role.described() });
-        }
-        control::close(client)?;
-        let (records, connections) = (records.rows(), documents::loaders(self.url.engine()));
-        let load = documents::Load { control: &control, name: &self.name, records, connections };
-        documents::load(load, watcher).map(drop)
-    }
-
-    /// The lab's own connections, for the database of records.
-    fn control(&self) -> Result<Control, Error> {
-        let visitor = Visitor { url: &self.url, password: &self.password };
-        let tls = visitor.context(self.way);
-        let tls = tls.map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;
-        let login = login(&self.url, &self.password, self.way, Some(super::DATABASE));
-        Ok(Control::to(visitor.address(self.net_family()), login).by(tls))
-    }
+    Err(other(first.map_or_else(|| "the URL permits no connection".to_owned(), |error| error.to_string())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> (Engine, String) {
-        let Ok(Value::Object(said)) = serde_json::from_str(text) else { panic!("{text}") };
-        of_build_info(&said, "wire-21")
-    }
-
     #[test]
-    fn who_answers_is_told_by_its_build() {
-        assert_eq!(of(r#"{"version": "7.0.14"}"#), (Engine::MongoDb, "7.0.14".to_owned()));
-        assert_eq!(
-            of(r#"{"version": "7.0.42", "ferretdbVersion": "v1.24.2"}"#),
-            (Engine::FerretDb, "1.24.2".to_owned())
-        );
-        assert_eq!(
-            of(r#"{"version": "7.0.77", "ferretdb": {"version": "v2.5.0"}}"#),
-            (Engine::FerretDb, "2.5.0".to_owned())
-        );
-        assert_eq!(of(r#"{"ferretdb": {}}"#), (Engine::FerretDb, "wire-21".to_owned()));
-        assert_eq!(of("{}"), (Engine::MongoDb, "wire-21".to_owned()));
-    }
-
-    #[test]
-    fn the_chosen_member_is_said_in_one_line() {
+    fn the_chosen_member_is_described_in_one_line() {
         let url: ServerUrl = "mongodb://a@h1,h2/?readPreference=nearest".parse().unwrap();
-        let member = |set_name: Option<&str>, members, role| Member {
+        let member = |set_name: Option<&str>, members, role| ChosenMember {
             host: "db2.example:27018".parse().unwrap(),
             members,
             round_trip: Duration::from_micros(240),

@@ -1,4 +1,4 @@
-//! The lab's own connections to a server, and the wait for the first one that succeeds.
+//! The lab's own connections to a server, and the wait until a started server accepts one.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,36 +13,37 @@ use ciphertoll_net::{Address, blocking::Client, tls};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
-use crate::documents;
 use crate::error::Error;
-use crate::spawn::Child;
+use crate::host::spawn::Child;
 
-/// Between two tries to log in; the kernel gives no event for "the server is ready".
+/// MongoDB's database of accounts.
+pub(crate) const ADMIN: &str = "admin";
+/// Interval between login attempts; no event reports that a server is ready.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(3);
-/// How soon the server's death is noticed while waiting for it.
+/// Interval of checks for the server's end while waiting.
 const DEATH_CHECK: Duration = Duration::from_millis(10);
 
-/// Where and as whom to log in: over the unix socket, unless the account wants more, so that no TLS and no delay is in
-/// the way.
+/// Address and login of the lab's own connections. They use the Unix socket, without TLS and without the link's delay,
+/// unless the account requires TLS.
 #[derive(Clone)]
-pub(crate) struct Control {
+pub(crate) struct ControlLogin {
     address: Address,
     login: Login,
     tls: Option<tls::Context>,
-    /// How often this and its copies have connected: not what a server's counters are read for.
+    /// Connections of this login and its clones, to subtract from the server's counters.
     connects: Arc<AtomicU64>,
 }
 
-impl Control {
-    /// To a MariaDB or a MySQL, whose plugin is followed.
+impl ControlLogin {
+    /// For MariaDB and MySQL, with the authentication plugin that the server requests.
     pub(crate) fn mysql(socket: &Path, user: &str, password: Secret) -> Self {
         let login =
             mysql::Login { transport: mysql::Transport::UnixSocket, ..mysql::Login::new(user, password) };
-        Self::to(Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)))
+        Self::new(Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)))
     }
 
-    /// To a MySQL, by TCP and TLS with this certificate of the client's.
-    pub(crate) fn mysql_by_tls(
+    /// For MySQL, over TCP and TLS with a client certificate.
+    pub(crate) fn mysql_over_tls(
         address: SocketAddr,
         user: &str,
         password: Secret,
@@ -59,7 +60,7 @@ impl Control {
             peer: tls::PeerName::Ip(address.ip()),
             suite: None,
             group: None,
-            // Whatever certificate there is at the moment.
+            // The server's current certificate may have a weak key.
             strength: tls::Strength::Weak,
             resumption: tls::Resumption::Never,
             identity: Some(tls::Identity { certificate_file, key_file }),
@@ -67,30 +68,37 @@ impl Control {
         let context = tls::Context::build(&settings)
             .map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;
         let (address, login) = (Address::Tcp(address), Login::MySql(Arc::new(login)));
-        Ok(Self { tls: Some(context), ..Self::to(address, login) })
+        Ok(Self { tls: Some(context), ..Self::new(address, login) })
     }
 
-    /// To a `MongoDB` or a `FerretDB`; as nobody where there is no account.
+    /// For MongoDB and FerretDB.
     pub(crate) fn documents(socket: &Path, account: Option<(&str, Secret)>) -> Self {
         let (user, password) = account.unwrap_or_else(|| ("", Secret::new(Vec::new())));
         let mechanism =
             if user.is_empty() { mongodb::Mechanism::None } else { mongodb::Mechanism::ScramSha256 };
-        let database = documents::ADMIN.to_owned();
+        let database = ADMIN.to_owned();
         let login = mongodb::Login { mechanism, database, ..mongodb::Login::new(user, password) };
-        Self::to(Address::Unix(socket.to_owned()), Login::MongoDb(Arc::new(login)))
+        Self::new(Address::Unix(socket.to_owned()), Login::MongoDb(Arc::new(login)))
     }
 
-    /// The same for another database, where commands name none themselves.
+    /// The same login to another database.
     pub(crate) fn in_database(&self, database: &str) -> Self {
         let mut control = self.clone();
-        if let Login::MongoDb(login) = &mut control.login {
-            *login = Arc::new(mongodb::Login { database: database.to_owned(), ..(**login).clone() });
+        let database = database.to_owned();
+        match &mut control.login {
+            Login::MongoDb(login) => *login = Arc::new(mongodb::Login { database, ..(**login).clone() }),
+            Login::MySql(login) => {
+                *login = Arc::new(mysql::Login { database: Some(database), ..(**login).clone() });
+            }
+            Login::Postgres(login) => {
+                *login = Arc::new(postgres::Login { database: Some(database), ..(**login).clone() });
+            }
         }
         control
     }
 
-    /// The same without an account.
-    pub(crate) fn as_nobody(&self) -> Self {
+    /// The same connection without a login, for document databases only.
+    pub(crate) fn without_account(&self) -> Self {
         let mut control = self.clone();
         if let Login::MongoDb(login) = &mut control.login {
             let mechanism = mongodb::Mechanism::None;
@@ -99,7 +107,7 @@ impl Control {
         control
     }
 
-    /// The same as somebody who has an account.
+    /// The same connection with another login, for document databases only.
     pub(crate) fn as_account(&self, user: &str, password: Secret) -> Self {
         let mut control = self.clone();
         if let Login::MongoDb(login) = &mut control.login {
@@ -110,7 +118,7 @@ impl Control {
         control
     }
 
-    /// Without a password: the server asks the kernel who we are.
+    /// For PostgreSQL, by peer authentication.
     pub(crate) fn postgres(socket: &Path, user: &str, database: &str) -> Self {
         let login = postgres::Login {
             user: user.to_owned(),
@@ -119,36 +127,35 @@ impl Control {
             encryption: postgres::Encryption::Plain,
             channel_binding: postgres::ChannelBinding::Disabled,
         };
-        Self::to(Address::Unix(socket.to_owned()), Login::Postgres(Arc::new(login)))
+        Self::new(Address::Unix(socket.to_owned()), Login::Postgres(Arc::new(login)))
     }
 
-    /// In the clear, to whoever listens there.
-    pub(crate) fn to(address: Address, login: Login) -> Self {
+    /// Without TLS.
+    pub(crate) fn new(address: Address, login: Login) -> Self {
         Self { address, login, tls: None, connects: Arc::default() }
     }
 
-    /// The same by TLS, where there is some.
-    pub(crate) fn by(self, tls: Option<tls::Context>) -> Self {
+    pub(crate) fn with_tls(self, tls: Option<tls::Context>) -> Self {
         Self { tls, ..self }
     }
 
-    /// How often there was a connection, failed ones included.
+    /// Number of connections, including failed ones.
     pub(crate) fn connects(&self) -> u64 {
         self.connects.load(Ordering::Relaxed)
     }
 
-    /// A connection for a few statements. None is kept open, so that none is there while a trial runs.
+    /// Opens a connection for a few statements. Control connections are short, so that none is open during a trial.
     pub(crate) fn connect(&self) -> Result<Client, Error> {
         self.connects.fetch_add(1, Ordering::Relaxed);
         let connected = Client::connect(&self.address, self.login.clone(), self.tls.as_ref());
         connected.map_err(|source| Error::Control { doing: "log in to the server", source })
     }
 
-    /// Waits until `server` lets us log in. Its death is noticed at once.
+    /// Waits until a login succeeds. Fails early if `server` ends.
     pub(crate) fn wait_until_ready(&self, server: &mut Child, limit: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + limit;
         let attempts = self.attempts();
-        let mut last = "it never listened".to_owned();
+        let mut last = "no connection was accepted".to_owned();
         loop {
             match attempts.recv_timeout(DEATH_CHECK) {
                 Ok(Ok(())) => return Ok(()),
@@ -164,8 +171,8 @@ impl Control {
         }
     }
 
-    /// Tries to log in on a thread of its own, since a server that accepts and then hangs would hold
-    /// us beyond the deadline. The thread ends when nobody listens, or with the server.
+    /// Tries to log in on another thread, because a server that accepts and then hangs would block us beyond the deadline.
+    /// The thread ends when the receiver is dropped, or with the server.
     fn attempts(&self) -> mpsc::Receiver<Result<(), String>> {
         let (sender, receiver) = mpsc::sync_channel(0);
         let control = self.clone();
@@ -183,19 +190,17 @@ impl Control {
     }
 }
 
-/// Runs one statement.
 pub(crate) fn execute(client: &mut Client, doing: &'static str, sql: &str) -> Result<(), Error> {
     client.execute(sql).map_err(|source| Error::Control { doing, source })
 }
 
-/// The rows of a query, as text; NULL is empty.
+/// The rows of a query as text; NULL becomes an empty string.
 pub(crate) fn query(client: &mut Client, doing: &'static str, sql: &str) -> Result<Vec<Vec<String>>, Error> {
     let rows = client.query(sql).map_err(|source| Error::Control { doing, source })?;
     let text = |value: Option<Vec<u8>>| String::from_utf8_lossy(&value.unwrap_or_default()).into_owned();
     Ok(rows.into_iter().map(|row| row.into_iter().map(text).collect()).collect())
 }
 
-/// Logs out.
 pub(crate) fn close(client: Client) -> Result<(), Error> {
     client.close().map_err(|source| Error::Control { doing: "log out", source })
 }

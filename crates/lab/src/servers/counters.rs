@@ -1,44 +1,37 @@
-//! What a server counts of its pages, its log and its checkpoints.
+//! Counters that a server reports: pages, log, checkpoints and connections.
 
-use ciphertoll_model::Engine;
-
-use super::Server;
-use crate::error::Error;
-use crate::{documents, mysql_family, postgres};
-
-/// What a server has counted until now, or between two moments. Absent is what it does not count.
+/// Counters of pages, log and checkpoints, or the difference of two readings. A counter that the server does not have is
+/// absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// As [`Server::buffer_misses`].
+    /// As [`crate::Server::buffer_misses`].
     pub buffer_misses: Option<u64>,
-    /// Pages that came from files into the buffers, those read ahead and those of the server's own tables included.
+    /// Pages read from files into the buffers, including read-ahead and pages of system tables.
     pub pages_read: Option<u64>,
-    /// Pages that went from the buffers to files.
+    /// Pages written from the buffers to files.
     pub pages_written: Option<u64>,
-    /// Bytes of WAL or redo.
+    /// Bytes of WAL or redo log.
     pub wal_bytes: Option<u64>,
-    /// Whole pages in the WAL.
+    /// Full-page images in the WAL.
     pub full_page_images: Option<u64>,
-    /// Times that WAL or redo was made to go to the disk.
+    /// Syncs of WAL or redo log.
     pub wal_syncs: Option<u64>,
-    /// Checkpoints that were begun.
     pub checkpoints_begun: Option<u64>,
-    /// Checkpoints that were completed; between two moments at least so many.
+    /// Completed checkpoints; a lower bound in a difference.
     pub checkpoints_completed: Option<u64>,
-    /// Where in the log the last completed checkpoint lies; absent between two moments.
+    /// Log position of the last completed checkpoint; absent in a difference.
     pub checkpoint_lsn: Option<u64>,
-    /// Redo that a recovery would begin with; between two moments, at the second.
+    /// Redo log that a recovery would apply; in a difference, at the second reading.
     pub checkpoint_age_bytes: Option<u64>,
 }
 
 impl Counters {
-    /// What was counted since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let between = |of: fn(&Self) -> Option<u64>| {
             of(before).zip(of(self)).map(|(before, after)| after.saturating_sub(before))
         };
-        // Who does not count them still shows that the last one is another.
+        // Without a counter, a new position shows that there was at least one checkpoint.
         let moved =
             before.checkpoint_lsn.zip(self.checkpoint_lsn).map(|(one, other)| u64::from(one != other));
         Self {
@@ -56,19 +49,36 @@ impl Counters {
     }
 }
 
-impl Server {
-    /// What it has counted until now. On `PostgreSQL`, connections hand over what they have counted when they end at the
-    /// latest, so those that were closed just now are awaited.
-    pub fn counters(&self) -> Result<Counters, Error> {
-        match self.engine {
-            Engine::MariaDb | Engine::MySql => mysql_family::counters(&self.control),
-            Engine::Postgres => postgres::counters(&self.control),
-            Engine::MongoDb => {
-                let pages_read = documents::buffer_misses(&self.control)?;
-                Ok(Counters { buffer_misses: pages_read, pages_read, ..Counters::default() })
-            }
-            Engine::FerretDb => Ok(Counters::default()),
+/// Counters of connections and requests, or the difference of two readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    /// Connections; a [difference](Self::since) excludes those of the lab itself.
+    pub connections: Option<u64>,
+    /// Connections of the lab itself.
+    pub own: u64,
+    /// Successful TLS handshakes.
+    pub encrypted: Option<u64>,
+    /// Statements or transactions, including the lab's own.
+    pub requests: Option<u64>,
+}
+
+impl ConnectionCounts {
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        let between = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before?));
+        let own = self.own.saturating_sub(earlier.own);
+        let all = between(self.connections, earlier.connections);
+        Self {
+            connections: all.map(|all| all.saturating_sub(own)),
+            own,
+            encrypted: between(self.encrypted, earlier.encrypted),
+            requests: between(self.requests, earlier.requests),
         }
+    }
+
+    /// Connections without TLS, if the server has both counters.
+    pub fn unencrypted(self) -> Option<u64> {
+        Some(self.connections?.saturating_sub(self.encrypted?))
     }
 }
 
@@ -77,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_between_is_the_difference() {
+    fn a_difference_subtracts_counters() {
         let before = Counters {
             pages_read: Some(7),
             wal_bytes: Some(1_000),
@@ -102,12 +112,22 @@ mod tests {
     }
 
     #[test]
-    fn who_counts_checkpoints_is_believed() {
+    fn a_counter_of_checkpoints_takes_precedence_over_positions() {
         let at = |completed, lsn| Counters {
             checkpoints_completed: Some(completed),
             checkpoint_lsn: Some(lsn),
             ..Counters::default()
         };
         assert_eq!(at(9, 32).since(&at(6, 16)).checkpoints_completed, Some(3));
+    }
+
+    #[test]
+    fn absent_counters_stay_absent() {
+        let of = |connections, own, encrypted| ConnectionCounts { connections, own, encrypted, requests: Some(7) };
+        // The lab's own connections may exceed the server's count, because refused ones are not counted.
+        let between = of(Some(14), 9, Some(9)).since(of(Some(2), 7, Some(1)));
+        assert_eq!((between.connections, between.encrypted, between.requests), (Some(10), Some(8), Some(0)));
+        assert_eq!(between.unencrypted(), Some(2));
+        assert_eq!(of(Some(12), 0, None).since(of(Some(2), 0, None)).unencrypted(), None);
     }
 }

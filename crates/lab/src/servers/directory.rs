@@ -1,4 +1,4 @@
-//! Where the files of a server are: data, sockets, certificates, passwords.
+//! The directory of a server: data, sockets, certificates, passwords.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,37 +7,37 @@ use std::path::PathBuf;
 use ciphertoll_model::{AtRest, ClientIdentity, Storage, Strength};
 use ciphertoll_wire::Secret;
 
-use crate::at_rest::FILES;
-use crate::certificates::{Authorities, Authority};
-use crate::config::{BOTH_FILE, CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
-use crate::credentials::ServerCertificate;
+use crate::at_rest::mount_paths::ENCRYPTED_DIRECTORY;
 use crate::error::{Context, Error};
-use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
-use crate::lab::Lab;
-use crate::storage;
-use crate::user::RunAs;
+use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
+use crate::host::storage;
+use crate::host::user::RunAs;
+use crate::host::workspace::Workspace;
+use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, COMBINED_FILE, KEY_FILE};
+use crate::tls::certificates::{Authorities, Authority};
+use crate::tls::credentials::ServerCertificate;
 
-/// Others pass through to their own directories in it, and see none of the names.
-const PASS_THROUGH: u32 = 0o711;
-/// Points to the directory of the certificate in use.
+/// Other users can open paths below the directory, but not list it.
+pub(crate) const PASS_THROUGH: u32 = 0o711;
+/// A link to the directory of the current certificate.
 pub(crate) const CURRENT: &str = "current";
 
-/// Where a server's files are; gone when dropped. Only `data` and `run` can be written to by the
-/// server's user, so that it can put nothing in our way.
-pub(crate) struct Place {
+/// Paths of a server's files, which are removed on drop. The server's user can write to `data` and `run` only, so that it
+/// cannot interfere with our own files.
+pub(crate) struct ServerDirectory {
     pub(crate) root: PathBuf,
     pub(crate) data: PathBuf,
-    /// What of the data really lies on the disk: the same, unless something is in between.
+    /// The stored form of the data: `data` itself, or the encrypted files below a mounted file system.
     pub(crate) stored: PathBuf,
-    /// Where a file system is mounted that `data` is in, if one is.
+    /// Mount point of the encrypting file system that contains `data`.
     pub(crate) clear: PathBuf,
-    /// What that and `stored` are in then.
+    /// Contains `clear` and `stored`; only the server's user can enter it.
     pub(crate) gate: PathBuf,
-    /// For what the server needs for a moment only; as safe as its data are.
+    /// For the server's temporary files; encrypted like its data.
     pub(crate) temporary: PathBuf,
-    /// For what it encrypts its own files with.
+    /// Keys of a server that encrypts its own files.
     pub(crate) keys: PathBuf,
-    /// For what it looks for beside its program.
+    /// Files that MySQL expects in the directory of its program.
     pub(crate) component: PathBuf,
     pub(crate) run: PathBuf,
     pub(crate) tls: PathBuf,
@@ -45,15 +45,21 @@ pub(crate) struct Place {
     pub(crate) no_password: PathBuf,
 }
 
-impl Place {
-    /// With room for `bytes`, where it is to be in memory.
-    pub(crate) fn make(lab: &Lab, name: &str, at_rest: AtRest, bytes: u64) -> Result<Self, Error> {
-        let mode = if lab.run_as == RunAs::Ourselves { PRIVATE_DIRECTORY } else { PASS_THROUGH };
-        let root = lab.scratch.make_directory(name, mode)?;
-        match lab.storage {
+impl ServerDirectory {
+    /// Creates the directory; on tmpfs, with a size of `bytes`.
+    pub(crate) fn create(
+        workspace: &Workspace,
+        name: &str,
+        at_rest: AtRest,
+        bytes: u64,
+    ) -> Result<Self, Error> {
+        let Workspace { scratch, run_as, .. } = workspace;
+        let mode = if *run_as == RunAs::Ourselves { PRIVATE_DIRECTORY } else { PASS_THROUGH };
+        let root = scratch.make_directory(name, mode)?;
+        match workspace.storage {
             Storage::Disk => {}
             Storage::Tmpfs => {
-                storage::mount_memory(lab.scratch.ledger(), lab.scratch.path(), &root, mode, bytes)?;
+                storage::mount_tmpfs(scratch.ledger(), scratch.path(), &root, mode, bytes)?;
             }
         }
         let (run, gate) = (root.join("run"), root.join("gate"));
@@ -64,11 +70,11 @@ impl Place {
             }
             AtRest::Gocryptfs => [clear.join("data"), gate.join("cipher"), clear.join("temporary")],
             AtRest::Fscrypt => {
-                let files = clear.join(FILES);
+                let files = clear.join(ENCRYPTED_DIRECTORY);
                 [files.join("data"), gate.join("cipher"), files.join("temporary")]
             }
         };
-        let place = Self {
+        let directory = Self {
             data,
             stored,
             clear,
@@ -82,12 +88,12 @@ impl Place {
             no_password: root.join("no-password"),
             root,
         };
-        files::make_directory(&place.run, PRIVATE_DIRECTORY, lab.run_as)?;
-        files::make_directory(&place.tls, mode, RunAs::Ourselves)?;
-        Ok(place)
+        files::make_directory(&directory.run, PRIVATE_DIRECTORY, *run_as)?;
+        files::make_directory(&directory.tls, mode, RunAs::Ourselves)?;
+        Ok(directory)
     }
 
-    /// The authority of servers, for clients to trust, and the other way round.
+    /// Writes the CA of server certificates for clients, and the CA of client certificates for the server.
     pub(crate) fn write_authorities(&self, authorities: &Authorities) -> Result<(), Error> {
         let Authorities { servers, clients } = authorities;
         [(CA_FILE, servers), (CLIENT_CA_FILE, clients)].into_iter().try_for_each(|(name, authority)| {
@@ -96,27 +102,27 @@ impl Place {
         })
     }
 
-    /// The certificate in a directory of its own; once it is there, nothing is done.
+    /// Writes a certificate to its own directory, unless that exists.
     pub(crate) fn write_certificate(
         &self,
         authority: &Authority,
-        wanted: ServerCertificate,
+        certificate: ServerCertificate,
         run_as: RunAs,
     ) -> Result<(), Error> {
-        let directory = self.tls.join(wanted.label());
+        let directory = self.tls.join(certificate.label());
         if directory.exists() {
             return Ok(());
         }
-        let certificate = authority.issue(wanted)?;
+        let certificate = authority.issue(certificate)?;
         files::make_directory(&directory, PRIVATE_DIRECTORY, run_as)?;
         let public = &certificate.certificate_pem;
         files::write(&directory.join(CERTIFICATE_FILE), public, PUBLIC_FILE, run_as)?;
         files::write(&directory.join(KEY_FILE), &certificate.key_pem, PRIVATE_FILE, run_as)?;
         let both = [&public[..], &certificate.key_pem[..]].concat();
-        files::write(&directory.join(BOTH_FILE), &both, PRIVATE_FILE, run_as)
+        files::write(&directory.join(COMBINED_FILE), &both, PRIVATE_FILE, run_as)
     }
 
-    /// Settings for an OpenSSL that takes what is weaker than its default; of one process, never of the system.
+    /// Writes an OpenSSL configuration that accepts weaker keys than the default, for one process.
     pub(crate) fn write_openssl(&self, strength: Strength, run_as: RunAs) -> Result<Option<PathBuf>, Error> {
         let level = match strength {
             Strength::Default => return Ok(None),
@@ -132,13 +138,12 @@ impl Place {
         Ok(Some(file))
     }
 
-    /// Where the certificate of the account `user` is.
+    /// Paths of the client certificate of `user`.
     pub(crate) fn client_identity(&self, user: &str) -> ClientIdentity {
         let file = |what: &str| self.root.join(format!("{user}-{what}.pem"));
         ClientIdentity { certificate_file: file("certificate"), key_file: file("key") }
     }
 
-    /// The certificate of the account `user`, for clients that prove by it who they are.
     pub(crate) fn write_client_identity(&self, authority: &Authority, user: &str) -> Result<(), Error> {
         let ClientIdentity { certificate_file, key_file } = &self.client_identity(user);
         let certificate = authority.issue_to_client(user)?;
@@ -156,21 +161,21 @@ impl Place {
     }
 
     pub(crate) fn remove(&self) -> Result<(), Error> {
-        storage::release(&self.root)?;
+        storage::unmount_at(&self.root)?;
         fs::remove_dir_all(&self.root).context("remove", &self.root)
     }
 
-    /// Swaps certificate and key in one step: a server that reads them meanwhile sees no mixed pair.
-    pub(crate) fn point_to(&self, certificate: ServerCertificate) -> Result<(), Error> {
+    /// Switches to a certificate atomically, so that a server never reads a certificate and the key of another.
+    pub(crate) fn select_certificate(&self, certificate: ServerCertificate) -> Result<(), Error> {
         let next = self.tls.join("next");
         symlink(certificate.label(), &next).context("make", &next)?;
         fs::rename(&next, self.tls.join(CURRENT)).context("swap", &next)
     }
 }
 
-impl Drop for Place {
+impl Drop for ServerDirectory {
     fn drop(&mut self) {
-        // What cannot be removed now goes with the scratch directory.
+        // Files that cannot be removed now are removed with the scratch directory.
         let _ = self.remove();
     }
 }

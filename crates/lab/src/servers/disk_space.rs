@@ -1,4 +1,4 @@
-//! Whether the disks have room for the tables of a run: better said before the first of them is made.
+//! Checks before a run whether the disks have space for its tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,52 +9,51 @@ use std::path::{Path, PathBuf};
 use ciphertoll_model::{AtRest, Storage};
 use nix::sys::statvfs::statvfs;
 
+use crate::datasets::tables::Tables;
 use crate::error::{Context, Error};
-use crate::find::Build;
-use crate::lab::Lab;
-use crate::tables::Tables;
-use crate::template::{self, Content};
+use crate::host::workspace::Workspace;
+use crate::servers::build::Build;
+use crate::servers::template::{self, TemplateContent};
 
-/// A server that is to be started, as far as it takes room.
+/// A server that a run will start.
 #[derive(Clone, Debug)]
-pub struct Tenant {
-    /// The build.
+pub struct PlannedServer {
     pub build: Build,
-    /// What it has.
     pub tables: Tables,
-    /// What encrypts its files.
     pub at_rest: AtRest,
 }
 
-impl Lab {
-    /// Fails where the tables of `tenants`, which are all there at once, do not fit on the disks: each has a copy of a
-    /// template, which is made first where it is not in the cache yet.
-    pub fn check_room(&self, tenants: &[Tenant]) -> Result<(), Error> {
-        let (mut needs, mut made) = (Needs::default(), BTreeSet::new());
-        for Tenant { build, tables, at_rest } in tenants {
-            let bytes = tables.bytes(build.engine);
-            let content = Content { tables: *tables, at_rest: *at_rest };
-            let template = template::place(self.cache(), build, content)?;
-            if !template.is_dir() && made.insert(template) {
-                needs.add(self.cache(), bytes)?;
-            }
-            // What lies in memory looks for room there itself.
-            if self.storage == Storage::Disk {
-                needs.add(self.scratch.path(), bytes)?;
-            }
+/// Fails if the disks have no space for `servers`, all of which exist at the same time. Each has a copy of a template; a
+/// template that is not in the cache yet needs space there.
+pub(crate) fn check_disk_space(
+    workspace: &Workspace,
+    cache: &Path,
+    servers: &[PlannedServer],
+) -> Result<(), Error> {
+    let (mut needs, mut new_templates) = (SpaceNeeded::default(), BTreeSet::new());
+    for PlannedServer { build, tables, at_rest } in servers {
+        let bytes = tables.bytes(build.engine);
+        let content = TemplateContent { tables: *tables, at_rest: *at_rest };
+        let template = template::path(cache, build, content)?;
+        if !template.is_dir() && new_templates.insert(template) {
+            needs.add(cache, bytes)?;
         }
-        needs.check(free_bytes)
+        // On tmpfs, the mount checks the available memory.
+        if workspace.storage == Storage::Disk {
+            needs.add(workspace.scratch.path(), bytes)?;
+        }
     }
+    needs.check(free_bytes)
 }
 
-/// What is needed of each file system, and one of the places in it.
+/// Bytes needed per file system (by device number), with a path in it.
 #[derive(Default)]
-struct Needs(BTreeMap<u64, (PathBuf, u64)>);
+struct SpaceNeeded(BTreeMap<u64, (PathBuf, u64)>);
 
-impl Needs {
+impl SpaceNeeded {
     fn add(&mut self, path: &Path, bytes: u64) -> Result<(), Error> {
-        let (place, device) = nearest(path)?;
-        let (_, needed) = self.0.entry(device).or_insert((place, 0));
+        let (existing, device) = nearest_existing(path)?;
+        let (_, needed) = self.0.entry(device).or_insert((existing, 0));
         *needed = needed.saturating_add(bytes);
         Ok(())
     }
@@ -63,28 +62,28 @@ impl Needs {
         for (path, needed_bytes) in self.0.values() {
             let (needed_bytes, free_bytes) = (*needed_bytes, free_bytes(path)?);
             if needed_bytes > free_bytes {
-                return Err(Error::NoRoom { path: path.clone(), needed_bytes, free_bytes });
+                return Err(Error::DiskFull { path: path.clone(), needed_bytes, free_bytes });
             }
         }
         Ok(())
     }
 }
 
-/// The directory itself, or the one that it would be made in, and the file system of it.
-fn nearest(path: &Path) -> Result<(PathBuf, u64), Error> {
-    for place in path.ancestors() {
-        match fs::metadata(place) {
-            Ok(metadata) => return Ok((place.to_owned(), metadata.dev())),
+/// The nearest existing ancestor of a path, and its device number.
+fn nearest_existing(path: &Path) -> Result<(PathBuf, u64), Error> {
+    for ancestor in path.ancestors() {
+        match fs::metadata(ancestor) {
+            Ok(metadata) => return Ok((ancestor.to_owned(), metadata.dev())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).context("look at", place),
+            Err(error) => return Err(error).context("inspect", ancestor),
         }
     }
-    Err(io::Error::from(io::ErrorKind::NotFound)).context("look at", path)
+    Err(io::Error::from(io::ErrorKind::NotFound)).context("inspect", path)
 }
 
-/// What is free for users that are not privileged: servers are none.
+/// Free space for unprivileged users, as servers are.
 fn free_bytes(path: &Path) -> Result<u64, Error> {
-    let disk = statvfs(path).map_err(io::Error::from).context("look at", path)?;
+    let disk = statvfs(path).map_err(io::Error::from).context("inspect", path)?;
     Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
 }
 
@@ -93,15 +92,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_disk_has_must_be_enough_for_all_that_comes_there() {
-        let mut needs = Needs::default();
+    fn needs_on_the_same_disk_add_up() {
+        let mut needs = SpaceNeeded::default();
         let here = std::env::temp_dir();
         needs.add(&here, 3 << 30).unwrap();
         needs.add(&here.join("not/there"), 4 << 30).unwrap();
         assert!(needs.check(|_| Ok(7 << 30)).is_ok());
         let error = needs.check(|_| Ok(13 << 29)).unwrap_err();
         let expected = format!(
-            "the tables take about 7.0 GiB in {}, where 6.5 GiB are free: ask for a smaller --scale",
+            "the tables need about 7.0 GiB in {}, but only 6.5 GiB are free; choose a smaller --scale",
             here.display()
         );
         assert_eq!(error.to_string(), expected);
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn this_disk_has_some_room() {
+    fn this_disk_has_free_space() {
         assert!(free_bytes(&std::env::temp_dir()).unwrap() > 0);
     }
 }

@@ -1,206 +1,185 @@
-//! How a server's process comes into being: on ports that are free, and again on the same ones.
+//! Starts of a server's process: on free ports, and again on the same ports.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use ciphertoll_model::{AtRest, Engine, Namespace, Strength};
-use ciphertoll_record::Scratch;
+use ciphertoll_model::{AtRest, Strength};
 use ciphertoll_wire::Secret;
 
-use super::{Start, Terms};
-use crate::at_rest::{self, Native, Preload};
-use crate::config::{CLIENT_CA_FILE, Config, Listen, Network, Ports};
-use crate::control::Control;
+use crate::at_rest::native::{self, NativeKeys};
+use crate::at_rest::preload::{self, Preload};
 use crate::error::{Context, Error};
-use crate::find::Build;
-use crate::lab::Lab;
-use crate::place::{CURRENT, Place};
-use crate::port::free_port;
-use crate::process::{ServerProcess, Surroundings};
-use crate::user::RunAs;
-use crate::{documents, ferretdb, mongodb, mysql_family, postgres, rows};
+use crate::host::port::free_port;
+use crate::host::workspace::Workspace;
+use crate::servers::build::Build;
+use crate::servers::config::{
+    CLIENT_CA_FILE, ClientRequirements, Config, ListenAddress, ListenPorts, Network,
+};
+use crate::servers::control::ControlLogin;
+use crate::servers::directory::{CURRENT, ServerDirectory};
+use crate::servers::engine::ServerEngine;
+use crate::servers::engines;
+use crate::servers::process::{LaunchContext, ServerProcess};
+use crate::servers::start::ServerStart;
 
 const MOST_PORTS: usize = 5;
 
-/// All that a server is told whenever it is started.
-pub(super) struct Recipe {
+/// The configuration that every start of a server has in common.
+pub(crate) struct LaunchPlan {
+    engine: &'static dyn ServerEngine,
     build: Build,
     settings: BTreeMap<String, String>,
-    pub(super) terms: Terms,
+    pub(crate) requirements: ClientRequirements,
     openssl: Option<PathBuf>,
     strength: Strength,
-    /// Where the plugins are that it encrypts its own files with, where it does.
+    /// Plugin directory of a server that encrypts its own files.
     plugins: Option<PathBuf>,
-    /// What is preloaded into it, where something is.
     preload: Option<Preload>,
-    listen: Listen,
+    listen: ListenAddress,
     log: PathBuf,
-    run_as: RunAs,
-    helper: PathBuf,
     processors: Option<Vec<u16>>,
-    namespace: Option<Namespace>,
-    scratch: Arc<Scratch>,
+    workspace: Workspace,
 }
 
-impl Recipe {
-    pub(super) fn of(
-        lab: &Lab,
-        start: &Start<'_>,
-        place: &Place,
+impl LaunchPlan {
+    pub(crate) fn prepare(
+        workspace: &Workspace,
+        start: &ServerStart<'_>,
+        directory: &ServerDirectory,
         settings: &BTreeMap<String, String>,
     ) -> Result<Self, Error> {
+        let engine = engines::of(start.build.engine);
         let (mut plugins, mut preload) = (None, None);
         match start.template.at_rest {
             AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => {}
-            AtRest::Native => plugins = Some(at_rest::find_plugins(start.build)?),
+            AtRest::Native => plugins = Some(native::find_plugins(engine.native_encryption(), start.build)?),
             AtRest::Tde(tde) => {
-                let library = at_rest::find_library(&lab.helper, tde)?;
-                preload = Some(Preload::lay(&library, &place.root, &place.keys, &place.data, tde)?);
+                let library = preload::find_library(&workspace.helper, tde)?;
+                let ServerDirectory { root, keys, data, .. } = directory;
+                preload = Some(Preload::install(&library, root, keys, data, tde)?);
             }
         }
         Ok(Self {
+            engine,
             build: start.build.clone(),
             settings: settings.clone(),
-            terms: Terms::default(),
-            openssl: place.write_openssl(start.strength, lab.run_as)?,
+            requirements: ClientRequirements::default(),
+            openssl: directory.write_openssl(start.strength, workspace.run_as)?,
             strength: start.strength,
             plugins,
             preload,
-            listen: Listen::of(lab),
+            listen: ListenAddress::of(workspace),
             log: start.log.clone(),
-            run_as: lab.run_as,
-            helper: lab.helper.clone(),
             processors: start.processors.clone(),
-            namespace: lab.network.clone(),
-            scratch: Arc::clone(&lab.scratch),
+            workspace: workspace.clone(),
         })
     }
 
-    /// What is preloaded into the server, where something is.
-    pub(super) fn preload(&self) -> Option<&Preload> {
+    pub(crate) fn preload(&self) -> Option<&Preload> {
         self.preload.as_ref()
     }
 
-    /// Between our look at a port and the server's bind somebody else may take it.
-    pub(super) fn start_on_a_free_port(
+    /// Another process may take a port between our check and the server's bind; then the next port is tried.
+    pub(crate) fn start_on_a_free_port(
         &self,
-        start: &Start<'_>,
-        place: &Place,
+        start: &ServerStart<'_>,
+        directory: &ServerDirectory,
         access: &Path,
         password: &Secret,
-    ) -> Result<(ServerProcess, Control, Ports), Error> {
+    ) -> Result<(ServerProcess, ControlLogin, ListenPorts), Error> {
         let mut tried = Vec::new();
         while tried.len() < MOST_PORTS {
             let preferred = start.preferred_port.filter(|_| tried.is_empty());
             let Some(plain) = preferred.or_else(|| free_port(&tried)) else { break };
             tried.push(plain);
             let Some(ports) = self.ports(plain, &mut tried) else { break };
-            let config = self.config(place, ports, Some(access));
-            let control = self.control(&config, password);
-            match self.start(place, &config, &control) {
-                Err(Error::Died { log_end, .. }) if says_port_taken(&log_end) => {}
+            let config = self.config(directory, ports, Some(access));
+            let socket = self.engine.socket_path(&directory.run, plain);
+            let control = self.engine.control(&socket, password);
+            match self.start(directory, &config, &control) {
+                Err(Error::Died { log_end, .. }) if engines::is_port_taken(&log_end) => {}
                 started => {
                     let process = started?;
-                    let control = match self.build.engine {
-                        Engine::MongoDb => mongodb::make_first_account(&control, password)?,
-                        _ => control,
-                    };
+                    let control = self.engine.create_control_account(control, password)?;
                     return Ok((process, control, ports));
                 }
             }
         }
-        Err(Error::PortsTaken { what: self.what(), tried })
+        Err(Error::PortsTaken { what: self.build.name(), tried })
     }
 
-    /// Starts it where it was; it has its accounts.
-    pub(super) fn start_again(
+    /// Starts the server again on the same ports; its accounts exist.
+    pub(crate) fn start_again(
         &self,
-        place: &Place,
-        ports: Ports,
-        control: &Control,
+        directory: &ServerDirectory,
+        ports: ListenPorts,
+        control: &ControlLogin,
     ) -> Result<ServerProcess, Error> {
-        let config = self.config(place, ports, None);
-        let file = self.config_file(place, &config);
+        let config = self.config(directory, ports, None);
+        let file = self.config_file(directory, &config);
         if file.exists() {
             std::fs::remove_file(&file).context("remove", &file)?;
         }
-        self.start(place, &config, control)
+        self.start(directory, &config, control)
     }
 
-    fn start(&self, place: &Place, config: &Config<'_>, control: &Control) -> Result<ServerProcess, Error> {
-        let surroundings = Surroundings {
-            scratch: &self.scratch,
-            helper: &self.helper,
-            run_as: self.run_as,
+    fn start(
+        &self,
+        directory: &ServerDirectory,
+        config: &Config<'_>,
+        control: &ControlLogin,
+    ) -> Result<ServerProcess, Error> {
+        let context = LaunchContext {
+            workspace: &self.workspace,
             processors: self.processors.as_deref(),
-            namespace: self.namespace.as_ref(),
+            namespace: self.workspace.network.as_ref(),
         };
-        let file = self.config_file(place, config);
-        ServerProcess::start(&surroundings, self.what(), config, &file, self.log.clone(), control)
+        let file = self.config_file(directory, config);
+        ServerProcess::start(&context, self.build.name(), config, &file, self.log.clone(), control)
     }
 
-    fn ports(&self, plain: u16, tried: &mut Vec<u16>) -> Option<Ports> {
-        let tls = match self.build.engine {
-            Engine::FerretDb => {
-                let own = free_port(tried)?;
-                tried.push(own);
-                own
-            }
-            Engine::MariaDb | Engine::MySql | Engine::Postgres | Engine::MongoDb => plain,
-        };
-        Some(Ports { plain, tls })
+    fn ports(&self, plain: u16, tried: &mut Vec<u16>) -> Option<ListenPorts> {
+        if !self.engine.has_tls_port() {
+            return Some(ListenPorts { plain, tls: plain });
+        }
+        let tls = free_port(tried)?;
+        tried.push(tls);
+        Some(ListenPorts { plain, tls })
     }
 
-    fn config<'a>(&'a self, place: &'a Place, ports: Ports, access: Option<&'a Path>) -> Config<'a> {
+    fn config<'a>(
+        &'a self,
+        directory: &'a ServerDirectory,
+        ports: ListenPorts,
+        access: Option<&'a Path>,
+    ) -> Config<'a> {
         Config {
             build: &self.build,
-            data: &place.data,
-            run: &place.run,
+            data: &directory.data,
+            run: &directory.run,
             network: Network::Tcp {
                 listen: self.listen,
                 ports,
-                tls: place.tls.join(CURRENT),
-                client_ca: place.root.join(CLIENT_CA_FILE),
-                terms: self.terms,
+                tls: directory.tls.join(CURRENT),
+                client_ca: directory.root.join(CLIENT_CA_FILE),
+                requirements: self.requirements,
                 settings: self.settings.clone(),
             },
             openssl: self.openssl.as_deref(),
             strength: self.strength,
             access,
-            temporary: &place.temporary,
-            native: self.plugins.as_deref().map(|plugins| Native {
-                keys: &place.keys,
+            temporary: &directory.temporary,
+            native: self.plugins.as_deref().map(|plugins| NativeKeys {
+                keys: &directory.keys,
                 plugins,
-                component: &place.component,
+                component: &directory.component,
                 fresh: false,
             }),
             preload: self.preload.as_ref(),
         }
     }
 
-    fn control(&self, config: &Config<'_>, password: &Secret) -> Control {
-        let (socket, password) = (config.socket(), password.clone());
-        match self.build.engine {
-            Engine::MariaDb | Engine::MySql => Control::mysql(&socket, mysql_family::CONTROL_USER, password),
-            Engine::Postgres => Control::postgres(&socket, postgres::CONTROL_ROLE, rows::SCHEMA),
-            // It has no account yet.
-            Engine::MongoDb => Control::documents(&socket, None),
-            Engine::FerretDb => Control::documents(&socket, Some((documents::CONTROL_USER, password))),
-        }
+    fn config_file(&self, directory: &ServerDirectory, config: &Config<'_>) -> PathBuf {
+        directory.root.join(format!("{}-{}.conf", self.build.engine.label(), config.port()))
     }
-
-    fn config_file(&self, place: &Place, config: &Config<'_>) -> PathBuf {
-        place.root.join(format!("{}-{}.conf", self.build.engine.label(), config.port()))
-    }
-
-    /// `MariaDB 10.11.19`
-    fn what(&self) -> String {
-        format!("{} {}", self.build.engine.display_name(), self.build.version)
-    }
-}
-
-fn says_port_taken(log_end: &str) -> bool {
-    let words = [mysql_family::PORT_TAKEN, postgres::PORT_TAKEN, mongodb::PORT_TAKEN, ferretdb::PORT_TAKEN];
-    words.concat().iter().any(|words| log_end.contains(words))
 }

@@ -1,118 +1,120 @@
-//! A server's process, for a template or for a run: started on a data directory, waited for, stopped.
+//! The process of a server, for a template or for a run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ciphertoll_model::{Engine, Namespace};
-use ciphertoll_record::{Ended, Scratch};
-use nix::sys::signal::Signal;
+use ciphertoll_model::Namespace;
+use ciphertoll_record::Ended;
 
-use crate::accounting::CpuMeter;
-use crate::cgroup::Cgroup;
-use crate::config::Config;
-use crate::control::Control;
+use crate::at_rest::native;
 use crate::error::Error;
-use crate::files::{self, PRIVATE_FILE};
-use crate::spawn::{Child, Launch};
-use crate::user::RunAs;
+use crate::host::accounting::CpuMeter;
+use crate::host::cgroup::Cgroup;
+use crate::host::files::{self, PRIVATE_FILE};
+use crate::host::spawn::{Child, Launch};
+use crate::host::workspace::Workspace;
+use crate::servers::config::Config;
+use crate::servers::control::ControlLogin;
+use crate::servers::engine::ServerEngine;
+use crate::servers::engines;
 
-/// Recovery after a crash apart, a server starts within a second or two.
+/// Without crash recovery, a server starts within a second or two.
 const START_LIMIT: Duration = Duration::from_mins(1);
-/// Writing out what is dirty may take a while on a slow disk.
+/// Writing out the buffers may take a while on a slow disk.
 const STOP_GRACE: Duration = Duration::from_secs(30);
-
-/// The postmaster kills what is left of its children after five seconds.
+/// PostgreSQL's postmaster kills its remaining children after five seconds.
 const ABORT_GRACE: Duration = Duration::from_secs(7);
 
-/// What starting a process takes, beside what the server is told.
-pub(crate) struct Surroundings<'a> {
-    pub(crate) scratch: &'a Scratch,
-    pub(crate) helper: &'a Path,
-    pub(crate) run_as: RunAs,
-    /// The processors to keep to; all, where absent.
+/// Where a server process runs.
+pub(crate) struct LaunchContext<'a> {
+    pub(crate) workspace: &'a Workspace,
+    /// CPU affinity; all processors if absent.
     pub(crate) processors: Option<&'a [u16]>,
-    /// The network to be in; ours, where absent.
+    /// Network namespace; ours if absent.
     pub(crate) namespace: Option<&'a Namespace>,
 }
 
-/// A running server.
+/// A running server process.
 pub(crate) struct ServerProcess {
     pub(crate) child: Child,
-    engine: Engine,
-    /// Of a server that is many processes, where one can be made. Dropped after the child.
+    engine: &'static dyn ServerEngine,
+    /// Of a server of several processes, if one can be created. Dropped after the child.
     cgroup: Option<Cgroup>,
 }
 
 impl ServerProcess {
-    /// Starts a server with `config`, which is written to `config_file`, and waits until it lets
-    /// `control` log in.
+    /// Writes `config` to `config_file`, starts the server, and waits until `control` can log in.
     pub(crate) fn start(
-        surroundings: &Surroundings<'_>,
+        context: &LaunchContext<'_>,
         what: String,
         config: &Config<'_>,
         config_file: &Path,
         log: PathBuf,
-        control: &Control,
+        control: &ControlLogin,
     ) -> Result<Self, Error> {
-        if let Some(text) = config.text() {
-            files::write(config_file, text.as_bytes(), PRIVATE_FILE, surroundings.run_as)?;
+        let workspace = context.workspace;
+        let engine = engines::of(config.build.engine);
+        if let Some(text) = engine.config_text(config) {
+            files::write(config_file, text.as_bytes(), PRIVATE_FILE, workspace.run_as)?;
         }
         let program = match config.native {
-            Some(native) => native.program(config.build)?,
+            Some(keys) => {
+                let encryption = native::require(engine.native_encryption(), config.build.engine)?;
+                encryption.program(config.build, keys)?
+            }
             None => config.build.server_program.clone(),
         };
         let launch = Launch {
             what,
             program,
-            arguments: config.arguments(config_file),
+            arguments: engine.arguments(config, config_file),
             environment: config.environment(),
             directory: config.data.to_owned(),
-            run_as: surroundings.run_as,
-            processors: surroundings.processors.map(<[u16]>::to_vec),
-            namespace: surroundings.namespace.cloned(),
-            provisions: config.provisions(),
+            run_as: workspace.run_as,
+            processors: context.processors.map(<[u16]>::to_vec),
+            namespace: context.namespace.cloned(),
+            provisions: engine.provisions(config),
             log,
         };
-        let child = Child::spawn(surroundings.scratch, surroundings.helper, &launch)?;
-        let engine = config.build.engine;
-        let cgroup = match engine {
-            Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb => None,
-            // Before it forks: children stay where they were born.
-            Engine::Postgres => Cgroup::around(child.pid(), surroundings.scratch)?,
+        let child = workspace.spawn(&launch)?;
+        let cgroup = match engine.shutdown_signals() {
+            None => None,
+            // Before the server forks: children stay in the group that they are created in.
+            Some(_) => Cgroup::around(child.pid(), &workspace.scratch)?,
         };
         let mut process = Self { child, engine, cgroup };
         control.wait_until_ready(&mut process.child, START_LIMIT)?;
         Ok(process)
     }
 
-    /// Shuts the server down in an orderly way, if it lets itself.
+    /// Shuts the server down, and kills it if that takes too long.
     pub(crate) fn stop(&mut self) -> Result<Ended, Error> {
-        match self.engine {
-            Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb => {
-                self.child.stop(STOP_GRACE)
-            }
-            // To SIGTERM it would wait for its clients.
-            Engine::Postgres => self.child.stop_by(Signal::SIGINT, STOP_GRACE),
+        match self.engine.shutdown_signals() {
+            None => self.child.stop(STOP_GRACE),
+            Some(signals) => self.child.stop_by(signals.fast, STOP_GRACE),
         }
     }
 
-    /// What its CPU time is read from.
+    /// Whether the server consists of one process.
+    pub(crate) fn is_single(&self) -> bool {
+        self.engine.shutdown_signals().is_none()
+    }
+
     pub(crate) fn cpu_meter(&self) -> CpuMeter {
-        match (self.engine, &self.cgroup) {
-            (Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb, _) => {
-                CpuMeter::of_process(self.child.pid())
-            }
-            (Engine::Postgres, Some(cgroup)) => CpuMeter::of_cgroup(cgroup),
-            (Engine::Postgres, None) => CpuMeter::of_tree(self.child.pid()),
+        match &self.cgroup {
+            _ if self.is_single() => CpuMeter::of_process(self.child.pid()),
+            Some(cgroup) => CpuMeter::of_cgroup(cgroup),
+            None => CpuMeter::of_tree(self.child.pid()),
         }
     }
 }
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // Killed at once, a postmaster would leave shared memory behind.
-        if self.engine == Engine::Postgres && self.child.ended().is_none() {
-            let _ = self.child.stop_by(Signal::SIGQUIT, ABORT_GRACE);
+        if let Some(signals) = self.engine.shutdown_signals()
+            && self.child.ended().is_none()
+        {
+            let _ = self.child.stop_by(signals.immediate, ABORT_GRACE);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Fresh keys and certificates for one run: an authority whose key never leaves memory, a server
-//! certificate for each kind of key, and a client's.
+//! Fresh keys and certificates for one run: certificate authorities whose keys never leave memory, server certificates for
+//! each kind of key, and client certificates.
 
 use ciphertoll_model::{ChainLength, ServerKey};
 use openssl::asn1::Asn1Time;
@@ -16,39 +16,38 @@ use openssl::x509::extension::{
 };
 use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
 
-use crate::credentials::ServerCertificate;
+use crate::tls::credentials::ServerCertificate;
 
-/// Longer than any run, shorter than anybody could grow used to.
+/// Longer than any run, but short enough that nobody comes to rely on the certificates.
 const VALID_DAYS: i64 = 7;
 const DAY_S: i64 = 86_400;
-/// So that a clock set back a little, as in a resumed virtual machine, does no harm.
+/// Tolerates a clock that is set back a little, as in a resumed virtual machine.
 const VALID_BEFORE_S: i64 = 3_600;
 const NAME: &str = "ciphertoll lab authority";
 const NAME_FOR_CLIENTS: &str = "ciphertoll lab authority for clients";
 const X509_V3: i32 = 2;
 const SERIAL_BITS: i32 = 127;
 
-/// Who signs servers' certificates, and who signs clients'. A server that trusted the first would send its certificate
-/// along in every handshake, as OpenSSL completes a chain out of what is trusted for clients.
+/// Separate authorities for server and client certificates. If a server trusted its own authority for clients, OpenSSL
+/// would complete the server's chain with it and send it in every handshake.
 pub(crate) struct Authorities {
     pub(crate) servers: Authority,
     pub(crate) clients: Authority,
 }
 
-/// Who signs the certificates of one run.
+/// A certificate authority.
 pub struct Authority {
     certificate: X509,
     key: PKey<Private>,
 }
 
-/// When a certificate holds.
 #[derive(Clone, Copy)]
 enum Validity {
     ThisRun,
     UntilYesterday,
 }
 
-/// What a certificate says that is no authority's.
+/// The contents of an end-entity certificate.
 #[derive(Clone, Copy)]
 struct Leaf<'a> {
     common_name: &'a str,
@@ -58,34 +57,34 @@ struct Leaf<'a> {
     validity: Validity,
 }
 
-/// A certificate and its key, PEM.
+/// A certificate and its key in PEM.
 pub struct Certificate {
-    /// The certificate, followed by those between it and the authority.
+    /// The certificate, followed by intermediate certificates.
     pub certificate_pem: Vec<u8>,
-    /// Its key, to be written with mode 0600.
+    /// Write this with mode 0600.
     pub key_pem: Vec<u8>,
 }
 
 impl Authorities {
     pub(crate) fn generate() -> Result<Self, ErrorStack> {
-        Ok(Self { servers: Authority::generate()?, clients: Authority::called(NAME_FOR_CLIENTS)? })
+        Ok(Self { servers: Authority::generate()?, clients: Authority::generate_named(NAME_FOR_CLIENTS)? })
     }
 
-    /// Who signs clients' certificates, as MySQL and MariaDB write it.
+    /// The issuer of client certificates, as MySQL and MariaDB write it.
     pub(crate) fn issuer_of_clients() -> String {
         format!("/CN={NAME_FOR_CLIENTS}")
     }
 }
 
 impl Authority {
-    /// A fresh authority with a P-256 key.
+    /// Generates an authority with a P-256 key.
     pub fn generate() -> Result<Self, ErrorStack> {
-        Self::called(NAME)
+        Self::generate_named(NAME)
     }
 
-    fn called(name: &str) -> Result<Self, ErrorStack> {
+    fn generate_named(name: &str) -> Result<Self, ErrorStack> {
         let key = generate_key(ServerKey::P256)?;
-        let name = named(name)?;
+        let name = x509_name(name)?;
         let mut builder = begin(&name, &name, &key, Validity::ThisRun)?;
         let longest = u32::from(ChainLength::MAX - 1);
         builder.append_extension(BasicConstraints::new().critical().ca().pathlen(longest).build()?)?;
@@ -96,10 +95,10 @@ impl Authority {
         Ok(Self { certificate: builder.build(), key })
     }
 
-    /// An authority of this one's, which may have `further` below it.
-    fn subordinate(&self, key: ServerKey, further: u8) -> Result<Self, ErrorStack> {
+    /// Issues an intermediate authority that may have `further` intermediates below it.
+    fn issue_intermediate(&self, key: ServerKey, further: u8) -> Result<Self, ErrorStack> {
         let own_key = generate_key(key)?;
-        let name = named(&format!("{NAME} {further}"))?;
+        let name = x509_name(&format!("{NAME} {further}"))?;
         let mut builder = begin(&name, self.certificate.subject_name(), &own_key, Validity::ThisRun)?;
         let limit = BasicConstraints::new().critical().ca().pathlen(u32::from(further)).build()?;
         builder.append_extension(limit)?;
@@ -113,19 +112,18 @@ impl Authority {
         Ok(Self { certificate: builder.build(), key: own_key })
     }
 
-    /// The certificate that clients must trust, PEM.
     pub fn certificate_pem(&self) -> Result<Vec<u8>, ErrorStack> {
         self.certificate.to_pem()
     }
 
-    /// A fresh server certificate for this machine's loopback addresses and name. A long RSA key takes a second or more.
-    /// So do the keys of those between it and the authority, which are of its kind as they are in the world; only
-    /// Ed25519 does not sign, as libpq cannot bind a login to a certificate that it has signed.
+    /// Issues a server certificate for this machine's loopback addresses and name, and for the addresses of links. A long
+    /// RSA key takes a second or more. Intermediates have keys of the same kind, as is usual; an Ed25519 certificate is signed
+    /// by a P-256 key instead, because libpq cannot use channel binding with a certificate signed by Ed25519.
     pub fn issue(&self, certificate: impl Into<ServerCertificate>) -> Result<Certificate, ErrorStack> {
         self.issue_for(certificate.into(), Validity::ThisRun)
     }
 
-    /// The same, but over since yesterday: no client may take it.
+    /// Issues a certificate that expired yesterday, for tests: clients must refuse it.
     pub fn issue_expired(&self, key: ServerKey) -> Result<Certificate, ErrorStack> {
         self.issue_for(key.into(), Validity::UntilYesterday)
     }
@@ -146,7 +144,7 @@ impl Authority {
         };
         let mut between: Vec<Self> = Vec::new();
         for further in (0..certificate.intermediates()).rev() {
-            between.push(between.last().unwrap_or(self).subordinate(signing, further)?);
+            between.push(between.last().unwrap_or(self).issue_intermediate(signing, further)?);
         }
         let issuer = between.last().unwrap_or(self);
         let mut leaf = issuer.issue_leaf(&Leaf {
@@ -162,7 +160,7 @@ impl Authority {
         Ok(leaf)
     }
 
-    /// A fresh certificate with a P-256 key for a client that servers know as `user`.
+    /// Issues a client certificate with a P-256 key and the common name `user`.
     pub fn issue_to_client(&self, user: &str) -> Result<Certificate, ErrorStack> {
         self.issue_leaf(&Leaf {
             common_name: user,
@@ -176,7 +174,7 @@ impl Authority {
     fn issue_leaf(&self, leaf: &Leaf<'_>) -> Result<Certificate, ErrorStack> {
         let Leaf { common_name, key, purpose, names, validity } = *leaf;
         let leaf_key = generate_key(key)?;
-        let subject = named(common_name)?;
+        let subject = x509_name(common_name)?;
         let mut builder = begin(&subject, self.certificate.subject_name(), &leaf_key, validity)?;
         builder.append_extension(BasicConstraints::new().critical().build()?)?;
         builder.append_extension(leaf_usage(key).build()?)?;
@@ -213,7 +211,7 @@ fn leaf_usage(key: ServerKey) -> KeyUsage {
     let mut usage = KeyUsage::new();
     usage.critical().digital_signature();
     if key.rsa_bits().is_some() {
-        // TLS 1.2 may still transport the session's key by RSA.
+        // TLS 1.2 supports RSA key transport.
         usage.key_encipherment();
     }
     usage
@@ -242,7 +240,7 @@ fn begin(
     Ok(builder)
 }
 
-fn named(common_name: &str) -> Result<X509Name, ErrorStack> {
+fn x509_name(common_name: &str) -> Result<X509Name, ErrorStack> {
     let mut name = X509NameBuilder::new()?;
     name.append_entry_by_nid(Nid::COMMONNAME, common_name)?;
     Ok(name.build())
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_leads_to_the_authority_and_no_further() {
+    fn a_chain_ends_below_the_authority() {
         let authority = Authority::generate().unwrap();
         for key in [ServerKey::P384, ServerKey::Ed25519, ServerKey::Rsa2048] {
             for length in [1, 2, 4] {
@@ -308,19 +306,19 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_certificate_names_it_and_is_no_servers() {
+    fn a_client_certificate_has_the_user_name_and_is_not_valid_for_a_server() {
         let authority = Authority::generate().unwrap();
-        let certificate = authority.issue_to_client("somebody").unwrap();
+        let certificate = authority.issue_to_client("alice").unwrap();
         let leaf = X509::from_pem(&certificate.certificate_pem).unwrap();
         let names: Vec<_> =
             leaf.subject_name().entries().map(|entry| entry.data().as_slice().to_vec()).collect();
-        assert_eq!(names, [b"somebody"]);
+        assert_eq!(names, [b"alice"]);
         assert!(leaf.verify(&authority.certificate.public_key().unwrap()).unwrap());
         assert!(!verifies(&authority, &certificate, "127.0.0.1"));
     }
 
     #[test]
-    fn certificates_have_the_key_that_was_asked_for() {
+    fn certificates_have_the_requested_key() {
         let authority = Authority::generate().unwrap();
         let key_of = |key| {
             X509::from_pem(&authority.issue(key).unwrap().certificate_pem).unwrap().public_key().unwrap()

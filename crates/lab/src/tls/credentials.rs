@@ -1,23 +1,21 @@
-//! What a client shows of itself, and what it meets with TLS: the halves of a path that the server must be made ready for.
+//! Client credentials and server certificates: the two parts of a path that a server is prepared for.
 
 use ciphertoll_model::{Auth, ChainLength, ClientCertificate, ServerKey, TlsPath};
 
-/// What a client proves who it is with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// How it logs in.
     pub auth: Auth,
-    /// Whether it shows a certificate beside.
+    /// Whether the client presents a certificate in addition.
     pub client_certificate: ClientCertificate,
 }
 
 impl Credentials {
-    /// Whether the client shows a certificate, and nobody gets in without.
-    pub(crate) fn need_a_certificate(self) -> bool {
+    /// Whether the server requires a client certificate.
+    pub(crate) fn require_certificate(self) -> bool {
         self.auth == Auth::Cert || self.client_certificate == ClientCertificate::Demanded
     }
 
-    /// Tells the account that demands a certificate beside its authentication from the one that does not.
+    /// Distinguishes the account that requires a client certificate from the one that does not.
     pub(crate) fn account_suffix(self) -> &'static str {
         match self.client_certificate {
             ClientCertificate::None => "",
@@ -27,23 +25,21 @@ impl Credentials {
 }
 
 impl From<Auth> for Credentials {
-    /// No certificate but where that is the authentication.
     fn from(auth: Auth) -> Self {
         Self { auth, client_certificate: ClientCertificate::None }
     }
 }
 
-/// A server's certificate and those that it sends with it.
+/// The kind of a server certificate and the length of its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerCertificate {
-    /// Its key.
     pub key: ServerKey,
-    /// How many are sent, itself included; where absent, itself and whatever the server finds by itself.
+    /// Number of certificates sent, including the server's own; the server's own choice if absent.
     pub chain: Option<ChainLength>,
 }
 
 impl ServerCertificate {
-    /// A directory's name.
+    /// Name of the directory of this certificate.
     pub(crate) fn label(self) -> String {
         match self.chain {
             None => self.key.label().to_owned(),
@@ -51,7 +47,7 @@ impl ServerCertificate {
         }
     }
 
-    /// How many certificates stand between it and the authority.
+    /// Number of certificates between the server's and the authority's.
     pub(crate) fn intermediates(self) -> u8 {
         self.chain.map_or(0, |length| length.count() - 1)
     }

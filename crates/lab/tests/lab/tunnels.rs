@@ -95,8 +95,8 @@ impl Site {
         let mut client =
             Child::spawn(self.stand.lab.scratch(), &common::helper(), &launch).expect("a client");
         let ended = client.wait(Duration::from_mins(2)).expect("its end");
-        assert!(ended.is_some_and(|status| status.success()), "{}", client.said());
-        client.said()
+        assert!(ended.is_some_and(|status| status.success()), "{}", client.output());
+        client.output()
     }
 }
 
@@ -170,7 +170,7 @@ fn nothing_of_a_tunnel_stays() {
         };
         running.check().unwrap_or_else(|error| panic!("{tunnel}: {error}"));
         let pids = running.pids();
-        assert!(running.set_up() > Duration::ZERO);
+        assert!(running.setup_time() > Duration::ZERO);
         drop(running);
         for pid in pids {
             assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{tunnel}: process {pid} is left");

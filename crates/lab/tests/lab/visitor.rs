@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use ciphertoll_lab::{Account, Credentials, Error, Server};
+use ciphertoll_lab::{ClientAccount, Credentials, Error, Server};
 use ciphertoll_model::{
     Auth, ClientCertificate, Endpoint, Engine, Path, Resumption, Strength, TlsLibrary, TlsPath, TlsStart,
     TlsVersion,
@@ -70,7 +70,7 @@ impl Visitor {
         Client::dial(&self.dialer(server, None, change))
     }
 
-    fn login(&self, server: &Server, account: &Account) -> Login {
+    fn login(&self, server: &Server, account: &ClientAccount) -> Login {
         let password = Secret::new(fs::read(&account.password_file).expect("the password is readable"));
         let (user, database) = (account.user.clone(), Some(server.database().to_owned()));
         let start = self.path.as_tls().map(|tls| tls.start);
@@ -116,7 +116,7 @@ impl Visitor {
     }
 }
 
-fn settings(path: TlsPath, server: &Server, account: &Account) -> tls::Settings {
+fn settings(path: TlsPath, server: &Server, account: &ClientAccount) -> tls::Settings {
     tls::Settings {
         library: match path.library {
             TlsLibrary::OpenSsl => tls::Library::OpenSsl,

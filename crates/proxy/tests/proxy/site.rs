@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
+use ciphertoll_lab::{Build, Lab, Server, ServerStart, Tables, DataTemplate, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Strength};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -33,7 +33,7 @@ pub(crate) struct Site {
     pub(crate) server: Option<Server>,
     lab: Lab,
     build: Build,
-    template: Template,
+    template: DataTemplate,
     place: TempDir,
     proxies: u32,
     /// How the proxies pool.
@@ -112,7 +112,7 @@ impl Site {
     }
 
     fn start_server(&mut self) {
-        let start = Start {
+        let start = ServerStart {
             build: &self.build,
             template: &self.template,
             name: "x1",

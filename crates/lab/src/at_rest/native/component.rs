@@ -1,5 +1,5 @@
-//! MySQL's component that keeps the master key in a file. MySQL is told of it by a file beside its program, where nothing is
-//! ours to write; but it looks beside the name that it was started by, and that may be a link of ours.
+//! MySQL's component that keeps the master key in a file. A manifest in the directory of the server program configures it.
+//! We cannot write there, but MySQL uses the path that it was started by, which may be a symbolic link in our directory.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,30 +8,30 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::error::{Context, Error};
-use crate::files::{self, PUBLIC_FILE};
-use crate::user::RunAs;
+use crate::host::files::{self, PUBLIC_FILE};
+use crate::host::user::RunAs;
 
-/// The component, and the name of its settings.
-pub(super) const COMPONENT: &str = "component_keyring_file";
-/// What MySQL reads beside its program: the program's name with another end.
+/// The name of the component and of its configuration.
+const COMPONENT: &str = "component_keyring_file";
+/// The manifest's name: the program's name with another extension.
 const MANIFEST: &str = "mysqld.my";
 const PROGRAM: &str = "mysqld";
 const PLUGINS: &str = "plugins";
-/// Only what is no secret is in it: the server's user reads it and cannot change it.
+/// The server's user can read the directory, but not change it. It contains no secrets.
 const READABLE: u32 = 0o755;
 
-/// Whether a MySQL with these plugins has it.
+/// Whether the component is among these plugins.
 pub(super) fn is_in(plugins: &Path) -> bool {
     plugins.join(format!("{COMPONENT}.so")).is_file()
 }
 
-/// Where the plugins are, and the component's settings, once [`lay`] was there.
+/// The directory of plugins and of the component's configuration after [`install`].
 pub(super) fn plugins_in(directory: &Path) -> PathBuf {
     directory.join(PLUGINS)
 }
 
-/// Makes `directory` with all that MySQL looks for, unless it is there, and says what to start.
-pub(super) fn lay(
+/// Creates `directory` with all files that MySQL expects, unless it exists; returns the program to start.
+pub(super) fn install(
     directory: &Path,
     program: &Path,
     plugins: &Path,
@@ -42,8 +42,8 @@ pub(super) fn lay(
         return Ok(link);
     }
     let own_plugins = plugins_in(directory);
-    for made in [directory, &own_plugins] {
-        files::make_directory(made, READABLE, RunAs::Ourselves)?;
+    for path in [directory, &own_plugins] {
+        files::make_directory(path, READABLE, RunAs::Ourselves)?;
     }
     symlink(program, &link).context("make", &link)?;
     for entry in fs::read_dir(plugins).context("list", plugins)? {
@@ -57,7 +57,7 @@ pub(super) fn lay(
     write(&directory.join(MANIFEST), json!({"components": format!("file://{COMPONENT}")}))?;
     let settings = own_plugins.join(format!("{COMPONENT}.cnf"));
     if settings.symlink_metadata().is_ok() {
-        // That of the whole machine.
+        // A link to the machine-wide configuration.
         fs::remove_file(&settings).context("remove", &settings)?;
     }
     write(&settings, json!({"path": keyring.display().to_string(), "read_only": false}))?;
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_started_by_a_link_beside_its_manifest() {
+    fn the_program_is_linked_into_the_directory_of_the_manifest() {
         let place = tempfile::tempdir().unwrap();
         let plugins = place.path().join("lib");
         fs::create_dir(&plugins).unwrap();
@@ -79,7 +79,7 @@ mod tests {
         }
         assert!(is_in(&plugins));
         let (own, program) = (place.path().join("component"), place.path().join("usr/sbin/mysqld"));
-        let link = lay(&own, &program, &plugins, Path::new("/keys/keyring")).unwrap();
+        let link = install(&own, &program, &plugins, Path::new("/keys/keyring")).unwrap();
         assert_eq!(fs::read_link(&link).unwrap(), program);
         let text = |name: &str| fs::read_to_string(own.join(name)).unwrap();
         assert_eq!(text("mysqld.my"), r#"{"components":"file://component_keyring_file"}"#);
@@ -90,9 +90,9 @@ mod tests {
         assert_eq!(text("plugins/other.so"), "theirs");
         assert_eq!(fs::read_to_string(plugins.join("component_keyring_file.cnf")).unwrap(), "theirs");
         assert_eq!(
-            lay(&own, &program, &plugins, Path::new("/keys/keyring")).unwrap(),
+            install(&own, &program, &plugins, Path::new("/keys/keyring")).unwrap(),
             link,
-            "once is enough"
+            "a second call changes nothing"
         );
     }
 }

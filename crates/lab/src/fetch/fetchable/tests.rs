@@ -1,32 +1,33 @@
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 
 use lzma_rust2::{XzOptions, XzWriter};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use super::archive::sha256;
-use super::unpack::Member;
+use super::super::archive::sha256;
+use super::super::table::FETCHABLE;
+use super::super::unpack::ArchiveMember;
 use super::*;
 
 const POSTGRES: &Fetchable = &FETCHABLE[0];
 const MEMBER: &str = "server.txz";
 const FILE: &str = "server.jar";
 
-/// A cache, a jar in a pretended repository, and a client that copies it from there.
-struct Place {
+/// A cache, a jar in a fake repository, and a client that copies it.
+struct FetchFixture {
     directory: tempfile::TempDir,
     archive: Archive,
 }
 
-impl Place {
+impl FetchFixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let jar = directory.path().join(FILE);
         fs::write(&jar, jar_of("program")).unwrap();
         let sha256 = sha256(&jar).unwrap().leak();
-        let member = Member::TarXz(MEMBER);
+        let member = ArchiveMember::TarXz(MEMBER);
         let archive = Archive { artefact: "g:a:1", file: FILE, member, bytes: 1, sha256 };
         Self { directory, archive }
     }
@@ -39,15 +40,15 @@ impl Place {
         self.cache().join(DOWNLOADS).join(FILE)
     }
 
-    /// Fetches with a client that runs these lines of shell; `$out` is where its file belongs.
+    /// Fetches with a client that runs these shell commands; `$out` is the target directory.
     fn fetch(&self, lines: &str) -> Result<PathBuf, Error> {
         let script = format!(
             "for a; do case $a in -DoutputDirectory=*) out=${{a#*=}};; esac; done\njar='{}'\n{lines}\n",
             self.directory.path().join(FILE).display()
         );
         let arguments = ["-c", &script, "mvn"].map(OsString::from).to_vec();
-        let client = || Ok(Client { program: "/bin/sh".into(), arguments });
-        POSTGRES.fetch_into(&self.cache(), Recipe::Unpack(&self.archive), client, &mut |_| {})
+        let client = || Ok(FetchClient { program: "/bin/sh".into(), arguments });
+        POSTGRES.fetch_into(&self.cache(), FetchMethod::Unpack(&self.archive), client, &mut |_| {})
     }
 }
 
@@ -67,8 +68,8 @@ fn jar_of(program: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_fetch_leaves_the_server_and_nothing_half_made() {
-    let place = Place::new();
+fn a_fetch_leaves_the_server_and_no_incomplete_files() {
+    let place = FetchFixture::new();
     let target = place.fetch(r#"cp "$jar" "$out""#).unwrap();
     assert_eq!(target, place.cache().join("servers/postgres-18.6"));
     assert_eq!(fs::read_to_string(target.join("bin/postgres")).unwrap(), "program");
@@ -78,15 +79,15 @@ fn a_fetch_leaves_the_server_and_nothing_half_made() {
     assert_eq!(mode(&target), 0o755);
     let of_root = RunAs::choose().unwrap().other().is_some();
     assert_eq!(mode(&place.cache()), if of_root { 0o711 } else { 0o700 });
-    // What is here is not fetched again.
+    // An existing server is not fetched again.
     place.fetch("exit 1").unwrap();
 }
 
 #[test]
-fn what_an_interrupted_fetch_left_is_used_where_it_is_whole_and_else_made_again() {
-    let place = Place::new();
+fn complete_files_of_an_interrupted_fetch_are_used() {
+    let place = FetchFixture::new();
     fs::create_dir_all(place.cache().join(SERVERS).join("postgres-18.6.partial/bin")).unwrap();
-    fs::create_dir_all(beside(&place.whole(), PARTIAL)).unwrap();
+    fs::create_dir_all(with_suffix(&place.whole(), PARTIAL)).unwrap();
     fs::write(place.whole(), "half a jar").unwrap();
     fs::set_permissions(place.cache(), Permissions::from_mode(0o700)).unwrap();
     assert!(matches!(place.fetch("exit 1"), Err(Error::Download { .. })));
@@ -96,8 +97,8 @@ fn what_an_interrupted_fetch_left_is_used_where_it_is_whole_and_else_made_again(
 }
 
 #[test]
-fn a_client_that_fails_is_quoted_with_where_its_log_is() {
-    let place = Place::new();
+fn the_error_of_a_failed_client_has_its_reason_and_its_log() {
+    let place = FetchFixture::new();
     let error = place.fetch("echo '[INFO] on my way'; echo '[ERROR] no such artefact'; exit 1").unwrap_err();
     let text = error.to_string();
     assert!(text.contains("no such artefact") && text.contains("postgres-18.log"), "{text}");
@@ -108,31 +109,31 @@ fn a_client_that_fails_is_quoted_with_where_its_log_is() {
 }
 
 #[test]
-fn another_file_than_expected_is_refused_and_removed() {
-    let place = Place::new();
+fn a_file_with_another_checksum_is_refused_and_removed() {
+    let place = FetchFixture::new();
     let error = place.fetch(&format!(r#"echo changed > "$out/{FILE}""#)).unwrap_err();
     let text = error.to_string();
     assert!(text.contains(place.archive.sha256) && text.contains("was removed"), "{text}");
-    assert!(!place.whole().exists() && !beside(&place.whole(), PARTIAL).exists());
+    assert!(!place.whole().exists() && !with_suffix(&place.whole(), PARTIAL).exists());
     assert!(!place.cache().join(SERVERS).join("postgres-18.6").exists());
 }
 
 #[test]
-fn an_archive_that_cannot_be_unpacked_is_no_server() {
-    let mut place = Place::new();
-    place.archive.member = Member::TarXz("another.txz");
+fn an_archive_that_cannot_be_unpacked_leaves_no_server() {
+    let mut place = FetchFixture::new();
+    place.archive.member = ArchiveMember::TarXz("another.txz");
     let error = place.fetch(r#"cp "$jar" "$out""#).unwrap_err();
     assert!(matches!(error, Error::Unpack { .. }), "{error}");
     assert!(!place.cache().join(SERVERS).join("postgres-18.6").exists());
 }
 
 #[test]
-fn the_table_is_what_levels_ask_for() {
+fn names_in_the_table_are_levels() {
     for fetchable in &FETCHABLE {
         let level: ServerLevel = fetchable.name.parse().unwrap();
         assert!(level.engine == fetchable.engine && level.accepts_version(fetchable.version));
         assert_eq!(Fetchable::named(fetchable.name), Some(fetchable));
-        let Source::Archives { x86_64, aarch64 } = &fetchable.source else { continue };
+        let BuildSource::Archives { x86_64, aarch64 } = &fetchable.source else { continue };
         for archive in [x86_64, aarch64].into_iter().flatten() {
             assert!(
                 archive.sha256.len() == 64 && archive.sha256.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -149,11 +150,11 @@ fn the_table_is_what_levels_ask_for() {
 }
 
 #[test]
-fn a_library_that_is_missing_is_told_with_its_package() {
+fn the_error_for_a_missing_library_names_its_package() {
     let mysql = Fetchable::named("mysql-8.0").unwrap();
     let complaint = "error while loading shared libraries: libaio.so.1: cannot open shared object file";
-    let said = mysql.explained(complaint);
+    let said = mysql.explain(complaint);
     assert!(said.contains("libaio.so.1") && said.contains("packages libaio1 and libnuma1"), "{said}");
-    assert!(!mysql.explained("no such file").contains("libaio1"));
-    assert!(!POSTGRES.explained(complaint).contains("packages"));
+    assert!(!mysql.explain("no such file").contains("libaio1"));
+    assert!(!POSTGRES.explain(complaint).contains("packages"));
 }

@@ -1,64 +1,60 @@
-//! ciphertoll-proxy: nobody is asked for a password on its unix socket, as the kernel says whose process comes; by TCP, a
-//! client proves that it knows the password which the proxy itself logs in with.
+//! ciphertoll-proxy. Clients need no password on its Unix socket, where it checks the kernel-verified peer UID; over TCP they
+//! must know the password of the proxy's own server login.
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Endpoint, Engine, PoolMode};
+use ciphertoll_model::{Endpoint, PoolMode};
 use nix::unistd::geteuid;
 
-use super::{Admission, Program, ProxyStart, Wiring};
+use super::setup::{ProxyCommand, ProxyContext, ProxyStart, SocketAuth};
 use crate::error::Error;
-use crate::programs;
-use crate::user::RunAs;
+use crate::host::programs;
+use crate::host::user::RunAs;
+use crate::servers::engine::{SidecarPassword, UrlSyntax};
 
-pub(super) fn program(
-    wiring: &Wiring<'_>,
+pub(super) fn command(
+    context: &ProxyContext<'_>,
     start: &ProxyStart<'_>,
-    front: &Endpoint,
-) -> Result<Program, Error> {
-    let file = programs::find_sidecar(&wiring.lab.helper)?;
-    let listen = match front {
+    endpoint: &Endpoint,
+) -> Result<ProxyCommand, Error> {
+    let file = programs::find_sidecar(&context.workspace.helper)?;
+    let listen = match endpoint {
         Endpoint::Unix(path) => format!("unix:{}", path.display()),
         Endpoint::Tcp(address) => format!("tcp:{address}"),
         Endpoint::Host { host, port, .. } => format!("tcp:{host}:{port}"),
     };
     let mut arguments = vec!["--listen".to_owned(), listen, "--server".to_owned(), url(start)];
     arguments.extend(["--pool-size".to_owned(), start.pool_size().to_string()]);
-    // Where nothing is said it pools sessions: versions that know nothing else do not know the flag.
+    // Session mode is the default. Versions without other modes do not have the flag.
     if start.proxy.mode == PoolMode::Transaction {
         arguments.extend(["--mode", start.proxy.mode.label()].map(ToOwned::to_owned));
     }
-    if matches!((start.admission, front), (Admission::Password, Endpoint::Unix(_))) {
+    if matches!((start.admission, endpoint), (SocketAuth::Password, Endpoint::Unix(_))) {
         arguments.extend(["--unix-auth", "password"].map(ToOwned::to_owned));
     }
-    // Clients are ours, and it is not.
-    if matches!((wiring.lab.run_as, front), (RunAs::Other(_), Endpoint::Unix(_))) {
+    // The clients run as ourselves, the proxy as another user.
+    if matches!((context.workspace.run_as, endpoint), (RunAs::Other(_), Endpoint::Unix(_))) {
         arguments.extend(["--allow-uid".to_owned(), geteuid().to_string()]);
     }
     let (mut environment, mut secrets) = (BTreeMap::new(), BTreeMap::new());
-    if !wiring.password.expose().is_empty() {
-        match start.server.engine() {
-            Engine::MariaDb | Engine::MySql => {
-                secrets.insert("MYSQL_PWD".to_owned(), start.account.password_file.clone());
+    if !context.password.expose().is_empty() {
+        match start.server.server_engine().sidecar_password() {
+            SidecarPassword::Variable(name) => {
+                secrets.insert(name.to_owned(), start.account.password_file.clone());
             }
-            // No proxy speaks its protocol.
-            Engine::MongoDb | Engine::FerretDb => {}
-            Engine::Postgres => {
-                let passwords = wiring.write("pgpass", &format!("*:*:*:*:{}\n", wiring.password_text()))?;
+            SidecarPassword::Unsupported => {}
+            SidecarPassword::PgPass => {
+                let passwords = context.write("pgpass", &format!("*:*:*:*:{}\n", context.password_text()))?;
                 environment.insert("PGPASSFILE".to_owned(), passwords.display().to_string());
             }
         }
     }
-    Ok(Program { file, arguments, environment, secrets })
+    Ok(ProxyCommand { file, arguments, environment, secrets })
 }
 
-/// Verified in full where nothing is said; the lab's own authority is named.
+/// The server URL with the lab's own CA; full verification is the default.
 fn url(start: &ProxyStart<'_>) -> String {
-    let (scheme, authority) = match start.server.engine() {
-        Engine::MariaDb | Engine::MySql => ("mysql", "ssl-ca"),
-        Engine::Postgres => ("postgres", "sslrootcert"),
-        Engine::MongoDb | Engine::FerretDb => ("mongodb", "tlsCAFile"),
-    };
+    let UrlSyntax { scheme, ca_option, .. } = start.server.server_engine().url_syntax();
     let (user, behind, database) = (&start.account.user, start.behind, start.server.database());
-    format!("{scheme}://{user}@{behind}/{database}?{authority}={}", start.server.ca_file().display())
+    format!("{scheme}://{user}@{behind}/{database}?{ca_option}={}", start.server.ca_file().display())
 }

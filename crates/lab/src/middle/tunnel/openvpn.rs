@@ -1,4 +1,4 @@
-//! `OpenVPN`: a process at each end with a network interface of its own, point to point, certificates on both sides.
+//! OpenVPN: point to point, with a process and a network interface at each end, and certificates on both sides.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -6,51 +6,51 @@ use std::time::Instant;
 
 use ciphertoll_model::{Leg, OpenVpnCipher, ServerKey};
 
-use super::end::{Protocol, on_a_free_port, wait_for_listener, wait_until};
-use super::{Cpu, End, Side, Traffic, TunnelStart, Up, VPN, Wiring};
-use crate::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
+use super::setup::{CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart, VPN};
+use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
 use crate::error::Error;
-use crate::exec::{Provisions, Rights};
-use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
-use crate::programs;
-use crate::user::RunAs;
+use crate::host::exec::{Provisions, Rights};
+use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
+use crate::host::programs;
+use crate::host::user::RunAs;
+use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener, wait_until};
 
 const INTERFACE: &str = "tun0";
-/// Whom the server takes its client for.
+/// The common name of the client's certificate, which the server verifies.
 const CLIENT: &str = "ciphertoll-client";
 const READY: &str = "Initialization Sequence Completed";
 
 pub(super) fn start(
-    wiring: &Wiring<'_>,
+    context: &TunnelContext<'_>,
     start: &TunnelStart<'_>,
     cipher: OpenVpnCipher,
-) -> Result<Up, Error> {
+) -> Result<StartedTunnel, Error> {
     let program = programs::find(&["openvpn"], "openvpn")?;
-    let [client_keys, server_keys] = write_credentials(wiring)?;
+    let [client_keys, server_keys] = write_credentials(context)?;
     let began = Instant::now();
-    let (server_end, far) = on_a_free_port("openvpn", IpAddr::from(start.far()), |far| {
+    let (server_end, far) = on_a_free_port("openvpn", IpAddr::from(start.server_address()), |far| {
         let arguments = server_arguments(&server_keys, far);
         let end = end(Side::Server, &program, arguments, cipher);
-        let mut server_end = wiring.spawn(start, end)?;
-        wait_for_listener(&mut server_end, Protocol::Udp, far.port())?;
+        let mut server_end = context.spawn(start, end)?;
+        wait_for_listener(&mut server_end, SocketProtocol::Udp, far.port())?;
         Ok((server_end, far))
     })?;
     let end = end(Side::Client, &program, client_arguments(&client_keys, far), cipher);
-    let mut ends = vec![wiring.spawn(start, end)?, server_end];
+    let mut ends = vec![context.spawn(start, end)?, server_end];
     for end in &mut ends {
-        wait_until(end, "it was not through with its key exchange", |end| Ok(end.said().contains(READY)))?;
+        wait_until(end, "its key exchange was not completed", |end| Ok(end.output().contains(READY)))?;
     }
-    let leg = leg(&ends[0].said());
+    let leg = leg(&ends[0].output());
     let endpoint = SocketAddr::from((VPN[1], start.server.port()));
-    Ok(Up { ends, endpoint, leg, traffic: Traffic::Interface(INTERFACE), cpu: Cpu::OfEnds, began })
+    Ok(StartedTunnel { ends, endpoint, leg, traffic: Traffic::Interface(INTERFACE), cpu: CpuOwner::Ends, began })
 }
 
-/// Directories with what the client needs and what the server needs.
-fn write_credentials(wiring: &Wiring<'_>) -> Result<[PathBuf; 2], Error> {
-    let authorities = &wiring.lab.authorities;
+/// Writes the credentials; returns the directories of client and server.
+fn write_credentials(context: &TunnelContext<'_>) -> Result<[PathBuf; 2], Error> {
+    let authorities = &context.workspace.authorities;
     let client = (&authorities.servers, authorities.clients.issue_to_client(CLIENT)?, CA_FILE);
     let server = (&authorities.clients, authorities.servers.issue(ServerKey::P256)?, CLIENT_CA_FILE);
-    let directories = ["client", "server"].map(|name| wiring.place.join(name));
+    let directories = ["client", "server"].map(|name| context.directory.join(name));
     for ((trusts, own, trusts_file), directory) in [client, server].into_iter().zip(&directories) {
         files::make_directory(directory, PRIVATE_DIRECTORY, RunAs::Ourselves)?;
         let write = |name: &str, bytes: &[u8], mode| {
@@ -63,12 +63,12 @@ fn write_credentials(wiring: &Wiring<'_>) -> Result<[PathBuf; 2], Error> {
     Ok(directories)
 }
 
-fn end(side: Side, program: &Path, arguments: Vec<String>, cipher: OpenVpnCipher) -> End<'_> {
+fn end(side: Side, program: &Path, arguments: Vec<String>, cipher: OpenVpnCipher) -> TunnelEnd<'_> {
     let what = match side {
         Side::Client => "openvpn-client",
         Side::Server => "openvpn-server",
     };
-    // With the kernel's own data channel there would be neither a process to measure nor a cipher but AEAD.
+    // The kernel's data channel (DCO) supports AEAD ciphers only and has no process to measure.
     let cipher = cipher.openvpn_name();
     let common = [
         "--dev",
@@ -89,7 +89,7 @@ fn end(side: Side, program: &Path, arguments: Vec<String>, cipher: OpenVpnCipher
     ];
     let arguments = common.map(ToOwned::to_owned).into_iter().chain(arguments).collect();
     let provisions = Provisions { rights: Rights::Network, ..Provisions::default() };
-    End { side, what, program, arguments, environment: &[], provisions, run_as: RunAs::Ourselves }
+    TunnelEnd { side, what, program, arguments, environment: &[], provisions, run_as: RunAs::Ourselves }
 }
 
 fn server_arguments(keys: &Path, far: SocketAddr) -> Vec<String> {
@@ -143,7 +143,7 @@ fn key_arguments(keys: &Path, authority: &str) -> Vec<String> {
     words.into_iter().flat_map(|(option, name)| [option.to_owned(), path(name)]).collect()
 }
 
-/// What the client says that its packets are encrypted by.
+/// The cipher in the client's output.
 fn leg(said: &str) -> Leg {
     let quoted = |words: &str| {
         let line = said.lines().find_map(|line| line.split_once(words).map(|(_, rest)| rest))?;
@@ -152,7 +152,7 @@ fn leg(said: &str) -> Leg {
     Leg {
         from: "openvpn".to_owned(),
         to: "openvpn".to_owned(),
-        // What it says of none is another word than what it is told.
+        // OpenVPN reports the cipher `none` as `[null-cipher]`.
         suite: quoted("Data Channel: cipher ").map(|cipher| cipher.replace("[null-cipher]", "none")),
         key: Some(ServerKey::P256.label().to_owned()),
         library: Some("OpenVPN".to_owned()),
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cipher_is_read_from_what_the_client_says() {
+    fn the_cipher_is_read_from_the_clients_output() {
         let said = "2026-01-01 00:00:00 Data Channel: cipher 'AES-256-GCM', peer-id: 0\n";
         assert_eq!(leg(said).suite.as_deref(), Some("AES-256-GCM"));
         assert_eq!(

@@ -1,43 +1,76 @@
-//! An end of a tunnel: how its process is started, when it is ready, what it has carried.
+//! The start of a tunnel: its arguments, its ends, and the result.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ciphertoll_link::LinkProcess;
+use ciphertoll_model::{Endpoint, Leg, Link, LinkShape, Tunnel};
 
-use super::{START_LIMIT, TunnelStart};
 use crate::error::{Context, Error};
-use crate::exec::Provisions;
-use crate::lab::Lab;
-use crate::port::free_port;
-use crate::spawn::{Child, Launch};
-use crate::user::RunAs;
+use crate::host::exec::Provisions;
+use crate::host::processors::ProcessorSplit;
+use crate::host::spawn::{Child, Launch};
+use crate::host::user::RunAs;
+use crate::host::workspace::Workspace;
+use crate::servers::server::Server;
 
-/// How often somebody looks whether a process has got further.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
-const MOST_PORTS: usize = 5;
+/// The addresses of the ends of a VPN: the client's, the server's.
+pub(crate) const VPN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 79, 0, 1), Ipv4Addr::new(10, 79, 0, 2)];
 
-/// What every end is started in.
-pub(crate) struct Wiring<'a> {
-    pub(crate) lab: &'a Lab,
-    /// A private directory for keys and configurations.
-    pub(crate) place: &'a Path,
+pub struct TunnelStart<'a> {
+    pub tunnel: Tunnel,
+    pub server: &'a Server,
+    /// The link between the ends.
+    pub link: Link,
+    /// The networks of the ends, if not both are on this machine's loopback.
+    pub networks: Option<&'a mut LinkProcess>,
+    /// Unique in the run.
+    pub name: &'a str,
+    /// CPU affinity of each side, which its end shares; all processors if absent.
+    pub apart: Option<&'a ProcessorSplit>,
+    /// Directory of the logs.
+    pub logs: &'a Path,
 }
 
-/// On which side an end is.
+/// Which process uses the CPU time of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CpuOwner {
+    Ends,
+    /// The kernel does not report it separately.
+    Kernel,
+}
+
+/// A tunnel whose ends have agreed.
+pub(crate) struct StartedTunnel {
+    /// The client's, then the server's.
+    pub(crate) ends: Vec<Child>,
+    /// The address for clients.
+    pub(crate) endpoint: SocketAddr,
+    pub(crate) leg: Leg,
+    pub(crate) traffic: Traffic,
+    pub(crate) cpu: CpuOwner,
+    /// Start of the setup, after keys and files were written.
+    pub(crate) began: Instant,
+}
+
+pub(crate) struct TunnelContext<'a> {
+    pub(crate) workspace: &'a Workspace,
+    /// A private directory for keys and configurations.
+    pub(crate) directory: &'a Path,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// A program that is to be an end.
-pub(crate) struct End<'a> {
+/// The program of an end.
+pub(crate) struct TunnelEnd<'a> {
     pub(crate) side: Side,
-    /// As in errors: `ssh`.
+    /// Name of the process in errors: `ssh`.
     pub(crate) what: &'static str,
     pub(crate) program: &'a Path,
     pub(crate) arguments: Vec<String>,
@@ -46,18 +79,18 @@ pub(crate) struct End<'a> {
     pub(crate) run_as: RunAs,
 }
 
-/// How what went through the encrypted leg is counted.
+/// How the bytes of the encrypted leg are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// The process writes it: all that it has written.
+    /// All bytes that the process has written.
     Written,
-    /// It is all that the network of the process has sent through this interface.
+    /// All bytes that were sent through this interface of the process's network namespace.
     Interface(&'static str),
 }
 
-impl Wiring<'_> {
-    /// Starts an end in the network of its side.
-    pub(crate) fn spawn(&self, start: &TunnelStart<'_>, end: End<'_>) -> Result<Child, Error> {
+impl TunnelContext<'_> {
+    /// Starts an end in its network namespace.
+    pub(crate) fn spawn(&self, start: &TunnelStart<'_>, end: TunnelEnd<'_>) -> Result<Child, Error> {
         let networks = start.networks.as_deref();
         let (namespace, processors) = match end.side {
             Side::Client => (
@@ -85,78 +118,11 @@ impl Wiring<'_> {
             provisions: end.provisions,
             log: start.logs.join(format!("{}-{}.log", start.tunnel.to_string().replace('+', "-"), end.what)),
         };
-        Child::spawn(&self.lab.scratch, &self.lab.helper, &launch)
+        self.workspace.spawn(&launch)
     }
-}
-
-/// Waits until `ready` says so; fails when a process ends before, or none gets there in time.
-pub(crate) fn wait_until(
-    child: &mut Child,
-    waiting_for: &str,
-    mut ready: impl FnMut(&Child) -> Result<bool, Error>,
-) -> Result<(), Error> {
-    let deadline = Instant::now() + START_LIMIT;
-    while !ready(child)? {
-        child.check()?;
-        if Instant::now() >= deadline {
-            return Err(child.too_slow(START_LIMIT, waiting_for.to_owned()));
-        }
-        thread::sleep(LOOK_AGAIN);
-    }
-    Ok(())
-}
-
-/// Waits until somebody in the process's network listens on a port.
-pub(crate) fn wait_for_listener(child: &mut Child, protocol: Protocol, port: u16) -> Result<(), Error> {
-    wait_until(child, "nobody listened", |child| Ok(listens(child.pid(), protocol, port)))
-}
-
-/// Whose sockets are looked at.
-#[derive(Clone, Copy)]
-pub(crate) enum Protocol {
-    Tcp,
-    Udp,
-}
-
-fn listens(pid: i32, protocol: Protocol, port: u16) -> bool {
-    let file = match protocol {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-    };
-    let sockets = fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap_or_default();
-    sockets.lines().skip(1).any(|line| is_listener(line, port))
-}
-
-/// A line of `/proc/net/tcp` or `udp`: number, local address and port in hexadecimal, those of the peer, state (proc(5)).
-fn is_listener(line: &str, port: u16) -> bool {
-    /// `TCP_LISTEN`, and what a UDP socket without a peer has (`TCP_CLOSE`).
-    const WAITING: [&str; 2] = ["0A", "07"];
-    let mut fields = line.split_ascii_whitespace().skip(1);
-    let (local, _peer, state) = (fields.next(), fields.next(), fields.next());
-    let local_port = local.and_then(|local| u16::from_str_radix(local.rsplit(':').next()?, 16).ok());
-    local_port == Some(port) && state.is_some_and(|state| WAITING.contains(&state))
-}
-
-/// Starts something on a port that is free now; another is tried where somebody else was quicker.
-pub(crate) fn on_a_free_port<T>(
-    what: &str,
-    address: IpAddr,
-    mut start: impl FnMut(SocketAddr) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let mut tried = Vec::new();
-    while tried.len() < MOST_PORTS {
-        let Some(port) = free_port(&tried) else { break };
-        tried.push(port);
-        match start(SocketAddr::new(address, port)) {
-            Err(Error::Died { log_end, .. }) if log_end.contains("in use") => {}
-            started => return started,
-        }
-    }
-    Err(Error::PortsTaken { what: what.to_owned(), tried })
 }
 
 impl Traffic {
-    /// Bytes sent so far by the process or from its network.
     pub(super) fn sent_bytes(&self, pid: i32) -> Result<u64, Error> {
         let path = match self {
             Self::Written => Path::new("/proc").join(pid.to_string()).join("io"),
@@ -171,12 +137,12 @@ impl Traffic {
     }
 }
 
-/// Of `/proc/PID/io`.
+/// Parses `/proc/PID/io`.
 fn written(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("wchar: ")?.trim().parse().ok())
 }
 
-/// Of `/proc/PID/net/dev`: the ninth number is of bytes sent.
+/// Parses `/proc/PID/net/dev`: the ninth number is the bytes sent.
 fn sent_through(text: &str, interface: &str) -> Option<u64> {
     const SENT: usize = 8;
     text.lines().find_map(|line| {
@@ -186,22 +152,38 @@ fn sent_through(text: &str, interface: &str) -> Option<u64> {
     })
 }
 
+impl TunnelStart<'_> {
+    /// The server's address in its own network.
+    pub(crate) fn server_address(&self) -> Ipv4Addr {
+        let apart = self.networks.as_ref().is_some_and(|networks| networks.servers().is_some());
+        match self.server.endpoint_over(self.link) {
+            Endpoint::Tcp(SocketAddr::V4(address)) if apart => *address.ip(),
+            _ => Ipv4Addr::LOCALHOST,
+        }
+    }
+
+    /// The address at which the client's side reaches a listener on the server's side. Over a relayed link, that is the
+    /// relay's address.
+    pub(crate) fn reachable_address(&mut self, listener: SocketAddr) -> Result<SocketAddr, Error> {
+        let is_long = self.link.shape().is_some_and(|shape| shape != LinkShape::of_rtt_us(0));
+        match &mut self.networks {
+            Some(networks) if is_long && networks.servers().is_none() => {
+                networks.address_of(listener.port()).map_err(|error| Error::TunnelUnavailable {
+                    tunnel: self.tunnel.to_string(),
+                    reason: error.to_string(),
+                })
+            }
+            _ => Ok(listener),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn who_listens_is_told_from_who_is_connected() {
-        let line =
-            "   0: 0100007F:5FB4 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1";
-        assert!(is_listener(line, 0x5fb4) && !is_listener(line, 0x5fb5));
-        assert!(!is_listener(&line.replace(" 0A ", " 01 "), 0x5fb4));
-        assert!(is_listener(&line.replace(" 0A ", " 07 "), 0x5fb4));
-        assert!(!is_listener("", 1));
-    }
-
-    #[test]
-    fn what_was_sent_is_read_from_the_kernels_tables() {
+    fn sent_bytes_are_read_from_proc() {
         assert_eq!(written("rchar: 1\nwchar: 4711\nsyscr: 2\n"), Some(4711));
         let table =
             "Inter-|   Receive\n face |bytes\n    lo: 1 2 3 4 5 6 7 8 9 10\n  wg0:10 0 0 0 0 0 0 0 77 0\n";

@@ -1,5 +1,5 @@
-//! OpenSSH: an sshd that takes one connection, and an ssh that forwards a port through it. Both are ours alone: keys are
-//! fresh, nobody's own configuration is read.
+//! OpenSSH: an sshd that accepts one connection, and an ssh that forwards a port through it. Both use new keys and read no
+//! other configuration.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,15 +10,15 @@ use std::time::Instant;
 use ciphertoll_model::{Leg, SshSession, SshTunnel};
 use nix::unistd::{User, geteuid};
 
-use super::end::{Protocol, on_a_free_port, wait_for_listener};
-use super::{Cpu, End, Side, Traffic, TunnelStart, Up, Wiring};
+use super::setup::{CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart};
 use crate::error::{Context, Error};
-use crate::exec::{Provisions, Stdin};
-use crate::files::{self, PRIVATE_FILE};
-use crate::programs;
-use crate::user::RunAs;
+use crate::host::exec::{Provisions, Stdin};
+use crate::host::files::{self, PRIVATE_FILE};
+use crate::host::programs;
+use crate::host::user::RunAs;
+use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
 
-/// Whom the client takes the server for, wherever it is.
+/// The server's name in the client's known hosts, independent of its address.
 const ALIAS: &str = "ciphertoll";
 const HOST_KEY: &str = "host";
 const USER_KEY: &str = "user";
@@ -26,59 +26,59 @@ const KNOWN_HOSTS: &str = "known-hosts";
 const SERVER_CONFIG: &str = "sshd.conf";
 const CLIENT_CONFIG: &str = "ssh.conf";
 
-pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>, ssh: SshTunnel) -> Result<Up, Error> {
+pub(super) fn start(context: &TunnelContext<'_>, start: &mut TunnelStart<'_>, ssh: SshTunnel) -> Result<StartedTunnel, Error> {
     let sshd = programs::find(&["sshd"], "openssh-server")?;
     let client = programs::find(&["ssh"], "openssh-client")?;
-    make_keys(wiring.place)?;
+    make_keys(context.directory)?;
     let user = own_name()?;
-    write_configurations(wiring.place, ssh)?;
+    write_configurations(context.directory, ssh)?;
     let began = Instant::now();
-    let far = IpAddr::from(start.far());
+    let far = IpAddr::from(start.server_address());
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, start.server.port()));
     on_a_free_port("ssh", Ipv4Addr::LOCALHOST.into(), |endpoint| {
-        // With a client that found its port taken, a server that takes one connection has ended, too.
+        // If the client's port is in use, the server has ended too, because it accepts one connection only.
         let (server_end, address) = on_a_free_port("sshd", far, |address| {
-            let mut server_end = wiring.spawn(start, server_end(wiring.place, &sshd, address))?;
-            wait_for_listener(&mut server_end, Protocol::Tcp, address.port())?;
-            Ok((server_end, start.reach(address)?))
+            let mut server_end = context.spawn(start, server_end(context.directory, &sshd, address))?;
+            wait_for_listener(&mut server_end, SocketProtocol::Tcp, address.port())?;
+            Ok((server_end, start.reachable_address(address)?))
         })?;
         let forward = Forward { user: &user, address, endpoint, to, session: ssh.session };
-        let mut client_end = wiring.spawn(start, client_end(wiring.place, &client, &forward))?;
-        wait_for_listener(&mut client_end, Protocol::Tcp, endpoint.port())?;
-        let leg = leg(&client_end.said());
-        Ok(Up {
+        let mut client_end = context.spawn(start, client_end(context.directory, &client, &forward))?;
+        wait_for_listener(&mut client_end, SocketProtocol::Tcp, endpoint.port())?;
+        let leg = leg(&client_end.output());
+        Ok(StartedTunnel {
             ends: vec![client_end, server_end],
             endpoint,
             leg,
             traffic: Traffic::Written,
-            cpu: Cpu::OfEnds,
+            cpu: CpuOwner::Ends,
             began,
         })
     })
 }
 
-/// What is forwarded where.
+/// A forwarded port.
 struct Forward<'a> {
     user: &'a str,
-    /// The sshd's.
+    /// The address of sshd.
     address: SocketAddr,
-    /// For clients.
+    /// The address for clients.
     endpoint: SocketAddr,
-    /// The server, as the sshd sees it.
+    /// The server's address as seen by sshd.
     to: SocketAddr,
     session: SshSession,
 }
 
-/// It logs in its own user only, unless it is root; and root it must not be in the lab.
-fn server_end<'a>(place: &Path, program: &'a Path, address: SocketAddr) -> End<'a> {
+/// Runs as ourselves: an unprivileged sshd can log in its own user only.
+fn server_end<'a>(place: &Path, program: &'a Path, address: SocketAddr) -> TunnelEnd<'a> {
     let config = place.join(SERVER_CONFIG).display().to_string();
-    // As root it asks for a directory that only its service has made.
+    // As root, sshd requires `/run/sshd`, which its system service creates.
     let run = geteuid().is_root().then(|| vec!["sshd".to_owned()]);
-    End {
+    TunnelEnd {
         side: Side::Server,
         what: "sshd",
         program,
-        // One connection, which is there already; errors to where we read them.
+        // -i: one connection on stdin; -e: errors to stderr.
         arguments: ["-i", "-e", "-f", &config].map(ToOwned::to_owned).to_vec(),
         environment: &[],
         provisions: Provisions { stdin: Stdin::Connection(address), run, ..Provisions::default() },
@@ -86,19 +86,19 @@ fn server_end<'a>(place: &Path, program: &'a Path, address: SocketAddr) -> End<'
     }
 }
 
-fn client_end<'a>(place: &Path, program: &'a Path, forward: &Forward<'_>) -> End<'a> {
+fn client_end<'a>(place: &Path, program: &'a Path, forward: &Forward<'_>) -> TunnelEnd<'a> {
     let Forward { user, address, endpoint, to, session } = forward;
     let config = place.join(CLIENT_CONFIG).display().to_string();
     let (login, port) = (format!("{user}@{}", address.ip()), address.port().to_string());
     let forward = format!("{endpoint}:{to}");
     let mut arguments = ["-F", &config, "-p", &port, "-L", &forward].map(ToOwned::to_owned).to_vec();
     let rest = match session {
-        // sshd's own, within its process: neither a shell nor a program that could be left behind.
+        // sftp runs in the sshd process, so no shell or program can be left behind.
         SshSession::Open => vec!["-s".to_owned(), login, "sftp".to_owned()],
         SshSession::None => vec!["-N".to_owned(), login],
     };
     arguments.extend(rest);
-    End {
+    TunnelEnd {
         side: Side::Client,
         what: "ssh",
         program,
@@ -119,8 +119,7 @@ fn write_configurations(place: &Path, ssh: SshTunnel) -> Result<(), Error> {
         path(HOST_KEY),
         path(&format!("{USER_KEY}.pub")),
     );
-    // What was agreed on is said by `kex.c`, and by it alone all is asked for: at a level that says it anyway, there would
-    // be lines for each connection, too.
+    // `LogVerbose` for kex.c logs the agreed algorithms. A higher log level would also log lines per connection.
     let client = format!(
         "IdentityFile {}\nIdentitiesOnly yes\nIdentityAgent none\nUserKnownHostsFile {}\n\
          GlobalKnownHostsFile /dev/null\nStrictHostKeyChecking yes\nHostKeyAlias {ALIAS}\nCiphers {cipher}\n\
@@ -156,11 +155,11 @@ fn own_name() -> Result<String, Error> {
     let user = User::from_uid(geteuid()).ok().flatten();
     user.map(|user| user.name).ok_or_else(|| Error::TunnelUnavailable {
         tunnel: "SSH".to_owned(),
-        reason: format!("sshd logs in users that have a name, and the id {} has none", geteuid()),
+        reason: format!("sshd requires a user name, but the user id {} has none", geteuid()),
     })
 }
 
-/// What the client says that both agreed on; versions before 8.5 do not.
+/// The agreed algorithms in the client's output; versions before 8.5 do not report them.
 fn leg(said: &str) -> Leg {
     let after = |words: &str| {
         let line = said.lines().find_map(|line| line.split_once(words).map(|(_, rest)| rest.trim()))?;
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_agreed_on_is_read_from_what_the_client_says() {
+    fn agreed_algorithms_are_read_from_the_clients_output() {
         let said = "kex.c:700 x(): debug1: kex: algorithm: sntrup761x25519-sha512@openssh.com\r\n\
                     debug1: kex: host key algorithm: ssh-ed25519\r\n\
                     debug1: kex: server->client cipher: aes256-ctr MAC: umac-64-etm@openssh.com compression: none\r\n\

@@ -1,4 +1,4 @@
-//! stunnel: a process that takes a local port further by TLS, and one beside the server that takes TLS to it.
+//! stunnel: a process that forwards a local port over TLS, and one next to the server that terminates TLS.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,34 +7,33 @@ use std::time::Instant;
 
 use ciphertoll_model::{Leg, ServerKey};
 
-use super::end::{Protocol, on_a_free_port, wait_for_listener};
-use super::{Cpu, End, Side, Traffic, TunnelStart, Up, Wiring};
-use crate::config::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
+use super::setup::{CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart};
+use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 use crate::error::Error;
-use crate::exec::Provisions;
-use crate::files::{self, PRIVATE_FILE, PUBLIC_FILE};
-use crate::programs;
-use crate::spawn::Child;
-use crate::user::RunAs;
+use crate::host::exec::Provisions;
+use crate::host::files::{self, PRIVATE_FILE, PUBLIC_FILE};
+use crate::host::programs;
+use crate::host::spawn::Child;
+use crate::host::user::RunAs;
+use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
 
-/// What the level stands for.
 const VERSION: &str = "TLSv1.3";
-/// OpenSSL's own first choice, and stunnel's: said, so that nothing else can be agreed on.
+/// The default of OpenSSL and stunnel, set explicitly to exclude others.
 const SUITE: &str = "TLS_AES_256_GCM_SHA384";
 
-pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>) -> Result<Up, Error> {
+pub(super) fn start(context: &TunnelContext<'_>, start: &mut TunnelStart<'_>) -> Result<StartedTunnel, Error> {
     let program = programs::find(&["stunnel4", "stunnel"], "stunnel4")?;
-    write_credentials(wiring)?;
+    write_credentials(context)?;
     let began = Instant::now();
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, start.server.port()));
-    let (server_end, far) = on_a_free_port("stunnel", IpAddr::from(start.far()), |far| {
-        let text = server_text(wiring.place, far, server);
-        let server_end = listening(wiring, start, Side::Server, &program, &text, far.port())?;
-        Ok((server_end, start.reach(far)?))
+    let (server_end, far) = on_a_free_port("stunnel", IpAddr::from(start.server_address()), |far| {
+        let text = server_text(context.directory, far, server);
+        let server_end = start_end(context, start, Side::Server, &program, &text, far.port())?;
+        Ok((server_end, start.reachable_address(far)?))
     })?;
     let (client_end, endpoint) = on_a_free_port("stunnel", Ipv4Addr::LOCALHOST.into(), |endpoint| {
-        let text = client_text(wiring.place, endpoint, far);
-        Ok((listening(wiring, start, Side::Client, &program, &text, endpoint.port())?, endpoint))
+        let text = client_text(context.directory, endpoint, far);
+        Ok((start_end(context, start, Side::Client, &program, &text, endpoint.port())?, endpoint))
     })?;
     let leg = Leg {
         from: "stunnel".to_owned(),
@@ -45,29 +44,29 @@ pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>) -> Result<
         library: Some("stunnel".to_owned()),
         ..Leg::default()
     };
-    Ok(Up {
+    Ok(StartedTunnel {
         ends: vec![client_end, server_end],
         endpoint,
         leg,
         traffic: Traffic::Written,
-        cpu: Cpu::OfEnds,
+        cpu: CpuOwner::Ends,
         began,
     })
 }
 
-fn write_credentials(wiring: &Wiring<'_>) -> Result<(), Error> {
-    let authority = &wiring.lab.authorities.servers;
+fn write_credentials(context: &TunnelContext<'_>) -> Result<(), Error> {
+    let authority = &context.workspace.authorities.servers;
     let certificate = authority.issue(ServerKey::P256)?;
     let write = |name: &str, bytes: &[u8], mode| {
-        files::write(&wiring.place.join(name), bytes, mode, RunAs::Ourselves)
+        files::write(&context.directory.join(name), bytes, mode, RunAs::Ourselves)
     };
     write(CA_FILE, &authority.certificate_pem()?, PUBLIC_FILE)?;
     write(CERTIFICATE_FILE, &certificate.certificate_pem, PUBLIC_FILE)?;
     write(KEY_FILE, &certificate.key_pem, PRIVATE_FILE)
 }
 
-fn listening(
-    wiring: &Wiring<'_>,
+fn start_end(
+    context: &TunnelContext<'_>,
     start: &TunnelStart<'_>,
     side: Side,
     program: &Path,
@@ -78,9 +77,9 @@ fn listening(
         Side::Client => "stunnel-client",
         Side::Server => "stunnel-server",
     };
-    let config = wiring.place.join(format!("{what}-{port}.conf"));
+    let config = context.directory.join(format!("{what}-{port}.conf"));
     files::write(&config, text.as_bytes(), PRIVATE_FILE, RunAs::Ourselves)?;
-    let end = End {
+    let end = TunnelEnd {
         side,
         what,
         program,
@@ -89,12 +88,12 @@ fn listening(
         provisions: Provisions::default(),
         run_as: RunAs::Ourselves,
     };
-    let mut child = wiring.spawn(start, end)?;
-    wait_for_listener(&mut child, Protocol::Tcp, port)?;
+    let mut child = context.spawn(start, end)?;
+    wait_for_listener(&mut child, SocketProtocol::Tcp, port)?;
     Ok(child)
 }
 
-/// In front, syslog or a file of its own would be where it logs, and a line for each connection what.
+/// Logs warnings to stderr only: the default level logs a line per connection.
 const COMMON: &str = "foreground = yes\npid =\nsyslog = no\ndebug = warning\n[database]\n";
 
 fn server_text(place: &Path, accept: SocketAddr, connect: SocketAddr) -> String {

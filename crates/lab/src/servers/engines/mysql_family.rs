@@ -1,283 +1,340 @@
-//! What MariaDB and MySQL share: the names of the accounts, the counters, how settings are compared.
+//! What MariaDB and MySQL have in common.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+mod config;
+pub(super) mod queries;
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ciphertoll_model::{Auth, Engine, Strength, TlsPath};
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::Secret;
-use sha1::{Digest, Sha1};
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::{Secret, mysql};
 
-use crate::certificates::Authorities;
-use crate::control::{self, Control};
-use crate::credentials::Credentials;
+use super::marker;
+use crate::at_rest::native::NativeEncryption;
+use crate::datasets::loading::load_mysql_family;
+use crate::datasets::progress::LoadProgress;
+use crate::datasets::sysbench;
+use crate::datasets::tables::Tables;
 use crate::error::Error;
-use crate::files::{self, PRIVATE_FILE};
-use crate::hex::hex;
-use crate::place::Place;
-use crate::rows;
-use crate::server::{Arrivals, Counters, Unmet};
-use crate::tables::Tables;
-use crate::user::RunAs;
+use crate::host::files::{self, PRIVATE_FILE};
+use crate::host::user::RunAs;
+use crate::servers::build::Build;
+use crate::servers::config::{ClientRequirements, Config};
+use crate::servers::control::{self, ControlLogin};
+use crate::servers::counters::{ConnectionCounts, Counters};
+use crate::servers::directory::ServerDirectory;
+use crate::servers::encryption::ConnectionEncryption;
+use crate::servers::engine::{
+    Change, LoginRequest, PreparedLogin, ServerDescription, ServerEngine, ServerPrograms, SidecarPassword,
+    UnmetSetting, UrlSyntax,
+};
+use crate::tls::credentials::Credentials;
+use crate::tls::support::TlsServer;
 
-/// The account that clients log in with.
-pub(crate) const USER: &str = "ciphertoll";
-/// The account of control connections, by the unix socket only: it may make accounts.
-pub(crate) const CONTROL_USER: &str = "ciphertoll_control";
-pub(crate) const TRUST_USER: &str = "ciphertoll_trust";
-pub(crate) const CERT_USER: &str = "ciphertoll_cert";
-/// What the log of a server says that could not have its port.
-pub(crate) const PORT_TAKEN: &[&str] = &["Bind on TCP/IP port", "another mysqld server running on port"];
+/// The account for [`Auth::default_of`].
+pub(super) const USER: &str = "ciphertoll";
+/// The account of control connections, over the Unix socket only. It may create accounts.
+pub(super) const CONTROL_USER: &str = "ciphertoll_control";
+pub(super) const TRUST_USER: &str = "ciphertoll_trust";
+pub(super) const CERT_USER: &str = "ciphertoll_cert";
 
-/// What `mysql_native_password` stores of a password.
-pub(crate) fn native_hash(password: &Secret) -> String {
-    let stored = Sha1::digest(Sha1::digest(password.expose()));
-    format!("*{}", hex(&stored).to_ascii_uppercase())
-}
+/// What distinguishes MariaDB and MySQL.
+pub(super) trait MySqlVariant: Sync {
+    const ENGINE: Engine;
 
-/// Writes the statements that make the first accounts, to be run before the first login.
-pub(crate) fn write_accounts(place: &Place, statements: &str, owner: RunAs) -> Result<PathBuf, Error> {
-    let path = place.root.join("init.sql");
-    files::write(&path, statements.as_bytes(), PRIVATE_FILE, owner)?;
-    Ok(path)
-}
+    fn programs(&self) -> &'static ServerPrograms;
 
-/// The statements that make the first accounts, one a line; `identified` has no password in it, only what the server
-/// stores of one.
-pub(crate) fn first_accounts(identified: &str, control_rights: &str) -> String {
-    let schema = rows::SCHEMA;
-    format!(
-        "CREATE USER '{USER}'@'%' {identified};\n\
-         GRANT ALL ON {schema}.* TO '{USER}'@'%';\n\
-         CREATE USER '{CONTROL_USER}'@'localhost' {identified};\n\
-         GRANT {control_rights} ON *.* TO '{CONTROL_USER}'@'localhost';\n\
-         GRANT ALL ON {schema}.* TO '{CONTROL_USER}'@'localhost' WITH GRANT OPTION;\n"
-    )
-}
+    fn native_encryption(&self) -> &'static dyn NativeEncryption;
 
-/// Makes an account that may read and write the tables, and that lets in only those who show its certificate where
-/// that is among its credentials.
-pub(crate) fn make_account(
-    control: &Control,
-    credentials: Credentials,
-    user: &str,
-    identified: &str,
-) -> Result<(), Error> {
-    let demand = if credentials.need_a_certificate() {
-        format!(" REQUIRE SUBJECT '/CN={user}' AND ISSUER '{}'", Authorities::issuer_of_clients())
-    } else {
-        String::new()
-    };
-    let mut client = control.connect()?;
-    let statement = format!("CREATE USER '{user}'@'%' {identified}{demand}");
-    control::execute(&mut client, "make an account", &statement)?;
-    let grant = format!("GRANT ALL ON {}.* TO '{user}'@'%'", rows::SCHEMA);
-    control::execute(&mut client, "let an account read and write", &grant)
-}
+    fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error>;
 
-/// Reads all tables and indexes until none of their pages comes from disk any more, or a pass brings no
-/// fewer than the one before: then they do not fit.
-pub(crate) fn prewarm(control: &Control, tables: &Tables) -> Result<(), Error> {
-    let doing = "read all rows once";
-    let mut client = control.connect()?;
-    control::execute(&mut client, doing, &format!("USE {}", rows::SCHEMA))?;
-    let mut fewest = u64::MAX;
-    loop {
-        let before = misses(&mut client)?;
-        for sql in read_all(tables) {
-            control::execute(&mut client, doing, sql)?;
-        }
-        let misses = misses(&mut client)?.saturating_sub(before);
-        if misses == 0 || misses >= fewest {
-            return Ok(());
-        }
-        fewest = misses;
-    }
-}
+    fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error>;
 
-/// Touches every page of rows and indexes; where pgbench's history has no rows yet, the place for them.
-fn read_all(tables: &Tables) -> impl Iterator<Item = &'static str> {
-    let sysbench = tables.sysbench.map(|_| {
-        [
-            "SELECT SUM(LENGTH(c)) FROM sbtest1 FORCE INDEX (PRIMARY)",
-            "SELECT SUM(k) FROM sbtest1 FORCE INDEX (k_1)",
-        ]
-    });
-    let pgbench = tables.pgbench.map(|_| {
-        [
-            "SELECT SUM(LENGTH(filler)) FROM pgbench_accounts FORCE INDEX (PRIMARY)",
-            "SELECT SUM(bbalance) FROM pgbench_branches FORCE INDEX (PRIMARY)",
-            "SELECT SUM(tbalance) FROM pgbench_tellers FORCE INDEX (PRIMARY)",
-            "SELECT COUNT(*) FROM pgbench_history",
-        ]
-    });
-    sysbench.into_iter().flatten().chain(pgbench.into_iter().flatten())
-}
+    fn install_arguments(&self, build: &Build, data: &Path, run: &Path) -> Vec<String>;
 
-/// Writes out the pages of all tables that have changed; they stay where they are in the buffers.
-pub(crate) fn write_out(control: &Control, tables: &Tables) -> Result<(), Error> {
-    let names: Vec<&str> = tables.names().collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    let doing = "write the tables out";
-    let mut client = control.connect()?;
-    control::execute(&mut client, doing, &format!("USE {}", rows::SCHEMA))?;
-    control::execute(&mut client, doing, &format!("FLUSH TABLES {} FOR EXPORT", names.join(", ")))?;
-    control::execute(&mut client, doing, "UNLOCK TABLES")
-}
+    /// The section of the configuration file.
+    fn section(&self) -> &'static str;
 
-/// `InnoDB` changes rows where they are and clears away what was before by itself.
-pub(crate) fn refresh(control: &Control, tables: &Tables) -> Result<(), Error> {
-    let Some(history) = tables.history() else { return Ok(()) };
-    let sql = format!("TRUNCATE TABLE {}.{history}", rows::SCHEMA);
-    control::execute(&mut control.connect()?, "empty pgbench's history", &sql)
-}
+    /// Options in addition to those of the family.
+    fn options(&self, build: &Build) -> Vec<(&'static str, Option<String>)>;
 
-pub(crate) fn buffer_misses(control: &Control) -> Result<u64, Error> {
-    misses(&mut control.connect()?)
-}
+    /// The option `tls_version`.
+    fn tls_versions(&self, strength: Strength) -> &'static str;
 
-fn misses(client: &mut Client) -> Result<u64, Error> {
-    let sql = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_reads'";
-    let rows = control::query(client, "read the server's counters", sql)?;
-    let value = rows.into_iter().flatten().next_back().and_then(|value| value.parse().ok());
-    value.ok_or(Error::NoCounter("Innodb_buffer_pool_reads"))
-}
+    /// Statements that create the first accounts. They contain password hashes only.
+    fn account_statements(&self, password: &Secret) -> Result<String, Error>;
 
-/// What `InnoDB` has counted. How often it has made a checkpoint it does not say: it moves the one it has on all the time.
-/// How much redo lies behind it says, MariaDB by a variable of that name and MySQL from 8.0.30 on by its two ends.
-pub(crate) fn counters(control: &Control) -> Result<Counters, Error> {
-    const NAMES: [&str; 8] = [
-        "Innodb_buffer_pool_reads",
-        "Innodb_pages_read",
-        "Innodb_pages_written",
-        "Innodb_os_log_written",
-        "Innodb_os_log_fsyncs",
-        "Innodb_checkpoint_age",
-        "Innodb_redo_log_current_lsn",
-        "Innodb_redo_log_checkpoint_lsn",
-    ];
-    let sql = format!("SHOW GLOBAL STATUS WHERE Variable_name IN ('{}')", NAMES.join("', '"));
-    let said = pairs(control::query(&mut control.connect()?, "read the server's counters", &sql)?);
-    let number = |name: &str| said.get(name).and_then(|value| value.parse::<u64>().ok());
-    let [misses, read, written, wal_bytes, wal_syncs, age, lsn, checkpoint_lsn] = NAMES.map(number);
-    let between = || lsn.zip(checkpoint_lsn).map(|(last, checkpoint)| last.saturating_sub(checkpoint));
-    Ok(Counters {
-        buffer_misses: Some(misses.ok_or(Error::NoCounter(NAMES[0]))?),
-        pages_read: read,
-        pages_written: written,
-        wal_bytes,
-        wal_syncs,
-        checkpoint_age_bytes: age.or_else(between),
-        ..Counters::default()
-    })
-}
+    /// Account name, which is also the common name of its client certificate.
+    fn account_name(&self, credentials: Credentials) -> String;
 
-/// What came to the server so far; control connections are not apart.
-pub(crate) fn arrivals(control: &Control) -> Result<Arrivals, Error> {
-    let names = ["Connections", "Ssl_finished_accepts", "Questions"];
-    let sql = format!("SHOW GLOBAL STATUS WHERE Variable_name IN ('{}')", names.join("', '"));
-    let said = pairs(control::query(&mut control.connect()?, "read the server's counters", &sql)?);
-    let [connections, encrypted, requests] =
-        names.map(|name| said.get(name).and_then(|value| value.parse().ok()).ok_or(Error::NoCounter(name)));
-    Ok(Arrivals {
-        connections: Some(connections?),
-        encrypted: Some(encrypted?),
-        requests: Some(requests?),
-        ..Arrivals::default()
-    })
-}
+    fn create_account(
+        &self,
+        control: &ControlLogin,
+        credentials: Credentials,
+        password: &Secret,
+        server_name: &str,
+    ) -> Result<(), Error>;
 
-/// What a connection has agreed on, as it says itself: names and values.
-pub(crate) const OWN_ENCRYPTION: &str =
-    "SHOW SESSION STATUS WHERE Variable_name IN ('Ssl_version', 'Ssl_cipher')";
-
-/// Those of `asked` that the server does not have as they were asked for; `all` asks it for names and values.
-pub(crate) fn unmet_settings(
-    control: &Control,
-    all: &str,
-    asked: &BTreeMap<String, String>,
-) -> Result<Vec<Unmet>, Error> {
-    let known = pairs(control::query(&mut control.connect()?, "ask the server for its settings", all)?);
-    let unmet = asked.iter().filter_map(|(name, asked)| {
-        let value = known.get(name);
-        let met = value.is_some_and(|value| is_same(asked, value));
-        (!met).then(|| Unmet { name: name.clone(), value: value.cloned() })
-    });
-    Ok(unmet.collect())
-}
-
-/// Rows of names and values.
-pub(crate) fn pairs(rows: Vec<Vec<String>>) -> BTreeMap<String, String> {
-    let pairs = rows.into_iter().filter_map(|row| <[String; 2]>::try_from(row).ok());
-    pairs.map(|[name, value]| (name, value)).collect()
-}
-
-/// Whether a variable says `has` once `asked` took effect: the server writes out sizes and switches in its
-/// own way. What it rounds or cuts is not the same.
-fn is_same(asked: &str, has: &str) -> bool {
-    let switch = |text: &str| match text.to_ascii_lowercase().as_str() {
-        "on" | "true" | "yes" | "1" => Some(true),
-        "off" | "false" | "no" | "0" => Some(false),
-        _ => None,
-    };
-    let list = |text: &str| -> BTreeSet<String> {
-        text.split(',').map(|word| word.trim().to_ascii_lowercase()).collect()
-    };
-    let numbers = size(asked).zip(size(has));
-    list(asked) == list(has)
-        || numbers.is_some_and(|(asked, has)| asked.total_cmp(&has).is_eq())
-        || switch(asked).is_some() && switch(asked) == switch(has)
-}
-
-/// `1.5`, `64M`.
-fn size(text: &str) -> Option<f64> {
-    let plain = text.trim();
-    let unit = plain.chars().last().and_then(|last| "KMGTPE".find(last.to_ascii_uppercase()));
-    let number = if unit.is_some() { &plain[..plain.len() - 1] } else { plain };
-    // Letters would make names of numbers out of it: infinity.
-    let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || b"+-.".contains(&byte));
-    let factor: f64 = unit.map_or(1.0, |unit| (0..=unit).map(|_| 1024.0).product());
-    is_number.then(|| number.parse::<f64>().ok()).flatten().map(|number| number * factor)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_accounts_are_made_of_the_hash_only() {
-        let hash = native_hash(&Secret::new(b"hunter2".to_vec()));
-        // SELECT PASSWORD('hunter2')
-        assert_eq!(hash, "*58815970BE77B3720276F63DB198B1FA42E5CC02");
-        let statements = first_accounts(&format!("IDENTIFIED AS '{hash}'"), "RELOAD");
-        assert_eq!((statements.matches(&hash).count(), statements.matches("hunter2").count()), (2, 0));
+    fn prepare_login(&self, _login: PreparedLogin<'_>) -> Result<(), Error> {
+        Ok(())
     }
 
-    #[test]
-    fn the_server_writes_values_in_its_own_way() {
-        for (asked, has) in [
-            ("64M", "67108864"),
-            ("1g", "1073741824"),
-            ("0.5", "0.500000"),
-            ("off", "OFF"),
-            ("1", "ON"),
-            ("TRUE", "ON"),
-            ("o_direct", "O_DIRECT"),
-            ("TRADITIONAL,ANSI", "ANSI,TRADITIONAL"),
-            ("", ""),
-        ] {
-            assert!(is_same(asked, has), "{asked} {has}");
+    fn reload_certificate_statement(&self) -> &'static str;
+
+    fn describe(
+        &self,
+        control: &ControlLogin,
+        scratch: &Path,
+        build: &Build,
+    ) -> Result<ServerDescription, Error>;
+
+    /// Query for names and values of all settings.
+    fn settings_query(&self) -> &'static str;
+
+    /// The authentication plugin that clients name first.
+    fn login_plugin(&self) -> mysql::Plugin;
+}
+
+pub(super) struct MySqlFamily<V>(pub(super) V);
+
+impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
+    fn programs(&self) -> &'static ServerPrograms {
+        self.0.programs()
+    }
+
+    fn native_encryption(&self) -> Option<&'static dyn NativeEncryption> {
+        Some(self.0.native_encryption())
+    }
+
+    fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error> {
+        self.0.check_auth(auth, release)
+    }
+
+    fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
+        self.0.check_tls(path, server)
+    }
+
+    fn install_arguments(&self, build: &Build, data: &Path, run: &Path) -> Option<Vec<String>> {
+        Some(self.0.install_arguments(build, data, run))
+    }
+
+    fn template_control(&self, socket: &Path) -> ControlLogin {
+        ControlLogin::mysql(socket, "root", Secret::new(Vec::new()))
+    }
+
+    fn load_template(
+        &self,
+        control: &ControlLogin,
+        name: &str,
+        tables: &Tables,
+        encryption: Option<&dyn NativeEncryption>,
+        progress: &mut LoadProgress<'_>,
+    ) -> Result<(), Error> {
+        let mut client = control.connect()?;
+        let schema = sysbench::SCHEMA;
+        control::execute(&mut client, "create the schema", &format!("CREATE DATABASE {schema}"))?;
+        control::execute(&mut client, "select the schema", &format!("USE {schema}"))?;
+        load_mysql_family(&mut client, name, tables, progress)?;
+        if let Some(encryption) = encryption {
+            crate::at_rest::native::wait_until_encrypted(&mut client, encryption)?;
         }
-        for (asked, has) in [
-            ("100M", "134217728"),
-            ("1", "2"),
-            ("0", "ON"),
-            ("", "OFF"),
-            ("ON", "1x"),
-            ("ANSI", "ANSI,TRADITIONAL"),
-        ] {
-            assert!(!is_same(asked, has), "{asked} {has}");
+        queries::drop_accounts(&mut client)
+    }
+
+    fn socket_path(&self, run: &Path, _port: u16) -> PathBuf {
+        run.join("socket")
+    }
+
+    fn config_text(&self, config: &Config<'_>) -> Option<String> {
+        Some(config::text(&self.0, config))
+    }
+
+    fn arguments(&self, _config: &Config<'_>, file: &Path) -> Vec<String> {
+        // Must be the first argument, or the server also reads the system's configuration.
+        vec![format!("--defaults-file={}", file.display())]
+    }
+
+    fn port_taken_messages(&self) -> &'static [&'static str] {
+        &["Bind on TCP/IP port", "another mysqld server running on port"]
+    }
+
+    fn write_access(
+        &self,
+        directory: &ServerDirectory,
+        password: &Secret,
+        owner: RunAs,
+    ) -> Result<PathBuf, Error> {
+        let path = directory.root.join("init.sql");
+        let statements = self.0.account_statements(password)?;
+        files::write(&path, statements.as_bytes(), PRIVATE_FILE, owner)?;
+        Ok(path)
+    }
+
+    fn reads_access_once(&self) -> bool {
+        true
+    }
+
+    fn control(&self, socket: &Path, password: &Secret) -> ControlLogin {
+        ControlLogin::mysql(socket, CONTROL_USER, password.clone())
+    }
+
+    fn default_user(&self) -> &'static str {
+        USER
+    }
+
+    fn account_name(&self, credentials: Credentials) -> String {
+        self.0.account_name(credentials)
+    }
+
+    fn create_account(
+        &self,
+        control: &ControlLogin,
+        credentials: Credentials,
+        password: &Secret,
+        server_name: &str,
+    ) -> Result<(), Error> {
+        self.0.create_account(control, credentials, password, server_name)
+    }
+
+    fn prepare_login(&self, login: PreparedLogin<'_>) -> Result<(), Error> {
+        self.0.prepare_login(login)
+    }
+
+    /// The server requests a client certificate from every client, and each account has its own authentication.
+    fn apply_requirements(
+        &self,
+        _control: &ControlLogin,
+        _directory: &ServerDirectory,
+        _requirements: ClientRequirements,
+    ) -> Result<Change, Error> {
+        Ok(Change::NotApplicable)
+    }
+
+    fn reload_certificate(&self, control: &ControlLogin, _release: &str) -> Result<Change, Error> {
+        let statement = self.0.reload_certificate_statement();
+        control::execute(&mut control.connect()?, "reload the server's certificate", statement)?;
+        Ok(Change::Applied)
+    }
+
+    fn describe(
+        &self,
+        control: &ControlLogin,
+        scratch: &Path,
+        build: &Build,
+    ) -> Result<ServerDescription, Error> {
+        self.0.describe(control, scratch, build)
+    }
+
+    fn unmet_settings(
+        &self,
+        control: &ControlLogin,
+        requested: &BTreeMap<String, String>,
+    ) -> Result<Vec<UnmetSetting>, Error> {
+        queries::unmet_settings(control, self.0.settings_query(), requested)
+    }
+
+    fn prewarm(&self, control: &ControlLogin, tables: &Tables, _data: &Path) -> Result<(), Error> {
+        queries::prewarm(control, tables)
+    }
+
+    fn buffer_misses(&self, control: &ControlLogin) -> Result<Option<u64>, Error> {
+        queries::buffer_misses(&mut control.connect()?).map(Some)
+    }
+
+    fn counters(&self, control: &ControlLogin) -> Result<Counters, Error> {
+        queries::counters(control)
+    }
+
+    fn connection_counts(&self, control: &ControlLogin) -> Result<ConnectionCounts, Error> {
+        queries::connection_counts(control)
+    }
+
+    fn encryption_query(&self) -> &'static str {
+        "SHOW SESSION STATUS WHERE Variable_name IN ('Ssl_version', 'Ssl_cipher')"
+    }
+
+    fn parse_encryption(&self, rows: Vec<Vec<String>>) -> ConnectionEncryption {
+        let status = queries::pairs(rows);
+        let of = |name: &str| status.get(name).map(String::as_str).unwrap_or_default();
+        ConnectionEncryption::from_names(of("Ssl_version"), of("Ssl_cipher"))
+    }
+
+    fn write_out(&self, control: &ControlLogin, tables: &Tables) -> Result<(), Error> {
+        queries::write_out(control, tables)
+    }
+
+    fn refresh(&self, control: &ControlLogin, tables: &Tables) -> Result<(), Error> {
+        queries::empty_history(control, tables)
+    }
+
+    fn write_marker(&self, control: &ControlLogin, table: &str, texts: &[String]) -> Result<(), Error> {
+        let doing = "write the marker";
+        let mut client = control.connect()?;
+        control::execute(&mut client, doing, &format!("USE {}", sysbench::SCHEMA))?;
+        let flush = [format!("FLUSH TABLES {table} FOR EXPORT"), "UNLOCK TABLES".to_owned()];
+        for statement in marker::write_statements(table, texts).iter().chain(&flush) {
+            control::execute(&mut client, doing, statement)?;
         }
+        control::close(client)
+    }
+
+    fn remove_marker(&self, control: &ControlLogin, table: &str) -> Result<(), Error> {
+        let doing = "remove the marker";
+        let mut client = control.connect()?;
+        control::execute(&mut client, doing, &format!("USE {}", sysbench::SCHEMA))?;
+        control::execute(&mut client, doing, &marker::drop_statement(table))
+    }
+
+    fn create_database(&self, client: &mut Client, doing: &'static str, database: &str) -> Result<(), Error> {
+        control::execute(client, doing, &format!("CREATE DATABASE IF NOT EXISTS {database}"))
+    }
+
+    fn table_names(&self, client: &mut Client, database: &str) -> Result<Vec<String>, Error> {
+        let query =
+            format!("SELECT table_name FROM information_schema.tables WHERE table_schema = '{database}'");
+        Ok(control::query(client, "list tables", &query)?.into_iter().flatten().collect())
+    }
+
+    fn load_tables(
+        &self,
+        client: &mut Client,
+        name: &str,
+        tables: &Tables,
+        progress: &mut LoadProgress<'_>,
+    ) -> Result<(), Error> {
+        load_mysql_family(client, name, tables, progress)
+    }
+
+    fn login(&self, request: &LoginRequest<'_>) -> Login {
+        Login::MySql(Arc::new(mysql::Login {
+            database: request.database.map(ToOwned::to_owned),
+            plugin: self.0.login_plugin(),
+            encryption: if request.with_tls { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
+            transport: if request.over_unix_socket {
+                mysql::Transport::UnixSocket
+            } else {
+                mysql::Transport::Tcp
+            },
+            ..mysql::Login::new(request.user, request.password.clone())
+        }))
+    }
+
+    fn url_syntax(&self) -> UrlSyntax {
+        UrlSyntax {
+            scheme: "mysql",
+            ca_option: "ssl-ca",
+            weaker_options: "ssl-mode=VERIFY_CA (no name) or ssl-mode=REQUIRED (nothing)",
+        }
+    }
+
+    fn proxy_socket_name(&self) -> &'static str {
+        "mysqld.sock"
+    }
+
+    fn sidecar_password(&self) -> SidecarPassword {
+        SidecarPassword::Variable("MYSQL_PWD")
     }
 }

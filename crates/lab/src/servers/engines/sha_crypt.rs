@@ -1,17 +1,17 @@
-//! SHA-crypt, which `caching_sha2_password` stores of a password (Ulrich Drepper, "Unix crypt using SHA-256 and
-//! SHA-512", version 0.6): computed here, so that no statement has a password in it.
+//! SHA-crypt, the hash that `caching_sha2_password` stores (Ulrich Drepper, "Unix crypt using SHA-256 and SHA-512",
+//! version 0.6). Computed here, so that no statement contains a password.
 
 use openssl::sha::{Sha256, sha256};
 
-/// What `MySQL` takes unless it is told otherwise.
+/// MySQL's default.
 const ROUNDS: usize = 5_000;
-/// As `MySQL` stores them: thousands, in three hexadecimal digits.
+/// As MySQL stores them: thousands, in three hexadecimal digits.
 const STORED_ROUNDS: &str = "005";
 /// Longer than SHA-crypt's own.
 pub(crate) const SALT_BYTES: usize = 20;
 const DIGEST_BYTES: usize = 32;
 const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Which bytes of the digest come together in four letters; two are left for the last three.
+/// The bytes of the digest that form groups of four letters; the other two form the last three letters.
 const GROUPS: [[usize; 3]; 10] = [
     [0, 10, 20],
     [21, 1, 11],
@@ -25,19 +25,19 @@ const GROUPS: [[usize; 3]; 10] = [
     [9, 19, 29],
 ];
 
-/// A salt of letters that need no quoting.
+/// A salt that needs no quoting.
 pub(crate) fn random_salt() -> Result<[u8; SALT_BYTES], openssl::error::ErrorStack> {
     let mut salt = [0; SALT_BYTES];
     openssl::rand::rand_bytes(&mut salt)?;
     Ok(salt.map(|byte| letter(u32::from(byte))))
 }
 
-/// The column `authentication_string` of an account with this password.
-pub(crate) fn stored(password: &[u8], salt: &[u8; SALT_BYTES]) -> Vec<u8> {
-    let mut stored = format!("$A${STORED_ROUNDS}$").into_bytes();
-    stored.extend_from_slice(salt);
-    stored.extend(encoded(&digest(password, salt)));
-    stored
+/// The value of the column `authentication_string`.
+pub(crate) fn hash(password: &[u8], salt: &[u8; SALT_BYTES]) -> Vec<u8> {
+    let mut hash = format!("$A${STORED_ROUNDS}$").into_bytes();
+    hash.extend_from_slice(salt);
+    hash.extend(encoded(&digest(password, salt)));
+    hash
 }
 
 fn digest(password: &[u8], salt: &[u8]) -> [u8; DIGEST_BYTES] {
@@ -70,7 +70,7 @@ fn digest(password: &[u8], salt: &[u8]) -> [u8; DIGEST_BYTES] {
     digest
 }
 
-/// Its bytes over and over, so many in all.
+/// `length` bytes of the cyclic repetition of `bytes`.
 fn repeated(bytes: &[u8], length: usize) -> Vec<u8> {
     bytes.iter().copied().cycle().take(length).collect()
 }
@@ -85,7 +85,7 @@ fn encoded(digest: &[u8; DIGEST_BYTES]) -> Vec<u8> {
     text
 }
 
-/// Six bits a letter, the lowest first.
+/// Six bits per letter, lowest first.
 fn letters(bits: u32, count: u32) -> impl Iterator<Item = u8> {
     (0..count).map(move |number| letter(bits >> (6 * number)))
 }
@@ -100,22 +100,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_stored_as_mysql_stores_it() {
-        // What 8.0.33 had for IDENTIFIED WITH caching_sha2_password BY 'x', as it drew the salt.
+    fn hashes_equal_those_of_mysql() {
+        // From MySQL 8.0.33, IDENTIFIED WITH caching_sha2_password BY 'x', with its random salt.
         let salt = b"\x03\x05\x08\\m}KG\x013\x06o93'M|\r's";
         let expected = [&b"$A$005$"[..], salt, b"DdxXtHVz3Og1udpq2GwThC9bT.r4qknLgPVfeWrL7OB"].concat();
-        assert_eq!(stored(b"x", salt), expected);
+        assert_eq!(hash(b"x", salt), expected);
     }
 
     #[test]
-    fn longer_passwords_are_crypted_as_elsewhere() {
+    fn digests_equal_those_of_openssl() {
         // openssl passwd -5 -salt saltstring 'Hello world!'
         let digest = digest(b"Hello world!", b"saltstring");
         assert_eq!(encoded(&digest), b"5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc5");
     }
 
     #[test]
-    fn salts_are_letters_and_differ() {
+    fn salts_are_random_letters() {
         let (one, other) = (random_salt().unwrap(), random_salt().unwrap());
         assert!(one != other && one.iter().all(|letter| ALPHABET.contains(letter)));
     }

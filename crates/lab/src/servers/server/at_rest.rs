@@ -1,101 +1,112 @@
-//! What of a server lies on the disk, and under what.
+//! Encryption of a server's files.
 
 use ciphertoll_model::{AtRest, Storage};
 
-use super::{Server, Start};
-use crate::accounting::CpuMeter;
-use crate::at_rest::{self, Fscrypt, Gocryptfs, Layer, Proof, Sites};
+use super::Server;
+use crate::at_rest::fscrypt::Fscrypt;
+use crate::at_rest::gocryptfs::Gocryptfs;
+use crate::at_rest::mount::EncryptedMount;
+use crate::at_rest::mount_paths::MountPaths;
+use crate::at_rest::native;
+use crate::at_rest::proof::{self, Proof};
 use crate::error::Error;
-use crate::files::{self, PRIVATE_DIRECTORY};
-use crate::lab::Lab;
-use crate::place::Place;
-use crate::storage;
+use crate::host::accounting::CpuMeter;
+use crate::host::files::{self, PRIVATE_DIRECTORY};
+use crate::host::storage;
+use crate::host::workspace::Workspace;
+use crate::servers::directory::ServerDirectory;
+use crate::servers::start::ServerStart;
 
-/// How much room the server's files may take where that must be said beforehand: in memory, and more of it where a file
-/// system is in between.
-pub(super) fn room(lab: &Lab, start: &Start<'_>) -> Result<u64, Error> {
-    match lab.storage {
+/// The size of the server's tmpfs; larger than its files, because an encrypting file system needs additional space. 0 on a
+/// disk.
+pub(super) fn tmpfs_bytes(workspace: &Workspace, start: &ServerStart<'_>) -> Result<u64, Error> {
+    match workspace.storage {
         Storage::Disk => Ok(0),
-        Storage::Tmpfs => storage::room_for(&start.template.path).map(|bytes| bytes + bytes / 4),
+        Storage::Tmpfs => storage::space_for(&start.template.path).map(|bytes| bytes + bytes / 4),
     }
 }
 
-/// Copies the template to where the server will find it: with its keys, where it has some; into a fresh encrypting file
-/// system, where that is what the files are to lie in.
-pub(super) fn lay(lab: &Lab, start: &Start<'_>, place: &Place) -> Result<Option<Layer>, Error> {
-    let Place { stored, clear, gate, root, .. } = place;
-    let sites = Sites { cipher: stored, clear, gate, beside: root };
-    let layer = match start.template.at_rest {
+/// Copies the template and its keys to the server's directory, into a new encrypting file system if the level requires one.
+pub(super) fn copy_template(
+    workspace: &Workspace,
+    start: &ServerStart<'_>,
+    directory: &ServerDirectory,
+) -> Result<Option<EncryptedMount>, Error> {
+    let ServerDirectory { stored, clear, gate, root, .. } = directory;
+    let paths = MountPaths { cipher: stored, clear, gate, auxiliary: root };
+    let mount = match start.template.at_rest {
         AtRest::None | AtRest::AsIs | AtRest::Native | AtRest::Tde(_) => None,
         AtRest::Gocryptfs => {
-            let layer = Gocryptfs::mount(lab, sites, start.processors.as_deref())?;
-            Some(Layer::Gocryptfs(layer))
+            let mount = Gocryptfs::mount(workspace, paths, start.processors.as_deref())?;
+            Some(EncryptedMount::Gocryptfs(mount))
         }
         AtRest::Fscrypt => {
-            let bytes = storage::room_for(&start.template.path)?;
-            Some(Layer::Fscrypt(Fscrypt::mount(lab, sites, bytes)?))
+            let bytes = storage::space_for(&start.template.path)?;
+            Some(EncryptedMount::Fscrypt(Fscrypt::mount(workspace, paths, bytes)?))
         }
     };
-    if layer.is_some() {
-        files::make_directory(&place.temporary, PRIVATE_DIRECTORY, lab.run_as)?;
+    if mount.is_some() {
+        files::make_directory(&directory.temporary, PRIVATE_DIRECTORY, workspace.run_as)?;
     }
-    files::copy_directory(&start.template.path, &place.data, lab.run_as)?;
+    files::copy_directory(&start.template.path, &directory.data, workspace.run_as)?;
     if let Some(keys) = &start.template.keys {
-        files::copy_directory(keys, &place.keys, lab.run_as)?;
+        files::copy_directory(keys, &directory.keys, workspace.run_as)?;
     }
-    Ok(layer)
+    Ok(mount)
 }
 
 impl Server {
-    /// What encrypts its files.
     pub fn at_rest(&self) -> AtRest {
         self.at_rest
     }
 
-    /// Writes something into it, has it go to the disk, and looks for it in everything that lies there: data, logs and
-    /// temporary files.
+    /// Writes a marker and searches for it in all files of the server: data, logs and temporary files.
     pub fn prove_at_rest(&self) -> Result<Proof, Error> {
-        let settle = || self.layer.as_ref().map_or(Ok(()), Layer::settle);
-        at_rest::prove(&self.control, self.engine, &[&self.place.stored, &self.place.run], &settle)
+        let sync = || self.mount.as_ref().map_or(Ok(()), EncryptedMount::sync);
+        let directories = [self.directory.stored.as_path(), self.directory.run.as_path()];
+        proof::search_for_marker(&self.control, self.engine, &directories, &sync)
     }
 
-    /// What in the kernel encrypts its files, in the kernel's own words, where it is the kernel that does.
+    /// The kernel's name of its cipher driver, if the kernel encrypts the files.
     pub fn kernel_cipher(&self) -> Option<String> {
-        self.layer.as_ref().and_then(Layer::kernel_cipher)
+        self.mount.as_ref().and_then(EncryptedMount::kernel_cipher)
     }
 
-    /// Fails where its files are not encrypted as its level says, as far as it takes but a moment to see: by the server's
-    /// own word where it encrypts them itself, else by whether what encrypts them is there: mounted, or in its process.
+    /// Fails if the server's files are not encrypted as its level requires. This is a quick check: of the server's own
+    /// settings and tables, of the mount, or of the preloaded library.
     pub fn check_at_rest(&mut self) -> Result<(), Error> {
-        self.check_layer()?;
-        let seen = match (self.at_rest, self.recipe.preload()) {
-            (AtRest::Native, _) => at_rest::unencrypted(&mut self.control.connect()?, self.engine)?,
-            (AtRest::Tde(_), Some(preload)) => preload.unencrypted(self.process.child.pid())?,
-            (AtRest::Tde(_), None) => Some("nothing was preloaded".to_owned()),
+        self.check_mount()?;
+        let problem = match (self.at_rest, self.plan.preload()) {
+            (AtRest::Native, _) => {
+                let encryption = native::require(self.engine.native_encryption(), self.engine())?;
+                native::find_unencrypted(&mut self.control.connect()?, encryption)?
+            }
+            (AtRest::Tde(_), Some(preload)) => preload.find_unencrypted(self.process.child.pid())?,
+            (AtRest::Tde(_), None) => Some("no library was preloaded".to_owned()),
             (AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt, _) => None,
         };
-        match seen {
-            Some(what) => Err(Error::NotEncrypted(what)),
+        match problem {
+            Some(problem) => Err(Error::NotEncrypted(problem)),
             None => Ok(()),
         }
     }
 
-    /// What the process takes that encrypts its files, where there is one.
-    pub fn layer_cpu_meter(&self) -> Option<CpuMeter> {
-        self.layer.as_ref().and_then(Layer::cpu_meter)
+    /// The CPU time of the process that encrypts the files, if there is one.
+    pub fn mount_cpu_meter(&self) -> Option<CpuMeter> {
+        self.mount.as_ref().and_then(EncryptedMount::cpu_meter)
     }
 
-    /// That process.
-    pub fn layer_pid(&self) -> Option<i32> {
-        self.layer.as_ref().and_then(Layer::pid)
+    /// The process that encrypts the files, if there is one.
+    pub fn mount_pid(&self) -> Option<i32> {
+        self.mount.as_ref().and_then(EncryptedMount::pid)
     }
 
-    /// Whether what encrypts its files, where that is a process of its own, is gone.
-    pub fn layer_has_ended(&mut self) -> bool {
-        self.check_layer().is_err()
+    /// Whether the encrypting file system has failed.
+    pub fn mount_has_failed(&mut self) -> bool {
+        self.check_mount().is_err()
     }
 
-    pub(super) fn check_layer(&mut self) -> Result<(), Error> {
-        self.layer.as_mut().map_or(Ok(()), Layer::check)
+    pub(super) fn check_mount(&mut self) -> Result<(), Error> {
+        self.mount.as_mut().map_or(Ok(()), EncryptedMount::check)
     }
 }

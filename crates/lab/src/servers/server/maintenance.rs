@@ -1,30 +1,16 @@
-//! What is put in order between trials, so that none pays for what the one before has left.
-
-use ciphertoll_model::Engine;
+//! Maintenance between trials, so that no trial pays for the changes of the one before.
 
 use super::Server;
 use crate::error::Error;
-use crate::{mysql_family, postgres};
 
 impl Server {
-    /// Writes out what trials have changed in its tables: else the server does that in the background, while something is
-    /// measured.
+    /// Writes out changed pages, which the server would otherwise do during a measurement.
     pub fn write_out(&self) -> Result<(), Error> {
-        match self.engine {
-            Engine::MariaDb | Engine::MySql => mysql_family::write_out(&self.control, &self.tables),
-            Engine::Postgres => postgres::write_out(&self.control),
-            // They write all the time, or leave it to the system.
-            Engine::MongoDb | Engine::FerretDb => Ok(()),
-        }
+        self.engine.write_out(&self.control, &self.tables)
     }
 
-    /// Takes back what writing does to tables in the long run, as pgbench does before it begins: rows that are dead and
-    /// indexes that have grown (`PostgreSQL`), pgbench's history (all).
+    /// Removes dead rows and index bloat (PostgreSQL) and pgbench's history (all SQL engines), as pgbench does at its start.
     pub fn refresh(&self) -> Result<(), Error> {
-        match self.engine {
-            Engine::MariaDb | Engine::MySql => mysql_family::refresh(&self.control, &self.tables),
-            Engine::Postgres => postgres::refresh(&self.control, &self.tables),
-            Engine::MongoDb | Engine::FerretDb => Ok(()),
-        }
+        self.engine.refresh(&self.control, &self.tables)
     }
 }

@@ -1,41 +1,42 @@
-//! Whether a server has the settings that it was started with.
+//! Settings that did not take effect, and the server's counters.
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::Engine;
-
-use super::{Server, Unmet};
+use super::Server;
 use crate::error::Error;
-use crate::{mariadb, mysql, postgres};
+use crate::servers::counters::Counters;
+use crate::servers::engine::UnmetSetting;
 
 impl Server {
-    /// A sentence for each setting that was asked for and did not take effect.
+    /// A sentence for each requested setting that did not take effect.
     pub fn unmet_settings(&self) -> &[String] {
         &self.unmet_settings
     }
 
-    pub(super) fn compare_settings(&self, asked: &BTreeMap<String, String>) -> Result<Vec<String>, Error> {
-        if asked.is_empty() {
+    pub(super) fn compare_settings(
+        &self,
+        requested: &BTreeMap<String, String>,
+    ) -> Result<Vec<String>, Error> {
+        if requested.is_empty() {
             return Ok(Vec::new());
         }
-        let unmet = match self.engine {
-            Engine::MariaDb => mariadb::unmet_settings(&self.control, asked)?,
-            Engine::MySql => mysql::unmet_settings(&self.control, asked)?,
-            Engine::Postgres => postgres::unmet_settings(&self.control, asked)?,
-            // Nothing of them can be set.
-            Engine::MongoDb | Engine::FerretDb => Vec::new(),
-        };
-        let sentence = |Unmet { name, value }: Unmet| {
-            let setting = format!("{}.{name}", self.engine);
+        let unmet = self.engine.unmet_settings(&self.control, requested)?;
+        let sentence = |UnmetSetting { name, value }: UnmetSetting| {
+            let (setting, server) = (format!("{}.{name}", self.engine()), self.build.name());
             match value {
                 Some(value) => format!(
-                    "{setting}={} did not take effect: {} has {value:?}",
-                    asked.get(&name).map_or("", String::as_str),
-                    self.name()
+                    "{setting}={} did not take effect: {server} has {value:?}",
+                    requested.get(&name).map_or("", String::as_str),
                 ),
-                None => format!("{setting} took no effect: {} has no such variable", self.name()),
+                None => format!("{setting} took no effect: {server} has no such variable"),
             }
         };
         Ok(unmet.into_iter().map(sentence).collect())
+    }
+
+    /// Reads the counters of pages, log and checkpoints. On PostgreSQL, it waits for closed connections, because they publish
+    /// their counters when they end.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        self.engine.counters(&self.control)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
+use ciphertoll_lab::{Build, Lab, Server, ServerStart, Tables, DataTemplate, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Setting, Settings, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
@@ -34,7 +34,7 @@ pub(crate) struct Site {
     server: Option<Server>,
     lab: Lab,
     build: Build,
-    template: Template,
+    template: DataTemplate,
     place: TempDir,
     proxies: u32,
     /// What the next proxies are told of it.
@@ -69,7 +69,7 @@ impl Site {
     }
 
     fn start_server(&mut self) {
-        let start = Start {
+        let start = ServerStart {
             build: &self.build,
             template: &self.template,
             name: "x1",
@@ -83,7 +83,7 @@ impl Site {
         for (name, value) in SETTINGS {
             settings.set(Setting::new(self.build.engine, name, value).expect("a setting"));
         }
-        self.server = Some(Server::start_with(&self.lab, &start, &settings).expect("the server starts"));
+        self.server = Some(self.lab.start_with(&start, &settings).expect("the server starts"));
     }
 
     pub(crate) fn engine(&self) -> Engine {

@@ -1,5 +1,5 @@
-//! The kernel's own: interfaces that `__link` makes, set up by `wg`. No process is its end; one that sleeps in each network
-//! stands for it.
+//! The kernel's WireGuard: interfaces that `__link` creates and `wg` configures. The ends have no process of their own; a
+//! sleeping process in each network stands for them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -7,22 +7,23 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_link::{End as LinkEnd, LinkProcess};
 
-use super::super::end::{on_a_free_port, wait_until};
-use super::super::{Cpu, End, Side, Traffic, TunnelStart, Up, VPN, Wiring};
-use super::{INTERFACE, KEEPALIVE_S, Key, clear, configure, leg_of, unavailable};
+use super::super::setup::{
+    CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart, VPN,
+};
+use super::common::{INTERFACE, KEEPALIVE_S, X25519Key, clear, configure, leg_of, unavailable};
 use crate::error::Error;
-use crate::exec::{Provisions, Rights};
-use crate::files::{self, PRIVATE_FILE};
-use crate::programs;
-use crate::spawn::Child;
-use crate::user::RunAs;
+use crate::host::exec::{Provisions, Rights};
+use crate::host::files::{self, PRIVATE_FILE};
+use crate::host::programs;
+use crate::host::spawn::Child;
+use crate::host::user::RunAs;
+use crate::middle::listener::{on_a_free_port, wait_until};
 
-/// What the kernel calls it.
+/// The kernel's name of the interface type.
 const KIND: &str = "wireguard";
-/// `wg` asks the kernel, and that is all it does.
 const WG_LIMIT: Duration = Duration::from_mins(1);
 
-/// Whether the kernel has it; then both ends are there.
+/// Creates the interfaces of both ends; false if the kernel does not support WireGuard.
 pub(super) fn make_interfaces(networks: &mut LinkProcess) -> bool {
     let mut made = |end| networks.make_interface(end, INTERFACE, KIND).is_ok();
     let both = made(LinkEnd::Clients) && made(LinkEnd::Servers);
@@ -32,19 +33,19 @@ pub(super) fn make_interfaces(networks: &mut LinkProcess) -> bool {
     both
 }
 
-pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>, wg: &Path) -> Result<Up, Error> {
+pub(super) fn start(context: &TunnelContext<'_>, start: &mut TunnelStart<'_>, wg: &Path) -> Result<StartedTunnel, Error> {
     let sleep = programs::find(&["sleep"], "coreutils")?;
-    let [client_key, server_key] = [Key::generate()?, Key::generate()?];
-    let files = ["client.key", "server.key"].map(|name| wiring.place.join(name));
+    let [client_key, server_key] = [X25519Key::generate()?, X25519Key::generate()?];
+    let files = ["client.key", "server.key"].map(|name| context.directory.join(name));
     for (key, file) in [&client_key, &server_key].into_iter().zip(&files) {
         files::write(file, key.private_base64()?.as_bytes(), PRIVATE_FILE, RunAs::Ourselves)?;
     }
     let [client_file, server_file] = files.map(|file| file.display().to_string());
     let began = Instant::now();
-    let client_end = wiring.spawn(start, holder(Side::Client, &sleep))?;
-    let server_end = wiring.spawn(start, holder(Side::Server, &sleep))?;
+    let client_end = context.spawn(start, holder(Side::Client, &sleep))?;
+    let server_end = context.spawn(start, holder(Side::Server, &sleep))?;
     let (client_public, server_public) = (client_key.public_base64()?, server_key.public_base64()?);
-    let far = on_a_free_port("wireguard", IpAddr::from(start.far()), |far| {
+    let far = on_a_free_port("wireguard", IpAddr::from(start.server_address()), |far| {
         let (port, allowed) = (far.port().to_string(), format!("{}/32", VPN[0]));
         let own = [
             "private-key",
@@ -56,31 +57,31 @@ pub(super) fn start(wiring: &Wiring<'_>, start: &mut TunnelStart<'_>, wg: &Path)
             "allowed-ips",
             &allowed,
         ];
-        run(wiring, start, Side::Server, wg, &[&["set", INTERFACE][..], &own].concat()).map(|_| far)
+        run(context, start, Side::Server, wg, &[&["set", INTERFACE][..], &own].concat()).map(|_| far)
     })?;
     let (allowed, endpoint, keepalive) = (format!("{}/32", VPN[1]), far.to_string(), KEEPALIVE_S.to_string());
     let own =
         ["private-key", &client_file, "peer", &server_public, "allowed-ips", &allowed, "endpoint", &endpoint];
     let words = [&["set", INTERFACE][..], &own, &["persistent-keepalive", &keepalive]].concat();
-    run(wiring, start, Side::Client, wg, &words)?;
+    run(context, start, Side::Client, wg, &words)?;
     configure(start.networks.as_deref_mut())?;
     let mut ends = vec![client_end, server_end];
-    wait_until(&mut ends[0], "there was no handshake", |_| {
-        let said = run(wiring, start, Side::Client, wg, &["show", INTERFACE, "latest-handshakes"])?;
-        Ok(has_shaken_hands(&said))
+    wait_until(&mut ends[0], "no handshake was completed", |_| {
+        let output = run(context, start, Side::Client, wg, &["show", INTERFACE, "latest-handshakes"])?;
+        Ok(has_handshake(&output))
     })?;
     let endpoint = SocketAddr::from((VPN[1], start.server.port()));
     let (leg, traffic) = (leg_of("the kernel's WireGuard"), Traffic::Interface(INTERFACE));
-    Ok(Up { ends, endpoint, leg, traffic, cpu: Cpu::OfTheKernel, began })
+    Ok(StartedTunnel { ends, endpoint, leg, traffic, cpu: CpuOwner::Kernel, began })
 }
 
-/// Is in the network, and ends with us.
-fn holder(side: Side, program: &Path) -> End<'_> {
+/// A process that keeps the network namespace in use and ends with us.
+fn holder(side: Side, program: &Path) -> TunnelEnd<'_> {
     let what = match side {
         Side::Client => "wireguard-client",
         Side::Server => "wireguard-server",
     };
-    End {
+    TunnelEnd {
         side,
         what,
         program,
@@ -91,15 +92,15 @@ fn holder(side: Side, program: &Path) -> End<'_> {
     }
 }
 
-/// Has `wg` do something in the network of a side, and returns what it said.
+/// Runs `wg` in the network of a side, and returns its output.
 fn run(
-    wiring: &Wiring<'_>,
+    context: &TunnelContext<'_>,
     start: &TunnelStart<'_>,
     side: Side,
     wg: &Path,
     words: &[&str],
 ) -> Result<String, Error> {
-    let end = End {
+    let end = TunnelEnd {
         side,
         what: "wg",
         program: wg,
@@ -108,17 +109,17 @@ fn run(
         provisions: Provisions { rights: Rights::Network, ..Provisions::default() },
         run_as: RunAs::Ourselves,
     };
-    let mut child: Child = wiring.spawn(start, end)?;
+    let mut child: Child = context.spawn(start, end)?;
     match child.wait(WG_LIMIT)? {
-        Some(status) if status.success() => Ok(child.said()),
-        Some(_) => Err(unavailable(format!("wg says: {}", child.said().trim()))),
+        Some(status) if status.success() => Ok(child.output()),
+        Some(_) => Err(unavailable(format!("wg fails: {}", child.output().trim()))),
         None => Err(child.too_slow(WG_LIMIT, "still running".to_owned())),
     }
 }
 
-/// A line for each peer: its key, and when the last handshake was, in seconds; 0: never.
-fn has_shaken_hands(said: &str) -> bool {
-    said.lines().filter_map(|line| line.rsplit_once('\t')).any(|(_, moment)| moment.trim() != "0")
+/// Each line has a peer's key and the time of the last handshake in seconds; 0 means never.
+fn has_handshake(output: &str) -> bool {
+    output.lines().filter_map(|line| line.rsplit_once('\t')).any(|(_, moment)| moment.trim() != "0")
 }
 
 #[cfg(test)]
@@ -126,8 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handshake_is_seen_by_its_time() {
-        assert!(has_shaken_hands("AAAA=\t1700000000\n"));
-        assert!(!has_shaken_hands("AAAA=\t0\n") && !has_shaken_hands(""));
+    fn a_handshake_has_a_time() {
+        assert!(has_handshake("AAAA=\t1700000000\n"));
+        assert!(!has_handshake("AAAA=\t0\n") && !has_handshake(""));
     }
 }
