@@ -147,7 +147,7 @@ fn null_experiment(arguments: &Arguments, runs: &NullRun<'_>) -> Result<(bool, f
 
 fn injected_delays(arguments: &Arguments, runs: &NullRun<'_>, mean_ns: f64) -> Result<bool> {
     say("\n### A delay put into one arm, and found again\n")?;
-    say("| put in | runs | intervals that hold it | claimed | found, by run |")?;
+    say("| put in | runs | intervals that hold it | claimed | found, of what was put in, by run |")?;
     say("| --- | --- | --- | --- | --- |")?;
     let mut missed = 0;
     for share in DELAYS {
@@ -162,7 +162,8 @@ fn injected_delays(arguments: &Arguments, runs: &NullRun<'_>, mean_ns: f64) -> R
             let truth = 1.0 + delay.as_nanos() as f64 / result.baseline_mean_ns;
             held += u32::from((toll.ratio.low()..=toll.ratio.high()).contains(&truth));
             claimed += u32::from(result.claims_difference());
-            found.push(format!("{:.3} ({:.3}–{:.3})", toll.ratio.value, toll.ratio.low(), toll.ratio.high()));
+            let (low, high) = (toll.ratio.low(), toll.ratio.high());
+            found.push(format!("{:.3} ({low:.3}–{high:.3}) of {truth:.3}", toll.ratio.value));
         }
         missed += arguments.delay_runs - held;
         say(&format!(

@@ -127,12 +127,18 @@ fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
         assert_eq!(server.ask("SELECT 1"), "1", "the server goes on");
     }
     if cluster.stand.version.major >= 15 {
-        let target = outside.join("target");
-        let mut command = cluster.program("pg_basebackup", Under::Nothing);
-        command.arg(format!("--target=server:{}", target.display())).args(["-Xnone", "-cfast"]);
-        let output = command.arg("-d").arg(server.connection()).output().expect("it runs");
+        // What `pg_basebackup --target=server:…` sends. The program refuses servers newer than itself, psql does not.
+        let backup = format!(
+            "BASE_BACKUP (TARGET 'server', TARGET_DETAIL '{}/target', WAL false, CHECKPOINT 'fast')",
+            outside.display()
+        );
+        let output = server.replicate(&backup);
         assert!(!output.status.success(), "{output:?}");
-        assert!(cluster.said().contains("--target=server would be plaintext"), "{output:?}\n{}", cluster.said());
+        assert!(
+            cluster.said().contains("--target=server would be plaintext"),
+            "{output:?}\n{}",
+            cluster.said()
+        );
     }
     assert_eq!(holding(&outside, MARKER), Vec::<std::path::PathBuf>::new());
     let found = contents(&outside).into_values().filter(|bytes| !bytes.is_empty()).count();

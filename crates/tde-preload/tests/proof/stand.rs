@@ -270,6 +270,11 @@ impl Server<'_> {
         psql
     }
 
+    /// Sends a command of the replication protocol.
+    pub(crate) fn replicate(&self, command: &str) -> Output {
+        self.client(command).args(["-d", "dbname=postgres replication=database"]).output().expect("psql runs")
+    }
+
     /// What a statement answers; it must succeed.
     pub(crate) fn ask(&self, sql: &str) -> String {
         succeeds(&mut self.client(sql))
