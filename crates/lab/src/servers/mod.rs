@@ -14,7 +14,7 @@ pub(crate) mod disk_space;
 pub(crate) mod encryption;
 pub(crate) mod engine;
 pub(crate) mod engines;
-pub mod find;
+pub(crate) mod find;
 pub(crate) mod launch;
 pub(crate) mod process;
 pub(crate) mod server;

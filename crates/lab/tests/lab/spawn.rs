@@ -154,7 +154,7 @@ fn a_child_keeps_to_its_processors_or_does_not_start() {
     let Some(first) = ciphertoll_lab::split_processors().map(|apart| apart.client[0]) else { return };
     assert_eq!(run(Some(vec![first])), (true, format!("Cpus_allowed_list:\t{first}")));
     let (success, said) = run(Some(vec![u16::MAX]));
-    assert!(!success && said.contains("keep to the processors [65535]"), "{said}");
+    assert!(!success && said.contains("set the CPU affinity to [65535]"), "{said}");
 }
 
 #[test]

@@ -47,18 +47,15 @@ impl Site {
     fn tunnel(&mut self, tunnel: Tunnel, number: usize) -> Result<RunningTunnel, Error> {
         let Self { server, link, stand } = self;
         let logs = stand.log();
-        RunningTunnel::start(
-            &stand.lab,
-            TunnelStart {
-                tunnel,
-                server,
-                link: Link::Made(LinkShape::of_rtt_us(RTT_US)),
-                networks: Some(link),
-                name: &format!("u{number}"),
-                apart: None,
-                logs: logs.parent().expect("a directory"),
-            },
-        )
+        stand.lab.start_tunnel(TunnelStart {
+            tunnel,
+            server,
+            link: Link::Made(LinkShape::of_rtt_us(RTT_US)),
+            networks: Some(link),
+            name: &format!("u{number}"),
+            apart: None,
+            logs: logs.parent().expect("a directory"),
+        })
     }
 
     /// What MariaDB's own client gets for an answer, from the clients' end of the link.

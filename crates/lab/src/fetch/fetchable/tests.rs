@@ -2,6 +2,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 
+use ciphertoll_model::ServerLevel;
 use lzma_rust2::{XzOptions, XzWriter};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
